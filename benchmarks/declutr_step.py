@@ -3,8 +3,8 @@
     python -m benchmarks.declutr_step [--quick] [--models tiny minilm] [--precisions fp32 bf16] [--clock wall|cpu]
 
 Ours: Lightning's Trainer with the callbacks of a run (all but the scoring; nothing is saved) and the data module over a
-prepared token store. Theirs: `benchmarks.bare_loop` over the same batches. Both start from the same weights and must
-end at the same. Wanted: 0.95 of the bare loop's documents/s.
+prepared token store. Theirs: `benchmarks.declutr_plain_loop` over the same batches. Both start from the same weights
+and must end at the same. Wanted: 0.95 of the plain loop's documents/s.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 from torch import Tensor
 
-from benchmarks import bare_loop, materials
+from benchmarks import declutr_plain_loop, materials
 from benchmarks.materials import objective
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, rates, report
 from datamodules.documents import DocumentSpans
@@ -90,7 +90,7 @@ def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
 def bare(work: Work) -> tuple[float, dict[str, Tensor]]:
     """Return the same of the bare loop."""
     work.data.trainer = None  # or the loader would go on where the trainer stopped
-    times, weights = bare_loop.train(
+    times, weights = declutr_plain_loop.train(
         work.backbone,
         work.data.train_dataloader(),
         work.steps + 1,

@@ -1,4 +1,4 @@
-"""All that is to be measured on a GPU, in parts that may be cut: what is done is kept, and not done again.
+"""Run all benchmarks of a GPU; finished ones are kept, and a later call goes on with the others.
 
     python -m benchmarks.gpu [part=all|smoke|step|trainer|synthesis|embed] [device=cuda] [size=full|tiny]
         [output=outputs/gpu] [minutes=8]

@@ -1,4 +1,4 @@
-"""P13: how much of a GPU's matmul peak a DeCLUTR step turns into work on real tokens.
+"""P13: FLOPs utilisation of a DeCLUTR step on a GPU: work on real tokens as a share of the matmul peak.
 
     python -m benchmarks.gpu_step [--quick] [--backbone roberta|smollm2] [--token-budgets 16384 65536]
         [--documents 16 64] [--recompute on off] [--keys model.KEY=VALUE ...] [--profile FILE] [--device cuda|cpu]

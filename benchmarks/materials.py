@@ -30,7 +30,7 @@ from encoders.loading.backbones import from_pretrained, load_tokenizer
 from encoders.loading.tiny import write_tiny_masked_lm
 from encoders.settings import KINDS as MODELS
 from training import compose
-from training.modules import filled_in
+from training.build import filled_in
 
 SMOLLM2: dict[str, Any] = {
     "vocab_size": 49_152,

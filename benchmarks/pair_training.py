@@ -36,7 +36,7 @@ from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
 from benchmarks.sides import Line, alternate, arguments, clock_on, rates, report
 from datamodules.text_rows import TextRows
 from encoders.objective import Objective
-from evaluation.statistics import spearman
+from evaluation.bootstrap import spearman
 from evaluation.tasks.sts import LAYOUTS, Layout, read_pairs
 
 LR, DECAY, EPS, MAX_LENGTH, TEMPERATURE = 2e-5, 0.01, 1e-8, 128, 0.05

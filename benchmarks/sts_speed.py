@@ -22,7 +22,7 @@ from benchmarks import materials, texts
 from benchmarks.sides import Line, alternate, arguments, clock_on, median_ratio, report
 from contracts import Embedder, PairTask
 from encoders import load_encoder
-from evaluation.statistics import spearman
+from evaluation.bootstrap import spearman
 from evaluation.tasks.sts import LAYOUTS, read_pairs
 from evaluation.vectors import embed_pool
 

@@ -13,7 +13,7 @@ from datamodules.overlap import Overlap, find_overlap
 from datamodules.sampling.order import Order, nested_subset
 from datamodules.sampling.stream import BatchStream, EpochBatches, stream_for
 from datamodules.settings import Data
-from datamodules.store.row_counts import TextLengths
+from datamodules.store.row_statistics import TextLengths
 from datamodules.store.token_store import RowSource, TokenStore, build_or_open
 from datamodules.store.tokenisation import Reading
 from datamodules.store.tokenizer import load_tokenizer

@@ -25,7 +25,7 @@ from datamodules.sources.hub_datasets import HubKeys
 from datamodules.sources.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
 from datamodules.sources.records import RecordSource
 from datamodules.sources.text_prompts import PromptedSource, of_columns
-from datamodules.store.row_counts import LONGEST_COUNTED
+from datamodules.store.row_statistics import LONGEST_COUNTED
 from datamodules.store.token_store import RowSource, TokenStore
 from datamodules.store.tokenisation import WholeRows
 from datamodules.store.tokenizer import special_tokens

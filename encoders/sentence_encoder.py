@@ -34,7 +34,7 @@ from encoders.kernels.chunks import (
     recomputes,
 )
 from encoders.kernels.compiled_layers import even, fast_layers
-from encoders.kernels.faster_layers import attention_for, packed_linears, shared_between_chunks
+from encoders.kernels.faster_cpu_layers import attention_for, packed_linears, shared_between_chunks
 from encoders.kernels.host_layout import Places, brought_home, places_in_chunks
 from encoders.kernels.masked_rows import vectors_and_logits
 from encoders.kernels.single_query import single_query

@@ -22,8 +22,8 @@ from storage.ownership import check_output_file, check_output_folder
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.loading.load import LoadedEncoder
+    from evaluation.bootstrap import Scores
     from evaluation.catalogue import Chosen
-    from evaluation.statistics import Scores
     from evaluation.task import Options
     from evaluation.user_tasks.resolve import Own
 
@@ -123,9 +123,9 @@ def check_mteb(action: str, suites: Sequence[str]) -> None:
 def score_by_mteb(cfg: DictConfig) -> int:
     """Score the mteb library's tasks, in one process and without intervals."""
     from encoders.loading.sentence_transformers_folder import named_prompts
+    from evaluation.bootstrap import Scores
     from evaluation.catalogue import Chosen
     from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
-    from evaluation.statistics import Scores
 
     check_names(cfg)
     tasks = choose_tasks([cfg.tasks] if isinstance(cfg.tasks, str) else list(cfg.tasks or []))

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from contracts import InputError, ItemScores, PairTask, RetrievalTask, Writer
+from evaluation.bootstrap import Scores
 from evaluation.catalogue import Chosen, is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
 from evaluation.scorer import Scorer
-from evaluation.statistics import Scores
 from evaluation.suite import Suite
 from evaluation.task import Options, Task
 from evaluation.vectors import LastVectors

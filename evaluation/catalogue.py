@@ -1,4 +1,4 @@
-"""Catalogue of tasks and suites, and how the tasks of a suite are read."""
+"""Registry of evaluation tasks and suites, and the loading of the tasks of a suite from ``data_root``."""
 
 import logging
 from collections.abc import Iterator, Sequence

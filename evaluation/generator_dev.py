@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from contracts import HeldOutTexts, Writer
+from evaluation.bootstrap import Estimate, Scores, mean, ratio_of_sums
 from evaluation.scorer import Scorer
-from evaluation.statistics import Estimate, Scores, mean, ratio_of_sums
 from evaluation.suite import items_of
 
 PERPLEXITY_WEIGHT = 10.0

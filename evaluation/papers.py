@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from contracts import Results
+from evaluation.bootstrap import Estimate, average
 from evaluation.catalogue import has_form
-from evaluation.statistics import Estimate, average
 from evaluation.tasks.labelled import PROBING
 from evaluation.tsv import SENTEVAL
 from reports.page import Section, in_markdown

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from contracts import Changes, Embedder, ItemScores
-from evaluation.statistics import Scores
+from evaluation.bootstrap import Scores
 from evaluation.vectors import LastVectors
 
 

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from contracts import Changes, Embedder, InputError, ItemScores, PairTask, RetrievalTask
+from evaluation.bootstrap import Estimate, Scores
 from evaluation.papers import averages
 from evaluation.scorer import InTraining
-from evaluation.statistics import Estimate, Scores
 from evaluation.task import How, Task
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.tasks.sts import Similarity, cosines

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from evaluation.statistics import Estimate
+from evaluation.bootstrap import Estimate
 from evaluation.vectors import Pool
 
 EMPTY = "."  # stands for a text that is empty: tokenizers differ in what they make of none

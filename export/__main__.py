@@ -63,7 +63,7 @@ def run(cfg: DictConfig) -> None:
 
 def check_output(cfg: DictConfig, output: Path) -> None:
     """Nothing of the reader's is replaced by accident."""
-    from export.folder import EXPORT
+    from export.whole_folder import EXPORT
     from storage.ownership import check_output_folder, check_replaceable
 
     for name in (Path(cfg.run), Path(cfg.run) / "encoder"):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from contracts import InputError
 from encoders.appended_prompt import BLANKS
 from encoders.sentence_encoder import SentenceEncoder
-from export.folder import export_folder
+from export.whole_folder import export_folder
 
 GRAPH, SMALL = "model.onnx", "model_int8.onnx"
 OPSET = 18

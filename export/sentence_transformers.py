@@ -26,7 +26,7 @@ from encoders.pooling import LAST_LAYER, POOLERS, Pooler, cls, last, maximum, me
 from encoders.sentence_encoder import SentenceEncoder
 from export.adapter import Adapter
 from export.appended_prompts import as_classifier, transformer_options
-from export.folder import export_folder
+from export.whole_folder import export_folder
 
 PARTS = ("tokenizer", "pooling", "max_length", "head", "normalize", "prompt_suffix", "truncate")  # of an encoder
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")

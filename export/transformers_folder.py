@@ -5,8 +5,8 @@ from pathlib import Path
 from contracts import InputError
 from encoders.pooling import LAST_LAYER, POOLERS
 from encoders.sentence_encoder import SentenceEncoder
-from export.folder import export_folder
 from export.sentence_transformers import write_tokenizer, write_transformer
+from export.whole_folder import export_folder
 
 OVER_TOKENS = {
     "mean": "(states * mask).sum(1) / mask.sum(1)",

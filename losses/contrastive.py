@@ -1,4 +1,4 @@
-"""In-batch contrastive losses: NT-Xent and one-directional InfoNCE over one kernel.
+"""In-batch contrastive losses: symmetric NT-Xent and one-directional InfoNCE, with one implementation of the softmax.
 
 Shape letters: B pairs on this rank, R rows on this rank, C candidates of all ranks, D embedding
 width, G width of a guide's vectors, H hard negatives of an anchor, K rows of a block.

@@ -1,5 +1,6 @@
-"""Rows of named values out of text files, for every command: .txt, .jsonl, .json, .csv, .tsv, .parquet, each also .gz,
-and documents, each a row.
+"""Read a file as rows of named values, by its extension.
+
+The kinds are .txt, .jsonl, .json, .csv, .tsv and .parquet, each but the last also with .gz, and documents, each a row.
 
 A row comes with its place. What is wrong with a file is a `BadRow` in its place, which the caller refuses or counts.
 Nothing is guessed about values: "None" and "NA" are texts. Memory is a row, or a batch of Parquet's.

@@ -1,4 +1,4 @@
-"""The interface of a recipe: its keys, and the steps of a synthesis.
+"""Base class of synthesis recipes: the config keys of a recipe, and the steps that it implements.
 
 The keys are the fields of its class; their defaults stand in ``configs/recipe/NAME.yaml``. ``plan`` checks them and
 looks at the input, ``claim`` asks whose the folder is, ``write`` writes the shards that are missing, ``finish`` does

@@ -12,9 +12,9 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from contracts.settings import UNSET, keys_of, settings_class
+from training.build import filled_in, trainer_keys
 from training.checks import check_model_and_data, check_values
 from training.compose import compose as compose_run
-from training.modules import filled_in, trainer_keys
 from training.settings import Run
 from training.stages import stages_of
 

@@ -17,8 +17,8 @@ from contracts import InputError, NotWritten
 from contracts.settings import build, check, keys_of, nearest
 from evaluation.scorer import Scorer
 from storage.checkpoint import load_checkpoint
+from training.build import data_of, trainer_keys
 from training.callbacks.checkpoints import unreadable
-from training.modules import data_of, trainer_keys
 from training.settings import Run, Trainer
 
 LOGGED_BY_EVERY_RUN = (

@@ -13,16 +13,16 @@ from rich.table import Table
 from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, Results, Spent, StageResults
 from encoders.objective import Objective
 from export.model_card import model_card
-from export.products import export_product
+from export.run_export import export_product
 from reports.figure import NotDrawn
 from reports.progress import clock
 from storage.atomic import link_whole, whole_folder
 from storage.items import items_beside, write_items
 from storage.results import environment, read_results, write_results
+from training.build import recipe_of
 from training.callbacks.checkpoints import BEST
 from training.curve import Reference, draw_curve, is_alike
 from training.fit import Fitted
-from training.modules import recipe_of
 from training.settings import Run
 from training.stages import Stage
 from training.verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all

@@ -16,14 +16,14 @@ from encoders.lora import is_adapter
 from evaluation.callback import FinalScores, ScoreCallback
 from storage.checkpoint import load_checkpoint
 from storage.manifest import Damaged
+from training.build import make_trainer
 from training.callbacks.checkpoints import BEST, RunCheckpoints
-from training.callbacks.other_ranks import Companions
+from training.callbacks.lost_ranks import Companions
 from training.callbacks.progress import Progress
 from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry, is_last_step
 from training.metrics_csv import MetricsCSV
-from training.modules import make_trainer
 from training.opening import Opening, say_opening
 from training.scoring import choose
 from training.settings import Run

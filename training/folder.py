@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts import InputError, check_local_output
-from export.folder import EXPORT
+from export.whole_folder import EXPORT
 from storage.manifest import damage_of
 from storage.ownership import (
     Marker,

@@ -1,4 +1,4 @@
-"""Write triplets of in-domain sentences before the first stage of a GenSE run.
+"""Synthesise triplets from the user's in-domain sentences before the first stage of a GenSE run.
 
 What is to be scored is left out of the texts: the sentences of the run's tasks go to synthesis as a file, which counts
 those that it meets. Everything lies in ``domain.folder``; the command goes on where it was.
@@ -21,9 +21,9 @@ from synthesis.recipes.gense import Gense
 from synthesis.report.actions import Afterwards
 from synthesis.shards.store import SynthesisFailed
 from synthesis.writing import write_alone
+from training.build import data_of, make_data
 from training.checks import names_of
 from training.failures import TrainingFailed
-from training.modules import data_of, make_data
 from training.scoring import in_form_that_is_there, own_suite
 from training.settings import Domain, Run
 from training.stages import TRIPLETS, Stage

@@ -7,7 +7,7 @@ from typing import Any
 
 from contracts.settings import check
 from storage.ownership import read_marker
-from training.modules import recipe_of
+from training.build import recipe_of
 from training.settings import Run
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.

@@ -1,4 +1,4 @@
-"""Choose the longest sequences: ``data.max_length`` for training, ``model.max_length`` for evaluation and export.
+"""Defaults and checks of ``data.max_length`` (training) and ``model.max_length`` (evaluation and export).
 
 Neither follows the other. Where nobody gave the first, it is the objective's published one, or of pairs and triplets
 what covers their texts; and what the backbone reads if that is less.
@@ -19,7 +19,7 @@ from encoders.lengths import length_to_train, longest_input
 from encoders.loading.backbones import from_pretrained, load_tokenizer
 from encoders.objective import Objective
 from encoders.settings import KINDS
-from training.modules import built, data_of
+from training.build import built, data_of
 from training.settings import Run
 
 log = logging.getLogger(__name__)

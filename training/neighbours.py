@@ -14,7 +14,7 @@ from datamodules.sampling.neighbours import grouped_rows, neighbour_groups
 from datamodules.text_rows import text_groups
 from encoders.objective import Objective
 from storage.atomic import write_whole
-from training.modules import built
+from training.build import built
 from training.settings import Run
 
 NEIGHBOURS = "neighbours"  # folder of the groups, a file for each data set

@@ -21,9 +21,9 @@ from contracts.settings import as_mapping
 from encoders.loading.tiny import TINY_BACKBONES
 from encoders.pooling import POOLERS
 from storage.atomic import write_whole
+from training.build import data_of, is_missing, make_data, recipe_of
 from training.folder import claim_folder
 from training.identity import identity_in
-from training.modules import data_of, is_missing, make_data, recipe_of
 from training.settings import Run
 from training.stages import Stage
 

@@ -15,14 +15,14 @@ from cli.signals import TERMINATED
 from contracts import Results
 from storage.ownership import LOCK, work_for
 from storage.results import read_results
-from training.callbacks.other_ranks import Companions
+from training.build import make_data, make_model, make_trainer, recipe_of
+from training.callbacks.lost_ranks import Companions
 from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
 from training.finish import finish, finish_stages
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
 from training.folder import check_writable
 from training.gense_domain import synthesise_domain
 from training.max_length import check_lengths, settle_lengths
-from training.modules import make_data, make_model, make_trainer, recipe_of
 from training.neighbours import group_neighbours
 from training.prepare import Start, begin, hushed_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose

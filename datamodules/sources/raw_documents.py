@@ -1,4 +1,4 @@
-"""Sources of raw documents: files and data sets of the hub.
+"""Raw documents of a training set: the interface of a source, a filter of rows, and the source that reads files.
 
 A source is read by `token_store.build_or_open` once; later starts ask it only for its fingerprint.
 """

@@ -16,7 +16,7 @@ import numpy as np
 
 from contracts import InputError
 from datamodules.sources.records import Record
-from datamodules.store.row_counts import Repeats, TextLengths
+from datamodules.store.row_statistics import Repeats, TextLengths
 from datamodules.store.tokenisation import Reading
 from reports.progress import Progress
 from storage.atomic import build_once

@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 
 from contracts import InputError
 from encoders.kernels.compiler import USUAL, settle
-from encoders.kernels.faster_layers import fast_linears, replaced
+from encoders.kernels.faster_cpu_layers import fast_linears, replaced
 from encoders.kernels.unpadded import BY_RUNS, attention_by_runs
 from encoders.layers import layers_of
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from encoders.kernels.faster_layers import replaced
+from encoders.kernels.faster_cpu_layers import replaced
 from encoders.lora import weight_of
 
 

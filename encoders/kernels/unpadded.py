@@ -25,7 +25,7 @@ from contracts import InputError
 from encoders.attention import OF_ATTENTION, has_dropout, reads_ahead
 from encoders.kernels.chunks import Chunk, on_device, plan_chunks
 from encoders.kernels.compiler import settle, why_not
-from encoders.kernels.faster_layers import attention_for
+from encoders.kernels.faster_cpu_layers import attention_for
 from encoders.kernels.host_layout import Places
 
 OURS = ("auto", "unpadded")

@@ -28,7 +28,7 @@ from encoders.kernels.chunks import (
     recomputes,
 )
 from encoders.kernels.compiled_layers import even, fast_layers
-from encoders.kernels.faster_layers import attention_for, shared_between_chunks
+from encoders.kernels.faster_cpu_layers import attention_for, shared_between_chunks
 from encoders.kernels.host_layout import Places, places_in_chunks
 from encoders.kernels.masked_rows import head_sees
 from encoders.kernels.token_budget import budget_of

@@ -20,7 +20,7 @@ from contracts import InputError, Ragged, SentenceBatch
 from encoders.attention import set_dropout
 from encoders.kernels.chunks import chunk_cost, computed, on_device, padded, padded_tokens, plan_chunks, recomputes
 from encoders.kernels.compiled_layers import even, fast_layers
-from encoders.kernels.faster_layers import attention_for
+from encoders.kernels.faster_cpu_layers import attention_for
 from encoders.kernels.host_layout import Places, places_in_chunks
 from encoders.kernels.masked_rows import head_sees
 from encoders.loading.backbones import from_pretrained

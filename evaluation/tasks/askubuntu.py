@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from contracts import InputError
-from evaluation.statistics import Estimate, mean
+from evaluation.bootstrap import Estimate, mean
 from evaluation.task import EMPTY, Entry, How, Options
 from evaluation.tsv import read_columns, read_text, table
 from evaluation.vectors import DIGITS, Pool, unit_rows

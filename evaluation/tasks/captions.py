@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import linear, normalize
 
 from contracts import InputError
-from evaluation.statistics import Estimate, average, mean_of_queries
+from evaluation.bootstrap import Estimate, average, mean_of_queries
 from evaluation.task import Entry, How, Options
 from evaluation.tasks.probe_steps import initial_layer
 from evaluation.tsv import read_columns, read_text, table

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from contracts import InputError
-from evaluation.statistics import Estimate, f1, mean
+from evaluation.bootstrap import Estimate, f1, mean
 from evaluation.task import EMPTY, How, Options
 from evaluation.tasks.classifiers import (
     FEWEST_ROWS,

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from contracts import InputError
-from evaluation.statistics import Estimate, average, mean_of_queries
+from evaluation.bootstrap import Estimate, average, mean_of_queries
 from evaluation.task import EMPTY, Entry, How, Options
 from evaluation.tsv import read_columns, table
 from evaluation.vectors import DIGITS, Pool, unit_rows

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from contracts import InputError, PairTask
-from evaluation.statistics import Estimate, mean
+from evaluation.bootstrap import Estimate, mean
 from evaluation.task import Entry, How, Options
 from evaluation.tasks.sts import LAYOUTS, STSB, Layout, read_pairs
 from evaluation.tsv import SENTEVAL

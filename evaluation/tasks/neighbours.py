@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evaluation.statistics import Estimate, mean, v_measure
+from evaluation.bootstrap import Estimate, mean, v_measure
 from evaluation.task import How
 from evaluation.tasks.classification import Part
 from evaluation.vectors import Pool, unit_rows

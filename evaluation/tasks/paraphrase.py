@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from contracts import PairTask
-from evaluation.statistics import Estimate, average_precision, best_f1, is_constant, spearman
+from evaluation.bootstrap import Estimate, average_precision, best_f1, is_constant, spearman
 from evaluation.task import Entry, How, Options
 from evaluation.tasks.sts import Layout, RatedPairs, cosines, read_pairs, read_similarity
 from evaluation.vectors import Pool

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from contracts import PairTask
-from evaluation.statistics import Estimate, mean, pearson, spearman
+from evaluation.bootstrap import Estimate, mean, pearson, spearman
 from evaluation.task import Entry, How, Options
 from evaluation.tasks.probe_steps import initial_layer, one_thread
 from evaluation.tasks.sts import SICK, STSB, Layout, read_pairs

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from contracts import Change, Changes, InputError, RetrievalTask
-from evaluation.statistics import Estimate, mean_of_queries
+from evaluation.bootstrap import Estimate, mean_of_queries
 from evaluation.task import Entry, How, Options
 from evaluation.tsv import read_columns, read_text, table
 from evaluation.vectors import DIGITS, Pool, Prompted, unit_rows

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from contracts import InputError, PairTask
-from evaluation.statistics import Estimate, average, is_constant, of_function, pearson, spearman
+from evaluation.bootstrap import Estimate, average, is_constant, of_function, pearson, spearman
 from evaluation.task import Entry, How, Options
 from evaluation.tsv import SENTEVAL, read_columns, read_number, read_text, table
 from evaluation.vectors import DIGITS, Pool

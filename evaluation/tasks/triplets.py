@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from evaluation.statistics import Estimate, mean
+from evaluation.bootstrap import Estimate, mean
 from evaluation.task import How
 from evaluation.vectors import DIGITS, Pool, unit_rows
 

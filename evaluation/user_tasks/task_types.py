@@ -1,4 +1,4 @@
-"""The four types of user tasks and their keys."""
+"""Tasks that a user defines: scored pairs, triplets, retrieval and labels, each with its config keys."""
 
 import re
 from abc import abstractmethod
@@ -11,7 +11,7 @@ import numpy as np
 
 from cli.targets import imported, is_allowed
 from contracts import InputError, PairTask, RetrievalTask
-from evaluation.statistics import Estimate, average
+from evaluation.bootstrap import Estimate, average
 from evaluation.task import How, Options, Task
 from evaluation.tasks.classification import Classification, Recipe
 from evaluation.tasks.labelled import arranged, read_label

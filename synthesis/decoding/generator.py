@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Dynami
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
-from encoders.kernels.faster_layers import WORTH_IT_TOKENS, packed_linears
+from encoders.kernels.faster_cpu_layers import WORTH_IT_TOKENS, packed_linears
 from encoders.loading.backbones import check_vocabulary, from_pretrained, load_whole
 from encoders.loading.generative import why_not_causal
 from synthesis.decoding.caches import KeyValues, PrefillOutput, RowCache

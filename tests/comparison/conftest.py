@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from contracts import RESULTS_VERSION, ItemScores, Results, Spent
-from evaluation.statistics import average, spearman
+from evaluation.bootstrap import average, spearman
 from storage.items import write_items
 from storage.manifest import read_record, write_record
 from storage.results import write_results

@@ -20,7 +20,7 @@ from comparison.statistics import (
     swap_test,
 )
 from contracts import ItemScores
-from evaluation.statistics import spearman
+from evaluation.bootstrap import spearman
 
 SCORE = "stsb/cosine/spearman"
 

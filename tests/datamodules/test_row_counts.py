@@ -5,7 +5,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from datamodules.sources.record_kinds import QA
-from datamodules.store.row_counts import LONGEST_COUNTED, TextLengths
+from datamodules.store.row_statistics import LONGEST_COUNTED, TextLengths
 from datamodules.store.token_store import LENGTHS, build_or_open
 from datamodules.store.tokenisation import WholeRows
 from tests.data import RecordSource, data_module, write_rows

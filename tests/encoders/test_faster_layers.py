@@ -10,7 +10,7 @@ from transformers import AutoModel
 
 import encoders.sentence_encoder as under_test
 from encoders.kernels.bf16_weights import hold
-from encoders.kernels.faster_layers import available, fast_linears, shared_between_chunks
+from encoders.kernels.faster_cpu_layers import available, fast_linears, shared_between_chunks
 from encoders.loading.backbones import load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from encoders.kernels.faster_layers import WORTH_IT_TOKENS, available, packed_linears
+from encoders.kernels.faster_cpu_layers import WORTH_IT_TOKENS, available, packed_linears
 
 
 def model(dtype=torch.float32):

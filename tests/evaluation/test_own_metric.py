@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from contracts import InputError
-from evaluation.statistics import of_function, pearson
+from evaluation.bootstrap import of_function, pearson
 from evaluation.suite import Suite
 from evaluation.user_tasks.resolve import own_tasks
 from tests.data import Options

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from contracts import ItemScores
-from evaluation.statistics import Estimate, mean, spearman
+from evaluation.bootstrap import Estimate, mean, spearman
 from evaluation.verdict import Headline, choose_headline, judge, with_before
 
 NDCG, OTHER = "faq/cosine/ndcg@10", "forum/cosine/ndcg@10"

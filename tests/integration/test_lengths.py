@@ -10,7 +10,7 @@ from encoders import load_encoder
 from tests.data import write_rows
 from tests.integration.conftest import TINY
 from training import compose
-from training.modules import filled_in
+from training.build import filled_in
 from training.stages import stages_of
 
 TEXT = "The harbour was quiet when the ferry left for the islands on the other side of the bay. " * 6

@@ -9,8 +9,8 @@ import pytest
 
 from contracts import InputError
 from evaluation.__main__ import check_output as check_results
-from export.folder import export_folder
 from export.vector_file import VectorFile
+from export.whole_folder import export_folder
 from storage import ownership
 from storage.ownership import (
     LOCK,

@@ -12,7 +12,7 @@ import toy
 
 from contracts import InputError, NotWritten
 from training.callbacks.checkpoints import find_resumable
-from training.callbacks.other_ranks import Companions
+from training.callbacks.lost_ranks import Companions
 from training.failures import TrainingFailed
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from training.callbacks.checkpoints import RunCheckpoints, find_resumable
-from training.callbacks.other_ranks import Companions
+from training.callbacks.lost_ranks import Companions
 from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry

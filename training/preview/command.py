@@ -29,9 +29,9 @@ from contracts import InputError, Seq2SeqBatch, SpanBatch
 from contracts.settings import as_mapping
 from storage.atomic import write_whole
 from storage.ownership import check_output_file
+from training.build import data_of, make_data
 from training.compose import compose
 from training.data_summary import account_of
-from training.modules import data_of, make_data
 from training.preview.span_positions import ROLES, Document
 from training.settings import Run
 from training.stages import chosen, stages_of

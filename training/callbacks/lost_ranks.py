@@ -1,4 +1,4 @@
-"""Detection of ranks that are gone, so that an error names the cause and not its consequence."""
+"""Detect ranks that have died, so that the others report this instead of the timeout of a collective."""
 
 import os
 import socket

@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, v_measure_score
 
-from evaluation import statistics
-from evaluation.statistics import average_precision, best_f1, f1, mean, pearson, spearman, v_measure
+from evaluation import bootstrap
+from evaluation.bootstrap import average_precision, best_f1, f1, mean, pearson, spearman, v_measure
 
 
 @pytest.mark.parametrize("n", [4, 57, 3750, 9927])
@@ -31,8 +31,8 @@ def test_rounding_noise_is_no_correlation():
 
 def resamples(key: str, items: int) -> list[np.ndarray]:
     """The items of each resample, written out."""
-    counts = torch.cat(list(statistics._weights(key, items)), dim=1).long()
-    return [np.repeat(np.arange(items), counts[:, r].numpy()) for r in range(statistics.RESAMPLES)]
+    counts = torch.cat(list(bootstrap._weights(key, items)), dim=1).long()
+    return [np.repeat(np.arange(items), counts[:, r].numpy()) for r in range(bootstrap.RESAMPLES)]
 
 
 def sklearns_ap(predicted: np.ndarray, gold: np.ndarray) -> float:
@@ -63,19 +63,19 @@ LABELS, CALLED = (RATINGS > 3).astype(int), (NOISY > 3).astype(int)
     ],
 )
 def test_a_replicate_is_the_statistic_of_a_resample(ours, oracle, predicted, gold, monkeypatch):
-    monkeypatch.setattr(statistics, "BLOCK", 61 * 300)  # several blocks, the last one short
+    monkeypatch.setattr(bootstrap, "BLOCK", 61 * 300)  # several blocks, the last one short
     found = ours(torch.tensor(predicted), torch.tensor(gold), "a key")
     assert found.value == pytest.approx(100 * oracle(predicted, gold), abs=2e-4)
     drawn = resamples("a key", 61)
     assert all(len(rows) == 61 for rows in drawn)
-    assert len({tuple(rows) for rows in drawn}) == statistics.RESAMPLES
+    assert len({tuple(rows) for rows in drawn}) == bootstrap.RESAMPLES
     expected = [100 * oracle(predicted[rows], gold[rows]) for rows in drawn]
     np.testing.assert_allclose(found.replicates_R.numpy(), expected, atol=2e-3)
     assert found.interval() == pytest.approx(np.quantile(expected, [0.025, 0.975]).tolist(), abs=2e-3)
 
 
 def test_every_item_is_drawn_equally_often():
-    counts = torch.cat(list(statistics._weights("fair", 40)), dim=1)
+    counts = torch.cat(list(bootstrap._weights("fair", 40)), dim=1)
     assert stats.chisquare(counts.sum(1).numpy()).pvalue > 1e-3
     # the count of one item in a resample of n is binomial (n, 1/n)
     expected = stats.binom(40, 1 / 40).pmf([0, 1, 2]) * counts.numel()

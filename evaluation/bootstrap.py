@@ -1,4 +1,4 @@
-"""Scores with bootstrap replicates over test items.
+"""Metrics (Spearman, F1, average precision ...) with bootstrap replicates over test items for their intervals.
 
 Intervals are percentiles of a bootstrap over test items (Efron 1979): 1,000 resamples, drawn from the name of the test
 set alone, so that the same set is resampled alike for every encoder and metric. A resample is how often each item was

@@ -1,4 +1,4 @@
-"""The folder that a run exports, by the kind that its objective names."""
+"""Write the folder that a run exports: a sentence encoder, or the language model of a generator."""
 
 import copy
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 from contracts import Results
 from encoders.lora import merged
-from export.folder import export_folder
 from export.model_card import model_card
 from export.sentence_transformers import export_encoder, parts_of
 from export.training_prompts import learnt_prompts
+from export.whole_folder import export_folder
 from prompts import write_generator_prompts
 from reports.tables import Column, Table, markdown
 

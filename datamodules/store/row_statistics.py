@@ -1,4 +1,4 @@
-"""Statistics of the rows in a token store: text lengths and repeated rows."""
+"""Statistics of the rows in a token store: the distribution of text lengths, and how many rows are repeated."""
 
 import hashlib
 from array import array

@@ -1,4 +1,4 @@
-"""The model, the data and the trainer of a run, made from its settings."""
+"""Build the model, the data module and the trainer of a run from its settings."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Exported folders: recognition and replacement of an earlier one."""
+"""Write an exported folder as a whole, and replace an existing one only if it is an earlier export."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""DeCLUTR as a script without a framework would train it: the other side of `benchmarks.declutr_step`.
+"""A plain PyTorch training loop of DeCLUTR, the baseline of `benchmarks.declutr_step`.
 
 The chunks are ours, and so is NT-Xent; model, head, pooling, MLM, AdamW and clipping are written out.
 """
