@@ -34,9 +34,7 @@ from storage.manifest import Damaged, read_record, write_record
 from storage.ownership import check_output_file, check_output_folder, differences, hold_file, let_go
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
-    from sentence_transformers import CrossEncoder
-
-    from encoders.loading.library import LibraryEncoder
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
 log = logging.getLogger("datamodules.mine")
 
@@ -81,7 +79,7 @@ class Keys(TypedDict):
 
 
 class Pairs(NamedTuple):
-    """Rows of an anchor and a positive, each once, and texts to find negatives in besides the positives, each once."""
+    """Rows of an anchor and a positive, and the texts to find negatives in, all positives among them; each once."""
 
     rows: list[tuple[str, str]]
     corpus: list[str]
@@ -92,14 +90,14 @@ def run(cfg: DictConfig) -> int:
     output = check_values(cfg)
     check_output_file(output)
     pairs, account = read(cfg)
-    encoder, cross_encoder, models = load(cfg)
+    model, cross_encoder, models = load(cfg)
     identity = {"pairs": digest(*pairs), **{key: cfg[key] for key in (*RULES, *PROMPTS, "seed", "use_faiss")}, **models}
     lock = hold_file(output)
     try:
         if is_finished(output, identity, overwrite=cfg.overwrite):
             log.info("%s is finished. overwrite=true mines it again.", output)
             return 0
-        mined = mine(cfg, pairs, encoder, cross_encoder)
+        mined = mine(cfg, pairs, model, cross_encoder, vectors_of(cfg.cache_folder, models["encoder"]))
         write(output, account | {"identity": identity}, pairs, mined, cfg.num_negatives)
     finally:
         let_go(lock)
@@ -154,21 +152,22 @@ def read(cfg: DictConfig) -> tuple[Pairs, dict[str, Any]]:
     columns = None if cfg.columns is None else list(cfg.columns)
     records = RecordSource(paths, MINED, columns=columns, split=cfg.split, on_error=cfg.on_error)
     given = [(record.texts[0], record.texts[1]) for record in records]
-    pairs = Pairs(list(dict.fromkeys(given)), read_corpus(cfg))
-    texts = len({*pairs.corpus, *(positive for _, positive in pairs.rows)})
-    counts = {"pairs": len(pairs.rows), "twice": len(given) - len(pairs.rows), "corpus": texts}
+    rows = list(dict.fromkeys(given))
+    corpus = list(dict.fromkeys([*read_corpus(cfg), *(positive for _, positive in rows)]))
+    twice = len(given) - len(rows)
     log.info(
         "%d pairs of %d anchors, a corpus of %d texts%s",
-        *(len(pairs.rows), len({anchor for anchor, _ in pairs.rows}), texts),
-        f"; {counts['twice']} pairs were there twice" if counts["twice"] else "",
+        *(len(rows), len({anchor for anchor, _ in rows}), len(corpus)),
+        f"; {twice} pairs were there twice" if twice else "",
     )
-    if texts < 2:
+    if len(corpus) < 2:
         raise InputError(f"input={cfg.input}: its positives are one text, so there are no negatives. Say corpus=FILE.")
-    return pairs, {"source": records.manifest(), **counts}
+    account = {"source": records.manifest(), "pairs": len(rows), "twice": twice, "corpus": len(corpus)}
+    return Pairs(rows, corpus), account
 
 
 def read_corpus(cfg: DictConfig) -> list[str]:
-    """Its texts, each once."""
+    """The texts that are looked through besides the positives."""
     if cfg.corpus is None:
         return []
     given = cfg.corpus if isinstance(cfg.corpus, str) else list(cfg.corpus)
@@ -176,13 +175,13 @@ def read_corpus(cfg: DictConfig) -> list[str]:
     if cfg.column is not None and all(form_of(file) == ".txt" for file in files):
         raise InputError(f"column={cfg.column}: a text file has lines and no columns; leave column out.")
     windows = read_windows(files, cfg.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE)
-    texts = list(dict.fromkeys(text for _, window in windows for text in window if text.strip()))
+    texts = [text for _, window in windows for text in window if text.strip()]
     if not texts:
         raise InputError(f"corpus={cfg.corpus} has no texts. Name another file, or leave corpus out.")
     return texts
 
 
-def load(cfg: DictConfig) -> "tuple[LibraryEncoder, CrossEncoder | None, dict[str, Any]]":
+def load(cfg: DictConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, dict[str, str]]":
     """The models, and what identifies them."""
     import torch
     from transformers.utils import logging as transformers_logging
@@ -202,11 +201,11 @@ def load(cfg: DictConfig) -> "tuple[LibraryEncoder, CrossEncoder | None, dict[st
         device=device,
     )
     encoder.model.similarity_fn_name = "cosine"
-    identity = {"encoder": digest(encoder.fingerprint, encoder.model.prompts), "cross_encoder": None}
+    identity = {"encoder": digest(encoder.fingerprint, encoder.model.prompts)}
     if cfg.cross_encoder is None:
-        return encoder, None, identity
-    cross_encoder, identity["cross_encoder"] = load_cross_encoder(cfg.cross_encoder, device)
-    return encoder, cross_encoder, identity
+        return encoder.model, None, identity
+    cross_encoder, fingerprint = load_cross_encoder(cfg.cross_encoder, device)
+    return encoder.model, cross_encoder, identity | {"cross_encoder": fingerprint}
 
 
 def folder_of(name: str) -> str:
@@ -231,7 +230,11 @@ def folder_of(name: str) -> str:
 
 
 def mine(
-    cfg: DictConfig, pairs: Pairs, encoder: "LibraryEncoder", cross_encoder: "CrossEncoder | None"
+    cfg: DictConfig,
+    pairs: Pairs,
+    model: "SentenceTransformer",
+    cross_encoder: "CrossEncoder | None",
+    cache_folder: str | None,
 ) -> Iterable[Mapping[str, Any]]:
     """Rows of anchor, positive, negative_1 ..., and ``scores`` of the positive and each negative.
 
@@ -241,21 +244,21 @@ def mine(
     from datasets import Dataset
     from sentence_transformers.util import mine_hard_negatives
 
-    corpus = dict.fromkeys([*pairs.corpus, *(positive for _, positive in pairs.rows)])
-    own = [(anchor, anchor) for anchor, _ in pairs.rows if anchor in corpus]
+    known = set(pairs.corpus)
+    own = [(anchor, anchor) for anchor, _ in pairs.rows if anchor in known]
     anchors, positives = zip(*dict.fromkeys([*pairs.rows, *own]), strict=True)
     with drawn_by(cfg.seed), progress_shown(sys.stderr.isatty() and not cfg.quiet):
         return mine_hard_negatives(
             Dataset.from_dict({"anchor": anchors, "positive": positives}),
-            encoder.model,
-            corpus=list(corpus),
+            model,
+            corpus=pairs.corpus,
             cross_encoder=cross_encoder,
             **{key: cfg[key] for key in (*RULES, *PROMPTS, "use_faiss", "batch_size")},
             output_format="n-tuple",
             output_scores=True,
-            faiss_batch_size=max(1, min(ANCHORS_AT_ONCE, COSINES_AT_ONCE // len(corpus))),
-            use_multi_process=processes(cfg, encoder.model, cross_encoder),
-            cache_folder=vectors_of(cfg, encoder),
+            faiss_batch_size=max(1, min(ANCHORS_AT_ONCE, COSINES_AT_ONCE // len(pairs.corpus))),
+            use_multi_process=processes(cfg, model, cross_encoder),
+            cache_folder=cache_folder,
             verbose=False,  # its table fails where there are more than 2**24 scores
         )
 
@@ -299,15 +302,15 @@ class EndsWithParent:
         end_with(state["parent"])
 
 
-def vectors_of(cfg: DictConfig, encoder: "LibraryEncoder") -> str | None:
+def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
     """The library's ``cache_folder``, one for each encoder, because the library tells encoders apart by the name on
     their card alone. A file that a kill cut short is removed from it.
     """
     import numpy as np
 
-    if cfg.cache_folder is None:
+    if cache_folder is None:
         return None
-    folder = Path(cfg.cache_folder) / digest(encoder.fingerprint, encoder.model.prompts)
+    folder = Path(cache_folder) / encoder
     check_output_folder("cache_folder", folder)
     for file in folder.glob("*.npy"):
         try:
