@@ -205,7 +205,7 @@ def load(cfg: DictConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, di
     if cfg.cross_encoder is None:
         return encoder.model, None, identity
     cross_encoder, fingerprint = load_cross_encoder(cfg.cross_encoder, device)
-    return encoder.model, cross_encoder, identity | {"cross_encoder": fingerprint}
+    return encoder.model, cross_encoder, identity | {"cross_encoder": digest(fingerprint)}
 
 
 def folder_of(name: str) -> str:

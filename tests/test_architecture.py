@@ -75,11 +75,7 @@ COMMAND_LINE_ALSO = {
     "synthesis": {"datamodules"},  # pairs are drawn for a person as training has them
     "training": {"datamodules"},  # a preview draws batches
 }
-NEVER = {
-    "sentence_transformers",
-    "tests",
-    "benchmarks",
-}  # the first takes seconds to import, and is our exports' oracle
+NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first takes seconds to import
 # Models that are more than a transformer and a pooling are run by their own library, and it mines negatives
 EXCEPT = {path: {"sentence_transformers"} for path in ("datamodules/mine.py", "encoders/loading/library.py")}
 DANGEROUS = {

@@ -310,6 +310,23 @@ def test_several_processes_write_the_rows_of_one_and_end_with_the_command(minilm
     assert not [one for one in workers if Path(f"/proc/{one}").exists()]
 
 
+@pytest.mark.parametrize(("key", "source"), [("encoder", "encoder"), ("cross_encoder", "cross_encoders")])
+def test_code_of_a_model_is_never_run(key, source, given, tmp_path, request):
+    kept = request.getfixturevalue(source)
+    shutil.copytree(kept / "1" if key == "cross_encoder" else kept, tmp_path / "model")
+    (tmp_path / "model" / "evil.py").write_text(
+        f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\nclass Bad: pass\n"
+    )
+    (tmp_path / "model" / "modules.json").write_text(
+        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Bad"}])
+    )
+    about = {"model_type": "CrossEncoder" if key == "cross_encoder" else "SentenceTransformer"}
+    (tmp_path / "model" / "config_sentence_transformers.json").write_text(json.dumps(about))
+    with pytest.raises(InputError, match=r"evil\.Bad"):
+        command(*given, f"output={tmp_path / 'x.jsonl'}", "relative_margin=0", f"{key}={tmp_path / 'model'}")
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
