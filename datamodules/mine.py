@@ -1,41 +1,49 @@
-"""Hard negative mining: ``python -m datamodules.mine encoder=... input=... output=...``."""
+"""Hard negative mining: ``python -m datamodules.mine encoder=... input=... output=...``.
+
+The work is that of sentence-transformers' ``mine_hard_negatives``, with its words; the margins are those of
+NV-Retriever (Moreira et al. 2024). Here are what the command reads and writes, and counts of what was left out.
+"""
 
 from cli.signals import heed_signals
 
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
+import contextlib
 import hashlib
 import json
 import logging
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import random
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
-from filelock import FileLock
 from omegaconf import DictConfig
 
-from cli.child_processes import run_ranks, works_for_another
+from cli.child_processes import end_with
 from cli.devices import check_devices, device_of
 from cli.hydra_main import command_line
-from cli.process_group import Ranks, find_ranks, from_rank_zero, launched
 from contracts import InputError
 from readers.listing import check_output_apart, form_of, list_files
 from readers.rows import read_windows
 from storage.atomic import whole_file
 from storage.manifest import Damaged, read_record, write_record
-from storage.ownership import check_output_file, differences, hold_file, let_go, lock_of, work_for
+from storage.ownership import check_output_file, check_output_folder, differences, hold_file, let_go
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
-    from datamodules.mining.hard_negatives import Mined, MiningRules, Pairs
-    from export.vector_file import VectorFile
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
 log = logging.getLogger("datamodules.mine")
 
 TEXTS_AT_ONCE = 8192  # of the corpus, while it is read
+COSINES_AT_ONCE, ANCHORS_AT_ONCE = 2**28, 16384  # 1 GiB of cosines while anchors and corpus are compared
 ADVICE = " Say column=NAME, or correct the row."
+LIMITS = ("absolute_margin", "relative_margin", "max_score", "min_score")
+RULES = ("num_negatives", "range_min", "range_max", *LIMITS, "sampling_strategy")
+PROMPTS = ("query_prompt", "corpus_prompt")
 
 
 class Keys(TypedDict):
@@ -47,110 +55,53 @@ class Keys(TypedDict):
     corpus: str | Sequence[str] | None
     column: str | None
     output: str | None
-    negatives: int
+    num_negatives: int
     range_min: int
     range_max: int | None
     absolute_margin: float | None
     relative_margin: float | None
-    sampling: Literal["top", "random"]
+    max_score: float | None
+    min_score: float | None
+    cross_encoder: str | None
+    sampling_strategy: Literal["top", "random"]
     seed: int
-    index: str | None
-    index_effort: int | None
-    pooling: str | None
-    prompt: str | None
+    use_faiss: bool
+    query_prompt: str | None
     corpus_prompt: str | None
     max_length: int | None
     precision: Literal["fp32", "bf16"]
+    batch_size: int
+    cache_folder: str | None
     device: str
     devices: int
-    window: int
     overwrite: bool
     quiet: bool
 
 
+class Pairs(NamedTuple):
+    """Rows of an anchor and a positive, and the texts to find negatives in, all positives among them; each once."""
+
+    rows: list[tuple[str, str]]
+    corpus: list[str]
+
+
 def run(cfg: DictConfig) -> int:
-    """Check, embed what is missing, search, write. Several processes embed; who finds all vectors there searches."""
+    """Check, read, mine, write."""
     output = check_values(cfg)
-    rules = rules_of(cfg)
     check_output_file(output)
     pairs, account = read(cfg)
-    identity = {"pairs": digest(pairs.anchors, pairs.corpus, pairs.positives), **rules._asdict()}
-    encoders = load(cfg)
-    if cfg.index is not None:
-        identity |= {"index": cfg.index, "index_effort": cfg.index_effort}
-    identity |= {side: encoder.fingerprint for side, encoder in encoders.items()}
-    texts = {"anchors": pairs.anchors, "corpus": pairs.corpus}
+    model, cross_encoder, models = load(cfg)
+    identity = {"pairs": digest(*pairs), **{key: cfg[key] for key in (*RULES, *PROMPTS, "seed", "use_faiss")}, **models}
+    lock = hold_file(output)
     try:
-        files = {side: vector_file(cfg, encoders[side], side, texts[side]) for side in texts}
-        if claim(cfg, output, identity, files):
+        if is_finished(output, identity, overwrite=cfg.overwrite):
             log.info("%s is finished. overwrite=true mines it again.", output)
             return 0
-        ranks = find_ranks()
-        if cfg.devices > 1 and ranks.world == 1:
-            if status := run_ranks("datamodules.mine", cfg.devices, once=("overwrite",)):
-                return status
-        else:
-            for side, file in files.items():
-                embed(encoders[side], texts[side], file, ranks)
-        account |= {"identity": identity}
-        if not (works_for_another() and launched() is None):  # else the command that started this one goes on
-            search(cfg, output, account, pairs, rules, files)
+        mined = mine(cfg, pairs, model, cross_encoder, vectors_of(cfg.cache_folder, models["encoder"]))
+        write(output, account | {"identity": identity}, pairs, mined, cfg.num_negatives)
     finally:
-        let_go(lock_of(output))
+        let_go(lock)
     return 0
-
-
-def claim(cfg: DictConfig, output: Path, identity: dict[str, Any], files: "Mapping[str, VectorFile]") -> bool:
-    """Whether it is finished; else the files of vectors are there. Of several processes the first one decides."""
-
-    def decide(writer: bool) -> list[bool]:
-        if not writer or works_for_another():
-            return [False]
-        hold_file(output)
-        if is_finished(output, identity, overwrite=cfg.overwrite):
-            return [True]
-        for file in files.values():
-            file.output.parent.mkdir(exist_ok=True)
-            file.claim(overwrite=cfg.overwrite)
-        return [False]
-
-    (finished,) = from_rank_zero(decide)
-    if works_for_another():
-        work_for(lock_of(output))
-    return bool(finished)
-
-
-def search(
-    cfg: DictConfig,
-    output: Path,
-    account: dict[str, Any],
-    pairs: "Pairs",
-    rules: "MiningRules",
-    files: "Mapping[str, VectorFile]",
-) -> None:
-    """Find and write the negatives, unless vectors are missing, which another process computes, or has used already."""
-    import numpy as np
-
-    from datamodules.mining.hard_negatives import mine
-    from datamodules.mining.nearest_neighbours import ExactSearch, IndexSearch
-
-    vectors, lock = files["corpus"].output.parent, output.with_name(f".{output.name}.search.lock")
-    with FileLock(lock):  # beside the vectors: who waits for it would make their folder again
-        if not all(file.output.exists() for file in files.values()):
-            if not vectors.is_dir():
-                lock.unlink()
-            return
-        anchors, corpus = (np.load(files[side].output, mmap_mode="r") for side in ("anchors", "corpus"))
-        device = device_of(cfg.device)
-        exact = cfg.index is None
-        nearest = ExactSearch(corpus, device) if exact else IndexSearch(corpus, cfg.index, cfg.index_effort, cfg.seed)
-        write(output, account, pairs, mine(pairs, anchors, corpus, rules, nearest, device), rules.negatives)
-        shutil.rmtree(vectors)
-        lock.unlink()
-    log.info(
-        "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
-        *(output, account["rows"], rules.negatives, account["too_few"]),
-    )
 
 
 def check_values(cfg: DictConfig) -> Path:
@@ -160,133 +111,242 @@ def check_values(cfg: DictConfig) -> Path:
     output = Path(cfg.output)
     if output.suffix != ".jsonl":
         raise InputError(f"output={cfg.output}: wanted a name that ends in .jsonl.")
-    for key in ("window", "devices"):
-        if cfg[key] < 1:
-            raise InputError(f"{key}={cfg[key]}: wanted at least 1.")
+    check_rules(cfg)
     check_devices(cfg.devices, cfg.device)
     if cfg.column is not None and cfg.corpus is None:
         raise InputError(f"column={cfg.column} is of the corpus, and there is none; columns= names those of input.")
-    if cfg.index_effort is not None and (cfg.index is None or cfg.index_effort < 1):
-        raise InputError(f"index_effort={cfg.index_effort}: wanted 1 or more, beside index=...")
-    if cfg.index is not None and find_spec("faiss") is None:
-        raise InputError(
-            f"index={cfg.index} needs faiss. Install it: pip install 'contrastive-encoders[faiss]'; index=null "
-            "compares every text."
-        )
+    if cfg.use_faiss and find_spec("faiss") is None:
+        raise InputError("use_faiss=true needs faiss. Install it: pip install 'contrastive-encoders[faiss]'.")
     check_output_apart(cfg.input, output, about(output))
     return output
 
 
-def rules_of(cfg: DictConfig) -> "MiningRules":
-    from datamodules.mining.hard_negatives import MiningRules
+def check_rules(cfg: DictConfig) -> None:
+    """Raises InputError where nothing could be taken."""
+    least = {"num_negatives": 1, "batch_size": 1, "devices": 1, "max_length": 1, "range_min": 0}
+    for key, smallest in (least | dict.fromkeys(LIMITS[:2], 0)).items():
+        if cfg[key] is not None and cfg[key] < smallest:
+            raise InputError(f"{key}={cfg[key]}: wanted at least {smallest}.")
+    if cfg.range_max is not None and cfg.range_max - cfg.range_min < cfg.num_negatives:
+        raise InputError(
+            f"range_max={cfg.range_max}: between it and range_min={cfg.range_min} there is no room for "
+            f"{cfg.num_negatives} negatives. Wanted {cfg.range_min + cfg.num_negatives} or more."
+        )
+    if None not in (cfg.min_score, cfg.max_score) and cfg.min_score > cfg.max_score:
+        raise InputError(
+            f"min_score={cfg.min_score} max_score={cfg.max_score}: no score lies between; turn them round."
+        )
+    if cfg.cross_encoder is not None and all(cfg[key] is None for key in LIMITS):
+        raise InputError(
+            f"cross_encoder={cfg.cross_encoder} scores what a margin or a limit is about, and there is none. Say "
+            "relative_margin=0.05, say, absolute_margin, max_score or min_score, or leave cross_encoder out."
+        )
 
-    rules = MiningRules(**{key: cfg[key] for key in MiningRules._fields})
-    rules.check()
-    return rules
 
-
-def read(cfg: DictConfig) -> tuple["Pairs", dict[str, Any]]:
+def read(cfg: DictConfig) -> tuple[Pairs, dict[str, Any]]:
     """The pairs with their corpus, and the account of what was read."""
-    from datamodules.mining.hard_negatives import pairs_of
     from datamodules.sources.record_kinds import MINED
     from datamodules.sources.records import RecordSource
 
     paths = cfg.input if isinstance(cfg.input, str) else list(cfg.input)
     columns = None if cfg.columns is None else list(cfg.columns)
     records = RecordSource(paths, MINED, columns=columns, split=cfg.split, on_error=cfg.on_error)
-    more: list[str] = []
-    if cfg.corpus is not None:
-        given = cfg.corpus if isinstance(cfg.corpus, str) else list(cfg.corpus)
-        files = [one.path for one in list_files(given, "corpus", documents="named")]
-        if cfg.column is not None and all(form_of(file) == ".txt" for file in files):
-            raise InputError(f"column={cfg.column}: a text file has lines and no columns; leave column out.")
-        windows = read_windows(files, cfg.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE)
-        more = [text for _, window in windows for text in window if text.strip()]
-    pairs = pairs_of((record.texts for record in records), more)
-    distinct = sum(map(len, pairs.positives))
+    given = [(record.texts[0], record.texts[1]) for record in records]
+    rows = list(dict.fromkeys(given))
+    corpus = list(dict.fromkeys([*read_corpus(cfg), *(positive for _, positive in rows)]))
+    twice = len(given) - len(rows)
     log.info(
         "%d pairs of %d anchors, a corpus of %d texts%s",
-        *(distinct, len(pairs.anchors), len(pairs.corpus)),
-        f"; {pairs.read - distinct} pairs were there twice" if pairs.read > distinct else "",
+        *(len(rows), len({anchor for anchor, _ in rows}), len(corpus)),
+        f"; {twice} pairs were there twice" if twice else "",
     )
-    if len(pairs.corpus) < 2:
+    if len(corpus) < 2:
         raise InputError(f"input={cfg.input}: its positives are one text, so there are no negatives. Say corpus=FILE.")
-    counts = {"pairs": distinct, "twice": pairs.read - distinct, "corpus": len(pairs.corpus)}
-    return pairs, {"source": records.manifest(), **counts}
+    account = {"source": records.manifest(), "pairs": len(rows), "twice": twice, "corpus": len(corpus)}
+    return Pairs(rows, corpus), account
 
 
-def load(cfg: DictConfig) -> dict[str, Any]:
-    """The encoder of anchors and that of the corpus: one, unless their prompts differ."""
-    from encoders import load_encoder
-
-    options = {key: cfg[key] for key in ("pooling", "max_length", "precision")} | {"device": device_of(cfg.device)}
-    anchors = load_encoder(cfg.encoder, prompt=cfg.prompt, **options)
-    same = cfg.prompt == cfg.corpus_prompt
-    return {
-        "anchors": anchors,
-        "corpus": anchors if same else load_encoder(cfg.encoder, prompt=cfg.corpus_prompt, **options),
-    }
-
-
-def vector_file(cfg: DictConfig, encoder: Any, side: str, texts: list[str]) -> "VectorFile":
-    """(texts, width) float32, in a file that a killed command goes on with."""
-    from export.vector_file import VectorFile
-
-    path = Path(f"{cfg.output}.vectors") / f"{side}.npy"
-    width = int(encoder.embed([""]).shape[1])
-    identity = {"encoder": encoder.fingerprint, "texts": digest(texts), "rows": len(texts), "width": width}
-    return VectorFile(path, {**identity, "dtype": "float32", "window": cfg.window})
+def read_corpus(cfg: DictConfig) -> list[str]:
+    """The texts that are looked through besides the positives."""
+    if cfg.corpus is None:
+        return []
+    given = cfg.corpus if isinstance(cfg.corpus, str) else list(cfg.corpus)
+    files = [one.path for one in list_files(given, "corpus", documents="named")]
+    if cfg.column is not None and all(form_of(file) == ".txt" for file in files):
+        raise InputError(f"column={cfg.column}: a text file has lines and no columns; leave column out.")
+    windows = read_windows(files, cfg.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE)
+    texts = [text for _, window in windows for text in window if text.strip()]
+    if not texts:
+        raise InputError(f"corpus={cfg.corpus} has no texts. Name another file, or leave corpus out.")
+    return texts
 
 
-def embed(encoder: Any, texts: list[str], file: "VectorFile", ranks: Ranks) -> None:
-    """Every so many-th window, unless it is there."""
+def load(cfg: DictConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, dict[str, str]]":
+    """The models, and what identifies them."""
+    import torch
+    from transformers.utils import logging as transformers_logging
+
+    from encoders.loading.library import LibraryEncoder, load_cross_encoder
+    from encoders.loading.load import PRECISIONS
+
+    transformers_logging.disable_progress_bar()  # of a few milliseconds
+    device = torch.device(device_of(cfg.device))
+    encoder = LibraryEncoder(
+        folder_of(cfg.encoder),
+        "negatives are mined by the library",
+        prompt=None,
+        max_length=cfg.max_length,
+        truncate=None,
+        dtype=PRECISIONS[cfg.precision],
+        device=device,
+    )
+    encoder.model.similarity_fn_name = "cosine"
+    identity = {"encoder": digest(encoder.fingerprint, encoder.model.prompts)}
+    if cfg.cross_encoder is None:
+        return encoder.model, None, identity
+    cross_encoder, fingerprint = load_cross_encoder(cfg.cross_encoder, device)
+    return encoder.model, cross_encoder, identity | {"cross_encoder": digest(fingerprint)}
+
+
+def folder_of(name: str) -> str:
+    """The folder or hub id that sentence-transformers reads: of a run its ``encoder/``.
+
+    Raises:
+        InputError: there is none, or it is a checkpoint, a run without an exported encoder, or another file.
+    """
+    from encoders.loading.sentence_transformers_folder import not_found, read_json
+
+    path = Path(name).expanduser()
+    if (path / "encoder" / "modules.json").is_file():
+        return str(path / "encoder")
+    if path.is_file() or not any(read_json(str(path), config) for config in ("modules.json", "config.json")):
+        if not path.exists():
+            raise not_found(name, "there is no modules.json and no config.json.")
+        raise InputError(
+            f"encoder={name}: wanted the folder of a finished run, which has encoder/, a sentence-transformers or "
+            "transformers folder, or a hub id. python -m export run=CHECKPOINT output=FOLDER makes one of a checkpoint."
+        )
+    return str(path)
+
+
+def mine(
+    cfg: DictConfig,
+    pairs: Pairs,
+    model: "SentenceTransformer",
+    cross_encoder: "CrossEncoder | None",
+    cache_folder: str | None,
+) -> Iterable[Mapping[str, Any]]:
+    """Rows of anchor, positive, negative_1 ..., and ``scores`` of the positive and each negative.
+
+    An anchor that stands in the corpus itself is given as a positive of its own, because it must be no negative; a
+    margin looks at its score as well.
+    """
+    from datasets import Dataset
+    from sentence_transformers.util import mine_hard_negatives
+
+    known = set(pairs.corpus)
+    own = [(anchor, anchor) for anchor, _ in pairs.rows if anchor in known]
+    anchors, positives = zip(*dict.fromkeys([*pairs.rows, *own]), strict=True)
+    with drawn_by(cfg.seed), progress_shown(sys.stderr.isatty() and not cfg.quiet):
+        return mine_hard_negatives(
+            Dataset.from_dict({"anchor": anchors, "positive": positives}),
+            model,
+            corpus=pairs.corpus,
+            cross_encoder=cross_encoder,
+            **{key: cfg[key] for key in (*RULES, *PROMPTS, "use_faiss", "batch_size")},
+            output_format="n-tuple",
+            output_scores=True,
+            faiss_batch_size=max(1, min(ANCHORS_AT_ONCE, COSINES_AT_ONCE // len(pairs.corpus))),
+            use_multi_process=processes(cfg, model, cross_encoder),
+            cache_folder=cache_folder,
+            verbose=False,  # its table fails where there are more than 2**24 scores
+        )
+
+
+@contextlib.contextmanager
+def drawn_by(seed: int) -> Iterator[None]:
+    """What is drawn from the global generator, as the library does, depends on the seed alone."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+@contextlib.contextmanager
+def progress_shown(shown: bool) -> Iterator[None]:
+    """Bars of the library, which it always draws, or none."""
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(sys.stderr if shown else nowhere):
+        yield
+
+
+def processes(cfg: DictConfig, *models: object) -> list[str] | bool:
+    """The device of each process that works with a copy of the models; False: this one alone."""
+    if cfg.devices == 1:
+        return False
+    for model in models:
+        if model is not None:
+            vars(model)["ends"] = EndsWithParent()
+    on_gpus = device_of(cfg.device).startswith("cuda")
+    return [f"cuda:{number}" if on_gpus else "cpu" for number in range(cfg.devices)]
+
+
+class EndsWithParent:
+    """Goes with a model to the library's processes, which otherwise outlive a command that is killed."""
+
+    def __init__(self) -> None:
+        self.parent = os.getpid()
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        end_with(state["parent"])
+
+
+def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
+    """The library's ``cache_folder``, one for each encoder, because the library tells encoders apart by the name on
+    their card alone. A file that a kill cut short is removed from it.
+    """
     import numpy as np
 
-    from export.input_texts import Texts
-
-    try:
-        file.open()
-    except FileNotFoundError:  # it is finished
-        return
-    try:
-        if before := file.rows_done():
-            log.info("%s: %d of %d texts are embedded already.", file.output.stem, before, len(texts))
-        for number in np.flatnonzero(~file.done()).tolist():
-            if number % ranks.world == ranks.rank:
-                window = texts[number * file.window : (number + 1) * file.window]
-                file.write(number, encoder.embed(window, progress=False).numpy())
-        file.finish(Texts((), None))
-    finally:
-        file.close()
+    if cache_folder is None:
+        return None
+    folder = Path(cache_folder) / encoder
+    check_output_folder("cache_folder", folder)
+    for file in folder.glob("*.npy"):
+        try:
+            np.load(file, mmap_mode="r")
+        except (ValueError, EOFError):
+            file.unlink()
+    return str(folder)
 
 
-def write(output: Path, account: dict[str, Any], pairs: "Pairs", mined: "Iterable[Mined]", negatives: int) -> None:
-    """The rows, whole or not at all, and what lies beside them; how many, and how many pairs got too few negatives,
-    goes into ``account``.
+def write(
+    output: Path, account: dict[str, Any], pairs: Pairs, mined: Iterable[Mapping[str, Any]], num_negatives: int
+) -> None:
+    """The rows, whole or not at all, and beside them the account, with their number and that of the pairs that got too
+    few negatives.
     """
-    rows = too_few = 0
+    rows, given = 0, set(pairs.rows)
     with whole_file(output) as part:
         with part.open("w", encoding="utf-8") as file:
-            for one in mined:
-                found = pairs.positives[one.anchor]
-                if len(one.negatives) < negatives:
-                    too_few += len(found)
-                    continue
-                taken = {f"negative_{n}": pairs.corpus[place] for n, place in enumerate(one.negatives, start=1)}
-                for place, score in zip(found, one.positive_scores, strict=True):
-                    row = {"anchor": pairs.anchors[one.anchor], "positive": pairs.corpus[place], **taken}
-                    scores = [round(each, 6) for each in (score, *one.negative_scores)]
-                    file.write(json.dumps(row | {"scores": scores}, ensure_ascii=False) + "\n")
+            for row in mined:
+                if (row["anchor"], row["positive"]) in given:
+                    scores = [round(score, 6) for score in row["scores"]]
+                    file.write(json.dumps({**row, "scores": scores}, ensure_ascii=False) + "\n")
                     rows += 1
         if not rows:
             raise InputError(
-                f"output={output}: no anchor got {negatives} negatives. Ask for fewer, widen range_max, lower the "
+                f"output={output}: no anchor got {num_negatives} negatives. Ask for fewer, widen range_max, lower the "
                 "margin, or give a larger corpus."
             )
-        account |= {"rows": rows, "too_few": too_few}
+        too_few = len(given) - rows
         # Of another job: the record, which comes before the rows, would be taken for its
         output.unlink(missing_ok=True)
-        write_record(about(output), account)
+        write_record(about(output), {**account, "rows": rows, "too_few": too_few})
+    log.info(
+        "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
+        *(output, rows, num_negatives, too_few),
+    )
 
 
 def about(output: Path) -> Path:

@@ -2,10 +2,11 @@
 
     python -m datamodules.prepare simcse_nli wiki1m output=corpora
 
-Several names are got one after the other. What is there is kept, a download that broke off goes on,
-and rows are counted before a file takes its name: rows=any takes another number than the published
-one. output=FOLDER has them (default: corpora), source=FOLDER or source=URL the files where a host
-cannot be reached; quiet=true draws no bars. Exit status: 0 all is there, 2 something is not.
+Several names are got one after the other. What is there is kept, a file whose download broke off
+is begun anew, and rows are counted before a file takes its name: rows=any takes another number than
+the published one. output=FOLDER has them (default: corpora), source=FOLDER or source=URL the files
+where a host cannot be reached; quiet=true draws no bars. Exit status: 0 all is there, 2 something
+is not.
 """
 
 from cli.signals import heed_signals
@@ -130,7 +131,7 @@ def made(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: boo
 
     Raises:
         NotGot: it cannot be had.
-        Unusable: it has another number of rows than published, or cannot be read; nothing then takes its name.
+        UnusableFile: it has another number of rows than published, or cannot be read; nothing then takes its name.
         BadArchive: its archive cannot be read, or lacks it.
     """
     if there := present(piece, folder):

@@ -1,34 +1,28 @@
 """Models and data sets of the Hugging Face hub, asked for once and then read from the local cache.
 
-Its own client would ask for every file of a model at every start, and try for a minute where there is no hub.
+A library that loads a model asks for each of its files at every start, and tries for a minute where there is no hub.
 """
 
 import functools
-import http.client
-import json
 import logging
-import os
 import re
-import ssl
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from huggingface_hub import constants, get_token, snapshot_download, try_to_load_from_cache
+from huggingface_hub import HfApi, constants, is_offline_mode, snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+)  # the last is of the client that it uses
 
 log = logging.getLogger(__name__)
 
 SECONDS = 5.0
 # What is read of a model besides its weights: configs, and the vocabularies of all kinds of tokenizers
 SMALL = (".json", ".txt", ".model", ".jinja", ".bpe", ".vocab", ".spm", ".tiktoken", ".dict")
-WEIGHTS = (  # one kind of them for each folder, the first that is there
-    re.compile(r"(adapter_)?model\.safetensors"),
-    re.compile(r"model-\d+-of-\d+\.safetensors"),
-    re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin"),
-)
+WEIGHTS = re.compile(r"((adapter_)?model(-\d+-of-\d+)?\.safetensors)|(pytorch_model(-\d+-of-\d+)?\.bin)")
 FOR_OTHERS = re.compile(r"(onnx|openvino|original|coreml|tf|flax|gguf|runs|logs|checkpoint-.*)/.*")
 
 
@@ -44,47 +38,37 @@ def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None)
     """True where ``name`` must come from the disk: a folder, a hub id while there is no hub, and one of which all is
     here as the hub has it now; what is lacking is fetched first.
     """
-    if Path(name).is_dir() or constants.HF_HUB_OFFLINE:
+    if Path(name).is_dir():
         return True
-    answer = asked(_endpoint(), name)
+    answer = asked(name)
     if not answer.commit:
         return not answer.reached  # where it was, transformers says what the hub said
     return _fetched(name, answer, weights, gguf_file)
 
 
-def hub_answers(kind: str, name: str, revision: str | None = None) -> bool:
-    """Whether there is a hub to ask for one of its ``models`` or ``datasets``, of which it may know nothing."""
-    return not constants.HF_HUB_OFFLINE and asked(_endpoint(), name, kind, revision or "main").reached
-
-
-def _endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+def hub_answers(dataset: str, revision: str | None = None) -> bool:
+    """Whether there is a hub to ask for a data set, of which it may know nothing."""
+    return asked(dataset, "dataset", revision).reached
 
 
 @functools.cache
-def asked(endpoint: str, name: str, kind: str = "models", revision: str = "main") -> Answer:
-    """One request, within a few seconds; none where this endpoint has not answered before."""
-    if endpoint in _silent:
+def asked(name: str, kind: str = "model", revision: str | None = None) -> Answer:
+    """One request, within a few seconds; none where the hub has not answered before."""
+    if is_offline_mode() or constants.ENDPOINT in _silent:
         return Answer(False)
-    token = get_token()
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    url = f"{endpoint}/api/{kind}/{urllib.parse.quote(name)}/revision/{urllib.parse.quote(revision, safe='')}"
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=SECONDS) as response:
-            found = json.load(response)
-        return Answer(True, found["sha"], tuple(one["rfilename"] for one in found["siblings"]))
-    except urllib.error.HTTPError:
+        about = HfApi().dataset_info if kind == "dataset" else HfApi().model_info
+        found = about(name, revision=revision, timeout=SECONDS)
+        return Answer(True, found.sha or "", tuple(one.rfilename for one in found.siblings or ()))
+    except (HfHubHTTPError, HFValidationError):
         return Answer(True)
-    except OSError as error:
-        if isinstance(getattr(error, "reason", error), ssl.SSLError):
-            return Answer(True)  # a certificate that we doubt, and its client may not
+    except (HTTPError, ValueError) as error:  # no answer, or that of something else
         log.warning(
-            "%s is out of reach (%s); models and data sets come from the cache on this disk only.", endpoint, error
+            "%s is out of reach (%s); models and data sets come from the cache on this disk only.",
+            *(constants.ENDPOINT, error),
         )
-        _silent.add(endpoint)
+        _silent.add(constants.ENDPOINT)
         return Answer(False)
-    except (ValueError, KeyError, TypeError, http.client.HTTPException):  # something else answers there
-        return Answer(True)
 
 
 _silent = set[str]()  # endpoints
@@ -97,26 +81,25 @@ def _fetched(name: str, answer: Answer, weights: bool, gguf_file: str | None) ->
     if gguf_file:  # which holds the config and the vocabulary, too
         wanted.append(gguf_file)
     elif weights:
-        large = list(weights_of(answer.files))
+        large = weights_of(answer.files)
         if not large:
             return False
         wanted += large
     if all(_is_here(name, answer.commit, one) for one in wanted):
         return True
     try:
-        snapshot_download(name, allow_patterns=wanted)
+        snapshot_download(name, allow_patterns=wanted, etag_timeout=SECONDS)
     except (OSError, ValueError) as error:
         log.debug("%s: %s", name, error)
         return False  # transformers fetches it, and says what is wrong
     return True
 
 
-def weights_of(files: Sequence[str]) -> Iterator[str]:
-    """The files that hold a model's weights, of each folder in one form."""
-    for folder in dict.fromkeys(PurePosixPath(one).parent for one in files if not FOR_OTHERS.fullmatch(one)):
-        inside = [one for one in files if PurePosixPath(one).parent == folder]
-        forms = [[one for one in inside if form.fullmatch(PurePosixPath(one).name)] for form in WEIGHTS]
-        yield from next((form for form in forms if form), [])
+def weights_of(files: Sequence[str]) -> list[str]:
+    """The files that hold a model's weights; those of pickles where their folder has no safetensors."""
+    found = [one for one in files if WEIGHTS.fullmatch(PurePosixPath(one).name) and not FOR_OTHERS.fullmatch(one)]
+    safe = {PurePosixPath(one).parent for one in found if one.endswith(".safetensors")}
+    return [one for one in found if one.endswith(".safetensors") or PurePosixPath(one).parent not in safe]
 
 
 def _is_here(name: str, commit: str, file: str) -> bool:

@@ -6,14 +6,12 @@ from pathlib import Path
 
 
 class Server:
-    """Serves a folder; can break off, know no ranges, or answer with an error."""
+    """Serves a folder; can break off, or answer with an error."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.asked: list[tuple[str, str | None]] = []  # path, Range
+        self.asked: list[str] = []  # paths
         self.break_off_after: list[int] = []  # bytes of the next answers after which the connection ends
-        self.ranges = True
-        self.tag: str | None = '"first"'
         handler = type("Handler", (Handler,), {"server_of": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._http.server_port}"
@@ -29,25 +27,19 @@ class Handler(BaseHTTPRequestHandler):
     server_of: Server
 
     def do_GET(self) -> None:
-        server, wanted = self.server_of, self.headers.get("Range")
-        server.asked.append((self.path, wanted))
+        server = self.server_of
+        server.asked.append(self.path)
         path = server.folder / self.path.lstrip("/")
         if not path.is_file():
             self.send_error(404)
             return
-        data, start = path.read_bytes(), 0
-        total = len(data)
-        if wanted and server.ranges and self.headers.get("If-Range") == server.tag:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(total - start))
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
-        if server.tag:
-            self.send_header("ETag", server.tag)
+        data = path.read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("ETag", '"first"')
         self.end_headers()
-        stop = server.break_off_after.pop(0) if server.break_off_after else total
-        self.wfile.write(data[start : start + stop])
+        stop = server.break_off_after.pop(0) if server.break_off_after else len(data)
+        self.wfile.write(data[:stop])
         self.close_connection = True
 
     def log_message(self, *_: object) -> None:

@@ -69,16 +69,16 @@ COMMAND_LINES = {
 }
 # And these, each of them:
 COMMAND_LINE_ALSO = {
-    "datamodules": {"cli", "encoders", "export"},  # mining embeds, and keeps vectors as export.embed does
+    "datamodules": {"cli", "encoders"},  # mining loads an encoder
     "evaluation": {"encoders"},
     "comparison": {"encoders", "evaluation", "training"},
     "export": {"cli"},
     "synthesis": {"datamodules"},  # pairs are drawn for a person as training has them
     "training": {"datamodules"},  # a preview draws batches
 }
-NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first is the oracle of our export
-# An optional extra: models that are more than a transformer and a pooling are scored by their own library
-EXCEPT = {"encoders/loading/library.py": {"sentence_transformers"}}
+NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first takes seconds to import
+# Models that are more than a transformer and a pooling are run by their own library, and it mines negatives
+EXCEPT = {path: {"sentence_transformers"} for path in ("datamodules/mine.py", "encoders/loading/library.py")}
 DANGEROUS = {
     r"find_unused_parameters[\"']?\s*[:=]\s*true|ddp_find_unused_parameters_true": "it hides idle weights",
     r"trust_remote_code[\"']?\s*[:=]\s*true": "a model folder must not run code",

@@ -35,7 +35,6 @@ NEEDED_BY = {
 }
 OPTIONAL = (
     "documents",
-    "sentence-transformers",
     "onnx",
     "faiss",
     "mteb",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from contracts import InputError, RetrievalTask
-from datamodules.mining.near_duplicates import NearCopies, words_of
+from datamodules.near_duplicates import NearCopies, words_of
 from datamodules.sources.records import Record
 from datamodules.store.token_store import RowSource
 from storage.atomic import build_once

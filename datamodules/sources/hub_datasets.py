@@ -106,7 +106,7 @@ class HubSet:
 
         if not sys.stderr.isatty():
             datasets.disable_progress_bars()
-        if not self._is_folder and not hub_answers("datasets", self.id, self.asked["revision"]):
+        if not self._is_folder and not hub_answers(self.id, self.asked["revision"]):
             datasets.config.HF_HUB_OFFLINE = True  # else it tries for minutes
         asked = {key: value for key, value in self.asked.items() if key not in ("id", "split")}
         try:
@@ -119,11 +119,7 @@ class HubSet:
         return Path(self.id).is_dir()
 
     def _is_streamed(self) -> bool:
-        if (
-            self.streaming is not None
-            or self._is_folder
-            or not hub_answers("datasets", self.id, self.asked["revision"])
-        ):
+        if self.streaming is not None or self._is_folder or not hub_answers(self.id, self.asked["revision"]):
             streamed = bool(self.streaming)
         elif streamed := self.bytes >= LARGE:
             log.info(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts import InputError, RetrievalTask
-from datamodules.mining.near_duplicates import NearCopies, words_of
+from datamodules.near_duplicates import NearCopies, words_of
 from datamodules.sources.docstrings import Module, documented_modules, installed
 from datamodules.sources.raw_documents import Document, DocumentSource
 from storage.atomic import build_once

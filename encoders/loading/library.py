@@ -1,14 +1,15 @@
 """Models that are run by the sentence-transformers library itself.
 
-An optional extra, imported when such a model is asked for. No code of the model's own is run.
+Nothing else imports this module before such a model is asked for. No code of the model's own is run.
 """
 
 import sys
 from collections.abc import Sequence
 from pickle import UnpicklingError
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import Tensor
 
 from contracts import InputError
@@ -17,6 +18,7 @@ from encoders.sentence_encoder import precision_of
 from readers.hub import only_local
 
 LOADING_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError, UnpicklingError)
+Model = TypeVar("Model", SentenceTransformer, CrossEncoder)
 
 
 class LibraryEncoder(LoadedEncoder):
@@ -33,20 +35,7 @@ class LibraryEncoder(LoadedEncoder):
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError as error:
-            raise InputError(
-                f"encoder={name}: {why}, which needs the sentence-transformers library. Install it: "
-                "pip install 'contrastive-encoders[sentence-transformers]'."
-            ) from error
-        try:
-            self.model = SentenceTransformer(
-                name, device=str(device), trust_remote_code=False, local_files_only=only_local(name)
-            )
-        except LOADING_ERRORS as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise InputError(f"encoder={name} could not be loaded by sentence-transformers: {reason}") from error
+        self.model = _load(SentenceTransformer, "encoder", name, device)
         self.model.to(dtype)
         if max_length is not None:
             self.model.max_seq_length = max_length
@@ -93,3 +82,30 @@ class LibraryEncoder(LoadedEncoder):
             normalize_embeddings=self.cuts_unit_vectors,
         )
         return rows.float().cpu()[torch.tensor([place_of[text] for text in texts], dtype=torch.long)]
+
+
+def load_cross_encoder(name: str, device: torch.device) -> tuple[CrossEncoder, str]:
+    """A model that gives a pair of texts one score, and its fingerprint.
+
+    Raises:
+        InputError: it could not be loaded, gives several scores, or has no layer for them, which the library then draws
+            at random.
+    """
+    model = _load(CrossEncoder, "cross_encoder", name, device)
+    kind, trained = type(model.transformers_model).__name__, model.config.architectures or []
+    if kind.endswith("ForSequenceClassification") and kind not in trained:
+        raise InputError(
+            f"cross_encoder={name}: wanted a model that was trained to score pairs, such as "
+            f"cross-encoder/ms-marco-MiniLM-L6-v2; its config.json says that it is a {', '.join(trained) or 'model'}."
+        )
+    if model.num_labels != 1:
+        raise InputError(f"cross_encoder={name}: wanted a model with one score for a pair, got {model.num_labels}.")
+    return model, fingerprint(model.state_dict(), modules=repr(model), max_length=model.max_seq_length)
+
+
+def _load(kind: type[Model], key: str, name: str, device: torch.device) -> Model:
+    try:
+        return kind(name, device=str(device), trust_remote_code=False, local_files_only=only_local(name))
+    except LOADING_ERRORS as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{key}={name} could not be loaded by sentence-transformers: {reason}") from error

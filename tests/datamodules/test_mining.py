@@ -1,37 +1,34 @@
-"""Hard negatives are those of sentence-transformers' ``mine_hard_negatives``; a job that was cut short goes on."""
+"""Hard negatives against the rules written slowly, on vectors and scores of a reader that the command does not use."""
 
+import gzip
 import itertools
 import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from contracts import InputError
 from datamodules import mine
-from datamodules.mining.hard_negatives import MiningRules, pairs_of
-from datamodules.mining.hard_negatives import mine as mine_with
-from datamodules.mining.nearest_neighbours import ExactSearch, IndexSearch
 from encoders import load_encoder
-from tests.conftest import COMMON, SENTENCES, TOPICS
+from tests.conftest import COMMON, ROOT, SENTENCES, TOPICS
 from tests.data import data_module, write_rows
 from tests.encoders.test_matryoshka import export_whole
-from tests.forks import run_command
 from tests.in_process import run_here
 from tests.objectives import built
 
 WORDS = [*itertools.chain(*TOPICS.values()), *COMMON]
 ANCHORS = [f"{one} {WORDS[-n]} {WORDS[3 * n]}" for n, one in enumerate(WORDS[:24], start=1)]
 PAIRS = [(anchor, f"{anchor.split()[0]} {WORDS[5 * n % 90]}") for n, anchor in enumerate(ANCHORS)]
-PAIRS += [(ANCHORS[3], "a second positive of it"), (ANCHORS[7], PAIRS[9][1]), PAIRS[2]]
-RULES = {
-    "range_min": 0,
-    "range_max": None,
-    "absolute_margin": None,
-    "relative_margin": None,
-    "sampling": "top",
-    "seed": 1,
-}
+PAIRS += [(ANCHORS[3], "a second positive of it"), (ANCHORS[7], PAIRS[9][1]), PAIRS[2], (PAIRS[5][1], ANCHORS[5])]
 
 
 @pytest.fixture(scope="module")
@@ -41,96 +38,192 @@ def encoder(tiny_bert, tmp_path_factory):
     return folder
 
 
-def mined(pairs, anchors, corpus, rules, nearest=None):
-    return mine_with(pairs, anchors, corpus, rules, nearest or ExactSearch(corpus, "cpu"))
+@pytest.fixture(scope="module")
+def cross_encoders(tiny_bert, tmp_path_factory):
+    """By the number of their scores."""
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    folder, tokenizer = tmp_path_factory.mktemp("cross"), AutoTokenizer.from_pretrained(tiny_bert)
+    for labels in (1, 3):
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        config = BertConfig(vocab_size=len(tokenizer), num_labels=labels, initializer_range=0.4, **sizes)
+        BertForSequenceClassification(config).save_pretrained(folder / str(labels))
+        tokenizer.save_pretrained(folder / str(labels))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def given(encoder, tmp_path_factory):
+    """The words of every command, less the output."""
+    folder = tmp_path_factory.mktemp("given")
+    write_rows(folder / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
+    (folder / "corpus.txt").write_text("\n".join(SENTENCES))
+    return [f"encoder={encoder}", f"input={folder / 'pairs.jsonl'}", "device=cpu"]
 
 
 def command(*words):
     return run_here("mine", mine.run, mine.Keys, words)
 
 
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def cosines_by(encoder, pairs, texts, prompts=("", "")):
+    model = load_encoder(encoder, device="cpu")
+    anchors = list(dict.fromkeys(anchor for anchor, _ in pairs))
+    rows = [
+        model.embed(list(several), prompt=prompt, convert_to_numpy=True).astype(float)
+        for several, prompt in ((anchors, prompts[0]), (texts, prompts[1]))
+    ]
+    left, right = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in rows)
+    return {(a, t): left[n] @ right[m] for n, a in enumerate(anchors) for m, t in enumerate(texts)}
+
+
+def expected(pairs, texts, cosine, rules, score=None):
+    """Anchor, positive, negatives in order, and scores; ``sampling_strategy=random`` draws among as many as there are.
+
+    ``cosine`` and ``score`` are of an anchor and a text; the latter is a cross-encoder's.
+    """
+    positives, score = {}, score or cosine
+    for anchor, positive in pairs:
+        positives.setdefault(anchor, [])
+        positives[anchor] += [positive] * (positive not in positives[anchor])
+    most = max(len({*found, anchor} & {*texts}) for anchor, found in positives.items())
+    taken, first = rules["num_negatives"], rules.get("range_min", 0)
+    is_limited = rules.keys() & {"absolute_margin", "relative_margin", "max_score"}
+    last = rules.get("range_max") or first + taken * (10 if is_limited else 1) + most
+    for anchor, found in positives.items():
+        near = sorted(texts, key=lambda text: -cosine[anchor, text])[: last + most]
+        scores = {text: score[anchor, text] for text in near if text not in (*found, anchor)}
+        farthest = min(score[anchor, text] for text in (*found, anchor) if text in texts)
+        highest = min(
+            farthest - rules.get("absolute_margin", -np.inf),
+            farthest - abs(farthest) * rules.get("relative_margin", -np.inf),
+            rules.get("max_score", np.inf),
+        )
+        left = [text for text, each in scores.items() if rules.get("min_score", -np.inf) <= each <= highest]
+        left = sorted(left, key=lambda text: -scores[text])[:last][first:]
+        if len(left) >= taken:
+            chosen = left if rules.get("sampling_strategy") == "random" else left[:taken]
+            for positive in found:
+                yield anchor, positive, chosen, [score[anchor, text] for text in (positive, *chosen)]
+
+
+def compare(found, wanted):
+    """Rows of a file with what the formula gives."""
+    for row, (anchor, positive, negatives, scores) in zip(found, wanted, strict=True):
+        names = [f"negative_{n}" for n in range(1, len(negatives) + 1)]
+        np.testing.assert_allclose(row.pop("scores"), scores, atol=2e-6)
+        assert row == {"anchor": anchor, "positive": positive, **dict(zip(names, negatives, strict=True))}
+
+
+def texts_of(pairs, more=()):
+    return list(dict.fromkeys([*more, *(positive for _, positive in pairs)]))
+
+
 @pytest.mark.parametrize(
-    ("corpus", "rules"),
+    ("more", "rules"),
     [
-        ([], {"negatives": 1}),
-        (SENTENCES, {"negatives": 3}),
-        (SENTENCES, {"negatives": 2, "range_min": 4, "range_max": 9}),
-        (SENTENCES, {"negatives": 2, "absolute_margin": 0.03}),
-        (SENTENCES, {"negatives": 2, "relative_margin": 0.02, "range_max": 30}),
-        (SENTENCES, {"negatives": 3, "absolute_margin": 0.01, "relative_margin": 0.05, "range_min": 1}),
+        ([], {"num_negatives": 1}),
+        (SENTENCES, {"num_negatives": 3}),
+        (SENTENCES, {"num_negatives": 3, "use_faiss": "true"}),
+        (SENTENCES, {"num_negatives": 2, "range_min": 4, "range_max": 9}),
+        (SENTENCES, {"num_negatives": 2, "absolute_margin": 0.03}),
+        (SENTENCES, {"num_negatives": 2, "relative_margin": 0.02, "range_max": 30}),
+        (SENTENCES, {"num_negatives": 3, "absolute_margin": 0.01, "relative_margin": 0.05, "range_min": 1}),
+        (SENTENCES, {"num_negatives": 2, "max_score": 0.97, "min_score": 0.93, "range_max": 30}),
     ],
 )
-def test_they_are_the_library_s(encoder, tmp_path, corpus, rules):
-    library = pytest.importorskip("sentence_transformers")
-    datasets = pytest.importorskip("datasets")
-    from sentence_transformers.util import mine_hard_negatives
-
-    rows = datasets.Dataset.from_dict({"anchor": [a for a, _ in PAIRS], "positive": [b for _, b in PAIRS]})
-    options = {"num_negatives" if key == "negatives" else key: value for key, value in rules.items()}
-    wanted = mine_hard_negatives(
-        rows,
-        library.SentenceTransformer(str(encoder), device="cpu"),
-        corpus=corpus or None,
-        **options,
-        output_format="n-tuple",
-        output_scores=True,
-        verbose=False,
-    )
-    path = write_rows(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
-    words = [f"encoder={encoder}", f"input={path}", f"output={tmp_path / 'mined.jsonl'}", "device=cpu"]
-    if corpus:
-        (tmp_path / "corpus.txt").write_text("\n".join(corpus))
-        words.append(f"corpus={tmp_path / 'corpus.txt'}")
-    assert command(*words, *(f"{key}={value}" for key, value in rules.items())) == 0
-    found = [json.loads(line) for line in (tmp_path / "mined.jsonl").read_text().splitlines()]
-    expected = wanted.to_list()
-    assert 0 < len(expected) <= 26
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours.pop("scores"), theirs.pop("scores"), atol=1e-5)
-        assert ours == theirs
+def test_they_follow_the_rules_and_can_be_trained_on(encoder, given, tmp_path, more, rules):
+    words = [f"{key}={value}" for key, value in rules.items()]
+    if more:
+        words.append(f"corpus={Path(given[1].partition('=')[2]).with_name('corpus.txt')}")
+    assert command(*given, f"output={tmp_path / 'mined.jsonl'}", *words) == 0
+    found, texts = rows_of(tmp_path / "mined.jsonl"), texts_of(PAIRS, more)
     account = json.loads((tmp_path / "mined.jsonl.json").read_text())
-    assert (account["rows"], account["rows"] + account["too_few"]) == (len(expected), account["pairs"])
-    batch = next(
-        iter(
-            data_module(
-                "triplets", path=tmp_path / "mined.jsonl", tokenizer=encoder, cache_dir=tmp_path, batch_size=2
-            ).train_dataloader()
-        )
+    assert account["corpus"] == len(texts)
+    assert (account["rows"], account["rows"] + account["too_few"]) == (len(found), account["pairs"])
+    assert (account["pairs"], account["twice"]) == (len(PAIRS) - 1, 1)
+    wanted = list(expected(PAIRS, texts, cosines_by(encoder, PAIRS, texts), rules))
+    assert len(wanted) > 5
+    compare(found, wanted)
+    module = data_module("triplets", path=tmp_path / "mined.jsonl", tokenizer=encoder, cache_dir=tmp_path, batch_size=2)
+    assert len(next(iter(module.train_dataloader())).negatives.lengths) == 2 * rules["num_negatives"]
+
+
+@pytest.mark.parametrize(
+    "limits", [{"relative_margin": 0.05}, {"max_score": "the median", "range_min": 1, "range_max": 20}]
+)
+def test_a_cross_encoder_s_scores_decide_and_rank(encoder, cross_encoders, given, tmp_path, limits):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model, tokenizer = (
+        one.from_pretrained(cross_encoders / "1") for one in (AutoModelForSequenceClassification, AutoTokenizer)
     )
-    assert len(batch.negatives.lengths) == 2 * rules["negatives"]
+    texts, scores = texts_of(PAIRS), {}
+    for anchor, text in itertools.product({a for a, _ in PAIRS}, texts):
+        with torch.inference_mode():
+            scores[anchor, text] = model(**tokenizer(anchor, text, return_tensors="pt")).logits.sigmoid().item()
+    rules = {"num_negatives": 2, **limits}
+    if "max_score" in limits:
+        rules["max_score"] = float(np.median(list(scores.values())))
+    words = [f"{key}={value}" for key, value in rules.items()]
+    assert command(*given, f"output={tmp_path / 'mined.jsonl'}", f"cross_encoder={cross_encoders / '1'}", *words) == 0
+    wanted = list(expected(PAIRS, texts, cosines_by(encoder, PAIRS, texts), rules, scores))
+    assert len(wanted) > 5
+    compare(rows_of(tmp_path / "mined.jsonl"), wanted)
 
 
-def vectors_of(encoder, pairs):
-    model = load_encoder(encoder, device="cpu")
-    return model.embed(pairs.anchors).numpy(), model.embed(pairs.corpus).numpy()
+def test_real_answers_by_minilm_follow_the_rules(shared_data, minilm_path, tmp_path):
+    with gzip.open(shared_data / "train" / "qa_pairs.jsonl.gz", "rt") as file:
+        read = [json.loads(line) for line in itertools.islice(file, 40)]
+    pairs = [(row["question"], row["answer"]) for row in read]
+    path = write_rows(tmp_path / "qa.jsonl", [{"question": a, "answer": b} for a, b in pairs])
+    words = [f"encoder={minilm_path}", f"input={path}", f"output={tmp_path / 'mined.jsonl'}", "device=cpu"]
+    rules = {"num_negatives": 3, "relative_margin": 0.05}
+    assert command(*words, *(f"{key}={value}" for key, value in rules.items())) == 0
+    texts = texts_of(pairs)
+    wanted = list(expected(pairs, texts, cosines_by(minilm_path, pairs, texts), rules))
+    assert len(wanted) > 30
+    compare(rows_of(tmp_path / "mined.jsonl"), wanted)
 
 
-def test_blocks_change_nothing_and_a_draw_depends_on_seed_and_anchor_alone(encoder, monkeypatch):
-    pairs = pairs_of(PAIRS, SENTENCES)
-    vectors = vectors_of(encoder, pairs)
-    rules = MiningRules(negatives=2, **RULES | {"sampling": "random", "range_max": 12})
-    whole = list(mined(pairs, *vectors, rules))
-    monkeypatch.setattr("datamodules.mining.hard_negatives.ANCHORS_AT_ONCE", 5)
-    monkeypatch.setattr("datamodules.mining.nearest_neighbours.TEXTS_AT_ONCE", 7)
-    assert [one.negatives for one in mined(pairs, *vectors, rules)] == [one.negatives for one in whole]
-    top = [one.negatives for one in mined(pairs, *vectors, rules._replace(sampling="top", negatives=12))]
-    assert all(set(one.negatives) <= set(among) for one, among in zip(whole, top, strict=True))
-    assert [one.negatives for one in mined(pairs, *vectors, rules._replace(seed=2))] != [o.negatives for o in whole]
+def test_prompts_are_the_encoder_s_own_unless_others_are_said(encoder, given, tmp_path):
+    shutil.copytree(encoder, tmp_path / "run" / "encoder")
+    path = tmp_path / "run" / "encoder" / "config_sentence_transformers.json"
+    own = {"query": "sea music ", "document": "bread comet "}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": own}))
+    texts, rules = texts_of(PAIRS), {"num_negatives": 3}
+    found = []
+    for number, prompts in enumerate((None, ("", ""), ("violin ", ""))):
+        words = [] if prompts is None else [f"query_prompt='{prompts[0]}'", f"corpus_prompt='{prompts[1]}'"]
+        output = tmp_path / f"{number}.jsonl"
+        assert command(f"encoder={tmp_path / 'run'}", *given[1:], f"output={output}", *words) == 0
+        cosines = cosines_by(encoder, PAIRS, texts, prompts or tuple(own.values()))
+        compare(rows_of(output), expected(PAIRS, texts, cosines, rules))
+        found.append(output.read_text())
+    assert len(set(found)) == 3
 
 
-@pytest.mark.parametrize(("factory", "effort"), [("Flat", None), ("IVF3", 3), ("HNSW8", 64)])
-def test_an_index_of_faiss_that_looks_everywhere_finds_what_the_comparison_of_all_does(
-    encoder, monkeypatch, factory, effort
-):
-    pairs = pairs_of(PAIRS, SENTENCES)
-    vectors = vectors_of(encoder, pairs)
-    rules = MiningRules(negatives=4, **RULES)
-    whole = list(mined(pairs, *vectors, rules))
-    monkeypatch.setattr("datamodules.mining.nearest_neighbours.AGAIN_AT_ONCE", 5)
-    found = list(mined(pairs, *vectors, rules, IndexSearch(vectors[1], factory, effort, seed=1)))
-    assert [one.negatives for one in found] == [one.negatives for one in whole]
-    for ours, exact in zip(found, whole, strict=True):
-        np.testing.assert_allclose(ours.negative_scores, exact.negative_scores, atol=1e-6)
+def test_a_draw_is_of_the_range_and_depends_on_the_seed_alone(encoder, given, tmp_path):
+    texts, rules = texts_of(PAIRS), {"num_negatives": 2, "range_max": 12, "sampling_strategy": "random"}
+    words = [*given, *(f"{key}={value}" for key, value in rules.items())]
+    before = random.getstate()
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert command(*words, f"seed={seed}", f"output={tmp_path / name}.jsonl") == 0
+    assert random.getstate() == before
+    a, b, c = ((tmp_path / f"{name}.jsonl").read_text() for name in "abc")
+    assert a == b != c
+    wanted = expected(PAIRS, texts, cosines_by(encoder, PAIRS, texts), rules)
+    drawn = 0
+    for row, (anchor, positive, among, _) in zip(rows_of(tmp_path / "a.jsonl"), wanted, strict=True):
+        assert (row["anchor"], row["positive"]) == (anchor, positive)
+        places = [among.index(row[f"negative_{n}"]) for n in (1, 2)]
+        assert places == sorted(places)
+        drawn += places != [0, 1]
+    assert drawn > 15
 
 
 def killed_before(name, replace):
@@ -142,69 +235,96 @@ def killed_before(name, replace):
     return replaced
 
 
-def test_a_job_that_was_cut_short_goes_on_and_a_finished_one_is_left_alone(encoder, tmp_path, monkeypatch, caplog):
-    path = write_rows(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
-    words = [f"encoder={encoder}", f"input={path}", "device=cpu", "window=5"]
-    assert command(*words, f"output={tmp_path / 'whole.jsonl'}") == 0
-    seen = []
-
-    def load(cfg):
-        loaded = load_encoder(encoder, device="cpu")
-        embed = loaded.embed
-
-        def counted(texts, **options):
-            seen.extend(texts)
-            if len(seen) == cut:
-                raise KeyboardInterrupt
-            return embed(texts, **options)
-
-        loaded.embed = counted
-        return {"anchors": loaded, "corpus": loaded}
-
-    monkeypatch.setattr(mine, "load", load)
-    cut = 2 + 10
-    with pytest.raises(KeyboardInterrupt):
-        command(*words, f"output={tmp_path / 'cut.jsonl'}")
-    assert not (tmp_path / "cut.jsonl").exists()
-    cut = 0
-    del seen[:]
-    assert command(*words, f"output={tmp_path / 'cut.jsonl'}") == 0
-    assert not set(ANCHORS[:5]) & set(seen)
-    assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    assert not (tmp_path / "cut.jsonl.vectors").exists()
-    assert command(*words, f"output={tmp_path / 'cut.jsonl'}") == 0
-    with pytest.raises(InputError, match="of another job"):
-        command(*words, f"output={tmp_path / 'cut.jsonl'}", "negatives=2")
+def test_a_finished_job_is_left_alone_and_another_loses_nothing(given, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    output = tmp_path / "mined.jsonl"
+    words = [*given, f"output={output}"]
+    assert command(*words) == 0
+    whole, about = output.read_bytes(), (tmp_path / "mined.jsonl.json").read_bytes()
+    assert command(*words) == 0
+    assert "is finished" in caplog.text
+    with pytest.raises(InputError, match="of another job: num_negatives is 2"):
+        command(*words, "num_negatives=2")
     with pytest.raises(InputError, match="no anchor got 40"):
-        command(*words, f"output={tmp_path / 'cut.jsonl'}", "negatives=40", "overwrite=true")
-    assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    about = (tmp_path / "whole.jsonl.json").read_bytes()
-    monkeypatch.setattr(Path, "replace", killed_before("whole.jsonl", Path.replace))
+        command(*words, "num_negatives=40", "overwrite=true")
+    assert (output.read_bytes(), (tmp_path / "mined.jsonl.json").read_bytes()) == (whole, about)
+    monkeypatch.setattr(Path, "replace", killed_before("mined.jsonl", Path.replace))
     with pytest.raises(KeyboardInterrupt):
-        command(*words, f"output={tmp_path / 'whole.jsonl'}", "negatives=2", "overwrite=true")
+        command(*words, "num_negatives=2", "overwrite=true")
     monkeypatch.undo()
-    assert command(*words, f"output={tmp_path / 'whole.jsonl'}", "negatives=2") == 0
-    assert (tmp_path / "whole.jsonl.json").read_bytes() != about
-    assert command(*words, f"output={tmp_path / 'cut.jsonl'}", "negatives=2", "overwrite=true") == 0
+    assert not output.exists()
+    assert command(*words, "num_negatives=2") == 0
+    assert command(*words, "overwrite=true") == 0
+    assert output.read_bytes() == whole
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["mined.jsonl", "mined.jsonl.json"]
+
+
+def test_vectors_are_kept_for_each_encoder_and_half_a_file_is_thrown_away(given, tmp_path):
+    folder = tmp_path / "vectors"
+    cached = [*given, f"cache_folder={folder}"]
+    assert command(*given, f"output={tmp_path / 'whole.jsonl'}") == 0
+    assert command(*cached, f"output={tmp_path / 'first.jsonl'}") == 0
+    (corpus,) = folder.glob("*/corpus_*.npy")
+    vectors = np.load(corpus)
+    np.save(corpus, vectors[::-1])  # which is seen where they are used
+    assert command(*cached, f"output={tmp_path / 'turned.jsonl'}") == 0
+    corpus.write_bytes(corpus.read_bytes()[:-5])
+    assert command(*cached, f"output={tmp_path / 'again.jsonl'}") == 0
+    first, turned, again, whole = (
+        (tmp_path / f"{name}.jsonl").read_bytes() for name in ("first", "turned", "again", "whole")
+    )
+    assert first == again == whole != turned
+    np.testing.assert_array_equal(np.load(corpus), vectors)
+    assert command(*cached, "max_length=3", f"output={tmp_path / 'other.jsonl'}") == 0  # which is another encoder
+    assert (tmp_path / "other.jsonl").read_bytes() != whole
+
+
+def children(process):
+    return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
 @pytest.mark.slow
-def test_several_processes_write_the_rows_of_one(encoder, tmp_path):
-    path = write_rows(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
-    words = [f"encoder={encoder}", f"input={path}", "device=cpu", "window=5", "quiet=true"]
-    assert command(*words, f"output={tmp_path / 'one.jsonl'}") == 0
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "datamodules.mine"]
-    for name, start, more in (
-        ("two", ["-m", "datamodules.mine"], ["devices=2"]),
-        ("two", ["-m", "datamodules.mine"], ["devices=2", "overwrite=true"]),
-        ("torchrun", launcher, []),
-    ):
-        done = run_command([*start, *words, f"output={tmp_path / name}.jsonl", *more], tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert (tmp_path / f"{name}.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
-    left = {one.name.partition(".")[0] for one in tmp_path.iterdir() if not one.name.startswith(".")}
-    assert left == {"pairs", "one", "two", "torchrun"}
-    assert not list(tmp_path.glob("*.vectors"))
+def test_several_processes_write_the_rows_of_one_and_end_with_the_command(minilm_path, given, tmp_path):
+    words = [sys.executable, "-m", "datamodules.mine", *given, "devices=2"]
+    assert command(*given, f"output={tmp_path / 'one.jsonl'}") == 0
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*words, f"output={tmp_path / 'two.jsonl'}"], env=environment, timeout=300, check=False)
+    assert done.returncode == 0
+    for one, two in zip(rows_of(tmp_path / "one.jsonl"), rows_of(tmp_path / "two.jsonl"), strict=True):
+        np.testing.assert_allclose(one.pop("scores"), two.pop("scores"), atol=2e-6)
+        assert one == two
+    path = write_rows(
+        tmp_path / "long.jsonl", [{"anchor": f"{n} why", "positive": f"{n} x " * 200} for n in range(4000)]
+    )
+    words[3:5] = [f"encoder={minilm_path}", f"input={path}"]
+    started = subprocess.Popen([*words, f"output={tmp_path / 'killed.jsonl'}"], env=environment)
+    deadline = time.monotonic() + 120
+    while len(workers := children(started.pid)) < 3 and time.monotonic() < deadline:  # two, and one that counts
+        time.sleep(0.1)
+    time.sleep(20)  # until they have a model
+    started.send_signal(signal.SIGKILL)
+    started.wait()
+    while any(Path(f"/proc/{one}").exists() for one in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(workers) == 3
+    assert not [one for one in workers if Path(f"/proc/{one}").exists()]
+
+
+@pytest.mark.parametrize(("key", "source"), [("encoder", "encoder"), ("cross_encoder", "cross_encoders")])
+def test_code_of_a_model_is_never_run(key, source, given, tmp_path, request):
+    kept = request.getfixturevalue(source)
+    shutil.copytree(kept / "1" if key == "cross_encoder" else kept, tmp_path / "model")
+    (tmp_path / "model" / "evil.py").write_text(
+        f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\nclass Bad: pass\n"
+    )
+    (tmp_path / "model" / "modules.json").write_text(
+        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Bad"}])
+    )
+    about = {"model_type": "CrossEncoder" if key == "cross_encoder" else "SentenceTransformer"}
+    (tmp_path / "model" / "config_sentence_transformers.json").write_text(json.dumps(about))
+    with pytest.raises(InputError, match=r"evil\.Bad"):
+        command(*given, f"output={tmp_path / 'x.jsonl'}", "relative_margin=0", f"{key}={tmp_path / 'model'}")
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
@@ -212,18 +332,29 @@ def test_several_processes_write_the_rows_of_one(encoder, tmp_path):
     [
         (["output={tmp}/x.csv"], "ends in .jsonl"),
         (["output={tmp}/theirs.jsonl"], "does not say that it was mined"),
-        (["negatives=0"], "at least 1 negative"),
+        (["num_negatives=0"], "num_negatives=0: wanted at least 1"),
+        (["relative_margin=-0.1"], "relative_margin=-0.1: wanted at least 0"),
         (["range_min=5", "range_max=6"], "no room for 3 negatives"),
+        (["min_score=0.5", "max_score=0.4"], "no score lies between"),
         (["column=text"], "is of the corpus, and there is none"),
-        (["index_effort=3"], "beside index="),
-        (["index=Nonsense"], "faiss refuses it for .* texts"),
+        (["corpus={tmp}/blank.txt"], "has no texts"),
+        (["cross_encoder={cross}/1"], "there is none. Say relative_margin"),
+        (["cross_encoder={cross}/3", "relative_margin=0"], "one score for a pair, got 3"),
+        (["cross_encoder={bert}", "relative_margin=0"], "it is a BertForMaskedLM"),
+        (["cross_encoder={tmp}/none", "relative_margin=0"], "cross_encoder=.* could not be loaded"),
+        (["encoder={tmp}/none"], "no file and no folder here"),
+        (["encoder={tmp}"], "wanted the folder of a finished run"),
+        (["encoder={tmp}/theirs.jsonl"], "python -m export run=CHECKPOINT"),
+        (["cache_folder={tmp}/blank.txt"], "cannot be written"),
     ],
 )
-def test_wrong_input_is_told_in_one_message_and_writes_nothing(encoder, tmp_path, words, message):
-    write_rows(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
+def test_wrong_input_is_told_in_one_message_and_writes_nothing(
+    cross_encoders, tiny_bert, given, tmp_path, words, message
+):
     (tmp_path / "theirs.jsonl").write_text("{}\n")
-    given = [f"encoder={encoder}", f"input={tmp_path / 'pairs.jsonl'}", f"output={tmp_path / 'mined.jsonl'}"]
+    (tmp_path / "blank.txt").write_text("\n \n")
+    places = {"tmp": tmp_path, "cross": cross_encoders, "bert": tiny_bert}
     with pytest.raises(InputError, match=message):
-        command(*given, "device=cpu", *(word.format(tmp=tmp_path) for word in words))
-    assert not (tmp_path / "mined.jsonl").exists()
+        command(*given, f"output={tmp_path / 'mined.jsonl'}", *(word.format(**places) for word in words))
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["blank.txt", "theirs.jsonl"]
     assert (tmp_path / "theirs.jsonl").read_text() == "{}\n"

@@ -3,7 +3,6 @@
 import json
 import pickle
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -188,13 +187,6 @@ def test_what_is_more_than_our_encoder_goes_through_the_library(tmp_path, tiny_m
     assert encoder.fingerprint == load_encoder(folder).fingerprint != load_encoder(folder, prompt="a").fingerprint
     with pytest.raises(InputError, match="leave pooling out"):
         load_encoder(folder, pooling="mean")
-
-
-def test_without_the_library_its_installation_is_advised(tmp_path, tiny_mlm, monkeypatch):
-    folder = two_poolings(export(tmp_path / "e", tiny_mlm))
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(InputError, match=r"pip install 'contrastive-encoders\[sentence-transformers\]'"):
-        load_encoder(folder)
 
 
 @pytest.mark.parametrize("router", [False, True])

@@ -26,13 +26,27 @@ def here(url, folder):
 
 
 @pytest.fixture
-def hub(tiny_mlm, tmp_path):
+def hub(tiny_mlm):
     hub = Hub("somebody/tiny", tiny_mlm)
     yield hub
     hub.close()
 
 
-def test_a_second_start_asks_the_hub_once(hub, tmp_path):
+@pytest.fixture
+def this_process(monkeypatch):
+    """``this_process(url)``: from now on it has this hub, of which it knows nothing."""
+
+    def meets(url):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        asked.cache_clear()
+
+    yield meets
+    asked.cache_clear()
+
+
+def test_a_second_start_asks_the_hub_once_and_a_third_goes_without(hub, tmp_path):
     rows = tmp_path / "pairs.csv"
     rows.write_text("anchor,positive\n" + "".join(f"question {n},the answer to {n}\n" for n in range(16)))
     words = [TRAIN, "model=simcse", "data=triplets", f"data.path={rows}", f"backbone={hub.name}", "batch_size=8"]
@@ -43,7 +57,10 @@ def test_a_second_start_asks_the_hub_once(hub, tmp_path):
         assert done.returncode == 0, done.stderr
         assert "http" not in done.stderr.lower()
     about_it = [request for request in hub.asked if hub.name in request]  # its client has a question of its own a day
-    assert about_it == [f"GET /api/models/{hub.name}/revision/main"]
+    assert about_it == [f"GET /api/models/{hub.name}"]
+    hub.close()
+    done = run_command([*words, "seed=3"], tmp_path, **here(hub.url, tmp_path))
+    assert (done.returncode, done.stderr.count("out of reach")) == (0, 1), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -68,32 +85,32 @@ def test_a_download_that_breaks_off_is_one_sentence_and_goes_on(hub, tmp_path, f
     assert (done.returncode, (tmp_path / "vectors.npy").is_file()) == (0, True), done.stderr
 
 
-def test_a_hub_that_does_not_answer_costs_moments(monkeypatch):
-    taken = socket.socket()  # bound, but nobody listens
-    taken.bind(("127.0.0.1", 0))
-    endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setenv("HF_ENDPOINT", endpoint)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    before = time.monotonic()
-    with pytest.raises(InputError, match="could not be had from the Hugging Face hub"):
-        load_encoder("nobody/has-such-a-model")
-    assert time.monotonic() - before < 10
-    assert not asked(endpoint, "nobody/has-such-a-model").reached
-    taken.close()
+@pytest.mark.parametrize("listens", [False, True])  # and if so, never reads what it is asked
+def test_a_hub_that_does_not_answer_costs_moments(this_process, listens):
+    with socket.socket() as host:
+        host.bind(("127.0.0.1", 0))
+        if listens:
+            host.listen()
+        this_process(f"http://127.0.0.1:{host.getsockname()[1]}")
+        before = time.monotonic()
+        with pytest.raises(InputError, match="could not be had from the Hugging Face hub"):
+            load_encoder("nobody/has-such-a-model")
+        assert time.monotonic() - before < 10
+        assert not asked("nobody/has-such-a-model").reached
 
 
-def test_a_hub_that_answers_is_there_whatever_it_says(hub):
-    found = asked(hub.url, hub.name)
+def test_a_hub_that_answers_is_there_whatever_it_says(hub, this_process):
+    this_process(hub.url)
+    found = asked(hub.name)
     assert (found.commit, list(found.files)) == (hub.commit, hub.files())
-    assert asked(hub.url, "nobody/has-such-a-model") == asked("http://no address", hub.name) == (True, "", ())
+    assert asked("nobody/has-such-a-model") == asked("no/such/name") == (True, "", ())
 
 
 def test_of_each_folder_the_weights_of_one_form_are_fetched():
     there = ["model.safetensors", "pytorch_model.bin", "2_Dense/pytorch_model.bin", "onnx/model.onnx"]
-    assert list(weights_of([*there, "openvino/pytorch_model.bin", "tf_model.h5"])) == [
+    assert weights_of([*there, "openvino/pytorch_model.bin", "tf_model.h5"]) == [
         "model.safetensors",
         "2_Dense/pytorch_model.bin",
     ]
     sharded = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
-    assert list(weights_of([*sharded, "pytorch_model.bin", "config.json"])) == sharded
+    assert weights_of([*sharded, "pytorch_model.bin", "config.json"]) == sharded

@@ -151,9 +151,9 @@ def test_the_next_source_is_tried_and_the_report_says_which(tmp_path, mirror, ar
     )
     rows = {row.table: row for row in fetch(tmp_path, ["STS16", "STSBenchmark"], mirror.url, quiet=True).rows}
     assert rows["STS16/test"].state == "fetched"
-    assert re.search(r"SemEval.*STS2016-en-test\.zip: HTTP 404", rows["STS16/test"].detail)
+    assert re.search(r"SemEval.*STS2016-en-test\.zip: 404 Client Error", rows["STS16/test"].detail)
     assert rows["STSBenchmark/dev"].state == "failed"
-    assert re.search("(?s)no readable archive.*HTTP 404.*source=FOLDER", rows["STSBenchmark/dev"].detail)
+    assert re.search("(?s)no readable archive.*404.*source=FOLDER", rows["STSBenchmark/dev"].detail)
     assert rows["STSBenchmark/dev.senteval"].state == "fetched"
 
 

@@ -1,1 +1,0 @@
-"""Hard negative mining and near-duplicate detection."""
