@@ -180,9 +180,10 @@ def keys_of(name: str) -> set[str]:
 
 
 def _made(group: str, name: str, **keys: Any) -> Any:
+    settings = getattr(filled_in(compose([f"{group}={name}"])), group)
     given = {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
-    settings = replace(getattr(filled_in(compose([f"{group}={name}"])), group), **given)
-    return get_class(settings.target)(settings)
+    given |= {key: replace(getattr(settings, key), **value) for key, value in keys.items() if isinstance(value, dict)}
+    return get_class(settings.target)(replace(settings, **given))
 
 
 def hush() -> None:

@@ -50,7 +50,7 @@ COMMANDS = {  # module, config, words that make it work
     "export.embed": ("export.embed", ["encoder={texts}", "input={texts}", "output={out}.npy"]),
     "synthesis.__main__": ("synthesis", ["recipe=dino_x2", "generator={out}", "input={texts}", "output={out}"]),
     "comparison.__main__": ("comparison", ["runs=[{out}]", "output={out}"]),
-    "training.preview.command": (
+    "preview": (
         "train",
         [
             "data=sentences",
@@ -198,7 +198,7 @@ def wrong(status, said):
             line
             for line in lines
             if line.startswith(
-                ("train.py: ", "evaluation: ", "export: ", "embed.py: ", "synthesis: ", "comparison: ", "preview: ")
+                ("train.py: ", "evaluation: ", "export: ", "embed.py: ", "synthesis: ", "comparison: ", "preview.py: ")
             )
         ]
         return "" if len(about) == 1 and len(about[0]) < 3000 else f"{len(about)} lines: {said[-300:]}"
