@@ -120,15 +120,12 @@ def _decided_elsewhere(store: "dist.Store", decided: str, ranks: Ranks) -> Seque
     return answer if answer is not None else sys.exit(2)
 
 
-def spans(numbers: Sequence[int], step: int = 1) -> str:
-    """Ranks or shards, which ascend, in short: ``1 to 4, 9``, or by a ``step`` of 2, ``1 to 9 in steps of 2, 15``."""
+def spans(numbers: Sequence[int]) -> str:
+    """Ranks, which ascend, in short: ``1 to 4, 9``."""
     runs: dict[int, list[int]] = {}
     for place, number in enumerate(numbers):
-        runs.setdefault(number - step * place, []).append(number)
-    by = f" in steps of {step}" if step > 1 else ""
-    return ", ".join(
-        f"{run[0]} to {run[-1]}{by}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs.values()
-    )
+        runs.setdefault(number - place, []).append(number)
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs.values())
 
 
 def join_group(backend: str) -> None:
