@@ -20,7 +20,7 @@ MAY_IMPORT = {  # of ours
     "datamodules": {"contracts", "readers", "reports", "storage", "prompts"},
     "encoders": {"contracts", "readers", "reports", "storage", "losses", "prompts"},
     "evaluation": {"cli", "contracts", "readers", "reports", "storage"},
-    "export": {"contracts", "encoders", "readers", "reports", "storage", "prompts", "workers"},
+    "export": {"contracts", "encoders", "readers", "reports", "storage", "prompts"},
     "synthesis": {"cli", "contracts", "encoders", "readers", "reports", "storage", "prompts", "workers"},
     "comparison": {"cli", "contracts", "reports", "storage", "losses"},
     "preview": {"cli", "training"},
@@ -72,7 +72,7 @@ COMMAND_LINE_ALSO = {
     "datamodules": {"cli", "encoders"},  # mining loads an encoder
     "evaluation": {"encoders"},
     "comparison": {"encoders", "evaluation", "training"},
-    "export": {"cli"},
+    "export": {"cli", "workers"},
     "synthesis": {"datamodules"},  # pairs are drawn for a person as training has them
     "training": {"datamodules"},  # a preview draws batches
 }

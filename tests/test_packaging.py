@@ -36,6 +36,7 @@ NEEDED_BY = {
 OPTIONAL = (
     "documents",
     "onnx",
+    "cluster",
     "faiss",
     "mteb",
     "lora",

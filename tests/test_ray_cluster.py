@@ -1,0 +1,80 @@
+"""Workers on a Ray cluster of three nodes, one of which goes away; clusters that cannot be joined."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+from contracts import InputError
+from export.embed import Keys, run
+from tests.in_process import run_here
+from workers.pool import open_pool
+from workers.tasks import Task
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head without room for a worker, and two nodes with room for one each."""
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        found.add_node(num_cpus=1)
+    yield found
+    ray.shutdown()
+    found.shutdown()
+
+
+def load():
+    return ray.get_runtime_context().get_node_id()
+
+
+def slowly(node, tasks):
+    for task in tasks:
+        time.sleep(0.2)
+        yield task.number, (node, task.number**2)
+
+
+def test_vectors_of_a_cluster_are_those_of_one_process(tmp_path, tiny_mlm, cluster):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{'salt ' * (n % 40)}{n}\n" for n in range(500)))
+    words = [f"encoder={tiny_mlm}", f"input={texts}", "window=20", "quiet=true"]
+    run_here("export.embed", run, Keys, (*words, f"output={tmp_path / 'one.npy'}"))
+    on_cluster = [f"cluster={cluster.address}", "devices=2", "num_cpus=1"]
+    run_here("export.embed", run, Keys, (*words, f"output={tmp_path / 'two.npy'}", *on_cluster))
+    np.testing.assert_allclose(np.load(tmp_path / "two.npy"), np.load(tmp_path / "one.npy"), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("address", "resources", "message"),
+    [
+        ("ray://127.0.0.1:1", {}, r"cannot be joined .* refused"),
+        ("nowhere", {}, r"cluster=nowhere: cannot be joined"),
+        ("its own", {"num_gpus": 1}, r"no node has .*: GPU 1 \(the most there is 0\)"),
+        ("its own", {"num_cpus": 2}, r"CPU 2 \(the most there is 1\)"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_refused(cluster, address, resources, message):
+    if address == "its own":
+        address = cluster.address
+    else:
+        ray.shutdown()
+    with pytest.raises(InputError, match=message):
+        open_pool(load, 2, address, **resources)
+
+
+@pytest.mark.slow
+def test_a_node_that_goes_away_loses_nothing(cluster):
+    with open_pool(load, 2, cluster.address, num_cpus=1) as pool:
+        results = pool.run(slowly, (Task(number) for number in range(40)))
+        found = list(itertools.islice(results, 6))
+        assert len({node for _, (node, _) in found}) == 2
+        cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
+        cluster.add_node(num_cpus=1)
+        found += results
+    assert sorted(number for number, _ in found) == list(range(40))
+    assert all(value == number**2 for number, (_, value) in found)
+    assert len({node for _, (node, _) in found}) == 3
