@@ -1,9 +1,11 @@
 """Workers as actors of a Ray cluster (https://docs.ray.io): on other machines, without a shared disk."""
 
+import contextlib
 import logging
 import queue
 import socket
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -80,8 +82,13 @@ class _Served:
     def put(self, answer: Any) -> None:
         self.inbox.put(answer)
 
-    def take(self) -> Message:
-        return self.outbox.get()
+    def take(self) -> list[Message]:
+        """Wait for a message, and return all that there are: a call costs a millisecond."""
+        found = [self.outbox.get()]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self.outbox.get_nowait())
+        return found
 
 
 class RayWorker:
@@ -93,25 +100,27 @@ class RayWorker:
         self.ray = ray
         self.actor: Any = ray.remote(_Served).options(max_concurrency=3, **resources.asked()).remote()
         self.actor.begin.remote(start)
-        self.message = self.actor.take.remote()
+        self.messages = deque[Message]()  # that have come
+        self.coming = self.actor.take.remote()
 
     def send(self, answer: Any) -> None:
         self.actor.put.remote(answer)
 
     def receive(self) -> Message | None:
         """Wait for a message; None if the worker has ended."""
-        try:
-            message: Message = self.ray.get(self.message)
-        except self.ray.exceptions.RayActorError:
-            return None
-        self.message = self.actor.take.remote()
-        return message
+        if not self.messages:
+            try:
+                self.messages.extend(self.ray.get(self.coming))
+            except self.ray.exceptions.RayActorError:
+                return None
+            self.coming = self.actor.take.remote()
+        return self.messages.popleft()
 
     def end(self) -> str:
         """End the actor, and return how it had ended by itself, if it had."""
         ended = ""
         try:
-            self.ray.get(self.message, timeout=0)
+            self.ray.get(self.coming, timeout=0)
         except self.ray.exceptions.RayActorError as error:
             ended = str(error).strip().splitlines()[0]
         except self.ray.exceptions.RayError:  # it is at work
@@ -124,6 +133,8 @@ def wait_for_messages(workers: Sequence[RayWorker]) -> list[RayWorker]:
     """Wait until there are messages, and return the workers that have sent one or have ended."""
     import ray
 
-    of = {worker.message: worker for worker in workers}
+    if there := [worker for worker in workers if worker.messages]:
+        return there
+    of = {worker.coming: worker for worker in workers}
     ready, _ = ray.wait(list(of), num_returns=1, fetch_local=False)
     return [of[message] for message in ready]
