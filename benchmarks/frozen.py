@@ -104,6 +104,7 @@ def _staged(name: str, words: str, stages: Mapping[str, str]) -> Case:
             (f"++stages.{stage}.max_epochs", "null"),
             (f"++stages.{stage}.batch_size", 2 if path == "null" else 8),  # of few that a synthesis accepts
         )
+        if value != "null" or key.endswith("max_epochs")  # a path that follows another key is left to do so
     ]
     return _recipe(name, f"{words} {' '.join(said)}", PLAIN)
 
