@@ -31,7 +31,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server, wanted = self.server_of, self.headers.get("Range")
         server.asked.append((self.path, wanted))
-        path = server.folder / self.path.lstrip("/")
+        path = server.folder / self.path.partition("?")[0].lstrip("/")
         if not path.is_file():
             self.send_error(404)
             return
