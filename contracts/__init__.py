@@ -8,6 +8,7 @@ from contracts.addresses import (
     check_local_input,
     check_local_output,
     is_address,
+    without_secrets,
 )
 from contracts.batches import (
     IGNORED_LABEL,
@@ -85,4 +86,5 @@ __all__ = [
     "check_local_output",
     "interruption_behind",
     "is_address",
+    "without_secrets",
 ]

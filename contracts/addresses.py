@@ -1,18 +1,29 @@
 """Addresses such as ``s3://BUCKET/FILE``, and checks that a path is a local one."""
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
-if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
-    pass
 from contracts.errors import InputError
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # how one on another machine begins; C:/ is a disk
+OF_THE_WEB = re.compile(r"(https?://)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 
 
 def is_address(path: object) -> bool:
     """Whether a path is an address, such as ``s3://BUCKET/FILE``, and no name on a disk here."""
     return ADDRESS.match(str(path).strip()) is not None
+
+
+def without_secrets(value: Any) -> Any:
+    """A value as it may be published, or a mapping or a list of them: addresses of the web without a name, a password
+    and what follows a question mark, which may let one in.
+    """
+    if isinstance(value, Mapping):
+        return {key: without_secrets(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_secrets(one) for one in value]
+    return OF_THE_WEB.sub(r"\1\2", value) if isinstance(value, str) else value
 
 
 def check_local_output(key: str, path: object) -> None:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from cli.devices import device_of
 from cli.hydra_main import command_line
 from cli.process_group import find_ranks, join_group, local_rank
-from contracts import RESULTS_VERSION, InputError, Results, Spent
+from contracts import RESULTS_VERSION, InputError, Results, Spent, without_secrets
 from storage.ownership import check_output_file, check_output_folder
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -222,7 +222,7 @@ def collect(
         version=RESULTS_VERSION,
         objective=str(description.get("objective", "")),
         backbone=cfg.encoder,
-        recipe={**OmegaConf.to_container(cfg, resolve=True), "encoder_description": description},  # type: ignore[dict-item]
+        recipe={**without_secrets(OmegaConf.to_container(cfg, resolve=True)), "encoder_description": description},
         scores=found.values,
         intervals=found.intervals,
         best_step=0,

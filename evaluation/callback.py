@@ -211,6 +211,8 @@ class FinalScores(pl.Callback):
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.skip():
             return
+        if not self.best.is_file() and trainer.global_step == 0:
+            raise InputError("max_time, or a callback, ended the run before its first step. Give more max_time.")
         if not self.best.is_file():
             raise InputError(
                 f"{self.best} is not there: the checkpoint that this run began from is at its last step, so nothing "

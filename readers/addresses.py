@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
-from contracts import InputError
+from contracts import InputError, without_secrets
 from storage.atomic import build_once
 from storage.cached_rows import CACHE, cache_folder
 from storage.manifest import ADDRESSES, Damaged, leave_origin, origin_of, read_record, write_record
@@ -106,14 +105,16 @@ def _copy(file: Found, home: Path) -> Path:
         return bool(origin) and (there / name).is_file() and (there / name).stat().st_size == origin["bytes"]
 
     def build(folder: Path) -> None:
-        log.info("fetching %s%s", plain(file.address), f", {file.bytes:,} bytes" if file.bytes is not None else "")
+        log.info(
+            "fetching %s%s", without_secrets(file.address), f", {file.bytes:,} bytes" if file.bytes is not None else ""
+        )
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         system, there = _system(file.address)
         system.get_file(there, str(folder / name))
         size = (folder / name).stat().st_size
         if file.bytes not in (None, size):
             raise NotReached(f"the connection ended after {size:,} of {file.bytes:,} bytes")
-        leave_origin(folder, plain(file.address), size, file.version)
+        leave_origin(folder, without_secrets(file.address), size, file.version)
 
     build_once(directory, is_whole, build, key=CACHE)
     return path
@@ -137,16 +138,8 @@ def _together(address: str, files: tuple[Found, ...], copies: list[Path], home: 
 
 def _local_name(address: str) -> Path:
     """BUCKET/FOLDER/FILE"""
-    parts = PurePosixPath(plain(address).partition("://")[2]).parts
+    parts = PurePosixPath(without_secrets(address).partition("://")[2]).parts
     return Path(*(part for part in parts if part not in ("/", "..")))
-
-
-def plain(address: str) -> str:
-    """Without what lets one in, which may stand in an address of the web."""
-    if address.partition(":")[0] not in WEB:
-        return address
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 # ------------------------------------------------------------------------------------------------------- what is there
@@ -162,17 +155,20 @@ def _found(address: str, memory: Path) -> tuple[Found, ...]:
             raise
         try:
             files = tuple(Found(*one) for one in read_record(memory / FOUND)["files"])
+            files = (files[0]._replace(address=address),) if address.partition(":")[0] in WEB else files
         except (OSError, Damaged, KeyError):
             raise NotReached(_first_line(_behind(error))) from error
-        log.warning("%s: no answer (%s). What was there before is read.", plain(address), _first_line(_behind(error)))
+        log.warning(
+            "%s: no answer (%s). What was there before is read.", without_secrets(address), _first_line(_behind(error))
+        )
         return files
     if not all(file.version for file in files):
         log.warning(
             "%s: its server names no version, so that no change of the file is seen. What is fetched once is read "
             "until %s is deleted.",
-            *(plain(address), memory.parent),
+            *(without_secrets(address), memory.parent),
         )
-    write_record(memory / FOUND, {"files": files})
+    write_record(memory / FOUND, {"files": without_secrets(files)})
     return files
 
 
@@ -240,7 +236,7 @@ def _status(error: BaseException | None) -> int | None:
 
 def _explained(address: str, key: str, error: Exception) -> InputError | None:
     """What to do about it; None: it says so itself, or is a mistake of ours."""
-    protocol, where = address.partition(":")[0], f"{key}={plain(address)}"
+    protocol, where = address.partition(":")[0], f"{key}={without_secrets(address)}"
     if isinstance(error, InputError) or (isinstance(error, RuntimeError) and type(error).__module__ == "contracts"):
         return None
     package, extra = EXTRAS.get(protocol, ("", ""))
@@ -263,7 +259,8 @@ def _explained(address: str, key: str, error: Exception) -> InputError | None:
 
 
 def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    line = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return str(without_secrets(line))
 
 
 def _missing(address: str) -> str:

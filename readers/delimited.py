@@ -167,7 +167,7 @@ def is_stsb(first_line: str) -> bool:
 
 
 def _bad_header(header: Sequence[str]) -> BadRow | None:
-    twice = sorted({name for name in header if header.count(name) > 1})
+    twice = sorted({name for name in header if name and header.count(name) > 1})  # one without a name cannot be meant
     if twice:
         return BadRow(f"the header names {', '.join(map(repr, twice))} twice. Give the columns names that differ", 1)
     return None

@@ -29,7 +29,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server = self.server_of
         server.asked.append(self.path)
-        path = server.folder / self.path.lstrip("/")
+        path = server.folder / self.path.partition("?")[0].lstrip("/")
         if not path.is_file():
             self.send_error(404)
             return

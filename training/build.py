@@ -9,7 +9,7 @@ import hydra
 from hydra.utils import get_class
 
 from cli.process_group import launched
-from contracts import InputError
+from contracts import InputError, without_secrets
 from contracts.settings import UNSET, as_mapping, filled
 from training.settings import Run, Trainer
 
@@ -38,11 +38,17 @@ def filled_in(run: Run) -> Run:
     return replace(run, model=model, data=data, trainer=trainer_keys(run))
 
 
-def recipe_of(run: Run) -> dict[str, Any]:
-    """All keys of a run with their values, as ``results.json`` and ``.hydra/config.yaml`` have them."""
+def keys_of(run: Run) -> dict[str, Any]:
+    """All keys of a run with their values."""
     keys: dict[str, Any] = as_mapping(filled_in(run))
     del keys["asked"]
     return keys
+
+
+def recipe_of(run: Run) -> dict[str, Any]:
+    """The same as ``results.json`` and ``.hydra/config.yaml`` have them: without what lets one in at an address."""
+    recipe: dict[str, Any] = without_secrets(keys_of(run))
+    return recipe
 
 
 def is_missing(settings: Any) -> bool:

@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +27,7 @@ from training.stages import Stage
 from training.verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all
 
 MOST_ROWS = 16  # of the closing table, where it shows all scores
-MOST_SHOWN = 100  # characters of a text that was found
+MOST_SHOWN = 100  # characters of a query, and of a text that was found
 log = logging.getLogger(__name__)
 MADE = ("encoder", "generator")  # folders to use; a run leaves one of them
 
@@ -261,11 +260,20 @@ def described(task: str, changes: Changes) -> str:
     if changes["examples"]:
         lines.append(f"{len(changes['examples'])} of these, drawn at random, and what they find first:")
     for change in changes["examples"]:
-        lines.append(f"  {change['query']}")
+        lines.append(f"  {_beginning(change['query'])}")
         for when, text in (("before", change["before"]), ("after", change["after"])):
             mark = "right" if change["right"] == when else "wrong"
-            lines.append(f"    {when:6} {mark}  {textwrap.shorten(text, MOST_SHOWN, placeholder=' ...')}")
+            lines.append(f"    {when:6} {mark}  {_beginning(text)}")
     return "\n".join(lines)
+
+
+def _beginning(text: str) -> str:
+    """On one line, cut between words where there are any: not all scripts put blanks there."""
+    line = " ".join(text.split())
+    if len(line) <= MOST_SHOWN:
+        return line
+    words = line[: MOST_SHOWN + 1].rpartition(" ")[0]
+    return f"{words if len(words) > MOST_SHOWN // 2 else line[:MOST_SHOWN]} ..."
 
 
 def _number(value: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from contracts.settings import check
 from storage.ownership import read_marker
-from training.build import recipe_of
+from training.build import keys_of
 from training.settings import Run
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
@@ -43,7 +43,7 @@ def identity_of(run: Run) -> str:
         InputError: a value is of another type.
     """
     check(run)
-    keys = recipe_of(run)
+    keys = keys_of(run)
     kept = {name: value for name, value in keys.items() if name not in NOT_IDENTITY}
     for group, names in NOT_IDENTITY_WITHIN.items():
         for one in _of_group(kept, group):

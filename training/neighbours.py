@@ -26,13 +26,15 @@ log = logging.getLogger(__name__)
 def group_neighbours(run: Run, model: Any, data: Any, folder: Path) -> None:
     """Give data that asks for it its groups: computed once by rank 0, kept in the run's folder, read by all.
 
-    ``model`` has the weights that the run begins from.
+    ``model`` has the weights that the run begins from. A file of groups is named after the content of its data, too: a
+    run that has not come to its first checkpoint begins anew on data that have changed since.
     """
+    data.setup()  # the shares of a mixture are those of all rows, of which groups hold what the steps will take
     for place, one in built(data).items():
         size = min(getattr(one.settings, "neighbours", None) or 0, one.batch_size // SMALLEST)
         if size < 2 or not isinstance(model, Objective):
             continue
-        path = folder / NEIGHBOURS / f"{place}.npy"
+        path = folder / NEIGHBOURS / f"{place}-{one.data_id[:12]}.npy"
         from_rank_zero(partial(_decide, run, model, one, size, path))
         one.groups = [group[group >= 0] for group in np.load(path, allow_pickle=False)]
 
@@ -43,7 +45,7 @@ def _decide(run: Run, model: Objective, data: Any, size: int, path: Path, writer
 
 def _write(run: Run, model: Objective, data: Any, size: int, path: Path) -> bool:
     """Write (groups, size) int64 examples, where a group is smaller -1."""
-    if path.is_file():
+    if _is_whole(path):
         return False
     store, steps = data.store, run.max_steps if run.max_steps > 0 else 0
     examples = grouped_rows(data.num_examples, steps * data.batch_size or data.num_examples, data.settings.seed)
@@ -60,4 +62,15 @@ def _write(run: Run, model: Objective, data: Any, size: int, path: Path) -> bool
     np.save(content, groups[:number])
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, content.getvalue())
+    return True
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, EOFError) as error:
+        log.warning("%s: cut short or damaged (%s). The groups are made anew.", path, error)
+        return False
     return True

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 import torch
 
+from contracts import without_secrets
 from encoders.kernels.compiled_layers import compiled
 from encoders.kernels.compiler import check_compiler
 from encoders.objective import Objective
@@ -96,7 +97,7 @@ def _name_of(data: Any) -> str:
     if named is None:
         return str(data.target).rpartition(".")[2]
     first, *more = [named] if isinstance(named, str) else [str(one) for one in named]
-    return f"{first} and {len(more)} more" if more else first
+    return without_secrets(f"{first} and {len(more)} more" if more else first)
 
 
 def _counted(found: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from transformers.utils import logging as transformers_logging
 
 from cli.process_group import from_rank_zero
-from contracts import InputError
+from contracts import InputError, without_secrets
 from contracts.settings import as_mapping
 from encoders.loading.tiny import TINY_BACKBONES
 from encoders.pooling import POOLERS
@@ -213,7 +213,7 @@ def record_config(run: Run, folder: Path) -> None:
         records |= {"hydra": hydra_config, "overrides": hydra_config.overrides.task}
     for name, record in records.items():
         text = OmegaConf.to_yaml(record if OmegaConf.is_config(record) else OmegaConf.create(record))
-        write_whole(folder / f"{name}.yaml", text.encode())
+        write_whole(folder / f"{name}.yaml", without_secrets(text))
 
 
 def write_tiny(stages: Sequence[Stage], folder: Path) -> str:

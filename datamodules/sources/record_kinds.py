@@ -106,8 +106,12 @@ def own_columns(columns: Sequence[str], kind: RowKind) -> tuple[str, ...]:
 
 
 def numbered_columns(kind: RowKind, present: Collection[str]) -> tuple[str, ...] | None:
-    """Return the columns of a row with ``NAME_1``, ``NAME_2`` and so on; None where the first is missing."""
-    *first, stem = kind.numbered or ("",)
+    """Return the columns of a row with ``NAME_1``, ``NAME_2`` and so on, where a kind has such; None where the first is
+    missing.
+    """
+    if not kind.numbered:
+        return None
+    *first, stem = kind.numbered
     many = list(itertools.takewhile(present.__contains__, (f"{stem}{number}" for number in itertools.count(1))))
     return (*first, *many) if many and set(first) <= set(present) else None
 

@@ -1,5 +1,7 @@
 """Records of one or more texts with an optional label, read from files and validated."""
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,6 +24,8 @@ from readers.listing import form_of, local
 from readers.nested import top_level
 from readers.rows import LONGEST_QUOTE, BadRow, Row, text_in
 from storage.manifest import Damaged, read_record
+
+PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_.-]*)", re.ASCII)  # needs no quotes
 
 
 class Record(NamedTuple):
@@ -170,11 +174,10 @@ class RecordSource:
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
             wanted = self.kind.columns[0]
-            some = (
-                ",".join(name[:LONGEST_QUOTE] for name in first.values) if len(first.values) == len(wanted) else "..."
-            )
+            fit = len(present) == len(wanted) and max(map(len, present)) <= LONGEST_QUOTE
+            word = _word_of(present) if fit else "data.columns=[...]"
             order = "" if self.own_columns else f", in the order of {', '.join(wanted)}"
-            mend = f"Name those of the texts{order}: data.columns=[{some}]; inside of another: OUTER.INNER"
+            mend = f"Name those of the texts{order}: {word}; inside of another: OUTER.INNER"
             if names is not None:
                 mend = f"Give the column of the label one of the names {', '.join(labels)}"
             raise InputError(
@@ -206,3 +209,11 @@ def _synthesis(manifest: Path) -> dict[str, Any]:
         return read_record(manifest)
     except Damaged as error:
         raise InputError(f"{manifest}: {error}. The command that wrote it writes it again.") from error
+
+
+def _word_of(names: Sequence[str]) -> str:
+    """``data.columns=[NAME,...]`` as a shell and Hydra read it."""
+    if all(PLAIN.fullmatch(name) for name in names):
+        return f"data.columns=[{','.join(names)}]"
+    quoted = (re.sub(r'(\\*)"', r'\1\1\\"', re.sub(r"(\\+)$", r"\1\1", name)) for name in names)
+    return shlex.quote("data.columns=[" + ",".join(f'"{name}"' for name in quoted) + "]")

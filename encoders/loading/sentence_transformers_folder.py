@@ -153,7 +153,7 @@ def behind_pooling(name: str, *, setting: str = "backbone") -> Behind:
 
 
 def _modules(name: str, setting: str) -> list[dict[str, Any]] | None:
-    modules = read_json(name, "modules.json")
+    modules = read_json(name, "modules.json", setting)
     if modules is None:
         return None
     if not isinstance(modules, list) or not all(isinstance(m, dict) and {"type", "path"} <= m.keys() for m in modules):
@@ -213,20 +213,20 @@ def _cut_by(name: str, path: str) -> int | None:
     return size if weight is not None and torch.equal(weight.float(), torch.eye(size, width)) else None
 
 
-def read_json(name: str, path: str) -> Any:
+def read_json(name: str, path: str, setting: str = "encoder") -> Any:
     """The content of a JSON file of a folder or hub id, None where there is no such file, as beside a GGUF file."""
     if name.endswith(GGUF):
         return None
     try:
         found = cached_file(name, path, local_files_only=only_local(name, weights=False), **{IF_THERE: False})
     except OSError as error:
-        raise not_found(name, str(error).strip().splitlines()[0]) from error
+        raise not_found(name, str(error).strip().splitlines()[0], setting) from error
     if found is None:
         return None
     try:
         return json.loads(Path(found).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"encoder={name}: {path} is no JSON ({error}). Fetch or export it again.") from error
+        raise InputError(f"{setting}={name}: {path} is no JSON ({error}). Fetch or export it again.") from error
 
 
 def stated_length(name: str) -> int | None:
@@ -239,9 +239,9 @@ def stated_length(name: str) -> int | None:
         return None
 
 
-def not_found(name: str, reason: str) -> InputError:
+def not_found(name: str, reason: str, setting: str = "encoder") -> InputError:
     return InputError(
-        f"encoder={name} is no file and no folder here, and could not be had from the Hugging Face hub: {reason} "
+        f"{setting}={name} is no file and no folder here, and could not be had from the Hugging Face hub: {reason} "
         "Give the path of a run, checkpoint, encoder folder or word-vector file, or a hub id while the hub can be "
         "reached (or once its files are in the cache)."
     )

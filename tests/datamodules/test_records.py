@@ -3,8 +3,11 @@
 import csv
 import json
 import re
+import shlex
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from contracts import InputError
 from datamodules.sources.record_kinds import NLI, PAIRS, QA, SENTENCES, TRIPLETS
@@ -37,6 +40,30 @@ def test_a_header_between_semicolons_is_named_with_what_mends_it(tmp_path):
     assert [record.texts for record in RecordSource(path, QA, columns=["frage", "antwort"])] == [
         ("Was?", "Das, und das.")
     ]
+
+
+@pytest.mark.parametrize(
+    "names", [(" question", "answer "), ("Größe", "sep="), ('say "why"', "it's {so}\\"), ("true", "1"), ("a.b", "C-d")]
+)
+def test_the_names_that_a_message_advises_are_read_by_shell_and_hydra_as_those_of_the_file(tmp_path, names):
+    rows = [{names[0]: "where?", names[1]: "here"}]
+    (tmp_path / "qa.jsonl").write_text(json.dumps(rows[0]) + "\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        list(RecordSource(tmp_path / "qa.jsonl", QA))
+    advice = str(caught.value).partition("in the order of question, answer: ")[2].partition("; inside of another")[0]
+    (override,) = OverridesParser.create().parse_overrides(shlex.split(advice))
+    columns = OmegaConf.to_container(OmegaConf.create({"columns": override.value()}))["columns"]
+    assert tuple(columns) == names
+    assert [one.texts for one in RecordSource(tmp_path / "qa.jsonl", QA, columns=columns)] == [("where?", "here")]
+
+
+def test_a_column_that_is_named_by_a_number_is_no_text_of_a_pair(tmp_path):
+    """As pandas names the columns of a table without a header, and a further one."""
+    path = tmp_path / "qa.csv"
+    path.write_text("question,answer,1\nwhere?,here,x\n")
+    assert [record.texts for record in RecordSource(path, QA)] == [("where?", "here")]
+    path.write_text("0,1\nwhere?,here\n")
+    assert "wanted question, answer" in refused(path, QA)
 
 
 def test_another_separator_and_a_missing_header_are_seen_by_the_columns_that_are_said(tmp_path):

@@ -1,6 +1,7 @@
 """A run whose batches are of neighbours: what its encoder finds near, the same on two processes and after a kill."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,11 @@ def trained(words, command, tmp_path_factory):
     return folder
 
 
+def groups_in(folder):
+    (path,) = (folder / "neighbours").iterdir()
+    return np.load(path)
+
+
 def losses(folder):
     return [float(row["train/loss"]) for row in read_rows(folder / "metrics.csv")]
 
@@ -45,7 +51,7 @@ def test_groups_are_what_the_encoder_finds_near_before_training(trained, words, 
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
     tokens = [[tuple(tokenizer(row[name]).input_ids) for row in rows] for name in ("question", "answer")]
-    groups = np.load(trained / "neighbours" / "data.npy")
+    groups = groups_in(trained)
     assert sorted(groups[groups >= 0].tolist()) == list(range(len(rows)))
     first, *others = groups[0]
     near = np.argsort(-(vectors @ vectors[first]), kind="stable")
@@ -62,7 +68,7 @@ def test_groups_are_what_the_encoder_finds_near_before_training(trained, words, 
 def test_two_processes_train_as_one_does(trained, words, tmp_path):
     done = run_command([TRAIN, *words, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
     assert done.returncode == 0, done.stderr
-    assert np.array_equal(np.load(tmp_path / "two/neighbours/data.npy"), np.load(trained / "neighbours/data.npy"))
+    assert np.array_equal(groups_in(tmp_path / "two"), groups_in(trained))
     assert losses(tmp_path / "two") == pytest.approx(losses(trained), rel=1e-4)
 
 
@@ -75,3 +81,45 @@ def test_a_run_that_goes_on_keeps_its_groups(trained, words, command, tmp_path):
     resume = f"resume={half / 'checkpoints' / 'last.ckpt'}"
     assert command(*more, resume, f"output_dir={tmp_path / 'more'}").status == 0
     assert losses(half) + losses(tmp_path / "more") == losses(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("change", ["rows", "damage"])
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_as_a_new_one(change, words, command, tmp_path):
+    """Of rows that are others by then, and of groups that are cut short."""
+    path = tmp_path / "qa.jsonl"
+    (given,) = (Path(word.partition("=")[2]) for word in words if word.startswith("data.path="))
+    rows = given.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(rows[:64] if change == "rows" else rows), encoding="utf-8")
+    words = [*words, f"data.path={path}"]
+    assert command(*words, f"output_dir={tmp_path / 'run'}").status == 0
+    for name in ("checkpoints", "encoder"):
+        shutil.rmtree(tmp_path / "run" / name)
+    (tmp_path / "run" / "results.json").unlink()
+    (groups,) = (tmp_path / "run" / "neighbours").iterdir()
+    if change == "damage":
+        groups.write_bytes(groups.read_bytes()[:200])
+    path.write_text("".join(rows), encoding="utf-8")
+    again = command(*words, f"output_dir={tmp_path / 'run'}")
+    assert again.status == 0, again.err
+    assert ("cut short or damaged" in again.err) == (change == "damage")
+    assert command(*words, f"output_dir={tmp_path / 'new'}").status == 0
+    assert losses(tmp_path / "run") == losses(tmp_path / "new")
+
+
+def test_parts_of_a_mixture_are_drawn_by_the_sizes_of_their_files(words, command, tmp_path):
+    """Also where there are more rows than the steps will take: 96 and 48 rows are six batches and three."""
+    (given,) = (Path(word.partition("=")[2]) for word in words if word.startswith("data.path="))
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(given.read_text(encoding="utf-8").splitlines(keepends=True)[:48]), encoding="utf-8")
+    of_parts = [
+        f"data.parts.{name}.{key}"
+        for name, file in (("all", given), ("few", few))
+        for key in ("data=qa", f"path={file}", "neighbours=2", "max_length=32")
+    ]
+    plain = [word for word in words if not word.startswith(("data", "batch_size", "max_steps"))]
+    outcome = command(
+        *plain, "data=mixture", *of_parts, "batch_size=16", "max_steps=2", f"output_dir={tmp_path / 'run'}"
+    )
+    assert outcome.status == 0, outcome.err
+    (data,) = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))["data"]
+    assert {name: part["share"] for name, part in data["parts"].items()} == pytest.approx({"all": 2 / 3, "few": 1 / 3})

@@ -269,6 +269,23 @@ def test_a_run_leaves_no_secret_and_only_what_the_umask_allows(tiny_run, command
     assert {oct(stat.S_IMODE(path.stat().st_mode) & 0o027) for path in written} == {"0o0"}
 
 
+def test_what_lets_one_in_at_an_address_is_neither_said_nor_written(server, command, corpus_file, tmp_path):
+    """A password or a signature that stands in an address: it goes to the server alone."""
+    shutil.copy(corpus_file, server.folder / "corpus.txt")
+    address = f"{server.url.replace('http://', 'http://me:secret-1@')}/corpus.txt?sig=secret-2"
+    words = ["model=simcse", "data=sentences", f"data.path='{address}'", "backbone=tiny", "batch_size=8", "max_steps=1"]
+    cache = tmp_path / "cache"
+    outcome = command(*words, f"output_dir={tmp_path / 'run'}", CONTRASTIVE_ENCODERS_CACHE=str(cache))
+    assert outcome.status == 0, outcome.err
+    assert server.asked[0] == "/corpus.txt?sig=secret-2"
+    written = [path for folder in ("run", "cache") for path in (tmp_path / folder).rglob("*") if path.is_file()]
+    assert len(written) > 10
+    assert [path for path in written if b"secret-" in path.read_bytes()] == []
+    lost = command(*words, f"data.path='{address.replace('corpus', 'none')}'", f"output_dir={tmp_path / 'none'}")
+    assert (lost.status, lost.err.count("none.txt: ")) == (2, 1), lost.err
+    assert "secret-" not in outcome.out + outcome.err + lost.out + lost.err
+
+
 def test_no_package_listens():
     """Ranks meet through torch's store and process groups alone."""
     listens = re.compile(r"http\.server|socketserver|\.listen\(|\.bind\(|asyncio\.start_server|0\.0\.0\.0|run_server")

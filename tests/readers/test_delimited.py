@@ -62,6 +62,15 @@ def test_rows_say_what_the_header_leaves_open(tmp_path, text, rows):
     assert cells(path) == rows
 
 
+@pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.csv", ";"), ("t.tsv", "\t")])
+def test_empty_columns_behind_a_table_need_no_names(tmp_path, name, separator):
+    """As Excel writes them where a cell there once had something."""
+    lines = [["q", "a", "", ""], ["where?", "here", "", ""], ["when?", "now", "", "x"]]
+    (tmp_path / name).write_text("".join(separator.join(line) + "\n" for line in lines))
+    rows = [row.values for row in read_rows(tmp_path / name)]
+    assert [(row["q"], row["a"]) for row in rows] == [("where?", "here"), ("when?", "now")]
+
+
 def test_a_broken_row_does_not_hide_the_separator(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("q;a\n1;2\n3;4;5\n6;7\n")

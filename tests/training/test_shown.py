@@ -101,6 +101,16 @@ def test_what_is_found_before_and_after_is_shown_with_examples(tmp_path):
     assert max(map(len, text.partition("drawn at random")[2].splitlines()[:4])) < 130
 
 
+def test_examples_show_the_beginning_of_long_queries_and_of_texts_without_blanks(tmp_path):
+    example = {"query": "why " * 300, "before": "退货政策是什么" * 40, "after": "yes", "right": "before"}
+    changes = {"queries": 500, "right_before": 300, "gained": 50, "lost": 21, "examples": [example]}
+    console = Console(file=io.StringIO(), width=80)
+    closing_table(RESULTS | {"changes": {"pydocs": changes}}, tmp_path, None, console)
+    query, before, _ = console.file.getvalue().partition("find first:\n")[2].splitlines()[:3]
+    assert query == f"  {'why ' * 25}..."
+    assert before == f"    before right  {('退货政策是什么' * 40)[:100]} ..."
+
+
 def test_without_earlier_scores_and_baselines_the_table_has_two_columns():
     text = shown(scores_table({}, {"a/x": 1.0}))
     assert "before" not in text
