@@ -3,13 +3,14 @@
 Shape letters: N rows, D width of a vector.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from datamodules.sampling.order import Permutation
 
 MOST = 8  # candidates for each place of a group: those with a text that the group has are passed over
+BLOCK = 32_768  # rows among which a group is looked for: the time grows with their square
 _STREAM = 0x4E42  # keeps the draw of the groups apart from every epoch's order
 
 
@@ -21,11 +22,18 @@ def grouped_rows(examples: int, wanted: int, seed: int) -> np.ndarray:
 def neighbour_groups(vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
     """Groups of ``size`` of the rows 0..N-1 or fewer, each row in one.
 
-    The first row that is left takes along the nearest of the others by cosine. ``texts`` has (N,) numbers for each
-    column, equal where texts are: rows of a group share no text, which would make a false negative.
+    The first row that is left takes along the nearest of the others by cosine, of many rows those of its block.
+    ``texts`` has (N,) numbers for each column, equal where texts are: rows of a group share no text, which would make a
+    false negative.
     """
     vectors_ND = vectors_ND / np.linalg.norm(vectors_ND, axis=1, keepdims=True).clip(1e-12)
-    left_M, found = np.arange(len(vectors_ND)), list[np.ndarray]()
+    blocks = (np.arange(first, min(first + BLOCK, len(vectors_ND))) for first in range(0, len(vectors_ND), BLOCK))
+    return [group for block_M in blocks for group in _groups_of(block_M, vectors_ND, texts, size)]
+
+
+def _groups_of(
+    left_M: np.ndarray, vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: int
+) -> Iterator[np.ndarray]:
     while len(left_M):
         near = -(vectors_ND[left_M] @ vectors_ND[left_M[0]])
         near[0] = -np.inf
@@ -34,6 +42,5 @@ def neighbour_groups(vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: 
         rows = left_M[best[np.argsort(near[best], kind="stable")]]
         for numbers_N in texts:
             rows = rows[np.sort(np.unique(numbers_N[rows], return_index=True)[1])]
-        found.append(rows[:size])
+        yield rows[:size]
         left_M = left_M[~np.isin(left_M, rows[:size])]
-    return found

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from contracts import InputError
+from datamodules.sampling import neighbours
 from datamodules.sampling.neighbours import grouped_rows, neighbour_groups
 from datamodules.sampling.order import Order
 from tests.data import as_rank, batches, data_module, write_rows
@@ -37,6 +38,19 @@ def test_rows_of_a_group_share_no_text_and_none_is_lost():
     assert sorted(np.concatenate(groups).tolist()) == list(range(200))
     for group, numbers in itertools.product(groups, texts):
         assert len(set(numbers[group].tolist())) == len(group)
+
+
+def test_of_many_rows_neighbours_are_those_of_a_block(monkeypatch):
+    """The time grows with the square of a block alone; each block is grouped as if it were all there is."""
+    vectors = np.random.default_rng(4).normal(size=(70, 6))
+    texts = [np.arange(70)]
+    blocks = [
+        neighbour_groups(vectors[first : first + 30], [np.arange(70)[first : first + 30]], 8) for first in (0, 30, 60)
+    ]
+    monkeypatch.setattr(neighbours, "BLOCK", 30)
+    found = neighbour_groups(vectors, texts, 8)
+    wanted = [group + first for first, groups in zip((0, 30, 60), blocks, strict=True) for group in groups]
+    assert [group.tolist() for group in found] == [group.tolist() for group in wanted]
 
 
 @pytest.mark.parametrize(("wanted", "found"), [(7, 7), (100, 20)])
