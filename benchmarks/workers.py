@@ -1,4 +1,4 @@
-"""P17: what a driver costs that deals tasks to workers.
+"""P18: what a driver costs that deals tasks to workers.
 
     python -m benchmarks.workers [--quick] [--cluster ray]
 
@@ -49,8 +49,8 @@ def main() -> None:
         took, grown = measure(number, cluster)
         case = f"{number:,} empty tasks, 2 workers, {name}"
         lines += [
-            Line("P17", case, "ms/task", took, None, None, "< 2"),
-            Line("P17", f"{case}: growth of the driver", "MB", grown, None, None, "0"),
+            Line("P18", case, "ms/task", took, None, None, "< 2"),
+            Line("P18", f"{case}: growth of the driver", "MB", grown, None, None, "0"),
         ]
     report("Tasks without work, dealt to workers", lines, options.output)
 

@@ -45,10 +45,14 @@ class LocalWorker:
             self.process.join(SECONDS_TO_END)
             return None
 
+    def stop(self) -> None:
+        """Tell it to end, without waiting for that."""
+        self.process.terminate()
+
     def end(self) -> str:
         """End the process, and return how it had ended by itself, if it had."""
         status = self.process.exitcode
-        self.process.terminate()
+        self.stop()
         self.process.join(SECONDS_TO_END)
         self.process.kill()  # it may be within a library that hears no signal
         self.process.join()

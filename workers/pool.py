@@ -32,6 +32,9 @@ class Worker(Protocol):
         """Wait for a message; None if the worker has ended."""
         ...
 
+    def stop(self) -> None:
+        """Tell it to end, without waiting for that."""
+
     def end(self) -> str:
         """End it, and return how it had ended by itself, if it had."""
         ...
@@ -68,6 +71,8 @@ class Pool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for worker in self.workers.values():
+            worker.stop()  # all at once: one that computes takes a moment to hear it
         for worker in self.workers.values():
             worker.end()
         self.workers.clear()

@@ -116,6 +116,10 @@ class RayWorker:
             self.coming = self.actor.take.remote()
         return self.messages.popleft()
 
+    def stop(self) -> None:
+        """End the actor."""
+        self.ray.kill(self.actor)
+
     def end(self) -> str:
         """End the actor, and return how it had ended by itself, if it had."""
         ended = ""
@@ -125,7 +129,7 @@ class RayWorker:
             ended = str(error).strip().splitlines()[0]
         except self.ray.exceptions.RayError:  # it is at work
             pass
-        self.ray.kill(self.actor)
+        self.stop()
         return ended
 
 

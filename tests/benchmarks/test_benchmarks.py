@@ -40,7 +40,7 @@ def records(path):
         ("triplet_synthesis", "P10", 2),
         ("mntp_and_contrast", "P15", 1),
         ("improve", "E5", 0),
-        ("workers", "P17", 0),
+        ("workers", "P18", 0),
     ],
 )
 def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name, figure, compared):
