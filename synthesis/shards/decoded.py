@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
 from contracts import InputError
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
 from synthesis.decoding.generator import Generator
@@ -52,7 +54,11 @@ class ShardBuilder(Protocol):
 
 @dataclass(frozen=True)
 class DecodedShards(ABC):
-    """A work (`workers.serving.Work`) for a generator. A subclass knows the method that asks for the texts."""
+    """A work (`workers.serving.Work`) for a generator. A subclass knows the method that asks for the texts.
+
+    In float32 shards share forward passes. In half precision the last bits of a logit depend on what else is in a pass,
+    and now and then a token on these; there a shard is decoded alone, so that its texts depend on nothing else.
+    """
 
     how: Decoding
 
@@ -72,22 +78,31 @@ class DecodedShards(ABC):
                 f"max_new_tokens={self.how.max_new_tokens}: {generator.name} has {generator.context} positions, for "
                 "the prompt and what is written. Wanted fewer."
             )
+        with generator.at_work():
+            if isinstance(generator, Server) or generator.model.dtype == torch.float32:
+                yield from self._decoded(generator, tasks)
+            else:
+                for task in tasks:
+                    yield from self._decoded(generator, iter([task]))
+
+    def _decoded(
+        self, generator: Generator | Server, tasks: Iterator[Task]
+    ) -> Iterator[tuple[int | None, WrittenShard | Report]]:
         decoder: Any = ask if isinstance(generator, Server) else decode
         statistics = Statistics()
-        with generator.at_work():
-            builder = self.begin(generator, tasks)
-            counts = _Counts(builder, statistics)
-            for sampled in decoder(generator, builder.prompts(), self.how, statistics):
-                if shard := builder.take(sampled):
-                    about = {
-                        "tokens": shard.tokens,
-                        "labels": shard.counts(),
-                        "left_out": some_left_out(shard.left_out()),
-                    }
-                    yield shard.number, WrittenShard(as_lines(shard.entries()), about)  # type: ignore[arg-type]
-                if counts.took(sampled, passes=self.passes(sampled)):
-                    yield None, counts.report()
-            yield None, counts.report()
+        builder = self.begin(generator, tasks)
+        counts = _Counts(builder, statistics)
+        for sampled in decoder(generator, builder.prompts(), self.how, statistics):
+            if shard := builder.take(sampled):
+                about = {
+                    "tokens": shard.tokens,
+                    "labels": shard.counts(),
+                    "left_out": some_left_out(shard.left_out()),
+                }
+                yield shard.number, WrittenShard(as_lines(shard.entries()), about)  # type: ignore[arg-type]
+            if counts.took(sampled, passes=self.passes(sampled)):
+                yield None, counts.report()
+        yield None, counts.report()
 
 
 class _Counts:

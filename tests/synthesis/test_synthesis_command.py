@@ -172,10 +172,11 @@ def workers_of(command):
     return [int(one) for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
-def test_two_workers_write_what_one_process_does_though_one_is_killed(place, tmp_path):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_two_workers_write_what_one_process_does_though_one_is_killed(place, tmp_path, precision):
     many = place / "for-two.txt"
     many.write_text("".join(f"sentence {n}\n" for n in range(120)))
-    words = [f"input={many}", "shard_size=4"]
+    words = [f"input={many}", "shard_size=4", f"precision={precision}"]
     process = start(*x2(place, tmp_path / "two", *words, "devices=2"))
     process.wait_for(lambda: len(shards(tmp_path / "two")) >= 2)
     os.kill(workers_of(process)[0], signal.SIGKILL)
