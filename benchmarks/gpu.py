@@ -79,7 +79,7 @@ class OutOfTime(BaseException):
 
 
 class Record:
-    """``gpu.json`` and ``gpu.md`` in a folder: the figures of a machine."""
+    """The figures measured on a machine, kept in a folder as ``gpu.json`` and ``gpu.md``."""
 
     def __init__(self, folder: Path, machine: dict[str, str]) -> None:
         self.folder, self.path = folder, folder / "gpu.json"

@@ -1,4 +1,4 @@
-"""P7: the sentences of STS12-16, STS-B and SICK-R as vectors, against sentence-transformers' `encode`.
+"""P7: how fast the sentences of STS12-16, STS-B and SICK-R are encoded, against sentence-transformers' `encode`.
 
     python -m benchmarks.sts_speed [--quick] [--rounds 3] [--precisions fp32 bf16] [--device cpu|cuda]
                                    [--clock wall|cpu]

@@ -42,9 +42,8 @@ def main() -> None:
     parser.add_argument("--cluster", nargs="?", const="ray", help="measure a Ray cluster, too")
     options = parser.parse_args()
     lines = []
-    for name, cluster, tasks in (("processes", None, 100_000), ("Ray", options.cluster, 10_000)):
-        if cluster is None and name == "Ray":
-            continue
+    sides = [("processes", None, 100_000), *([("Ray", options.cluster, 10_000)] if options.cluster else [])]
+    for name, cluster, tasks in sides:
         number = tasks // 100 if options.quick else tasks
         took, grown = measure(number, cluster)
         case = f"{number:,} empty tasks, 2 workers, {name}"

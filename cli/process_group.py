@@ -70,6 +70,18 @@ def launched() -> Launched | None:
     return Launched(world, world // int(os.environ.get("SLURM_NNODES", "1")))
 
 
+def refuse_launcher() -> None:
+    """
+    Raises:
+        InputError: torchrun or srun started this command, which starts processes of its own.
+    """
+    if launched():
+        raise InputError(
+            "torchrun and srun start one process for each GPU; here one command starts its own. Say devices=N without "
+            "them."
+        )
+
+
 def from_rank_zero(decide: Callable[[bool], Sequence[Any]]) -> Sequence[Any]:
     """What ``decide(True)`` returns on rank 0, on all ranks; they wait for it. Without a launcher, ``decide`` is called
     with whether this is rank 0.

@@ -167,7 +167,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return budget_of(self.token_budget, device, self.transformer, *self.halves, beside=self.beside)
 
     def way(self, device: torch.device) -> Way:
-        """How the sequences of a training step on this device meet attention."""
+        """Return how this device computes attention in a training step: over padded batches, or over one row without
+        padding. It is found out once for each kind of device.
+        """
         if device.type not in self._ways:
             self._ways[device.type] = way_of(self.trunk, self.attn_implementation, device)
         return self._ways[device.type]

@@ -1,4 +1,4 @@
-"""Tables of the papers: columns, averages and their presentation."""
+"""Show scores as the tables of the papers do: which columns a table has, and how their averages are taken."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

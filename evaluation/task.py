@@ -13,7 +13,7 @@ EMPTY = "."  # stands for a text that is empty: tokenizers differ in what they m
 
 
 class How(NamedTuple):
-    """How a task is to be scored."""
+    """The device and the outputs that a task is scored with."""
 
     device: torch.device = torch.device("cpu")  # where classifiers are trained
     intervals: bool = True  # also 95 % intervals
@@ -41,7 +41,7 @@ class Task(Protocol):
 
 
 class Options(NamedTuple):
-    """Choices that the published protocols leave open, or differ in."""
+    """Evaluation settings that the published protocols leave open, or in which they differ."""
 
     protocol: str  # of SentEval's classifiers: default, fast or sklearn
     nhid: int  # their hidden units; 0: linear

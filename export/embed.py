@@ -1,4 +1,4 @@
-"""Embed a file of texts: ``python -m export.embed encoder=... input=... output=...``."""
+"""The command that embeds a file of texts: ``python -m export.embed encoder=... input=... output=...``."""
 
 from cli.signals import heed_signals
 
@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 from cli.devices import check_devices, device_of
 from cli.hydra_main import command_line
-from cli.process_group import launched
+from cli.process_group import refuse_launcher
 from contracts import InputError, NotWritten
 from readers.listing import check_output_apart
 from reports.progress import Progress
@@ -99,11 +99,7 @@ def run(cfg: DictConfig) -> None:
 
 
 def check_values(cfg: DictConfig) -> None:
-    if launched():
-        raise InputError(
-            "torchrun and srun start one process for each GPU; here one command starts its own. Say devices=N without "
-            "them."
-        )
+    refuse_launcher()
     for key, what in (("encoder", "whose vectors"), ("input", "a file of texts"), ("output", "FILE.npy or .parquet")):
         if cfg[key] is None:
             raise InputError(f"{key} is not set: {what}; say {key}=...")
@@ -186,7 +182,7 @@ def write(cfg: DictConfig, texts: "Texts", file: "VectorFile", start: Start) -> 
                 for number, vectors_ND in pool.run(embed_windows, tasks, int((~done).sum())):
                     assert number is not None, "nothing is reported in between"
                     file.write(number, vectors_ND)
-                    progress.to(file.rows_done())
+                    progress.to(progress.done + len(vectors_ND))
             except (TasksLost, WorkersLost) as error:
                 raise NotWritten(
                     f"output={file.output}: {error}: processes ended each time, mostly for want of memory. What is "
@@ -201,7 +197,7 @@ def already_loaded(encoder: "LoadedEncoder") -> "LoadedEncoder":
 
 
 def embed_windows(encoder: "LoadedEncoder", tasks: Iterator[Task]) -> Iterator[tuple[int, "np.ndarray"]]:
-    """What a worker does."""
+    """Yield the vectors of each window; the work of `write`."""
     for task in tasks:
         yield task.number, encoder.embed(task.payload, progress=False).numpy()
 

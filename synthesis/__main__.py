@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from cli.config_files import choices
 from cli.hydra_main import command_line
 from cli.keys import settings
-from cli.process_group import launched
+from cli.process_group import refuse_launcher
 from cli.targets import found_at
 from contracts import InputError
 from synthesis.report.actions import Afterwards
@@ -44,11 +44,7 @@ class Keys(TypedDict):
 
 def run(cfg: DictConfig) -> None:
     """Write a data set, and do what is asked for besides."""
-    if launched():
-        raise InputError(
-            "torchrun and srun start one process for each GPU; here one command starts its own. Say devices=N without "
-            "them."
-        )
+    refuse_launcher()
     if cfg.output is None:
         raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
     folder = Path(cfg.output)

@@ -47,7 +47,7 @@ class Recipe(Bounded, ABC):
 
     @property
     def has_pairs(self) -> bool:
-        """Whether texts are written for others; known once it is planned."""
+        """Whether the data set holds pairs of texts, and not single ones. `plan` has to be called before."""
         return True
 
     @property

@@ -262,15 +262,9 @@ class Baseline(TripletRecipe):
     def write_scored(self) -> None:
         number, counts, inputs = self.premises()
         prompts = self.judge.prompts if self.judge is not None else None
-        candidates = JudgedCandidates(
-            self.home,
-            self.recipe["name"],
-            number,
-            self.shard_size,
-            self.identity,
-            self.about(counts),
-            inputs,
-            JudgedShards(prompts, self.max_pair_tokens),
+        about, work = self.about(counts), JudgedShards(prompts, self.max_pair_tokens)
+        candidates = DataSet(
+            self.home, self.recipe["name"], number, self.shard_size, self.identity, about, inputs, work
         )
         start = partial(load_source, self.source(inputs), self.writer() if self.judged else None)
         with self.open_pool(start) as pool:
@@ -297,27 +291,9 @@ def discriminator_of(
     return Discriminator(generator, prompts, max_pair_tokens)
 
 
-@dataclass
-class JudgedCandidates(DataSet):
-    """Candidates of a source, with the discriminator's answers."""
-
-    given: Iterable[Any]
-    shards_of: "JudgedShards"
-
-    def inputs(self) -> Iterable[Any]:
-        return self.given
-
-    def work(self) -> "JudgedShards":
-        return self.shards_of
-
-    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """The triplets beside it have the report."""
-        return {}
-
-
 @dataclass(frozen=True)
 class JudgedShards:
-    """What a worker does. A shard is made at once: nothing is under way between two of them."""
+    """The work on candidates of a source. A shard is made at once: nothing is under way between two of them."""
 
     prompts: Prompts | None
     max_pair_tokens: int

@@ -23,15 +23,15 @@ def write(recipe: "Recipe") -> None:
         InputError: the input or the generator is wrong, or the folder is another data set's.
         SynthesisFailed: the model, its server or its processes failed.
     """
-    try:
-        with _nothing_left_of_a_claim(recipe.folder):
+    with _nothing_left_of_a_claim(recipe.folder):
+        try:
             lock_folder("output", recipe.folder)
             if recipe.claim():
                 log.info("%s is finished. overwrite=true writes it again.", recipe.folder)
             else:
                 recipe.write()
-    finally:
-        let_go(recipe.folder / LOCK)
+        finally:
+            let_go(recipe.folder / LOCK)
 
 
 @contextlib.contextmanager
@@ -40,7 +40,6 @@ def _nothing_left_of_a_claim(folder: Path) -> Iterator[None]:
     try:
         yield
     except InputError:
-        let_go(folder / LOCK)
         if folder.is_dir() and {path.name for path in folder.iterdir()} <= {MARKER}:
             remove(folder)
         raise

@@ -48,9 +48,7 @@ class Dealer:
             return None
         if self.again and not held:
             task = self.again.popleft()
-        elif self.ahead is not None or self.has_more():
-            if self.ahead is None:
-                return None
+        elif self.has_more() and self.ahead is not None:
             task, self.ahead = self.ahead, None
         else:
             return None

@@ -212,7 +212,7 @@ def _synthesis(manifest: Path) -> dict[str, Any]:
 
 
 def _word_of(names: Sequence[str]) -> str:
-    """``data.columns=[NAME,...]`` as a shell and Hydra read it."""
+    """Return ``data.columns=[NAME,...]``, with the names quoted where a shell or Hydra would read them otherwise."""
     if all(PLAIN.fullmatch(name) for name in names):
         return f"data.columns=[{','.join(names)}]"
     quoted = (re.sub(r'(\\*)"', r'\1\1\\"', re.sub(r"(\\+)$", r"\1\1", name)) for name in names)

@@ -119,7 +119,10 @@ class Cut(NamedTuple):
 
 
 class T5Writer(Seq2Seq):
-    """The encoder reads the source, the decoder writes the target. The budget counts tokens of sources."""
+    """An encoder-decoder such as T5 that learns to write targets: its encoder reads the source.
+
+    ``token_budget`` counts the tokens of sources.
+    """
 
     factory = AutoModelForSeq2SeqLM
 
@@ -152,7 +155,10 @@ class T5Writer(Seq2Seq):
 
 
 class CausalWriter(Seq2Seq):
-    """The target stands behind its source in one sequence; each token is read from the place before it."""
+    """A decoder-only language model that learns to write targets.
+
+    The target follows its source in one sequence, and each token is predicted at the position before it.
+    """
 
     factory = AutoModelForCausalLM
 

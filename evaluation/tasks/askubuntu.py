@@ -35,7 +35,11 @@ class Candidates(NamedTuple):
 
 
 class Reranking:
-    """100 x the mean over queries of average precision, precision at 1 and 5, and the first hit's reciprocal rank."""
+    """A task that orders the candidates of each query.
+
+    Its scores are means over queries, times 100: average precision, precision at 1 and at 5, and the reciprocal rank of
+    the first right candidate.
+    """
 
     def __init__(self, name: str, queries: Sequence[Candidates]) -> None:
         self.name, self.queries = name, list(queries)

@@ -138,7 +138,10 @@ class Ranks(NamedTuple):
 
 
 def fit(train: Vectors, dev: Vectors, sizes: Sizes, seed: int) -> Maps:
-    """Trains until the sum of six recalls on ``dev`` has failed four times to exceed its best; returns the best."""
+    """Train the two linear maps, and return those with the best sum of six recalls on ``dev``.
+
+    The training stops after the fourth epoch that has not exceeded the best sum, one after the other or not.
+    """
     maps = initial_maps(train.images_IV.shape[1], train.captions_CD.shape[1], sizes.width, seed)
     maps = Maps(*(one.to(train.images_IV).requires_grad_() for one in maps))
     optimizer = torch.optim.Adam(list(maps))

@@ -107,7 +107,10 @@ def uniformities(units_UD: Tensor, pairs_P2: Tensor, key: str | None) -> tuple[E
 
 
 def _log_mean(sums: Tensor, sentences: int, key: str | None) -> Estimate:
-    """log of the mean over ordered pairs, whose kernel values sum to ``sums.sum()``."""
+    """Estimate the logarithm of the mean kernel value over ordered pairs of sentences.
+
+    ``sums`` has, for each row, the sum of the kernel values of its pairs.
+    """
     value = math.log(float(sums.sum()) / (sentences * (sentences - 1)))
     replicates_R = mean(sums / sums.mean(), key, scale=1.0).replicates_R
     if replicates_R is None:

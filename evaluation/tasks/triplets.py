@@ -10,7 +10,10 @@ from evaluation.vectors import DIGITS, Pool, unit_rows
 
 
 class Triplets:
-    """``sides``: anchors, positives and negatives, N texts each. A tie counts as wrong."""
+    """A task of triplets, scored by the share whose positive is nearer to the anchor than its negative is.
+
+    ``sides`` are the anchors, the positives and the negatives, N texts each. A tie counts as wrong.
+    """
 
     def __init__(self, name: str, sides: Sequence[Sequence[str]]) -> None:
         self.name, self.sides = name, list(sides)

@@ -8,7 +8,7 @@ shards, processes and the order of answers change nothing.
 import hashlib
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -166,21 +166,21 @@ class Dino(ModelRecipe):
         spec, number = self.tasks.x1, self.num_x1
         assert spec is not None
         folder = self.folder / X1 if self.tasks.x2 is not None else self.folder
-        units, plan = lambda: x1_units(spec, number), self.samples.for_first_sentences()
+        units, plan = x1_units(spec, number), self.samples.for_first_sentences()
         return self._stage(folder, "x1", spec, units, number, {"num_x1": number}, plan)
 
     def second_stage(self, first: "DinoStage | None") -> "DinoStage":
         spec = self.tasks.x2
         assert spec is not None
         texts, number, identity = self.given or written_by(first)  # type: ignore[arg-type]
-        return self._stage(self.folder, "x2", spec, lambda: x2_units(spec, texts), number, identity, self.samples)
+        return self._stage(self.folder, "x2", spec, x2_units(spec, texts), number, identity, self.samples)
 
     def _stage(
         self,
         folder: Path,
         kind: str,
         spec: TaskSpec,
-        units: "Callable[[], Iterator[InputTask]]",
+        units: "Iterator[InputTask]",
         number: int,
         given: Mapping[str, Any],
         plan: Plan,
@@ -203,7 +203,8 @@ class Dino(ModelRecipe):
         source = Path(str(self.generator))
         name = source.resolve().name if source.exists() and not self.served else str(self.generator)
         about = {"generator": {"name": name, "weights": self.weights}, "versions": versions()}
-        return DinoStage(folder, spec.task_name, number, self.shard_size, identity, about, how, spec, plan, units)
+        work, prompts = DinoShards(how, spec, plan), len(spec.labels) if spec.takes_input else 1
+        return DinoStage(folder, spec.task_name, number, self.shard_size, identity, about, units, work, prompts)
 
 
 class Given(NamedTuple):
@@ -233,21 +234,7 @@ def written_by(stage: "DinoStage") -> Given:
 
 @dataclass
 class DinoStage(DataSet):
-    """First or second sentences."""
-
-    how: Decoding
-    spec: TaskSpec
-    plan: Plan
-    units: "Callable[[], Iterator[InputTask]]"
-
-    def inputs(self) -> "Iterator[InputTask]":
-        return self.units()
-
-    def work(self) -> "DinoShards":
-        return DinoShards(self.how, self.spec, self.plan)
-
-    def groups(self, inputs: int) -> int:
-        return inputs * (len(self.spec.labels) if self.spec.takes_input else 1)
+    """First or second sentences, with a report and a data card."""
 
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
         measures = write_report(self.folder, manifest)
@@ -257,7 +244,7 @@ class DinoStage(DataSet):
 
 @dataclass(frozen=True)
 class DinoShards(DecodedShards):
-    """What a worker does."""
+    """The work on first or second sentences."""
 
     spec: TaskSpec
     plan: Plan

@@ -17,7 +17,6 @@ from prompts import DIRECTIONS, Direction, Prompts
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Candidate, Discriminator, Pair
 from synthesis.decoding.generator import Generator
-from synthesis.sentences.preparation import Prepared
 from synthesis.server.clients import ServedDiscriminator
 from synthesis.server.server import Server
 from synthesis.shards.decoded import DecodedShards
@@ -63,14 +62,15 @@ class Gense(FromSentences):
             how, self.judge.prompts, self.candidates, self.max_source_tokens, self.max_pair_tokens, self.judged
         )
         about, name = self.about(sentences.counts), self.recipe["name"]
-        stage = GenseStage(self.home, name, sentences.number, self.shard_size, self.identity, about, sentences, shards)
+        number, prompts = sentences.number, len(DIRECTIONS)
+        stage = DataSet(self.home, name, number, self.shard_size, self.identity, about, sentences, shards, prompts)
         with self.open_pool(self.writer()) as pool:
             write_data_set(stage, pool, close_scored, quiet=self.quiet)
 
 
 def closing_mark(prompts: Prompts) -> str:
-    """What ends a text: the quotation mark, where the prompts end in one that opens it, as DINO's do; else nothing but
-    the end of the sequence does.
+    """Return the string that ends a written text: a quotation mark if the prompts end in an opening one, as DINO's do,
+    else an empty string, because only the end of the sequence ends it then.
 
     Raises:
         InputError: one of them ends so, and the other does not.
@@ -84,30 +84,9 @@ def closing_mark(prompts: Prompts) -> str:
     return STOP if all(opened) else ""
 
 
-@dataclass
-class GenseStage(DataSet):
-    """Sentences, and all that is written for them with the discriminator's answers."""
-
-    sentences: Prepared
-    shards_of: "GenseShards"
-
-    def inputs(self) -> Prepared:
-        return self.sentences
-
-    def work(self) -> "GenseShards":
-        return self.shards_of
-
-    def groups(self, inputs: int) -> int:
-        return inputs * len(DIRECTIONS)
-
-    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """The triplets beside it have the report."""
-        return {}
-
-
 @dataclass(frozen=True)
 class GenseShards(DecodedShards):
-    """What a worker does."""
+    """The work on sentences: all that is written for them, with the discriminator's answers."""
 
     prompts: Prompts
     candidates: int

@@ -58,7 +58,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Filter:
-    """What a worker does: the lines of a shard of triplets, and its record."""
+    """The work of taking triplets: the lines of a shard of them, and its record."""
 
     source: Path
     rules: Rules
@@ -69,23 +69,18 @@ class Filter:
             lines = as_lines(_triplets(self.source / shard_name(task.number), self.rules, tally, refused))
             record = ShardStore(self.source).record(task.number)
             counts = {"samples": tally.rows, "accepted": tally.accepted, "rejected": dict(tally.rejected)}
-            yield (
-                task.number,
-                (
-                    lines,
-                    {
-                        "first": record["first"] if record else 0,
-                        "inputs": tally.rows,
-                        "tokens": 0,
-                        "labels": {LABEL: counts},
-                        "broken": dict(tally.broken),
-                        "sureties": tally.sureties,
-                        "answers": tally.answers,
-                        "left_out": some_left_out(refused),
-                        **({"written": record["written"]} if record else {}),  # when the texts were
-                    },
-                ),
-            )
+            about = {
+                "first": record["first"] if record else 0,
+                "inputs": tally.rows,
+                "tokens": 0,
+                "labels": {LABEL: counts},
+                "broken": dict(tally.broken),
+                "sureties": tally.sureties,
+                "answers": tally.answers,
+                "left_out": some_left_out(refused),
+                **({"written": record["written"]} if record else {}),  # when the texts were
+            }
+            yield task.number, (lines, about)
 
 
 def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[LeftOut]) -> Iterator[Triplet]:

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import signal
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from contracts import InputError
 from synthesis.shards.progress import Report, StageProgress
-from synthesis.shards.store import MANIFEST, LabelCounts, LeftOut, ShardStore, SynthesisFailed, read_manifest
+from synthesis.shards.store import LabelCounts, LeftOut, ShardStore, SynthesisFailed, read_manifest
 from workers.pool import InProcess, Pool, WorkersLost
 from workers.serving import Work
 from workers.tasks import Task, TasksLost
@@ -45,7 +44,7 @@ class WrittenShard(NamedTuple):
 
 
 @dataclass
-class DataSet(ABC):
+class DataSet:
     """What is to be written into one folder, shard by shard."""
 
     folder: Path
@@ -54,22 +53,13 @@ class DataSet(ABC):
     shard_size: int
     identity: Mapping[str, Any]  # what decides the texts; another one is another data set
     about: Mapping[str, Any]  # what the manifest says besides
+    inputs: Iterable[Any]  # in order; read once
+    work: Work  # of a worker: a `WrittenShard` for each `ShardInputs`, and a `Report` now and then
+    prompts: int = 1  # for each input
 
-    @abstractmethod
-    def inputs(self) -> Iterable[Any]:
-        """The inputs, in order."""
-
-    @abstractmethod
-    def work(self) -> Work:
-        """What a worker does: a `WrittenShard` for each `ShardInputs`, and a `Report` now and then."""
-
-    @abstractmethod
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Write what tells a person about the data set; what the manifest says about its texts."""
-
-    def groups(self, inputs: int) -> int:
-        """The number of prompts for so many inputs, for a progress bar."""
-        return inputs
+        """Write what tells a person about the data set, and return what its manifest says about the texts."""
+        return {}
 
     @property
     def shards(self) -> int:
@@ -86,7 +76,7 @@ class DataSet(ABC):
 
     def tasks(self, missing: Iterable[int]) -> Iterator[Task]:
         """Yield a task for each of these shards, in order."""
-        wanted, inputs = set(missing), iter(self.inputs())
+        wanted, inputs = set(missing), iter(self.inputs)
         for number in range(max(wanted, default=-1) + 1):
             some = list(islice(inputs, self.shard_size))
             if number in wanted:
@@ -139,11 +129,11 @@ def _write_missing(data_set: DataSet, pool: InProcess | Pool, *, quiet: bool) ->
     missing, store = data_set.missing(), data_set.store
     if not missing:
         return
-    groups = data_set.groups(sum(map(data_set.inputs_of, missing)))
-    results = pool.run(data_set.work(), data_set.tasks(missing), len(missing))
-    with contextlib.closing(results), StageProgress(data_set.title, groups, quiet=quiet) as progress:
-        for number, result in results:
-            if not (data_set.folder / MANIFEST).is_file():  # a folder that a kill leaves says what it is
+    prompts = data_set.prompts * sum(map(data_set.inputs_of, missing))
+    results = pool.run(data_set.work, data_set.tasks(missing), len(missing))
+    with contextlib.closing(results), StageProgress(data_set.title, prompts, quiet=quiet) as progress:
+        for place, (number, result) in enumerate(results):
+            if place == 0:  # all is loaded; a folder that a kill leaves from now on says what it is
                 store.write_manifest(data_set.manifest(complete=False))
             if isinstance(result, Report):
                 progress.add(result)

@@ -13,10 +13,10 @@ import yaml
 
 from prompts import DIRECTIONS, parse_prompts
 from synthesis.decoding.discriminator import Discriminator
-from synthesis.recipes.gense import GenseShards, GenseStage
+from synthesis.recipes.gense import GenseShards
 from synthesis.sentences.preparation import Prepared
-from synthesis.shards.stage import write_data_set
-from synthesis.shards.store import ShardStore
+from synthesis.shards.stage import DataSet, write_data_set
+from synthesis.shards.store import ShardStore, read_manifest
 from synthesis.triplet_recipe import close_scored
 from tests.synthesis.commands import rows_of
 from tests.synthesis.settings import decoding
@@ -56,7 +56,7 @@ def stage_of(folder, texts, *, shard_size=4, rows=None, token_budget=32_768, can
     given = Prepared(folder / "in.txt", {"kept": len(texts)})
     size, identity = len(texts), {"kind": "scored"}
     shards = GenseShards(how, PROMPTS, candidates, 30, 30)
-    return GenseStage(folder, "gense", size, shard_size, identity, {}, given, shards)
+    return DataSet(folder, "gense", size, shard_size, identity, {}, given, shards)
 
 
 def written(stage, load, workers=1):
@@ -120,6 +120,21 @@ def interrupted_after(monkeypatch):
     yield interrupt
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+def test_a_kill_at_the_first_shard_leaves_the_manifest_of_this_data_set(tmp_path, load, monkeypatch):
+    """Not that of a command which was refused, or interrupted, before it had written one."""
+    stage, found = stage_of(tmp_path, sentences(10)), []
+    stage.store.write_manifest({**stage.manifest(complete=False), "identity": {"kind": "another"}})
+    real = ShardStore.write
+
+    def write(self, number, *args, **options):
+        found.append(read_manifest(self.folder)["identity"])
+        return real(self, number, *args, **options)
+
+    monkeypatch.setattr(ShardStore, "write", write)
+    written(stage, load)
+    assert found == [{"kind": "scored"}] * 3
 
 
 def texts_of(path):

@@ -35,7 +35,7 @@ def coverage(documents: Sequence[Document], role: str) -> np.ndarray:
 
 
 def figures(batch: Sequence[Document], draws: Sequence[Document]) -> list[Figure]:
-    """``batch`` as it is, a document a row; ``draws`` as a density."""
+    """Draw the spans of the documents of ``batch``, a row for each document, and the density of those of ``draws``."""
     colour = {
         "field": "role",
         "type": "nominal",
