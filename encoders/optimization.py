@@ -11,6 +11,7 @@ from contracts import InputError
 from encoders.layers import decayed_rates
 from encoders.optim import adafactor, adamw, make_schedule, planned_steps
 from encoders.settings import Trained
+from encoders.sharding import whole
 
 
 def optimizer_of(
@@ -68,4 +69,4 @@ def clip_gradients(optimizer: Any, most: float) -> Tensor:
     before, on the device.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    return nn.utils.clip_grad_norm_(weights, most)
+    return whole(nn.utils.clip_grad_norm_(weights, most))

@@ -44,6 +44,7 @@ from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.loading.backbones import T5_FAMILY
 from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.pooling import POOLERS
+from encoders.sharding import agreed, is_sharded
 from losses.tokens import masked_lm_sum
 from reports.progress import Progress
 
@@ -156,11 +157,21 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         again: bool,
         padding: int,
     ) -> Encoded:
+        number, again = agreed(self.transformer, len(chunks), again)
         with contextlib.nullcontext() if again else self._sharing(ids):
             parts = [computed(function, *one, again=again) for one in inputs]
+            fill = [
+                computed(self.encode_chunk, *self._filler(ids.device), again=again) for _ in range(number - len(parts))
+            ]
         vectors, mlm_sums = zip(*parts, strict=True)
         vectors_ND = torch.cat(vectors)[places_in(chunks, ids.device)]
-        return Encoded(vectors_ND, torch.stack(mlm_sums).sum(), padding)
+        mlm_sum = torch.stack([*mlm_sums, *(0 * vector_1D.sum() for vector_1D, _ in fill)]).sum()
+        return Encoded(vectors_ND, mlm_sum, padding)
+
+    def _filler(self, device: torch.device) -> tuple[Tensor, Tensor, None]:
+        """A chunk of one token, for a rank that has fewer chunks than others where each forward is a collective."""
+        ids_11 = torch.full((1, 1), cast(int, self.tokenizer.pad_token_id), device=device)
+        return ids_11, torch.ones_like(ids_11, dtype=torch.bool), None
 
     def budget(self, device: torch.device) -> int:
         """Tokens of a chunk of a training step on this device."""
@@ -305,7 +316,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         autocast: torch.dtype | None = None,
         progress: bool | None = None,
     ) -> Tensor:
-        if not len(texts):
+        if not len(texts) and not is_sharded(self.transformer):
             return torch.zeros(0, self.truncate or self.width, device=where)
         training, before = self.training, self.prompt if prompt is None else prompt
         self.eval()
@@ -342,6 +353,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
                 vectors_UD[on_device(chunk.rows, where)] = vectors_BD
                 progress.to(progress.done + len(chunk.rows))
+            own = sum(chunk.width > 0 for chunk in chunks)
+            for _ in range(agreed(self.transformer, own)[0] - own):
+                self.encode_chunk(*self._filler(device))
         if len(empty := np.flatnonzero(sequences.lengths == 0)):
             vectors_UD.index_fill_(0, on_device(empty, where), 0)
         return vectors_UD
@@ -364,6 +378,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self.appended(sequences) if self.appended and len(texts) else sequences
 
     def _sharing(self, ids: Tensor) -> contextlib.AbstractContextManager[None]:
+        if is_sharded(self.transformer):  # what autocast keeps of a weight would stay when the weight is gone
+            return contextlib.nullcontext()
         pad = cast(int, self.tokenizer.pad_token_id)
         return shared_between_chunks(self.trunk.get_input_embeddings(), ids, pad, self.trunk)
 

@@ -12,6 +12,7 @@ from encoders.loading.backbones import OF_ITS_HEAD
 from encoders.lora import RECORD, check_digest, left_out, record_of
 from encoders.optimization import clip_gradients, optimizer_of
 from encoders.settings import Trained
+from encoders.sharding import shard
 
 
 class TrainedModule(pl.LightningModule):
@@ -52,6 +53,11 @@ class TrainedModule(pl.LightningModule):
         """Weights behind the backbone that are trained at another rate than ``lr``."""
         return {}
 
+    def configure_model(self) -> None:
+        """Lightning's hook: shard the weights where the trainer's strategy has made a mesh for it."""
+        if self.device_mesh is not None:
+            shard(self, self.transformer, self.device_mesh["data_parallel"])
+
     def configure_optimizers(self) -> Any:
         return optimizer_of(self.settings, self, self.transformer, self.own_rates(), self.trainer)
 
@@ -75,7 +81,7 @@ class TrainedModule(pl.LightningModule):
         checkpoint["objective"] = self.objective
         if (record := record_of(self)) is not None:
             checkpoint[RECORD] = record
-            for name in left_out(self):
+            for name in left_out(self) & checkpoint["state_dict"].keys():  # of sharded weights rank 0 has all
                 if not name.startswith(OF_ITS_HEAD):  # it is read from there, also where it stands still
                     del checkpoint["state_dict"][name]
 

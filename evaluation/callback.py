@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from contracts import InputError, ItemScores, PairTask, RetrievalTask, Writer
+from encoders.sharding import gathered, is_sharded, load_weights
 from evaluation.bootstrap import Scores
 from evaluation.catalogue import Chosen, is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
@@ -226,8 +227,8 @@ class FinalScores(pl.Callback):
                 "the same command again: it goes on from last.ckpt, and chooses the best anew."
             ) from error
         pl_module.on_load_checkpoint(checkpoint)  # as Lightning does: what it leaves out is put back
-        as_last = _same(pl_module.state_dict(), checkpoint["state_dict"])
-        pl_module.load_state_dict(checkpoint["state_dict"])
+        as_last = not is_sharded(pl_module) and _same(pl_module.state_dict(), checkpoint["state_dict"])
+        load_weights(pl_module, checkpoint["state_dict"])
         self.best_step = int(checkpoint["global_step"])
         if len(self.scorer.suite):
             pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU by now
@@ -273,7 +274,7 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
     """Evaluation mode and no gradients inside; every part's mode and torch's random state as before afterwards."""
     modes = [(part, part.training) for part in module.modules()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), gathered(module):
         for part, _ in modes:
             part.training = False
         try:
