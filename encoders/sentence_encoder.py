@@ -343,6 +343,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         flat = on_device(sequences.ids.numpy(), device)
         ids = padded(flat, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         vectors_UD = torch.zeros(len(sequences.lengths), self.width, device=where)
+        own = sum(chunk.width > 0 for chunk in chunks)
+        most, _ = agreed(self.transformer, own)
         with contextlib.ExitStack() as inside:
             progress = inside.enter_context(bar)
             if autocast is not None:
@@ -353,8 +355,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
                 vectors_UD[on_device(chunk.rows, where)] = vectors_BD
                 progress.to(progress.done + len(chunk.rows))
-            own = sum(chunk.width > 0 for chunk in chunks)
-            for _ in range(agreed(self.transformer, own)[0] - own):
+            for _ in range(most - own):
                 self.encode_chunk(*self._filler(device))
         if len(empty := np.flatnonzero(sequences.lengths == 0)):
             vectors_UD.index_fill_(0, on_device(empty, where), 0)
