@@ -11,7 +11,7 @@ from contracts import InputError
 from encoders.layers import decayed_rates
 from encoders.optim import adafactor, adamw, make_schedule, planned_steps
 from encoders.settings import Trained
-from encoders.sharding import whole
+from encoders.sharding import is_sharded, whole
 
 
 def optimizer_of(
@@ -44,6 +44,11 @@ def optimizer_of(
         raise InputError(f"freeze={settings.freeze}: nothing is left to train. Freeze fewer layers.")
     rates = decayed_rates(transformer, settings.lr, settings.layer_decay) | dict(rates)
     if settings.optimizer != "adamw":
+        if is_sharded(module):
+            raise InputError(
+                f"model.optimizer={settings.optimizer} keeps sums over rows and columns of whole weights, and trainer=fsdp "
+                "shards them. Take model.optimizer=adamw with a rate for it (model.lr=2e-5 is usual), or trainer=ddp."
+            )
         return adafactor(
             module,
             lr=settings.lr,

@@ -164,8 +164,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
                 computed(self.encode_chunk, *self._filler(ids.device), again=again) for _ in range(number - len(parts))
             ]
         vectors, mlm_sums = zip(*parts, strict=True)
-        vectors_ND = torch.cat(vectors)[places_in(chunks, ids.device)]
-        mlm_sum = torch.stack([*mlm_sums, *(0 * vector_1D.sum() for vector_1D, _ in fill)]).sum()
+        vectors_ND, mlm_sum = torch.cat(vectors)[places_in(chunks, ids.device)], torch.stack(mlm_sums).sum()
+        for vector_1D, _ in fill:  # their backward pass is a collective, too, whichever of both the loss reads
+            vectors_ND, mlm_sum = vectors_ND + 0 * vector_1D.sum(), mlm_sum + 0 * vector_1D.sum()
         return Encoded(vectors_ND, mlm_sum, padding)
 
     def _filler(self, device: torch.device) -> tuple[Tensor, Tensor, None]:
