@@ -46,7 +46,7 @@ def optimizer_of(
     if settings.optimizer != "adamw":
         if is_sharded(module):
             raise InputError(
-                f"model.optimizer={settings.optimizer} keeps sums over rows and columns of whole weights, and trainer=fsdp "
+                f"model.optimizer={settings.optimizer} keeps sums over rows of whole weights, and trainer=fsdp "
                 "shards them. Take model.optimizer=adamw with a rate for it (model.lr=2e-5 is usual), or trainer=ddp."
             )
         return adafactor(

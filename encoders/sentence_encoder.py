@@ -317,7 +317,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         autocast: torch.dtype | None = None,
         progress: bool | None = None,
     ) -> Tensor:
-        if not len(texts) and not is_sharded(self.transformer):
+        if not len(texts):
             return torch.zeros(0, self.truncate or self.width, device=where)
         training, before = self.training, self.prompt if prompt is None else prompt
         self.eval()

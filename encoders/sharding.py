@@ -6,9 +6,11 @@ of the layers are gathered for a whole step, or a whole scoring.
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -26,13 +28,15 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
     """Shard the weights of a module over a mesh of one dimension, in place.
 
     Raises:
-        InputError: the transformer has no layers with weights of their own.
+        InputError: it has no layers with weights of their own.
     """
     layers = layers_of(cast(PreTrainedModel, transformer.base_model))
-    if not layers:
+    of_layers = {weight for layer in layers for weight in layer.parameters()}
+    places = Counter(weight for _, weight in module.named_parameters(remove_duplicate=False) if weight in of_layers)
+    if not layers or max(places.values()) > 1:
         raise InputError(
-            f"trainer=fsdp shards a model by its layers, and this {transformer.config.model_type} has none with weights "
-            "of their own. Take trainer=ddp."
+            f"trainer=fsdp shards a model by its layers, and this {transformer.config.model_type} has none, or uses "
+            "their weights at other places, too. Take trainer=ddp."
         )
     for layer in layers:
         fully_shard(layer, mesh=mesh)
@@ -72,17 +76,18 @@ def agreed(transformer: nn.Module, chunks: int, again: bool = False) -> tuple[in
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor on every rank. A collective, where it is sharded."""
-    return cast(Tensor, tensor.full_tensor()) if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def here(tensor: Tensor) -> Tensor:
     """What this rank has of a tensor."""
-    return cast(Tensor, tensor.to_local()) if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def load_weights(module: pl.LightningModule, weights: Mapping[str, Tensor]) -> None:
     """Load whole weights into a module; where it is sharded, each rank keeps its part of them."""
     if isinstance(module, FSDPModule):
-        set_model_state_dict(module, cast(Any, dict(weights)), options=StateDictOptions(full_state_dict=True))
+        options = StateDictOptions(full_state_dict=True, strict=module.strict_loading)
+        set_model_state_dict(module, cast(Any, dict(weights)), options=options)
     else:
         module.load_state_dict(weights)

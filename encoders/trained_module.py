@@ -8,11 +8,12 @@ import pytorch_lightning as pl
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from contracts import InputError
 from encoders.loading.backbones import OF_ITS_HEAD
 from encoders.lora import RECORD, check_digest, left_out, record_of
 from encoders.optimization import clip_gradients, optimizer_of
 from encoders.settings import Trained
-from encoders.sharding import shard
+from encoders.sharding import is_sharded, shard
 
 
 class TrainedModule(pl.LightningModule):
@@ -54,8 +55,17 @@ class TrainedModule(pl.LightningModule):
         return {}
 
     def configure_model(self) -> None:
-        """Lightning's hook: shard the weights where the trainer's strategy has made a mesh for it."""
+        """Lightning's hook: shard the weights where the trainer's strategy has made a mesh for it.
+
+        Raises:
+            InputError: this model cannot be sharded.
+        """
         if self.device_mesh is not None:
+            if self.product != "encoder":
+                raise InputError(
+                    f"trainer=fsdp shards encoders, and model={self.objective} writes texts. Take trainer=ddp."
+                )
+            self.strict_loading = record_of(self) is None  # a sum of weights is made while they are whole
             shard(self, self.transformer, self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> Any:
@@ -89,5 +99,7 @@ class TrainedModule(pl.LightningModule):
         """Weights that a checkpoint of an adapter leaves out are the backbone's, and here already."""
         if RECORD in checkpoint and (frozen := left_out(self)):
             check_digest(self, checkpoint[RECORD], "resume")
+            if is_sharded(self):
+                return
             own = self.state_dict()
             checkpoint["state_dict"] |= {name: own[name] for name in frozen}

@@ -254,8 +254,9 @@ def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
 
 def _is_packable(layer: nn.Module) -> bool:
     """Whether it is plain, and its weights are here: those of a sharded layer come when it computes."""
-    whole = type(layer) is nn.Linear and not isinstance(layer.weight, DTensor)
-    return whole and available(_product_type(layer.weight.dtype))
+    if type(layer) is not nn.Linear or isinstance(layer.weight, DTensor):
+        return False
+    return available(_product_type(layer.weight.dtype))
 
 
 def _product_type(alone: torch.dtype) -> torch.dtype:
