@@ -44,7 +44,7 @@ from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.loading.backbones import T5_FAMILY
 from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.pooling import POOLERS
-from encoders.sharding import agreed, is_sharded
+from encoders.sharding import agreed, gathered, is_sharded
 from losses.tokens import masked_lm_sum
 from reports.progress import Progress
 
@@ -101,6 +101,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         # Of a training step, and no part of what is saved: what keeps as many tokens again, and what takes memory alone
         self.halves: tuple[PreTrainedModel, ...] = ()
         self.beside: tuple[nn.Module, ...] = ()
+        self.within: tuple[nn.Module, ...] = ()  # the module over which weights are sharded, in a tuple: no part of it
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
         self.truncate = truncate
         if truncate is not None and not 1 <= truncate <= self.width:
@@ -348,6 +349,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         most, _ = agreed(self.transformer, own)
         with contextlib.ExitStack() as inside:
             progress = inside.enter_context(bar)
+            inside.enter_context(gathered(self.within))
             if autocast is not None:
                 inside.enter_context(torch.autocast(device.type, autocast))
             inside.enter_context(packed_linears(self.trunk, int(sequences.lengths.sum())))

@@ -7,7 +7,7 @@ of the layers are gathered for a whole step, or a whole scoring.
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import pytorch_lightning as pl
@@ -51,16 +51,16 @@ def is_sharded(transformer: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def gathered(module: nn.Module) -> Iterator[None]:
-    """Inside, what stands outside of the layers is there on all ranks, for forwards outside of a training step."""
-    if not isinstance(module, FSDPModule):
-        yield
-        return
-    module.unshard()
+def gathered(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Inside, what these modules have outside of their layers is there on all ranks, for forwards outside of a step."""
+    sharded = [module for module in modules if isinstance(module, FSDPModule)]
+    for module in sharded:
+        module.unshard()
     try:
         yield
     finally:
-        module.reshard()
+        for module in sharded:
+            module.reshard()
 
 
 def agreed(transformer: nn.Module, chunks: int, again: bool = False) -> tuple[int, bool]:
@@ -84,10 +84,15 @@ def here(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def load_weights(module: pl.LightningModule, weights: Mapping[str, Tensor]) -> None:
-    """Load whole weights into a module; where it is sharded, each rank keeps its part of them."""
+def load_weights(module: pl.LightningModule, weights: Mapping[str, Tensor]) -> bool:
+    """Load whole weights into a module, of which each rank keeps its part where they are sharded; return whether all
+    were there before, which is not asked of sharded ones.
+    """
     if isinstance(module, FSDPModule):
         options = StateDictOptions(full_state_dict=True, strict=module.strict_loading)
         set_model_state_dict(module, cast(Any, dict(weights)), options=options)
-    else:
-        module.load_state_dict(weights)
+        return False
+    own = module.state_dict()
+    same = own.keys() == weights.keys() and all(torch.equal(own[name].cpu(), weights[name].cpu()) for name in own)
+    module.load_state_dict(weights)
+    return same

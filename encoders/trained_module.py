@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
 from contracts import InputError
@@ -13,7 +14,7 @@ from encoders.loading.backbones import OF_ITS_HEAD
 from encoders.lora import RECORD, check_digest, left_out, record_of
 from encoders.optimization import clip_gradients, optimizer_of
 from encoders.settings import Trained
-from encoders.sharding import is_sharded, shard
+from encoders.sharding import is_sharded
 
 
 class TrainedModule(pl.LightningModule):
@@ -61,12 +62,15 @@ class TrainedModule(pl.LightningModule):
             InputError: this model cannot be sharded.
         """
         if self.device_mesh is not None:
-            if self.product != "encoder":
-                raise InputError(
-                    f"trainer=fsdp shards encoders, and model={self.objective} writes texts. Take trainer=ddp."
-                )
-            self.strict_loading = record_of(self) is None  # a sum of weights is made while they are whole
-            shard(self, self.transformer, self.device_mesh["data_parallel"])
+            self.shard(self.device_mesh["data_parallel"])
+
+    def shard(self, mesh: DeviceMesh) -> None:
+        """Shard the weights over a mesh of one dimension, in place.
+
+        Raises:
+            InputError: this model cannot be sharded.
+        """
+        raise InputError(f"trainer=fsdp shards encoders, and model={self.objective} writes texts. Take trainer=ddp.")
 
     def configure_optimizers(self) -> Any:
         return optimizer_of(self.settings, self, self.transformer, self.own_rates(), self.trainer)

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from contracts import InputError, ItemScores, PairTask, RetrievalTask, Writer
-from encoders.sharding import gathered, is_sharded, load_weights
 from evaluation.bootstrap import Scores
 from evaluation.catalogue import Chosen, is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
@@ -42,6 +41,10 @@ HEADLINES = (
     "perplexity",
 )  # what the line says of a task
 SHOWN = 8  # scores in the one line
+
+
+Load = Callable[[pl.LightningModule, Mapping[str, torch.Tensor]], bool]
+"""Puts whole weights into a module, and returns whether they were there before."""
 
 
 class Suites(NamedTuple):
@@ -194,14 +197,15 @@ class ScoreCallback(pl.Callback):
 
 
 class FinalScores(pl.Callback):
-    """Puts the best weights into the module on every rank, then scores them; ``skip()``: the run was cut short.
+    """Puts the best weights into the module on every rank by ``load``, then scores them; ``skip()``: the run was cut
+    short.
 
     The last step is among those to choose from, also where a clock or another callback ended the run. The module leaves
     ``fit`` with the best weights, ready for export.
     """
 
-    def __init__(self, scorer: ScoreCallback, best: Path, skip: Callable[[], bool]) -> None:
-        self.scorer, self.best, self.skip = scorer, best, skip
+    def __init__(self, scorer: ScoreCallback, best: Path, skip: Callable[[], bool], load: Load) -> None:
+        self.scorer, self.best, self.skip, self.load = scorer, best, skip, load
         self.scores = Scores({}, {})
         self.best_step = 0
 
@@ -227,18 +231,11 @@ class FinalScores(pl.Callback):
                 "the same command again: it goes on from last.ckpt, and chooses the best anew."
             ) from error
         pl_module.on_load_checkpoint(checkpoint)  # as Lightning does: what it leaves out is put back
-        as_last = not is_sharded(pl_module) and _same(pl_module.state_dict(), checkpoint["state_dict"])
-        load_weights(pl_module, checkpoint["state_dict"])
+        as_last = self.load(pl_module, checkpoint["state_dict"])
         self.best_step = int(checkpoint["global_step"])
         if len(self.scorer.suite):
             pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU by now
             self.scores = self.scorer.score(pl_module, as_last=as_last)
-
-
-def _same(weights: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
-    return weights.keys() == others.keys() and all(
-        torch.equal(weight.cpu(), others[name].cpu()) for name, weight in weights.items()
-    )
 
 
 def _as_tensors(items: ItemScores) -> dict[str, Any]:
@@ -274,7 +271,7 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
     """Evaluation mode and no gradients inside; every part's mode and torch's random state as before afterwards."""
     modes = [(part, part.training) for part in module.modules()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), gathered(module):
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
         for part, _ in modes:
             part.training = False
         try:

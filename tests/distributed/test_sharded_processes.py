@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from encoders.sharding import gathered, shard, whole
+from encoders.sharding import whole
 from evaluation.vectors import embed_pool
 from tests.distributed import steps
 from tests.distributed.steps import assert_same_step
@@ -24,7 +24,7 @@ def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
         model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options | guide).eval()
         batch = batch_of(model, rank, world)
         if world > 1:
-            shard(model, model.transformer, init_device_mesh("cpu", (world,)))
+            model.shard(init_device_mesh("cpu", (world,)))
         found[name] = trained(model, batch, rank, world)
     return found
 
@@ -39,8 +39,7 @@ def trained(model, batch, rank: int, world: int) -> tuple:
         outcome["loss"].backward()
         gradient = torch.cat([whole(weight.grad).flatten() for weight in weights])
         optimizer.step()
-    with gathered(model):
-        vectors = embed_pool(model.encoder, [TEXTS]).of(TEXTS)
+    vectors = embed_pool(model.encoder, [TEXTS]).of(TEXTS)
     return (
         outcome["loss"].detach(),
         outcome["metrics"],
