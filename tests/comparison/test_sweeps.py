@@ -2,13 +2,8 @@
 
 import contextlib
 import json
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
