@@ -264,11 +264,11 @@ class _Driver:
     def tasks(self) -> Iterator[Task]:
         while not self.ended_by and (taken := next(self.jobs, None)):
             number, job = taken
+            stop_file(job.folder).unlink(missing_ok=True)
             if is_finished(job.folder):
                 self.done[number] = Done(job.name, 0, 0.0, 0, "")
                 continue
             job.folder.parent.mkdir(parents=True, exist_ok=True)
-            stop_file(job.folder).unlink(missing_ok=True)
             self.dealt[number] = job
             yield Task(number, job)
 
