@@ -1,8 +1,9 @@
 """Run a W&B sweep file without a server.
 
 Grid, random or bayes (TPE) and hyperband by Optuna; the trials have the words that an agent would
-give them. The same command goes on after a kill. ``output``, ``trials``, ``seed``, ``parallel``, ``cluster``,
-``num_cpus`` and ``num_gpus`` are the sweep's, all other words are passed on to train.py, as ``data.path=FILE``.
+give them. The same command goes on after a kill. ``output``, ``trials``, ``seed``, ``parallel``,
+``cluster``, ``num_cpus`` and ``num_gpus`` are the sweep's, all other words are passed on to
+train.py, as ``data.path=FILE``.
 """
 
 from cli.signals import heed_signals
