@@ -70,9 +70,9 @@ def test_a_cluster_that_cannot_be_used_is_refused(cluster, address, resources, m
 def test_a_worker_with_other_software_is_refused(cluster, monkeypatch):
     here = ray_cluster.software_here()
     monkeypatch.setattr(ray_cluster, "software_here", lambda: here | {"contrastive-encoders": "9.0"})  # of the driver
-    with open_pool(load, 2, cluster.address, num_cpus=1) as pool:
-        with pytest.raises(InputError, match=r"contrastive-encoders 0.* instead of 9\.0\. Install the same"):
-            list(pool.run(slowly, [Task(0)]))
+    message = r"contrastive-encoders 0.* instead of 9\.0\. Install the same"
+    with open_pool(load, 2, cluster.address, num_cpus=1) as pool, pytest.raises(InputError, match=message):
+        list(pool.run(slowly, [Task(0)]))
 
 
 @pytest.mark.slow

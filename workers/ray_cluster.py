@@ -114,7 +114,7 @@ class _Served:
                     )
                 )
             ]
-        arguments = (pickle.loads(start), self.outbox.put, self.inbox.get)  # noqa: S301  of the driver
+        arguments = (pickle.loads(start), self.outbox.put, self.inbox.get)  # the driver's
         threading.Thread(target=serve, args=arguments, daemon=True).start()
         return []
 
