@@ -12,6 +12,7 @@ from contracts import InputError
 from export.embed import Keys, run
 from tests.comparison.slow_runs import kill_first, recorded, steps, when_under_way, write_sweep
 from tests.in_process import run_here
+from workers import ray_cluster
 from workers.pool import open_pool
 from workers.tasks import Task
 
@@ -67,6 +68,14 @@ def test_a_cluster_that_cannot_be_used_is_refused(cluster, address, resources, m
         ray.shutdown()
     with pytest.raises(InputError, match=message):
         open_pool(load, 2, address, **resources)
+
+
+def test_a_worker_with_other_software_is_refused(cluster, monkeypatch):
+    here = ray_cluster.software_here()
+    monkeypatch.setattr(ray_cluster, "software_here", lambda: here | {"contrastive-encoders": "9.0"})  # of the driver
+    message = r"contrastive-encoders 0.* instead of 9\.0\. Install the same"
+    with open_pool(load, 2, cluster.address, num_cpus=1) as pool, pytest.raises(InputError, match=message):
+        list(pool.run(slowly, [Task(0)]))
 
 
 @pytest.mark.slow
