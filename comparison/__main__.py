@@ -50,6 +50,9 @@ class Keys(TypedDict):
     budget: dict | None
     seeds: Sequence[int] | None
     parallel: int
+    cluster: str | None
+    num_cpus: float | None
+    num_gpus: float | None
     keep_checkpoints: bool
     untrained: bool
     tfidf: bool
@@ -78,20 +81,24 @@ def run(cfg: DictConfig) -> int:
     if cfg.runs is not None:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
     from comparison.race import plan, train_all
+    from comparison.train_processes import open_workers
 
-    check_number("parallel", cfg.parallel)
-    race = plan(OmegaConf.to_container(cfg.race, resolve=True), cfg.budget, cfg.seeds, output)  # type: ignore[arg-type]
+    if cfg.cluster is None:
+        check_number("parallel", cfg.parallel)
     options = [f"--config-dir={folder}" for folder in config_folders(sys.argv[1:])]
     options += [word for word in sys.argv[1:] if word.startswith("hydra.searchpath=")]
-    failed = train_all(
-        race,
-        output,
-        cfg.parallel,
-        cfg.quiet,
-        keep_checkpoints=cfg.keep_checkpoints,
-        options=options,
-        untrained=cfg.untrained,
-    )
+    asked: Any = OmegaConf.to_container(cfg.race, resolve=True)
+    with open_workers(output, cfg.parallel, cfg.cluster, cfg.num_cpus, cfg.num_gpus) as pool:
+        race = plan(asked, cfg.budget, cfg.seeds, output)
+        failed = train_all(
+            race,
+            output,
+            pool,
+            cfg.quiet,
+            keep_checkpoints=cfg.keep_checkpoints,
+            options=options,
+            untrained=cfg.untrained,
+        )
     status = compare(cfg, [str(output / "runs" / "*")], output, race.budget_said())
     return 1 if failed else status
 

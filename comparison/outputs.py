@@ -6,5 +6,5 @@ COMPARISON = "comparison"  # kind of output
 ENTRIES = (
     *(PAGE, MARKDOWN, NUMBERS, LATEX, CSV, "pictures"),
     *("race.json", "pilots", "runs", "runs.jsonl"),
-    *("sweep.db*", "sweep.journal*", ".sweep.lock", "trials.jsonl", COMPARISON),
+    *("sweep.db*", "trials.jsonl", COMPARISON),
 )

@@ -18,6 +18,7 @@ from contracts import InputError
 from storage.atomic import remove
 from storage.manifest import Damaged, is_finished, read_record, write_record
 from storage.ownership import claim_folder, differences
+from workers.pool import InProcess, Pool
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def _is_begun(output: Path, label: str) -> bool:
 def train_all(
     race: Race,
     output: Path,
-    parallel: int = 1,
+    pool: InProcess | Pool,
     quiet: bool = False,
     *,
     keep_checkpoints: bool = True,
@@ -101,20 +102,18 @@ def train_all(
     Raises:
         InputError: train.py refused an arm.
     """
-    steps = {label: _steps(label, [*options, *words], race, output) for label, words in race.arms.items()}
+    steps = {label: _steps(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
     jobs, labels = list[Job](), dict[str, str]()
+    if untrained and UNTRAINED not in race.arms:
+        first = next(iter(race.arms.values()))
+        jobs.append(untrained_job([*options, *first], race.seeds[0], output / "runs"))
+        labels[jobs[0].name] = UNTRAINED
     for seed in race.seeds:  # seed by seed: a race that is stopped has all arms
         for label, words in race.arms.items():
             name = f"{label}-seed{seed}"
+            own = [*options, *words, *steps[label], f"seed={seed}", "quiet=true"]
             labels[name] = label
-            jobs.append(
-                Job(name, [*options, *words, *steps[label], f"seed={seed}", "quiet=true"], output / "runs" / name)
-            )
-    start = None
-    if untrained and UNTRAINED not in race.arms:
-        first = next(iter(race.arms.values()))
-        start = untrained_job([*options, *first], race.seeds[0], output / "runs")
-        labels[start.name] = UNTRAINED
+            jobs.append(Job(name, own, output / "runs" / name))
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
 
@@ -124,20 +123,13 @@ def train_all(
         if not quiet:
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
-    if start:
-        for done in run_all([start], output / "runs.jsonl", 1, end):
-            if done.failed:
-                log.warning("the arm %s is left out, as its scoring failed: %s", UNTRAINED, done.said)
-    runs = run_all(jobs, output / "runs.jsonl", parallel, end)
-    for job in (
-        [*jobs, *([start] if start else [])] if not keep_checkpoints else []
-    ):  # of those, too, that were finished before
+    failed = [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
+    for job in jobs if not keep_checkpoints else []:  # of those, too, that were finished before
         if is_finished(job.folder):
             _remove_checkpoints(job.folder)
-    failed = [done for done in runs if not done.finished]
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
-    return failed
+    return [done for done in failed if labels[done.name] in race.arms]  # a race is whole without the untrained one
 
 
 def _remove_checkpoints(folder: Path) -> None:
@@ -149,7 +141,7 @@ def _remove_checkpoints(folder: Path) -> None:
             log.warning("%s could not be removed: %s", path, error)
 
 
-def _steps(label: str, words: list[str], race: Race, output: Path) -> list[str]:
+def _steps(label: str, words: list[str], race: Race, output: Path, pool: InProcess | Pool) -> list[str]:
     """Words that make a run of this arm as long as the budget allows."""
     kind, amount = race.budget
     if kind == "steps":
@@ -165,7 +157,7 @@ def _steps(label: str, words: list[str], race: Race, output: Path) -> list[str]:
         "evaluation.at_start=false",
         "monitor=null",
     ]
-    [done] = run_all([Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
+    [done] = run_all(pool, [Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
     if not done.finished:
         raise InputError(f"race: arm {label} cannot be trained. {done.said}")
     _remove_checkpoints(folder)

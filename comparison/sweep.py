@@ -1,8 +1,9 @@
 """Run a W&B sweep file without a server.
 
 Grid, random or bayes (TPE) and hyperband by Optuna; the trials have the words that an agent would
-give them. The same command goes on after a kill. ``output``, ``trials``, ``seed``, ``parallel`` and
-``storage`` are the sweep's, all other words are passed on to train.py, as ``data.path=FILE``.
+give them. The same command goes on after a kill. ``output``, ``trials``, ``seed``, ``parallel``,
+``cluster``, ``num_cpus`` and ``num_gpus`` are the sweep's, all other words are passed on to
+train.py, as ``data.path=FILE``.
 """
 
 from cli.signals import heed_signals
@@ -10,27 +11,28 @@ from cli.signals import heed_signals
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
+import argparse
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cli.child_processes import begin_process, check_number
 from cli.command_names import as_used
 from cli.exit_status import exit_statuses
 from cli.hydra_main import log_to_terminal
 from cli.key_docs import filled
-from cli.keys import config_folders
 from comparison.sweep_file import Sweep, read_sweep
-from comparison.train_processes import Done, Job, run_all
+from comparison.train_processes import Done, Job, open_workers, run_all
 from contracts import InputError, check_local_output
 
 log = logging.getLogger("comparison.sweep")
 
 USAGE = (
     "python -m comparison.sweep configs/sweeps/NAME.yaml output=FOLDER [trials=N] [seed=1] [parallel=1] "
-    "[storage=sqlite|journal] [--config-dir=FOLDER] [KEY=VALUE of train.py ...]"
+    "[cluster=auto|ray|ray://HOST:PORT] [num_cpus=N] [num_gpus=N] [--config-dir=FOLDER] [KEY=VALUE of train.py ...]"
 )
 
 
@@ -39,8 +41,7 @@ class Asked(NamedTuple):
     output: Path
     trials: int | None
     seed: int
-    parallel: int
-    storage: str
+    workers: dict[str, Any]  # of `open_workers`
     words: list[str]  # for train.py
     options: list[str]  # for Hydra in each trial; a study is the same wherever the folder lies
 
@@ -50,8 +51,10 @@ def read_words(arguments: Sequence[str]) -> Asked:
     Raises:
         InputError: no sweep file, no output, or a value that is no number.
     """
-    folders, words = config_folders(arguments), _without_folders(arguments)
-    if lacking := [folder for folder in folders if not folder.is_dir()]:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd", action="append", default=[], type=Path)
+    known, words = parser.parse_known_args(arguments)
+    if lacking := [folder for folder in known.config_dir if not folder.is_dir()]:
         raise InputError(
             f"--config-dir={lacking[0]}: no such folder. Name the folder that holds model/ or experiment/."
         )
@@ -63,40 +66,31 @@ def read_words(arguments: Sequence[str]) -> Asked:
         raise InputError(f"wanted one sweep file, got {files or 'none'}. Usage: {USAGE}")
     if "output" not in given:
         raise InputError(f"output is not set: the folder for the runs of the sweep. Usage: {USAGE}")
-    numbers = dict[str, int | None]()
-    for name, default in (("trials", None), ("seed", 1), ("parallel", 1)):
-        value = given.pop(name, None)
-        if value is not None and not (value.isdigit() and int(value) > 0):
-            raise InputError(f"{name}={value}: wanted a number, at least 1.")
-        numbers[name] = default if value is None else int(value)
-    check_number("parallel", numbers["parallel"] or 1)
-    storage = given.pop("storage", "sqlite")
-    if storage not in ("sqlite", "journal"):
-        raise InputError(f"storage={storage}: choose sqlite, or journal where several machines share the folder.")
+    trials, seed, parallel = (_number(given, name, least=1) for name in ("trials", "seed", "parallel"))
+    workers: dict[str, Any] = {name: _number(given, name, least=0) for name in ("num_cpus", "num_gpus")}
+    workers |= {"parallel": int(parallel or 1), "cluster": given.pop("cluster", None)}
+    if workers["cluster"] is None:
+        check_number("parallel", workers["parallel"])
     check_local_output("output", given["output"])
-    output = Path(given.pop("output")).expanduser()
-    words = [f"{key}={value}" for key, value in given.items()]
     return Asked(
         read_sweep(Path(files[0])),
-        output,
-        numbers["trials"],
-        numbers["seed"] or 1,
-        numbers["parallel"] or 1,
-        storage,
-        words,
-        [f"--config-dir={folder}" for folder in folders],
+        Path(given.pop("output")).expanduser(),
+        int(trials) if trials else None,
+        int(seed or 1),
+        workers,
+        [f"{key}={value}" for key, value in given.items()],
+        [f"--config-dir={folder.absolute()}" for folder in known.config_dir],
     )
 
 
-def _without_folders(arguments: Sequence[str]) -> list[str]:
-    """Without ``--config-dir=FOLDER``, ``--config-dir FOLDER`` and ``-cd FOLDER``."""
-    named = ("--config-dir", "-cd")
-    before = ["", *arguments]
-    return [
-        word
-        for last, word in zip(before, arguments, strict=False)
-        if last not in named and word.partition("=")[0] not in named
-    ]
+def _number(given: dict[str, str], name: str, least: int) -> float | None:
+    """Take a number out of the words; a whole one where it counts something, from 1."""
+    value = given.pop(name, None)
+    if value is None:
+        return None
+    if not re.fullmatch(r"\d+" if least else r"\d+(\.\d+)?", value) or float(value) < least:
+        raise InputError(f"{name}={value}: wanted a number, at least {least}.")
+    return float(value)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -106,20 +100,22 @@ def run(arguments: Sequence[str]) -> int:
         import optuna  # noqa: F401
     except ImportError as error:
         raise InputError(f"a sweep without a server: {error}. pip install 'contrastive-encoders[sweep]'.") from error
-    from comparison.study import Trials
+    from comparison.study import RECORD, Trials, sound
 
-    trials = Trials(asked.sweep, asked.output, asked.words, asked.trials, asked.seed, asked.storage, asked.options)
-    log.info("%d trials, %d of them finished; %s", trials.wanted, trials.finished(), asked.output)
+    with sound(asked.output / RECORD), open_workers(asked.output, **asked.workers) as pool:
+        trials = Trials(asked.sweep, asked.output, asked.words, asked.trials, asked.seed, asked.options)
+        log.info("%d trials, %d of them finished; %s", trials.wanted, trials.finished(), asked.output)
 
-    def record(job: Job, done: Done) -> None:
-        trials.record(job, done)
-        log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
+        def record(job: Job, done: Done) -> None:
+            trials.record(job, done)
+            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
-    done = run_all(trials.jobs(), asked.output / "trials.jsonl", asked.parallel, record, trials.verdict)
+        done = run_all(pool, trials.jobs(), asked.output / "trials.jsonl", record, trials.verdict)
+        best = trials.best()
     failed = [one for one in done if one.failed]
     for one in failed:
         log.warning("%s failed: %s", one.name, one.said)
-    if best := trials.best():
+    if best:
         log.info("best %s: %.2f with %s", asked.sweep.metric, *best)
     log.info("Compare: python -m comparison runs='[%s/runs/*]' output=%s", asked.output, asked.output / "comparison")
     if failed and len(failed) == trials.wanted and all(one.status == 2 for one in failed):

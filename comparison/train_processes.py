@@ -1,34 +1,46 @@
-"""Training runs as child processes: several at a time, one per device, each retried once."""
+"""Training runs as tasks of the worker pool: several at a time, each with the devices of its worker, each retried once.
+
+A worker runs train.py as a child process in the folder that its task names, and answers how that ended. The driver owns
+the output folder and the record, and tells a worker to end its run by an empty file beside the run's folder, which the
+worker looks for. So one means serves a trial that is judged while it runs and an interruption, in every kind of
+worker: a task that is under way takes no messages, and the worker sees the output folder anyway.
+"""
 
 import contextlib
 import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from queue import Queue
+from types import FrameType
 from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
 from cli.child_processes import start
+from cli.process_group import local_rank
 from cli.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
+from contracts import InputError, NotWritten
 from storage.manifest import is_finished
-from storage.ownership import LOCK
+from storage.ownership import LOCK, MARKER
+from workers.pool import InProcess, Pool, WorkersLost, open_pool
+from workers.tasks import MOST_TRIES, Task, TasksLost
 
 log = logging.getLogger(__name__)
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"
 WRONG_INPUT = 2
 ENDED = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM)
+MOST_ATTEMPTS = 2
 LINES_KEPT = 30  # of what a failed run said
-ASKED_EVERY = 0.5  # seconds between looks at a trial that may be ended early
+REPORTED_EVERY = 0.5  # seconds between reports of a run to the driver
 
 
 class Job(NamedTuple):
@@ -63,203 +75,250 @@ class Done(NamedTuple):
         return "done" if self.finished else f"failed with status {self.status}"
 
 
-class Running:
-    """The processes that there are. ``end`` ends them all, and then none is started any more."""
+class Origin(NamedTuple):
+    """What a worker has from its driver."""
 
-    def __init__(self) -> None:
-        self.ended_by = 0  # an exit status, once it has ended
-        self._lock = threading.Lock()
-        self._processes = list[subprocess.Popen[str]]()
-
-    def start(self, job: Job, place: dict[str, str]) -> "subprocess.Popen[str] | None":
-        with self._lock:
-            if self.ended_by:
-                return None
-            options = [word for word in job.words if word.startswith("-")]  # Hydra reads no words behind an option
-            words = [word for word in job.words if not word.startswith("-")]
-            process = start(
-                [sys.executable, str(TRAIN), *options, *words, f"output_dir={job.folder}"],
-                {**_importing_alike(), **place},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            self._processes.append(process)
-            return process
-
-    def end(self, status: int) -> None:
-        with self._lock:
-            self.ended_by = self.ended_by or status
-            for process in self._processes:
-                if process.poll() is None:
-                    process.terminate()  # it saves its state
+    program: Path
+    folder: Path  # the working folder, from which words of a command line name files
+    output: Path  # absolute
+    environments: list[dict[str, str]]  # of the workers of this machine by their place
+    cluster: str | None
 
 
-def _importing_alike() -> dict[str, str]:
-    """The environment in which train.py finds a module of the user's that this process would import from its folder.
+def open_workers(
+    output: Path,
+    parallel: int = 1,
+    cluster: str | None = None,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+) -> InProcess | Pool:
+    """Open a pool that trains in folders below ``output``. Other arguments are those of `open_pool`.
+
+    Raises:
+        InputError: the cluster cannot be joined, lacks the resources, or (when it is used) does not see ``output``.
+    """
+    path = {"PYTHONPATH": _import_path()}
+    here = [{**os.environ, **path, **device} for device in devices_here(parallel)] if cluster is None else [path]
+    origin = Origin(TRAIN, Path.cwd(), output.absolute(), here, cluster)
+    return open_pool(partial(begin, origin), parallel, cluster, num_cpus, num_gpus)
+
+
+def _import_path() -> str:
+    """The PYTHONPATH with which train.py finds a module of the user's that this process would import from its folder.
 
     ``python -m`` looks into the working folder, ``python train.py`` into its own.
     """
     here = Path.cwd()
-    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    if all(Path(entry).resolve() != here for entry in sys.path):
-        return dict(os.environ)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*given, str(here)])}
+    own = [str(here)] if any(Path(entry).resolve() == here for entry in sys.path) else []
+    return os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *own])
 
 
 def devices_here(parallel: int) -> list[dict[str, str]]:
     """The environment of each place that a run may take: a GPU each where there are any, in turn."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [name for name in given.split(",") if name] if given is not None else [str(one) for one in range(_gpus())]
+    if given is None:
+        import torch
+
+        given = ",".join(map(str, range(torch.cuda.device_count())))
+    names = [name for name in given.split(",") if name]
     return [{"CUDA_VISIBLE_DEVICES": names[place % len(names)]} if names else {} for place in range(parallel)]
 
 
-def _gpus() -> int:
-    import torch
+def begin(origin: Origin) -> tuple[Path, dict[str, str]]:
+    """What a worker does first. Returns train.py and the environment that it runs in.
 
-    return torch.cuda.device_count()
+    Raises:
+        InputError: this machine does not see the output folder.
+    """
+    if origin.cluster is None:
+        return origin.program, origin.environments[local_rank() % len(origin.environments)]
+    if not (origin.output / MARKER).exists():
+        raise InputError(
+            f"cluster={origin.cluster}: the worker on {socket.gethostname()} does not see {origin.output}, where its "
+            "runs are to be written. Choose an output on a disk that all nodes share."
+        )
+    with contextlib.suppress(OSError):  # absolute words are found from anywhere
+        os.chdir(origin.folder)
+    return origin.program if origin.program.exists() else TRAIN, {**os.environ, **origin.environments[0]}
+
+
+def train_runs(started: tuple[Path, dict[str, str]], tasks: Iterable[Task]) -> Iterator[tuple[int | None, Any]]:
+    """Train run after run; the work of a worker. While one is under way its number is reported.
+
+    A run that fails is begun once more (it continues from its checkpoint), unless its input is wrong: the same words
+    would fail again.
+    """
+    for task in tasks:
+        job, began = task.payload, time.monotonic()
+        done = Done(job.name, TERMINATED, 0.0, 0, "")
+        while done.attempts < MOST_ATTEMPTS and not stop_file(job.folder).exists():
+            if done.attempts:
+                last = "".join(done.said.splitlines()[-1:])
+                log.warning("%s %s; it is begun once more. %s", job.name, done.in_words(), last)
+            yield None, task.number
+            status, said = yield from _attempt(job, task.number, *started)
+            done = Done(job.name, status, time.monotonic() - began, done.attempts + 1, said)
+            if status in (0, WRONG_INPUT, *ENDED):
+                break
+        yield task.number, done
+
+
+def stop_file(folder: Path) -> Path:
+    """The file that ends the run in this folder. It lies beside the folder, which has to be empty when a run begins."""
+    return folder.with_name(f".{folder.name}.stop")
+
+
+def _attempt(
+    job: Job, number: int, program: Path, environment: dict[str, str]
+) -> Generator[tuple[None, int], None, tuple[int, str]]:
+    """Run train.py once. Returns its exit status, and the end of what it wrote where that is not 0."""
+    options = [word for word in job.words if word.startswith("-")]  # Hydra reads no words behind an option
+    words = [word for word in job.words if not word.startswith("-")]
+    stop, told = stop_file(job.folder), False
+    while _is_taken(job.folder) and not stop.exists():
+        yield None, number
+    with tempfile.TemporaryFile() as output:  # not a pipe, as the run may outlive this process for a moment
+        command = [sys.executable, str(program), *options, *words, f"output_dir={job.folder}"]
+        process = start(command, environment, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None:
+                if stop.exists() and not told:
+                    process.terminate()  # it saves its state
+                    told = True
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(REPORTED_EVERY)
+                yield None, number
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines()
+        return process.returncode, "\n".join(lines[-LINES_KEPT:]) if process.returncode else ""
+
+
+def _is_taken(folder: Path) -> bool:
+    """Whether a run whose worker or driver was killed is still saving its state there."""
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with FileLock(folder / LOCK).acquire(timeout=REPORTED_EVERY):
+            return False
+    except Timeout:
+        return True
 
 
 def run_all(
+    pool: InProcess | Pool,
     jobs: Iterable[Job],
     record: Path,
-    parallel: int = 1,
     at_end: Callable[[Job, Done], None] | None = None,
     verdict: Callable[[Job], str] | None = None,
 ) -> list[Done]:
-    """In their order, ``parallel`` at a time; what has its ``results.json`` is not begun.
+    """Train in their order what has no ``results.json`` yet.
 
-    A job is taken from ``jobs`` when a place is free, so that it may depend on what came of those before. ``record``
-    gets a line for each; ``verdict`` is asked while a run runs, and ends it where it gives a reason.
+    A job is taken from ``jobs`` when a worker is free (with several workers one is taken ahead), so that it may depend
+    on what came of those before. ``record`` gets a line for each; ``verdict`` is asked while a run is under way, and
+    ends it where it gives a reason. A run whose worker has ended three times has failed.
 
-    A run that fails is begun once more (it continues from its checkpoint), unless its input is wrong: the same words
-    would fail again. An interruption ends all of it; the same command goes on.
+    Raises:
+        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, here or to a run; all runs have saved their state, and
+            the same command goes on.
+        NotWritten: workers end before they have begun a run.
     """
-    free = Queue[dict[str, str]]()
-    for place in devices_here(parallel):
-        free.put(place)
-    running, lock = Running(), threading.Lock()
-
-    def one(job: Job) -> Done | None:
-        if is_finished(job.folder):
-            return Done(job.name, 0, 0.0, 0, "")
-        place = free.get()
+    driver = _Driver(jobs, record, at_end, verdict)
+    with driver.noting_signals(), contextlib.closing(pool.run(train_runs, driver.tasks())) as answers:
         try:
-            done = _attempts(job, place, running, verdict)
-        finally:
-            free.put(place)
-        if done is None:
-            return None
-        with lock:
-            _add_line(record, {**done._asdict(), "words": job.words, "ended": time.strftime("%Y-%m-%dT%H:%M:%S")})
-        if at_end:
-            at_end(job, done)
-        return done
-
-    found, take = dict[int, Done](), _one_at_a_time(jobs, running)
-
-    def work() -> None:
-        try:
-            while (taken := take()) is not None:
-                if done := one(taken[1]):
-                    found[taken[0]] = done
-        except BaseException:
-            running.end(TERMINATED)
-            raise
-
-    with _terminable(), ThreadPoolExecutor(parallel) as pool:
-        workers = [pool.submit(work) for _ in range(parallel)]
-        try:
-            for worker in workers:
-                worker.result()
-        except (KeyboardInterrupt, SystemExit) as error:
-            running.end(TERMINATED if isinstance(error, SystemExit) else INTERRUPTED)
-            raise  # the pool waits until all runs have saved their state
-    if running.ended_by == TERMINATED:
+            for number, value in answers:
+                driver.hear(number, value)
+                if driver.ended_by and not driver.under_way:
+                    break
+        except TasksLost as error:
+            for number in error.numbers:
+                name = driver.dealt[number].name
+                driver.finish(number, Done(name, 1, 0.0, MOST_TRIES, f"Its worker has ended {MOST_TRIES} times."))
+        except WorkersLost as error:
+            raise NotWritten(f"{record}: {error}. What is there is kept; the same command goes on.") from error
+    if driver.ended_by == TERMINATED:
         raise SystemExit(TERMINATED)
-    if running.ended_by:
+    if driver.ended_by:
         raise KeyboardInterrupt
-    return [found[place] for place in sorted(found)]
+    return [driver.done[number] for number in sorted(driver.done)]
 
 
-def _add_line(record: Path, values: dict[str, Any]) -> None:
-    record.parent.mkdir(parents=True, exist_ok=True)
-    with record.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(values) + "\n")
+class _Driver:
+    """Deals runs, hears of them, records them, and ends them."""
 
+    def __init__(
+        self,
+        jobs: Iterable[Job],
+        record: Path,
+        at_end: Callable[[Job, Done], None] | None,
+        verdict: Callable[[Job], str] | None,
+    ) -> None:
+        self.jobs, self.record, self.at_end, self.verdict = enumerate(jobs), record, at_end, verdict
+        self.done, self.dealt = dict[int, Done](), dict[int, Job]()
+        self.under_way, self.early = set[int](), dict[int, str]()
+        self.ended_by = 0  # the exit status of an interruption
 
-def _one_at_a_time(jobs: Iterable[Job], running: Running) -> Callable[[], tuple[int, Job] | None]:
-    """For several threads: the next job and its place, None when there is none or all is being ended."""
-    waiting, taking = enumerate(jobs), threading.Lock()
+    def tasks(self) -> Iterator[Task]:
+        while not self.ended_by and (taken := next(self.jobs, None)):
+            number, job = taken
+            stop_file(job.folder).unlink(missing_ok=True)
+            if is_finished(job.folder):
+                self.done[number] = Done(job.name, 0, 0.0, 0, "")
+                continue
+            job.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.dealt[number] = job
+            yield Task(number, job)
 
-    def take() -> tuple[int, Job] | None:
-        with taking:
-            return None if running.ended_by else next(waiting, None)
+    def hear(self, number: int | None, value: Any) -> None:
+        """Take what came of a run, or the number of one that is under way."""
+        if number is not None:
+            self.finish(number, value)
+        else:
+            self.under_way.add(value)
+            if self.verdict and value not in self.early and (reason := self.verdict(self.dealt[value])):
+                self.early[value] = reason
+        for place, job in self.dealt.items():
+            if self.ended_by or place in self.early:
+                stop_file(job.folder).touch()
 
-    return take
+    def finish(self, number: int, done: Done) -> None:
+        job = self.dealt.pop(number)
+        stop_file(job.folder).unlink(missing_ok=True)
+        self.under_way.discard(number)
+        if number in self.early and not done.finished:
+            done = done._replace(said="", early=self.early[number])
+        elif done.status in ENDED:  # by a signal that came to the run alone, or first
+            terminated = done.status in (TERMINATED, -signal.SIGTERM)
+            self.ended_by = self.ended_by or (TERMINATED if terminated else INTERRUPTED)
+        if not done.attempts and not done.early:
+            return
+        line = {**done._asdict(), "words": job.words, "ended": time.strftime("%Y-%m-%dT%H:%M:%S")}
+        with self.record.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        if self.at_end:
+            self.at_end(job, done)
+        self.done[number] = done
 
+    @contextlib.contextmanager
+    def noting_signals(self) -> Iterator[None]:
+        """SIGTERM and Ctrl-C are noted while runs are under way, which end then; a second one leaves at once."""
+        before = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: exit_on_sigterm()}
+        leave = {number: signal.getsignal(number) for number in before}
 
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends all of it as Ctrl-C does, instead of leaving the runs behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = exit_on_sigterm()
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        def note(number: int, frame: FrameType | None) -> None:
+            handler = leave[signal.Signals(number)]
+            if callable(handler) and (self.ended_by or not self.under_way):
+                handler(number, frame)
+            self.ended_by = self.ended_by or (TERMINATED if number == signal.SIGTERM else INTERRUPTED)
 
-
-def _attempts(job: Job, place: dict[str, str], running: Running, verdict: Callable[[Job], str] | None) -> Done | None:
-    """None where all is being ended before it was begun."""
-    began, attempts = time.monotonic(), 0
-    while True:
-        _wait_for_another(job, running)
-        process = running.start(job, place)
-        if process is None and not attempts:
-            return None
-        if process is not None:
-            attempts += 1
-            output, early = _followed(process, job, verdict)
-            status, said = process.returncode, "\n".join(output.splitlines()[-LINES_KEPT:])
-        if early and status != 0:
-            return Done(job.name, status, time.monotonic() - began, attempts, "", early)
-        if status in ENDED:
-            running.end(TERMINATED if status in (TERMINATED, -signal.SIGTERM) else INTERRUPTED)
-        if status in (0, WRONG_INPUT, *ENDED) or attempts == 2 or running.ended_by:
-            return Done(job.name, status, time.monotonic() - began, attempts, "" if status == 0 else said)
-        log.warning(
-            "%s failed with status %d; it is begun once more. %s", job.name, status, said.splitlines()[-1:] or ""
-        )
-
-
-def _followed(process: "subprocess.Popen[str]", job: Job, verdict: Callable[[Job], str] | None) -> tuple[str, str]:
-    """What it wrote until its end, and why it was ended early."""
-    early = ""
-    try:
-        while True:
-            try:
-                output, _ = process.communicate(timeout=ASKED_EVERY if verdict and not early else None)
-            except subprocess.TimeoutExpired:
-                early = verdict(job) if verdict else ""
-                if early:
-                    process.terminate()
-            else:
-                return output, early
-    finally:
-        if process.poll() is None:  # nobody could say a verdict
-            process.terminate()
-            process.communicate()
-
-
-def _wait_for_another(job: Job, running: Running) -> None:
-    """A run of an earlier command that was killed may still be saving its state."""
-    path = job.folder / LOCK
-    while path.exists() and not running.ended_by:
+        for number, handler in leave.items():
+            if callable(handler):  # else Ctrl-C is for others, as behind a shell's &
+                signal.signal(number, note)
         try:
-            with FileLock(path).acquire(timeout=1):
-                return
-        except Timeout:
-            log.info("%s: another process is in %s; waiting for its end.", job.name, job.folder)
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -22,7 +22,7 @@ MAY_IMPORT = {  # of ours
     "evaluation": {"cli", "contracts", "readers", "reports", "storage"},
     "export": {"contracts", "encoders", "readers", "reports", "storage", "prompts"},
     "synthesis": {"cli", "contracts", "encoders", "readers", "reports", "storage", "prompts", "workers"},
-    "comparison": {"cli", "contracts", "reports", "storage", "losses"},
+    "comparison": {"cli", "contracts", "reports", "storage", "losses", "workers"},
     "preview": {"cli", "training"},
     "training": {
         "cli",

@@ -6,9 +6,13 @@ import time
 import numpy as np
 import pytest
 
+from comparison import train_processes
+from comparison.sweep import run as run_sweep
 from contracts import InputError
 from export.embed import Keys, run
+from tests.comparison.slow_runs import kill_first, recorded, steps, when_under_way, write_sweep
 from tests.in_process import run_here
+from workers import ray_cluster
 from workers.pool import open_pool
 from workers.tasks import Task
 
@@ -66,6 +70,14 @@ def test_a_cluster_that_cannot_be_used_is_refused(cluster, address, resources, m
         open_pool(load, 2, address, **resources)
 
 
+def test_a_worker_with_other_software_is_refused(cluster, monkeypatch):
+    here = ray_cluster.software_here()
+    monkeypatch.setattr(ray_cluster, "software_here", lambda: here | {"contrastive-encoders": "9.0"})  # of the driver
+    message = r"contrastive-encoders 0.* instead of 9\.0\. Install the same"
+    with open_pool(load, 2, cluster.address, num_cpus=1) as pool, pytest.raises(InputError, match=message):
+        list(pool.run(slowly, [Task(0)]))
+
+
 @pytest.mark.slow
 def test_a_node_that_goes_away_loses_nothing(cluster):
     with open_pool(load, 2, cluster.address, num_cpus=1) as pool:
@@ -78,3 +90,23 @@ def test_a_node_that_goes_away_loses_nothing(cluster):
     assert sorted(number for number, _ in found) == list(range(40))
     assert all(value == number**2 for number, (_, value) in found)
     assert len({node for _, (node, _) in found}) == 3
+
+
+@pytest.mark.slow
+def test_a_sweep_on_a_cluster_loses_nothing_with_a_worker(tmp_path, cluster, monkeypatch):
+    """Best and trials are those of a sweep on this machine. An output that the nodes do not see is refused."""
+    monkeypatch.setattr(train_processes, "TRAIN", tmp_path / "program.py")
+    words = write_sweep(tmp_path)
+    assert run_sweep(words) == 0
+    on_cluster = [*words[:-1], f"output={tmp_path / 'other'}", f"cluster={cluster.address}", "num_cpus=1"]
+    killed = when_under_way(tmp_path / "other", 2, kill_first)
+    assert run_sweep(on_cluster) == 0
+    killed.join()
+    assert recorded(on_cluster) == recorded(words)
+    assert set(steps(tmp_path / "other").values()) == {"0123456789"}
+    job = train_processes.Job("unseen", ["model.lr=1"], tmp_path / "unseen" / "run")
+    with (
+        train_processes.open_workers(tmp_path / "unseen", 1, cluster.address, num_cpus=1) as pool,
+        pytest.raises(InputError, match=r"does not see .*unseen.*Choose an output on a disk"),
+    ):
+        train_processes.run_all(pool, [job], tmp_path / "record.jsonl")

@@ -1,20 +1,25 @@
 """Workers as actors of a Ray cluster (https://docs.ray.io): on other machines, without a shared disk."""
 
 import contextlib
+import hashlib
 import logging
+import pickle
+import platform
 import queue
 import socket
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from cli.config_files import ROOT
 from contracts import InputError
-from workers.serving import Message, Start, serve
+from workers.serving import Message, Raised, Start, serve
 
 SECONDS_TO_ANSWER = 20.0
 START_OR_JOIN = "ray"
+USED_BY_WORKERS = ("comparison", "contracts", "encoders", "export", "synthesis", "workers")  # packages
 
 
 class Resources(NamedTuple):
@@ -63,11 +68,26 @@ def _connect(ray: Any, cluster: str) -> None:
         address = None if cluster == START_OR_JOIN else cluster
         ray.init(address, runtime_env=environment, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        lines = str(error).strip().splitlines()
+        why = " ".join(line.strip() for line in (lines if lines[0].startswith("Version mismatch") else lines[:1]))
         raise InputError(
-            f"cluster={cluster}: cannot be joined ({str(error).strip().splitlines()[0]}). Say cluster=auto on a node "
+            f"cluster={cluster}: cannot be joined ({why}). Say cluster=auto on a node "
             "of it, cluster=ray://HOST:PORT from elsewhere, or cluster=ray to start one here. All have the same Python "
             "and Ray."
         ) from None
+
+
+def software_here() -> dict[str, str]:
+    """Return the versions that a driver and its workers must share, and a sum of the sources of this project."""
+    sources = hashlib.sha256()
+    for package in USED_BY_WORKERS:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            sources.update(path.read_bytes())
+    return {
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "contrastive-encoders": version("contrastive-encoders"),
+        "sources of contrastive-encoders": sources.hexdigest()[:8],
+    }
 
 
 class _Served:
@@ -76,8 +96,27 @@ class _Served:
     def __init__(self) -> None:
         self.inbox, self.outbox = queue.SimpleQueue[Any](), queue.SimpleQueue[Message]()
 
-    def begin(self, start: Start) -> None:
-        threading.Thread(target=serve, args=(start, self.outbox.put, self.inbox.get), daemon=True).start()
+    def begin(self, start: bytes, software: Mapping[str, str]) -> list[Message]:
+        """Begin to serve with the same software as the driver's; ``start`` is pickled, and would mean something else in
+        another version.
+        """
+        if (here := software_here()) != software:
+            differing = ", ".join(
+                f"{name} {here.get(name)} instead of {value}"
+                for name, value in software.items()
+                if value != here.get(name)
+            )
+            return [
+                Raised(
+                    InputError(
+                        f"cluster: the node {platform.node()} has {differing}. Install the same on all nodes, then "
+                        "repeat the command."
+                    )
+                )
+            ]
+        arguments = (pickle.loads(start), self.outbox.put, self.inbox.get)  # the driver's
+        threading.Thread(target=serve, args=arguments, daemon=True).start()
+        return []
 
     def put(self, answer: Any) -> None:
         self.inbox.put(answer)
@@ -99,20 +138,26 @@ class RayWorker:
 
         self.ray = ray
         self.actor: Any = ray.remote(_Served).options(max_concurrency=3, **resources.asked()).remote()
-        self.actor.begin.remote(start)
         self.messages = deque[Message]()  # that have come
-        self.coming = self.actor.take.remote()
+        self.coming = self.actor.begin.remote(pickle.dumps(start), software_here())
 
     def send(self, answer: Any) -> None:
         self.actor.put.remote(answer)
 
     def receive(self) -> Message | None:
         """Wait for a message; None if the worker has ended."""
-        if not self.messages:
+        while not self.messages:
             try:
                 self.messages.extend(self.ray.get(self.coming))
             except self.ray.exceptions.RayActorError:
                 return None
+            except self.ray.exceptions.RayTaskError as error:  # its own: what our code raises comes as a message
+                return Raised(
+                    InputError(
+                        f"cluster: a worker cannot begin ({error.cause}). Install the same version of this project on "
+                        "all nodes."
+                    )
+                )
             self.coming = self.actor.take.remote()
         return self.messages.popleft()
 

@@ -53,7 +53,7 @@ def judged(tmp_path):
             "parameters": {"model.lr": {"values": [*"abcd"]}},
         }
         (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-        trials = Trials(read_sweep(tmp_path / "sweep.yaml"), tmp_path / "record", [], None, 1, "sqlite")
+        trials = Trials(read_sweep(tmp_path / "sweep.yaml"), tmp_path / "record", [], None, 1)
         jobs = list(trials.jobs())
 
         def verdict(place: int, *scores: float) -> str:
@@ -146,7 +146,9 @@ import sys
 from pathlib import Path
 from comparison import train_processes as processes
 processes.TRAIN = Path(sys.argv[1])
-processes.run_all([processes.Job("a", ["model.lr=1"], Path(sys.argv[2]))], Path(sys.argv[3]))
+folder = Path(sys.argv[2])
+with processes.open_workers(folder.parent) as pool:
+    processes.run_all(pool, [processes.Job("a", ["model.lr=1"], folder)], Path(sys.argv[3]))
 """
 
 

@@ -17,7 +17,7 @@ from comparison.contrasts import choose_headline, contrasts, ranking
 from comparison.paper import escaped, in_csv, in_latex
 from comparison.statistics import sign_test
 from comparison.sweep import read_words
-from comparison.train_processes import Job, Running
+from comparison.train_processes import Job, open_workers, run_all
 from contracts import InputError, RetrievalTask
 from evaluation.suite import Suite
 from evaluation.tasks.cqadupstack import Forum, ForumRetrieval
@@ -127,10 +127,11 @@ def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"config-dir=.*no such folder"):
         read_words([str(sweep), f"--config-dir={tmp_path / 'none'}", "output=x"])
     program = tmp_path / "train.py"
-    program.write_text("import sys, mine; print(*sys.argv[1:])")
+    program.write_text("import sys, mine; print(*sys.argv[1:]); sys.exit(2)")
     (tmp_path / "mine.py").write_text("")
     monkeypatch.setattr("comparison.train_processes.TRAIN", program)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    said, _ = Running().start(Job("j", ["model=mine", *asked.options], tmp_path / "run"), {}).communicate()
-    assert said.split() == [*asked.options, "model=mine", f"output_dir={tmp_path / 'run'}"]
+    with open_workers(tmp_path) as pool:
+        [done] = run_all(pool, [Job("j", ["model=mine", *asked.options], tmp_path / "run")], tmp_path / "record.jsonl")
+    assert done.said.split() == [*asked.options, "model=mine", f"output_dir={tmp_path / 'run'}"]

@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import os
 import sqlite3
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,12 +12,13 @@ from hydra import compose, initialize_config_dir
 
 from comparison import train_processes as processes
 from comparison.outputs import COMPARISON, ENTRIES
-from comparison.race import plan, train_all
-from comparison.study import Trials, sign_of
+from comparison.race import Race, plan
+from comparison.race import train_all as train_race
+from comparison.study import Trials
 from comparison.sweep import read_words, run
 from comparison.sweep_file import read_sweep
 from comparison.sweep_file import words_of as words_of_values
-from comparison.train_processes import Done, Job, run_all
+from comparison.train_processes import Done, Job, open_workers
 from contracts import InputError
 from evaluation.papers import AVERAGES
 from storage.ownership import write_marker
@@ -79,7 +78,17 @@ def attempts(folder: Path) -> int:
 
 
 def trials_of(path: Path, output: Path, **more) -> Trials:
-    return Trials(read_sweep(path), output, [], more.get("trials"), more.get("seed", 1), more.get("storage", "sqlite"))
+    return Trials(read_sweep(path), output, [], more.get("trials"), more.get("seed", 1))
+
+
+def run_all(jobs: list[Job], output: Path, parallel: int = 1) -> list[Done]:
+    with open_workers(output, parallel) as pool:
+        return processes.run_all(pool, jobs, output / "record.jsonl")
+
+
+def train_all(race: Race, output: Path, **more) -> list[Done]:
+    with open_workers(output) as pool:
+        return train_race(race, output, pool, **more)
 
 
 def results_of(output: Path, run: str) -> dict:
@@ -179,14 +188,13 @@ def sweep_file(folder: Path, **more) -> Path:
 
 def states(words: list[str]) -> list[str]:
     asked = read_words(words)
-    trials = Trials(asked.sweep, asked.output, asked.words, asked.trials, asked.seed, asked.storage)
+    trials = Trials(asked.sweep, asked.output, asked.words, asked.trials, asked.seed)
     return [one.state.name for one in trials.study.get_trials()]
 
 
-@pytest.mark.parametrize("storage", ["sqlite", "journal"])
-def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, caplog, storage):
+def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, caplog):
     caplog.set_level("INFO")
-    words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "parallel=2", f"storage={storage}"]
+    words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "parallel=2"]
     jobs = list(trials_of(sweep_path(tmp_path), tmp_path / "another").jobs())
     folders = [tmp_path / "out" / "runs" / job.folder.name for job in jobs]
     (tmp_path / "out").mkdir()
@@ -234,30 +242,15 @@ def test_bayes_is_not_random(tmp_path, fake_train):
     assert sum(abs(one - 80) for one in drawn[-15:]) / 15 < 34 / 2  # 34: of numbers drawn at random
 
 
-def test_machines_share_a_journal(tmp_path, monkeypatch):
-    """One draws other random trials than the other, and takes over what shows no sign of life any more."""
-    path = sweep_file(tmp_path, method="random", parameters={"model.lr": {"min": 0.0, "max": 1.0}})
-    monkeypatch.setattr("socket.gethostname", lambda: "one")
-    first = next(trials_of(path, tmp_path / "out", trials=3, storage="journal").jobs())
-    monkeypatch.setattr("socket.gethostname", lambda: "two")
-    others = list(trials_of(path, tmp_path / "out", trials=3, storage="journal").jobs())
-    assert len(others) == 2
-    assert first.folder not in {job.folder for job in others}
-    os.utime(sign_of(first.folder), (0, 0))
-    taken = [job.folder for job in trials_of(path, tmp_path / "out", trials=3, storage="journal").jobs()]
-    assert taken == [first.folder, *(job.folder for job in others)]
-
-
 @pytest.mark.parametrize("drawn", [0, 1], ids=lambda drawn: f"{drawn} drawn")
 @pytest.mark.parametrize("method", ["grid", "random", "bayes"])
-@pytest.mark.parametrize("storage", ["sqlite", "journal"])
-def test_a_kill_while_a_trial_is_drawn_changes_nothing(tmp_path, monkeypatch, storage, method, drawn):
+def test_a_kill_while_a_trial_is_drawn_changes_nothing(tmp_path, monkeypatch, method, drawn):
     """The next start goes on with it, and the trials are those of a sweep that nobody killed."""
     from optuna.trial import Trial
 
     lr = {"values": [1, 2]} if method == "grid" else {"min": 0.0, "max": 1.0}
     path = sweep_file(tmp_path, method=method, parameters={"one": {"value": 7}, "a": lr, "b": lr})
-    whole = [words_of(job) for job in trials_of(path, tmp_path / "whole", trials=3, storage=storage).jobs()]
+    whole = [words_of(job) for job in trials_of(path, tmp_path / "whole", trials=3).jobs()]
     suggest, count = Trial._suggest, iter(range(99))
 
     def killed(self, name, distribution):
@@ -268,47 +261,10 @@ def test_a_kill_while_a_trial_is_drawn_changes_nothing(tmp_path, monkeypatch, st
     with monkeypatch.context() as patch:
         patch.setattr(Trial, "_suggest", killed)
         with pytest.raises(KeyboardInterrupt):
-            list(trials_of(path, tmp_path / "out", trials=3, storage=storage).jobs())
-    trials = trials_of(path, tmp_path / "out", trials=3, storage=storage)
-    assert [words_of(job) for job in trials.jobs()] == whole
-    assert len(trials.study.get_trials()) == 3
-
-
-def test_the_last_trial_of_a_grid_goes_to_one_machine(tmp_path, monkeypatch):
-    """Two that ask at once do not both get one."""
-    from optuna.study import Study
-
-    path = sweep_file(tmp_path, parameters={"model.lr": {"values": [1]}})
-    machines = [trials_of(path, tmp_path / "out", storage="journal") for _ in range(2)]
-    ask, both, jobs = Study.ask, threading.Barrier(2), list[Job]()
-
-    def ask_at_once(self, distributions):
-        with contextlib.suppress(threading.BrokenBarrierError):
-            both.wait(1)
-        return ask(self, distributions)
-
-    monkeypatch.setattr(Study, "ask", ask_at_once)
-    threads = [threading.Thread(target=lambda one=one: jobs.extend(filter(None, [one._next()]))) for one in machines]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(jobs) == 1
-    assert len(machines[0].study.get_trials()) == 1
-
-
-def test_a_trial_that_another_machine_has_finished_is_not_taken_over(tmp_path, monkeypatch):
-    """It was running when this machine began, and the turn came to it later."""
-    path = sweep_file(tmp_path)
-    first = trials_of(path, tmp_path / "out", storage="journal")
-    begun = list(first.jobs())
-    monkeypatch.setattr("socket.gethostname", lambda: "another")
-    for job in begun:
-        os.utime(sign_of(job.folder), (0, 0))
-    taken = trials_of(path, tmp_path / "out", storage="journal").jobs()
-    assert next(taken).folder == begun[0].folder
-    first.record(begun[1], Done(begun[1].name, 1, 1.0, 2, "it broke"))
-    assert [job.folder for job in taken] == [begun[2].folder]
+            list(trials_of(path, tmp_path / "out", trials=3).jobs())
+    trials = trials_of(path, tmp_path / "out", trials=3)
+    assert sorted(words_of(job) for job in trials.jobs()) == sorted(whole)
+    assert sorted(one.state.name for one in trials.study.get_trials()) == ["FAIL", *["RUNNING"] * 3]
 
 
 def test_a_run_that_ends_well_without_results_is_none(tmp_path, fake_train, caplog):
@@ -326,18 +282,6 @@ def test_trials_without_the_score_are_finished(tmp_path, fake_train, caplog, met
     assert "3 trials, 3 of them finished" in caplog.text
     assert {attempts(folder) for folder in (tmp_path / "out" / "runs").iterdir()} == {1}
     assert caplog.text.count("The nearest is stsb/cosine/spearman.") == len(metric)  # told once
-
-
-def test_what_a_kill_leaves_of_a_line_is_cut(tmp_path):
-    path = sweep_file(tmp_path)
-    begun = [words_of(job) for job in trials_of(path, tmp_path, storage="journal").jobs()]
-    journal = tmp_path / "sweep.journal"
-    whole = journal.read_bytes()
-    journal.write_bytes(whole + whole.splitlines()[-1][:20])
-    for _ in range(2):
-        assert [words_of(job) for job in trials_of(path, tmp_path, storage="journal").jobs()] == begun
-    assert journal.read_bytes().startswith(whole)
-    assert all(json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines())
 
 
 def test_values_with_words_of_their_own_are_trials_of_their_own(tmp_path):
@@ -359,29 +303,15 @@ def test_a_damaged_database_is_told_in_one_line(tmp_path, damage, capfd):
     else:
         path.write_bytes(content[: len(content) // 2] if damage == "torn" else content[:8192] + b"x" * 90000)
     with pytest.raises(InputError, match="wanted the record of a sweep") as told:
-        list(trials_of(sweep_path(tmp_path), tmp_path).jobs())
+        run([str(sweep_path(tmp_path)), f"output={tmp_path}"])
     assert "\n" not in str(told.value)
     assert "SQL:" not in str(told.value) + capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("file", "storage", "said"),
-    [
-        ("sweep.journal", "sqlite", "Say storage=journal"),
-        ("sweep.journal", "journal", "no journal"),
-    ],
-)
-def test_a_record_that_is_not_ours_is_refused(tmp_path, file, storage, said):
-    write_marker(tmp_path, COMPARISON, ENTRIES)
-    (tmp_path / file).write_text("not a database, and long enough to be looked at " * 9, encoding="utf-8")
-    with pytest.raises(InputError, match=said):
-        trials_of(sweep_file(tmp_path), tmp_path, storage=storage)
 
 
 def test_a_failure_is_retried_once_and_recorded(tmp_path, fake_train):
     once, twice = (Job(name, [f"fails={fails}"], tmp_path / name) for name, fails in (("once", "0"), ("twice", "0,1")))
     wrong = Job("wrong", ["wrong=1"], tmp_path / "wrong")
-    done = {one.name: one for one in run_all([once, twice, wrong], tmp_path / "record.jsonl")}
+    done = {one.name: one for one in run_all([once, twice, wrong], tmp_path)}
     assert (done["once"].status, done["once"].attempts) == (0, 2)
     assert (done["twice"].status, done["twice"].attempts) == (1, 2)
     assert (done["wrong"].status, done["wrong"].attempts) == (2, 1)
@@ -393,9 +323,9 @@ def test_a_failure_is_retried_once_and_recorded(tmp_path, fake_train):
 def test_an_interruption_ends_it_and_the_same_command_goes_on(tmp_path, fake_train):
     jobs = [Job(str(place), ["stops=0"] if place == 1 else [], tmp_path / str(place)) for place in range(3)]
     with pytest.raises(KeyboardInterrupt):
-        run_all(jobs, tmp_path / "record.jsonl")
+        run_all(jobs, tmp_path)
     assert not (tmp_path / "2").exists()
-    assert all(one.finished for one in run_all(jobs, tmp_path / "record.jsonl"))
+    assert all(one.finished for one in run_all(jobs, tmp_path))
     assert [attempts(tmp_path / str(place)) for place in range(3)] == [1, 2, 1]
 
 

@@ -1,0 +1,79 @@
+"""A program in train.py's place that takes a while and saves its state, and sweeps of it whose processes are killed."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from comparison.study import Trials
+from comparison.sweep import read_words
+
+# Counts to ten. A signal ends it after the step, with what is counted saved; it holds its folder while it is there. A
+# learning rate of 666 kills the worker.
+PROGRAM = """
+import json, os, pathlib, signal, sys, time
+from cli.child_processes import begin_process
+from storage.ownership import lock_folder
+begin_process()
+words = dict(word.split("=", 1) for word in sys.argv[1:])
+folder = pathlib.Path(words["output_dir"])
+lock_folder("output_dir", folder)
+received = []
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda number, _: received.append(number))
+if words["model.lr"] == "666": os.kill(os.getppid(), signal.SIGKILL)
+(folder / "worker").write_text(str(os.getppid()))
+log = folder / "steps"
+for step in range(len(log.read_text()) if log.exists() else 0, 10):
+    with log.open("a") as file: file.write(str(step))
+    time.sleep(0.1)
+    if received: sys.exit(128 + received[0])
+(folder / "results.json").write_text(json.dumps(dict(scores={"score": float(words["model.lr"])})))
+"""
+
+
+def write_sweep(folder: Path, values: list[int] | None = None) -> list[str]:
+    """The words of a sweep of four random trials, two at a time, or of a grid."""
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    content = {
+        "method": "grid" if values else "random",
+        "metric": {"name": "score", "goal": "maximize"},
+        "command": ["${args_no_hyphens}"],
+        "parameters": {"model.lr": {"values": values} if values else {"min": 0.0, "max": 1.0}},
+    }
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    return [str(folder / "sweep.yaml"), "trials=4", "parallel=2", f"output={folder / 'out'}"]
+
+
+def recorded(words: list[str]) -> tuple[tuple[float, str] | None, list[tuple[int, str, float]]]:
+    """The best, and number, state and score of each trial."""
+    asked = read_words(words)
+    trials = Trials(asked.sweep, asked.output, asked.words, asked.trials, asked.seed)
+    return trials.best(), [(one.number, one.state.name, one.value) for one in trials.study.get_trials()]
+
+
+def steps(folder: Path) -> dict[str, str]:
+    return {path.parent.name: path.read_text(encoding="utf-8") for path in folder.glob("runs/*/steps")}
+
+
+def when_under_way(folder: Path, runs: int, act: Callable[[list[int]], None]) -> threading.Thread:
+    """Wait in a thread until so many runs have begun to count, then call ``act`` with the workers' process ids."""
+
+    def wait() -> None:
+        end = time.monotonic() + 60
+        while len(found := list(folder.glob("runs/*/steps"))) < runs:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        act([int(path.with_name("worker").read_text(encoding="utf-8")) for path in found])
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def kill_first(workers: list[int]) -> None:
+    os.kill(workers[0], signal.SIGKILL)

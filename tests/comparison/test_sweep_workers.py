@@ -1,0 +1,91 @@
+"""Sweeps whose worker or driver is killed come to the trials and the best of an undisturbed one."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from comparison import train_processes as processes
+from comparison.sweep import run
+from tests.comparison.slow_runs import kill_first, recorded, steps, when_under_way, write_sweep
+
+ROOT = Path(__file__).resolve().parents[2]
+COUNTED = "0123456789"
+SWEEPER = """
+import sys
+from pathlib import Path
+from cli.signals import heed_signals
+from comparison import train_processes as processes
+from comparison.sweep import run
+heed_signals()
+processes.TRAIN = Path(sys.argv[1])
+sys.exit(run(sys.argv[2:]))
+"""
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch) -> list[str]:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(processes, "TRAIN", tmp_path / "program.py")
+    return write_sweep(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    words = write_sweep(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "TRAIN", folder / "program.py")
+        assert run(words) == 0
+    best, trials = recorded(words)
+    assert best
+    assert len(trials) == 4
+    return best, trials
+
+
+def swept(folder: Path, words: list[str]) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", SWEEPER, folder / "program.py", *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    )
+
+
+def test_a_trial_whose_worker_is_killed_goes_on_in_another(words, undisturbed, tmp_path, caplog):
+    killed = when_under_way(tmp_path / "out", 2, kill_first)
+    assert run(words) == 0
+    killed.join()
+    assert "(signal 9)" in caplog.text
+    assert recorded(words) == undisturbed
+    assert set(steps(tmp_path / "out").values()) == {COUNTED}, "each continued where it had stopped"
+
+
+def test_a_sweep_goes_on_after_its_driver_is_killed(words, undisturbed, tmp_path):
+    driver = swept(tmp_path, words)
+    when_under_way(tmp_path / "out", 2, lambda _: driver.kill()).join()
+    driver.wait()
+    assert run(words) == 0
+    assert recorded(words) == undisturbed
+    assert set(steps(tmp_path / "out").values()) == {COUNTED}
+
+
+@pytest.mark.parametrize(("number", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)])
+def test_a_signal_ends_all_runs_which_save_their_state(words, undisturbed, tmp_path, number, send):
+    driver = swept(tmp_path, words)
+    when_under_way(tmp_path / "out", 2, lambda _: send(driver.pid, number)).join()
+    assert driver.wait(60) == (143 if number == signal.SIGTERM else -signal.SIGINT)  # of a command the latter is 130
+    assert len(steps(tmp_path / "out")) == 2
+    assert run(words) == 0
+    assert recorded(words) == undisturbed
+    assert set(steps(tmp_path / "out").values()) == {COUNTED}
+
+
+def test_a_trial_that_kills_its_workers_is_named_and_the_others_are_whole(words, tmp_path, caplog):
+    words = write_sweep(tmp_path, [1, 666, 3])
+    assert run(words) == 1
+    assert "trial 1: lr=666 failed: Its worker has ended 3 times." in caplog.text
+    assert [state for _, state, _ in recorded(words)[1]] == ["COMPLETE", "FAIL", "COMPLETE"]
