@@ -4,6 +4,8 @@ from typing import Any
 
 from pytorch_lightning.strategies import ModelParallelStrategy
 
+from contracts import InputError
+
 
 class ShardedStrategy(ModelParallelStrategy):
     """All processes are one group, over which `TrainedModule.configure_model` shards the weights."""
@@ -17,5 +19,11 @@ class ShardedStrategy(ModelParallelStrategy):
         )
 
     def setup_environment(self) -> None:
+        if self.num_nodes * self.num_processes < 2:
+            raise InputError(
+                "trainer=fsdp shards weights over processes, and there is one. Say devices=N, or leave it out."
+            )
+        if self.precision_plugin.precision == "16-mixed":
+            raise InputError("trainer=fsdp does not scale losses, which precision=fp16 wants. Take precision=bf16.")
         self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()
