@@ -225,6 +225,7 @@ def test_halves_of_letters_do_not_end_it(stand, texts, tmp_path):
         ("401", "OPENAI_API_KEY"),
         ("404", "base_url mostly ends in /v1"),
         ("400", r"Sent besides the prompt: max_tokens, .*top_p, top_k, stop.*\+requests\.body\.KEY=null"),
+        ("gone", "wanted an answer of OpenAI's protocol, got: Server disconnected"),
         ("html", "wanted an answer of OpenAI's protocol, got: '<html>Welcome</html>'"),
     ],
 )
@@ -234,6 +235,12 @@ def test_what_the_server_refuses_at_once_is_the_users_to_correct(stand, texts, t
         here(*dino(stand, texts, tmp_path / "out"))
     assert KEY not in str(error.value)
     assert len(stand.asked) <= 8, "those that were under way"
+
+
+def test_an_address_without_a_server(stand, texts, tmp_path):
+    stand.close()
+    with pytest.raises(InputError, match=r"got: .*connection attempts failed\. Start the server, or correct the address"):
+        here(*dino(stand, texts, tmp_path / "out"))
 
 
 def test_a_server_that_is_gone_ends_the_command_which_goes_on_later(stand, texts, tmp_path, good):
