@@ -73,7 +73,7 @@ class Server:
     def at_work(self) -> Iterator[None]:
         """Inside, requests go out; what is under way at the end is given up."""
         openai = library()
-        import httpx2  # with which openai comes
+        import httpx2
 
         self.openai, self.httpx, self.key = openai, httpx2, key_of_environment()
         self.journal = Journal(self.folder)
