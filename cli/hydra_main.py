@@ -29,6 +29,7 @@ CHATTY = (
     "botocore",
     "aiobotocore",
     "faiss",
+    "openai",
     "sentence_transformers",
 )  # too many lines
 OURS = (  # loggers

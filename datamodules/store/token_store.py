@@ -7,7 +7,9 @@ import hashlib
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -17,7 +19,7 @@ import numpy as np
 from contracts import InputError
 from datamodules.sources.records import Record
 from datamodules.store.row_statistics import Repeats, TextLengths
-from datamodules.store.tokenisation import Reading
+from datamodules.store.tokenisation import Reading, TokenisedRows
 from reports.progress import Progress
 from storage.atomic import build_once
 from storage.manifest import read_record, sha256_of, write_record
@@ -196,16 +198,30 @@ def build_or_open(
 
 
 def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool) -> int:
-    """Return how many of the rows that were kept repeat an earlier one. Memory: one batch, and eight bytes a row."""
+    """Return how many of the rows that were kept repeat an earlier one. Memory: two batches, and eight bytes a row."""
     repeats = Repeats()
     with Progress("tokenising", reading.unit, quiet=quiet) as progress:
-        for batch in _batches(records):
-            kept = reading.keep(batch)
+        for batch, kept in _one_ahead(reading.keep, _batches(records)):
             labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labelled else None
             writer.write(kept.ids, kept.lengths, labels)
             repeats.add(itertools.compress(batch, kept.rows))
             progress.to(writer.kept, f"{writer.tokens:,} tokens")
     return repeats.count()
+
+
+def _one_ahead(
+    keep: Callable[[list[Record]], TokenisedRows], batches: Iterable[list[Record]]
+) -> Iterator[tuple[list[Record], TokenisedRows]]:
+    """Each batch with what is kept of it, in order. While one is tokenised, the next is read and the last written."""
+    with ThreadPoolExecutor(1) as tokeniser:
+        under_way = deque[tuple[list[Record], Future[TokenisedRows]]]()
+        for batch in batches:
+            under_way.append((batch, tokeniser.submit(keep, batch)))
+            if len(under_way) == 2:
+                done, kept = under_way.popleft()
+                yield done, kept.result()
+        for batch, kept in under_way:
+            yield batch, kept.result()
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:

@@ -4,6 +4,7 @@ A chat is asked what stands before a prompt's last line, as a model in this proc
 in an answer that was begun. So the last line is not sent, and is taken off where the answer begins in it.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -61,13 +62,14 @@ def _said(prompt: str, chat: bool) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": asked_and_begun(prompt)[0]}]} if chat else {"prompt": prompt}
 
 
-def read_answer(found: Any, *, chat: bool, stop: object = None) -> Answer:
+def read_answer(content: bytes, *, chat: bool, stop: object = None) -> Answer:
     """What an answer says; ``stop`` is what was sent under this name.
 
     Raises:
-        Nonsense: anything is missing, or of another type.
+        UnusableAnswer: it is no JSON, or anything is missing, or of another type.
     """
     try:
+        found = json.loads(content)
         choice = found["choices"][0]
         text = (choice["message"].get("content") or "") if chat else choice["text"]
         tokens = (found.get("usage") or {}).get("completion_tokens")
@@ -77,7 +79,7 @@ def read_answer(found: Any, *, chat: bool, stop: object = None) -> Answer:
         listed = _first_token(choice.get(LOGPROBS), chat)
         text = text.encode("utf-8", "replace").decode()  # halves of a surrogate pair are no text
         tokens = tokens if isinstance(tokens, int) and tokens >= 0 else len(text.split())
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnusableAnswer(f"no answer of the protocol ({type(error).__name__}: {error})") from None
     return Answer(text=text, whole=whole, tokens=tokens, listed=listed, refused="")
 

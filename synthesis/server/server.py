@@ -1,14 +1,14 @@
-"""Send concurrent requests to a server of a language model, with retries.
+"""Send concurrent requests to a server of a language model by openai's client.
 
-What may pass is waited for (429, 5xx, no connection, silence, nonsense), longer each time. What the server refuses is
-the user's to correct while nothing has been answered yet, and counted where only some prompts are refused.
+The client asks again what may pass (429, 5xx, no connection, silence, and what is no answer), and waits longer each
+time. What the server refuses is the user's to correct while nothing has been answered yet, and counted where only some
+prompts are refused.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
-import random
 import time
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,12 +33,10 @@ from synthesis.server.protocol import (
 from synthesis.shards.store import SynthesisFailed
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"  # of the environment; it is written nowhere
-FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds
-MOST_FAILURES = 5  # of one request, though another was answered: it is this prompt that the server does not bear
+RETRIES_OF_FIRST = 2  # while nothing shows that there is such a server
 MOST_REFUSED = 20  # one after the other: it is not the prompts
-SECONDS_BETWEEN_LINES = 20.0  # seconds between lines of the log
+SECONDS_BETWEEN_LINES = 20.0  # of the log
 PROMPT_STATUSES = (400, 413, 422)  # statuses that may be about one prompt alone
-TRANSIENT_STATUSES = (408, 409, 425, 429)  # and all from 500
 MOST_SHOWN_CHARACTERS = 300  # characters of what a server says
 Outcome = TypeVar("Outcome")
 
@@ -53,7 +51,7 @@ class Requests(Bounded):
 
     in_flight: int = key(least=1)
     timeout: float = key(above=0)  # seconds
-    patience: float = key(above=0)  # seconds
+    max_retries: int = key(least=0)
     body: dict[str, Any]
 
 
@@ -75,14 +73,18 @@ class Server:
     def at_work(self) -> Iterator[None]:
         """Inside, requests go out; what is under way at the end is given up."""
         openai = library()
-        self.openai, self.key = openai, key_of_environment()
+        import httpx2
+
+        self.openai, self.httpx, self.key = openai, httpx2, key_of_environment()
         self.journal = Journal(self.folder)
         with contextlib.closing(self.journal), asyncio.Runner() as self.runner:
             self.room, self.gate = asyncio.Semaphore(self.requests.in_flight), asyncio.Lock()
-            client = openai.AsyncOpenAI(
-                base_url=self.url, api_key=self.key or "none", max_retries=0, timeout=self.requests.timeout
+            self.client = openai.AsyncOpenAI(
+                base_url=self.url,
+                api_key=self.key or "none",
+                timeout=self.requests.timeout,
+                http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [self._read_whole]}),
             )
-            self.ask = (client.chat.completions if self.chat else client.completions).with_raw_response.create
             yield
 
     def run(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
@@ -102,11 +104,8 @@ class Server:
         asked = name_of(self.chat, whole, *which)
         if known := self.journal.known(asked):
             return Answer(**known)  # type: ignore[typeddict-item]
-        if not self.answered:
-            async with self.gate:  # the first goes alone
-                found = await self._until_answered(whole) if not self.answered else None
-        else:
-            found = None
+        async with self.gate:  # the first goes alone
+            found = None if self.answered else await self._until_answered(whole)
         if found is None:
             async with self.room:
                 found = await self._until_answered(whole)
@@ -116,54 +115,80 @@ class Server:
 
     async def _until_answered(self, body: dict[str, Any]) -> Answer:
         """Ask until there is an answer, or none is to be hoped for."""
-        began, tries, faults = time.monotonic(), 0, 0
-        hears = False  # whether it was alive and well when this request had failed
+        known = self.answered or self.journal.places
+        retries = self.requests.max_retries if known else min(RETRIES_OF_FIRST, self.requests.max_retries)
         while True:
+            began = time.monotonic()
             try:
-                found = await self._once(body)
+                found = await self._ask(body, retries)
+            except self.openai.RateLimitError as error:
+                if self.answered < began:  # else others are answered: who is told to wait has done nothing wrong
+                    raise self._gone(error) from None
+            except (self.openai.InternalServerError, self.openai.APIConnectionError) as error:
+                if not known and type(error) is self.openai.APIConnectionError:  # not that of a timeout
+                    raise InputError(
+                        f"base_url={self.url}: wanted an answer of OpenAI's protocol, got: {self._why(error)}. Start "
+                        "the server, or correct the address, which mostly ends in /v1."
+                    ) from None
+                return await self._without(error, body)
             except self.openai.APIStatusError as error:
-                why, elsewhere = self._said(error.message), False
-                retry_after = error.response.headers.get("retry-after")
-                if error.status_code not in TRANSIENT_STATUSES and error.status_code < 500:
-                    return self._refused(error.status_code, why, body)
-                faults += error.status_code != 429  # who is told to wait has done nothing wrong
-            except (self.openai.APIError, UnusableAnswer, TimeoutError, OSError) as error:
-                slow = isinstance(error, TimeoutError | self.openai.APITimeoutError)
-                why = f"no answer in {self.requests.timeout:g} s" if slow else self._said(_cause(error))
-                retry_after, elsewhere = None, _is_elsewhere(error, faults)
-                faults += 1
+                return self._refused(error.status_code, self._why(error), body)
             else:
-                self.answered, self.refused = time.monotonic(), 0
+                self.refused = 0
                 return found
-            tries, now, wait = tries + 1, time.monotonic(), _wait(tries, retry_after)
-            if hears and faults >= MOST_FAILURES:
-                log.warning("%s: %d times %s, while others were answered: this text is left out", self.url, faults, why)
-                return refusal(NO_ANSWER)
-            self._give_up_where_hopeless(why, now - max(self.answered, began) + wait, elsewhere)
-            if now - self.logged > SECONDS_BETWEEN_LINES:
-                self.logged = now
-                log.warning("%s: %s. It is asked again in %.1f s.", self.url, why, wait)
-            await asyncio.sleep(wait)
-            hears = faults >= MOST_FAILURES - 1 and await self._hears(body)
 
-    async def _hears(self, body: Mapping[str, Any]) -> bool:
-        """Whether another prompt is answered now."""
-        try:
-            await self._once(with_another_prompt(body, chat=self.chat))
-        except (self.openai.APIError, UnusableAnswer, TimeoutError, OSError):
-            return False
+    async def _ask(self, body: Mapping[str, Any], retries: int) -> Answer:
+        """
+        Raises:
+            APIError: of openai, when it has been asked so often in vain.
+        """
+        path = "/chat/completions" if self.chat else "/completions"
+        response = await self.client.post(
+            path, cast_to=self.httpx.Response, body=body, options={"max_retries": retries}
+        )
         self.answered = time.monotonic()
-        return True
+        return read_answer(response.content, chat=self.chat, stop=body.get("stop"))
 
-    async def _once(self, body: dict[str, Any]) -> Answer:
-        own = {key: body[key] for key in ("model", "messages", "prompt") if key in body}
-        async with asyncio.timeout(self.requests.timeout):  # of all of it: a server may send a byte now and then
-            raw = await self.ask(**own, extra_body={key: value for key, value in body.items() if key not in own})
+    async def _read_whole(self, response: Any) -> None:
+        """Have the client ask again where a response is no answer, or does not end in time."""
         try:
-            found = raw.http_response.json()
-        except (ValueError, RecursionError) as error:
-            raise UnusableAnswer(f"no JSON: {self._said(raw.text)[:80]!r} ({type(error).__name__})") from None
-        return read_answer(found, chat=self.chat, stop=body.get("stop"))
+            async with asyncio.timeout(self.requests.timeout):  # of all of it: a server may send a byte now and then
+                await response.aread()
+        except TimeoutError as error:
+            raise self.httpx.ReadTimeout(str(error)) from None
+        if response.is_error and time.monotonic() - self.logged > SECONDS_BETWEEN_LINES:
+            self.logged = time.monotonic()
+            log.warning("%s: %s %s", self.url, response.status_code, self._said(response.text))
+        if response.is_success:
+            try:
+                read_answer(response.content, chat=self.chat)
+            except UnusableAnswer as error:
+                raise self.httpx.RemoteProtocolError(f"{self._said(response.text)[:80]!r} ({error})") from None
+
+    async def _without(self, error: Exception, body: Mapping[str, Any]) -> Answer:
+        """Leave one text out, if the server answers another prompt.
+
+        Raises:
+            SynthesisFailed: it does not.
+        """
+        try:
+            await self._ask(with_another_prompt(body, chat=self.chat), RETRIES_OF_FIRST)
+        except self.openai.APIError:
+            raise self._gone(error) from None
+        log.warning("%s: %s, while others are answered: this text is left out", self.url, self._why(error))
+        return refusal(NO_ANSWER)
+
+    def _gone(self, error: Exception) -> SynthesisFailed:
+        return SynthesisFailed(
+            f"{self.url} does not answer, however often it is asked: {self._why(error)}. What was answered is there; "
+            "the same command goes on."
+        )
+
+    def _why(self, error: Any) -> str:
+        """The client says "Connection error." of any; what was wrong is below."""
+        if isinstance(error, self.openai.APITimeoutError):
+            return f"no answer in {self.requests.timeout:g} s"
+        return self._said(error.__cause__ or error.message)
 
     def _refused(self, status: int, why: str, body: Mapping[str, Any]) -> Answer:
         """What may be about this prompt alone is counted; the rest is the user's to correct."""
@@ -185,39 +210,10 @@ class Server:
         )
         raise InputError(f"base_url={self.url} refuses what it is asked: {why}. {advice}")
 
-    def _give_up_where_hopeless(self, why: str, waited: float, elsewhere: bool) -> None:
-        if elsewhere and not self.answered and not self.journal.places:
-            raise InputError(
-                f"base_url={self.url}: wanted an answer of OpenAI's protocol, got: {why}. Start the server, or correct "
-                "the address, which mostly ends in /v1."
-            )
-        if waited > self.requests.patience:
-            raise SynthesisFailed(
-                f"{self.url} has not answered for {self.requests.patience:g} seconds: {why}. What was answered is "
-                "there; the same command goes on."
-            )
-
     def _said(self, text: object) -> str:
         """What is shown of it: never the key, which some servers repeat."""
         plain = " ".join(str(text).split())
         return (plain.replace(self.key, "***") if self.key else plain)[:MOST_SHOWN_CHARACTERS].rstrip(".")
-
-
-def _wait(tries: int, retry_after: str | None) -> float:
-    """Seconds: what the server says, else longer each time, and not the same for all that wait."""
-    asked_for = float(retry_after) if retry_after and retry_after.replace(".", "", 1).isdecimal() else 0.0
-    return asked_for or min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(tries, 20)) * random.uniform(0.5, 1)
-
-
-def _is_elsewhere(error: BaseException, faults: int) -> bool:
-    """Whether there seems to be no server of this kind at all."""
-    return type(error.__cause__).__name__ == "ConnectError" or (isinstance(error, UnusableAnswer) and faults > 2)
-
-
-def _cause(error: BaseException) -> str:
-    """The library says "Connection error." of any; what was wrong is below."""
-    cause = error.__cause__
-    return f"{error} {type(cause).__name__}: {cause}" if cause is not None else str(error)
 
 
 def library() -> Any:

@@ -5,6 +5,7 @@ import itertools
 import json
 import multiprocessing
 import shutil
+import threading
 import time
 import tracemalloc
 from pathlib import Path
@@ -21,6 +22,7 @@ from datamodules.documents import RowsOfDocuments
 from datamodules.sources import raw_documents as sources
 from datamodules.sources import records
 from datamodules.sources.record_kinds import PAIRS, QA, SENTENCES, TRIPLETS
+from datamodules.store import token_store
 from datamodules.store.token_store import StoreWriter, TokenStore, build_or_open
 from datamodules.store.tokenisation import LengthRule, LongDocuments, WholeRows
 from datamodules.store.tokenizer import word_start_table
@@ -248,6 +250,40 @@ def test_bad_text_leaves_no_store(build, tmp_path, bpe):
         build(path, bpe, tmp_path / "cache")
     assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
     assert build(path, bpe, tmp_path / "cache", on_error="skip").manifest["source"]["skipped"] == 1
+
+
+@EITHER
+def test_a_store_does_not_depend_on_how_it_is_read(build, tmp_path, bpe, monkeypatch):
+    path = write_rows(tmp_path / "a.jsonl", ({"text": f"{line} {number}"} for number in range(50) for line in LINES))
+    whole = build(path, bpe, tmp_path / "whole")
+    monkeypatch.setattr(token_store, "BATCH_CHARACTERS", 300)  # dozens of batches
+    of_many = build(path, bpe, tmp_path / "many")
+    for name in ("ids.bin", "offsets.bin", "meta.json"):
+        assert (of_many.directory / name).read_bytes() == (whole.directory / name).read_bytes()
+    path.write_text(f'{path.read_text()}{{"text": 3}}\n')
+    with pytest.raises(InputError, match=r"a\.jsonl:201"):
+        build(path, bpe, tmp_path / "many")
+    assert [entry for entry in (tmp_path / "many").iterdir() if entry.is_dir()] == [of_many.directory]
+
+
+def test_the_next_batch_is_read_while_one_is_tokenised(corpus, bpe, tmp_path, monkeypatch):
+    asked_for_more = threading.Event()
+
+    class Source(records.RecordSource):
+        def __iter__(self):
+            for place, record in enumerate(super().__iter__()):
+                if place == 1:
+                    asked_for_more.set()
+                yield record
+
+    class Waiting(WholeRows):
+        def keep(self, batch):
+            assert asked_for_more.wait(30)
+            return super().keep(batch)
+
+    monkeypatch.setattr(token_store, "BATCH_CHARACTERS", 1)
+    source = Source(corpus, SENTENCES, columns=None, split="train", on_error="fail")
+    assert len(build_or_open(source, Waiting(bpe), tmp_path / "cache", quiet=True)) == len(LINES)
 
 
 @EITHER

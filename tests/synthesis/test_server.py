@@ -18,13 +18,14 @@ from tests.synthesis.settings import decoding
 pytestmark = pytest.mark.usefixtures("no_pictures")
 KEY = "sk-very-secret-0123456789"
 TEXTS = [f"The old cat sleeps under tree number {n} today." for n in range(12)]
-QUICK = ["requests.timeout=0.5", "requests.patience=6", "requests.in_flight=8"]
+QUICK = ["requests.timeout=0.5", "requests.max_retries=20", "requests.in_flight=8"]
 
 
 @pytest.fixture
 def stand(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("synthesis.server.server.FIRST_WAIT", 0.05)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.05)
+    monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.4)
     one = Stand()
     yield one
     one.close()
@@ -156,9 +157,8 @@ def test_an_answer_that_is_not_listed_is_at_most_as_likely_as_the_least(stand):
 
 
 def test_a_probability_is_none_of_more_than_one():
-    read = read_answer(
-        {"choices": [{"text": "T", "logprobs": {"top_logprobs": [{"T": 1e4, "F": "-Infinity"}]}}]}, chat=False
-    )
+    logprobs = {"top_logprobs": [{"T": 1e4, "F": "-Infinity"}]}
+    read = read_answer(json.dumps({"choices": [{"text": "T", "logprobs": logprobs}]}).encode(), chat=False)
     assert probability(read["listed"], {"yes": "True", "no": "False"}) == pytest.approx(1.0)
 
 
@@ -201,6 +201,18 @@ def test_one_prompt_that_the_server_does_not_bear_costs_its_own_texts(stand, tex
     assert counts["accepted"] == len(TEXTS) * 6 - 6
 
 
+def test_a_text_that_has_to_wait_is_not_left_out_while_others_are_answered(stand, texts, tmp_path, good, monkeypatch):
+    stand.delay = 0.02
+    monkeypatch.setattr(stand, "fault_of", lambda said: "429" if "number 1 " in said and not enough() else None)
+
+    def enough():
+        return len(stand.answered) >= 40
+
+    here(*dino(stand, texts, tmp_path / "out", "requests.max_retries=2"))
+    assert sum("number 1 " in body["prompt"] for _, body, _ in stand.asked) > 3 * 6, "more than the client's own tries"
+    assert shards(tmp_path / "out") == good(dino)
+
+
 def test_halves_of_letters_do_not_end_it(stand, texts, tmp_path):
     stand.always = "surrogate"
     here(*dino(stand, texts, tmp_path / "out"))
@@ -213,7 +225,8 @@ def test_halves_of_letters_do_not_end_it(stand, texts, tmp_path):
         ("401", "OPENAI_API_KEY"),
         ("404", "base_url mostly ends in /v1"),
         ("400", r"Sent besides the prompt: max_tokens, .*top_p, top_k, stop.*\+requests\.body\.KEY=null"),
-        ("html", "wanted an answer of OpenAI's protocol, got: no JSON"),
+        ("gone", "wanted an answer of OpenAI's protocol, got: Server disconnected"),
+        ("html", "wanted an answer of OpenAI's protocol, got: '<html>Welcome</html>'"),
     ],
 )
 def test_what_the_server_refuses_at_once_is_the_users_to_correct(stand, texts, tmp_path, fault, says):
@@ -224,12 +237,18 @@ def test_what_the_server_refuses_at_once_is_the_users_to_correct(stand, texts, t
     assert len(stand.asked) <= 8, "those that were under way"
 
 
+def test_an_address_without_a_server(stand, texts, tmp_path):
+    stand.close()
+    with pytest.raises(InputError, match=r"connection attempts failed\. Start the server, or correct the address"):
+        here(*dino(stand, texts, tmp_path / "out"))
+
+
 def test_a_server_that_is_gone_ends_the_command_which_goes_on_later(stand, texts, tmp_path, good):
     """What was answered before is not asked again, at another address either."""
     stand.delay = 0.02
     stand.most_answered = 30
-    with pytest.raises(SynthesisFailed, match=r"has not answered for 0\.5 seconds"):
-        here(*dino(stand, texts, tmp_path / "out", "requests.patience=0.5"))
+    with pytest.raises(SynthesisFailed, match="does not answer, however often"):
+        here(*dino(stand, texts, tmp_path / "out", "requests.max_retries=3"))
     other = Stand()
     here(*dino(other, texts, tmp_path / "out"))
     assert asked_twice([*stand.answered, *other.answered]) == []
@@ -239,7 +258,7 @@ def test_a_server_that_is_gone_ends_the_command_which_goes_on_later(stand, texts
 
 def test_a_key_that_is_cut_is_not_shown(stand, texts, tmp_path):
     stand.always = "page"
-    with pytest.raises(InputError, match="no JSON") as error:
+    with pytest.raises(InputError, match=r"got: .<html>---") as error:
         here(*dino(stand, texts, tmp_path / "out"))
     assert KEY[:9] not in str(error.value)
 
