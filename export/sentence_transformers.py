@@ -21,8 +21,8 @@ from contracts import InputError
 from encoders.appended_prompt import AppendedPrompt
 from encoders.attention import FIRST_TO_HONOUR, is_causal
 from encoders.dense import activation_of, dense_layers
-from encoders.loading.sentence_transformers_folder import TOP_LEVEL
-from encoders.pooling import LAST_LAYER, POOLERS, Pooler, cls, last, maximum, mean, weighted_mean
+from encoders.loading.sentence_transformers_folder import OUR_NAME, TOP_LEVEL
+from encoders.pooling import LAST_LAYER, POOLERS, Pooler
 from encoders.sentence_encoder import SentenceEncoder
 from export.adapter import Adapter
 from export.appended_prompts import transformer_options
@@ -33,13 +33,7 @@ PARTS = ("tokenizer", "pooling", "max_length", "head", "normalize", "prompt_suff
 SIMILARITIES = SentenceTransformer.SUPPORTED_SIMILARITY_FN_NAMES
 FIRST_LIBRARY = "6.0.0"  # the first sentence-transformers that reads what it writes now
 SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps Gemma 2's soft caps with every attention
-POOLING_MODES: dict[Callable[..., Any], Any] = {
-    cls: "cls",
-    maximum: "max",
-    mean: "mean",
-    last: "lasttoken",
-    weighted_mean: "weightedmean",
-}
+THEIR_NAME: dict[str, Any] = {ours: theirs for theirs, ours in OUR_NAME.items()}  # of a pooling
 
 
 def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
@@ -146,7 +140,8 @@ def _behind(
         weights = torch.zeros(depth + 1)  # of the embeddings and all layers
         weights[list(pooler.layers)] = 1
         yield WeightedLayerPooling(width, depth, layer_start=0, layer_weights=nn.Parameter(weights))
-    yield Pooling(width, POOLING_MODES[pooler.over_tokens])
+    plain = next(name for name, other in POOLERS.items() if other.over_tokens is pooler.over_tokens)
+    yield Pooling(width, THEIR_NAME.get(plain, plain))
     for layer in dense_layers(head):
         linear, activation = layer.linear, activation_of(layer.path)()
         dense = library.Dense(linear.in_features, linear.out_features, linear.bias is not None, activation)
