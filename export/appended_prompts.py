@@ -15,12 +15,16 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from encoders.loading.sentence_transformers_folder import DECODER_STATES, DECODER_TASK
 
 
-def transformer_options(*, decodes: bool) -> dict[str, Any]:
-    """Part of ``sentence_bert_config.json``: every text is a message, which the chat template renders."""
+def transformer_options(*, decodes: bool, templated: bool) -> dict[str, Any]:
+    """The content of ``sentence_bert_config.json``; ``templated`` texts are messages, which the chat template renders.
+
+    ``decodes`` reads the states of a T5's decoder.
+    """
     text = {"method": "forward", "method_output_name": DECODER_STATES if decodes else "last_hidden_state"}
+    message = {"message": {**text, "format": "flat"}} if templated else {}
     return {
         "transformer_task": DECODER_TASK if decodes else "feature-extraction",
-        "modality_config": {"text": text, "message": {**text, "format": "flat"}},
+        "modality_config": {"text": text, **message},
         "module_output_name": "token_embeddings",
     }
 

@@ -1,60 +1,39 @@
-"""Export of an encoder as a sentence-transformers folder.
+"""Export of an encoder as a sentence-transformers folder, which the library itself writes.
 
-The folder holds weights, a tokenizer and small JSON files. Writing them here keeps sentence-transformers out of
-training.
+Importing this module imports sentence-transformers, which takes most of a second: it is imported where a folder is
+written.
 """
 
-import copy
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import transformers
-from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer, SimilarityFunction
+from sentence_transformers.base import modules as library
+from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contracts import InputError
 from encoders.appended_prompt import AppendedPrompt
 from encoders.attention import FIRST_TO_HONOUR, is_causal
-from encoders.dense import IDENTITY, Dense, dense_layers
-from encoders.lora import merged
-from encoders.pooling import LAST_LAYER, POOLERS, Pooler, cls, last, maximum, mean, weighted_mean
+from encoders.dense import activation_of, dense_layers
+from encoders.loading.sentence_transformers_folder import OUR_NAME, TOP_LEVEL
+from encoders.pooling import LAST_LAYER, POOLERS, Pooler
 from encoders.sentence_encoder import SentenceEncoder
 from export.adapter import Adapter
-from export.appended_prompts import as_classifier, transformer_options
+from export.appended_prompts import transformer_options
+from export.transformers_folder import write_tokenizer, write_transformer
 from export.whole_folder import export_folder
 
 PARTS = ("tokenizer", "pooling", "max_length", "head", "normalize", "prompt_suffix", "truncate")  # of an encoder
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-LIBRARY_VERSION = "6.0.0"  # the first sentence-transformers that writes this layout
+SIMILARITIES = SentenceTransformer.SUPPORTED_SIMILARITY_FN_NAMES
+FIRST_LIBRARY = "6.0.0"  # the first sentence-transformers that reads what it writes now
 SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps Gemma 2's soft caps with every attention
-# Tokenizers that transformers 5 gives the special tokens of their class when it loads them, and the class that takes
-# tokenizer.json as it is
-REBUILT_TOKENIZERS, GENERIC_TOKENIZER = ("CodeLlamaTokenizer", "GPTNeoXTokenizer"), "TokenizersBackend"
-MODULE_PATHS = {
-    "Transformer": "base.modules.transformer",
-    "Pooling": "sentence_transformer.modules.pooling",
-    "WeightedLayerPooling": "sentence_transformer.modules.weighted_layer_pooling",
-    "Dense": "base.modules.dense",
-    "Normalize": "base.modules.normalize",
-}
-POOLING_MODES: dict[Callable[..., Any], str] = {
-    cls: "cls",
-    maximum: "max",
-    mean: "mean",
-    last: "lasttoken",
-    weighted_mean: "weightedmean",
-}
-TEXT_ONLY = {
-    "transformer_task": "feature-extraction",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-    "module_output_name": "token_embeddings",
-}
-ON_THE_VECTOR = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+THEIR_NAME: dict[str, Any] = {ours: theirs for theirs, ours in OUR_NAME.items()}  # of a pooling
 
 
 def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
@@ -90,29 +69,34 @@ def export_encoder(
     """
     folder = Path(folder)
     _check(pooling, similarity, max_length)
-    decodes = POOLERS[pooling].decodes
+    pooler = POOLERS[pooling]
     appended = None
-    if prompt_suffix or decodes:
-        appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=decodes)
-    top_level = _top_level(prompts or {}, similarity, transformer.config)
-    if truncate is not None and not normalize:
-        top_level["truncate_dim"] = truncate
-    with export_folder(folder) as unfinished:
-        layers = [*dense_layers(head), *_cut(transformer, head, truncate if normalize else None)]
-        modules = list(_modules(transformer, POOLERS[pooling], layers, normalize))
-        all_layers = POOLERS[pooling].layers != LAST_LAYER
+    if prompt_suffix or pooler.decodes:
+        appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=pooler.decodes)
+
+    def write(unfinished: Path) -> None:
         if adapter is None:
-            write_transformer(unfinished, transformer, all_layers=all_layers, classifier=decodes)
+            all_layers = pooler.layers != LAST_LAYER
+            write_transformer(unfinished, transformer, all_layers=all_layers, classifier=pooler.decodes)
         else:
             adapter.write(unfinished)
         write_tokenizer(unfinished, tokenizer, max_length, template=appended.template if appended else None)
-        _write_json(unfinished / "modules.json", _listed(["Transformer", *(m.kind for m in modules)]))
-        _write_json(unfinished / "config_sentence_transformers.json", top_level)
-        options = TEXT_ONLY | _model_options(transformer)
-        options |= transformer_options(decodes=decodes) if appended else {}
-        _write_json(unfinished / "sentence_bert_config.json", options)
-        for place, module in enumerate(modules, 1):
-            _write_module(unfinished / f"{place}_{module.kind}", module)
+
+    options = transformer_options(decodes=pooler.decodes, templated=appended is not None)
+    written = Transformer(write, options | _model_options(transformer))
+    named = dict(prompts or {})
+    default = named.get("default", "")
+    model = SentenceTransformer(
+        modules=[written, *_behind(transformer, pooler, head, normalize, truncate)],
+        device="cpu",
+        prompts={"query": default, "document": default, **named},
+        similarity_fn_name=SimilarityFunction(similarity),
+        truncate_dim=None if normalize else truncate,
+    )
+    model.default_prompt_name = "default" if "default" in named else None  # the constructor would warn of it
+    with export_folder(folder) as unfinished:
+        model.save_pretrained(str(unfinished), create_model_card=False)
+        _require(unfinished / TOP_LEVEL, transformer.config)
         if card is not None:
             (unfinished / "README.md").write_text(card, encoding="utf-8")
     return folder
@@ -127,104 +111,56 @@ def _check(pooling: str, similarity: str, max_length: int) -> None:
         raise InputError(f"export: max_length must be a positive number of tokens, got {max_length}.")
 
 
-def write_transformer(
-    folder: Path, transformer: PreTrainedModel, *, all_layers: bool, classifier: bool = False
-) -> None:
-    # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
-    written = merged(copy.deepcopy(transformer).cpu().float())
-    if all_layers:
-        written.config.output_hidden_states = True  # by this the library knows that a later module needs them
-    (as_classifier(written) if classifier else written).save_pretrained(folder)
+class Transformer(library.Transformer):
+    """The library's module for a transformer that is in memory; its own constructor reads one from a folder.
+
+    ``write`` puts weights and tokenizer into a folder, ``options`` are the content of ``sentence_bert_config.json``.
+    """
+
+    __module__ = library.Transformer.__module__  # which modules.json names
+
+    def __init__(self, write: Callable[[Path], None], options: dict[str, Any]) -> None:
+        nn.Module.__init__(self)
+        self.write, self.options = write, options
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return self.options
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        self.write(Path(output_path))
+        self.save_config(output_path)
 
 
-def write_tokenizer(
-    folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int, *, template: str | None = None
-) -> None:
-    plain = copy.deepcopy(tokenizer)
-    plain.model_max_length = max_length
-    plain.padding_side = "right"  # positions are counted from the first column by whoever weighs or learns them
-    plain.chat_template = template  # one of another model's would be sent our texts
-    backend = getattr(plain, "backend_tokenizer", None)
-    if backend is not None:  # the last call's padding and truncation would be saved, too
-        backend.no_padding()
-        backend.no_truncation()
-    plain.save_pretrained(folder)
-    path = folder / "tokenizer_config.json"
-    options = json.loads(path.read_text(encoding="utf-8"))
-    if options["tokenizer_class"].removesuffix("Fast") in REBUILT_TOKENIZERS:
-        _write_json(path, options | {"tokenizer_class": GENERIC_TOKENIZER})
-
-
-class _Module(NamedTuple):
-    """What follows the transformer."""
-
-    kind: str  # a class of the library
-    options: dict[str, Any]
-    weights: dict[str, torch.Tensor]
-
-
-def _modules(
-    transformer: PreTrainedModel, pooler: Pooler, behind: Sequence[Dense], normalize: bool
-) -> Iterator[_Module]:
-    width, layers = int(transformer.config.hidden_size), int(transformer.config.num_hidden_layers)
+def _behind(
+    transformer: PreTrainedModel, pooler: Pooler, head: nn.Module | None, normalize: bool, truncate: int | None
+) -> Iterator[nn.Module]:
+    """What follows the transformer, as modules of the library."""
+    width, depth = int(transformer.config.hidden_size), int(transformer.config.num_hidden_layers)
     if pooler.layers != LAST_LAYER:
-        weights = torch.zeros(layers + 1)  # of the embeddings and all layers
+        weights = torch.zeros(depth + 1)  # of the embeddings and all layers
         weights[list(pooler.layers)] = 1
-        options = {"embedding_dimension": width, "layer_start": 0, "num_hidden_layers": layers}
-        yield _Module("WeightedLayerPooling", options, {"layer_weights": weights})
-    mode = POOLING_MODES[pooler.over_tokens]
-    yield _Module("Pooling", {"embedding_dimension": width, "pooling_mode": mode, "include_prompt": True}, {})
-    for layer in behind:
-        weights_of_layer = {name: weight.detach().float().cpu() for name, weight in layer.state_dict().items()}
-        yield _Module("Dense", layer.options | ON_THE_VECTOR, weights_of_layer)
+        yield WeightedLayerPooling(width, depth, layer_start=0, layer_weights=nn.Parameter(weights))
+    plain = next(name for name, other in POOLERS.items() if other.over_tokens is pooler.over_tokens)
+    yield Pooling(width, THEIR_NAME.get(plain, plain))
+    for layer in dense_layers(head):
+        linear, activation = layer.linear, activation_of(layer.path)()
+        dense = library.Dense(linear.in_features, linear.out_features, linear.bias is not None, activation)
+        dense.load_state_dict(layer.state_dict())
+        width = dense.out_features
+        yield dense
+    if normalize and truncate is not None and truncate < width:
+        cut = library.Dense(width, truncate, bias=False, activation_function=None)
+        nn.init.eye_(cut.linear.weight)
+        yield cut
     if normalize:
-        yield _Module("Normalize", dict(ON_THE_VECTOR), {})
+        yield library.Normalize()
 
 
-def _cut(transformer: PreTrainedModel, head: nn.Module | None, size: int | None) -> Iterator[Dense]:
-    """A layer that keeps the first numbers of a vector, exactly; none where all are kept."""
-    layers = dense_layers(head)
-    width = layers[-1].linear.out_features if layers else int(transformer.config.hidden_size)
-    if size is not None and size < width:
-        layer = Dense(width, size, bias=False, activation=IDENTITY)
-        nn.init.eye_(layer.linear.weight)
-        yield layer
-
-
-def _write_module(folder: Path, module: _Module) -> None:
-    folder.mkdir()
-    _write_json(folder / "config.json", module.options)
-    if module.weights:
-        save_file(module.weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _listed(kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """The content of ``modules.json`` for modules in this order, the transformer in the root."""
-    paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], 1))]
-    return [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{MODULE_PATHS[kind]}.{kind}"}
-        for i, (kind, path) in enumerate(zip(kinds, paths, strict=True))
-    ]
-
-
-def _top_level(prompts: Mapping[str, str], similarity: str, config: Any) -> dict[str, Any]:
-    default = prompts.get("default", "")
-    return {
-        "model_type": "SentenceTransformer",
-        "__version__": {
-            "sentence_transformers": LIBRARY_VERSION,
-            "transformers": transformers.__version__,
-            "pytorch": torch.__version__,
-        },
-        "requirements": {"sentence-transformers": f">={LIBRARY_VERSION}", **_needed_transformers(config)},
-        "prompts": {"query": default, "document": default, **prompts},
-        "default_prompt_name": "default" if "default" in prompts else None,
-        "similarity_fn_name": similarity,
-    }
+def _require(path: Path, config: Any) -> None:
+    """Add the versions that the folder needs, which the library checks and does not write."""
+    needed = {"sentence-transformers": f">={FIRST_LIBRARY}", **_needed_transformers(config)}
+    top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": needed}
+    path.write_text(json.dumps(top_level, indent=2) + "\n", encoding="utf-8")
 
 
 def _needed_transformers(config: Any) -> dict[str, str]:

@@ -1,13 +1,21 @@
 """Export of weights and tokenizer alone for transformers, with a README that shows the pooling."""
 
+import copy
+import json
 from pathlib import Path
 
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 from contracts import InputError
+from encoders.lora import merged
 from encoders.pooling import LAST_LAYER, POOLERS
 from encoders.sentence_encoder import SentenceEncoder
-from export.sentence_transformers import write_tokenizer, write_transformer
+from export.appended_prompts import as_classifier
 from export.whole_folder import export_folder
 
+# Tokenizers that transformers 5 gives the special tokens of their class when it loads them, and the class that takes
+# tokenizer.json as it is
+REBUILT_TOKENIZERS, GENERIC_TOKENIZER = ("CodeLlamaTokenizer", "GPTNeoXTokenizer"), "TokenizersBackend"
 OVER_TOKENS = {
     "mean": "(states * mask).sum(1) / mask.sum(1)",
     "cls": "states[:, 0]",
@@ -36,6 +44,35 @@ def export_transformers(folder: Path, encoder: SentenceEncoder, *, card: str | N
         if card is not None:
             (unfinished / "README.md").write_text(card, encoding="utf-8")
     return Path(folder)
+
+
+def write_transformer(
+    folder: Path, transformer: PreTrainedModel, *, all_layers: bool, classifier: bool = False
+) -> None:
+    # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
+    written = merged(copy.deepcopy(transformer).cpu().float())
+    if all_layers:
+        written.config.output_hidden_states = True  # by this the library knows that a later module needs them
+    (as_classifier(written) if classifier else written).save_pretrained(folder)
+
+
+def write_tokenizer(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int, *, template: str | None = None
+) -> None:
+    plain = copy.deepcopy(tokenizer)
+    plain.model_max_length = max_length
+    plain.padding_side = "right"  # positions are counted from the first column by whoever weighs or learns them
+    plain.chat_template = template  # one of another model's would be sent our texts
+    backend = getattr(plain, "backend_tokenizer", None)
+    if backend is not None:  # the last call's padding and truncation would be saved, too
+        backend.no_padding()
+        backend.no_truncation()
+    plain.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    options = json.loads(path.read_text(encoding="utf-8"))
+    if options["tokenizer_class"].removesuffix("Fast") in REBUILT_TOKENIZERS:
+        generic = options | {"tokenizer_class": GENERIC_TOKENIZER}
+        path.write_text(json.dumps(generic, indent=2) + "\n", encoding="utf-8")
 
 
 def use_of_transformers(encoder: SentenceEncoder) -> str:

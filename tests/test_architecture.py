@@ -77,8 +77,9 @@ COMMAND_LINE_ALSO = {
     "training": {"datamodules"},  # a preview draws batches
 }
 NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first takes seconds to import
-# Models that are more than a transformer and a pooling are run by their own library, and it mines negatives
-EXCEPT = {path: {"sentence_transformers"} for path in ("datamodules/mine.py", "encoders/loading/library.py")}
+# The library runs models that are more than a transformer and a pooling, mines negatives, and writes its folders
+USERS = ("datamodules/mine.py", "encoders/loading/library.py", "export/sentence_transformers.py")
+EXCEPT = {path: {"sentence_transformers"} for path in USERS}
 DANGEROUS = {
     r"find_unused_parameters[\"']?\s*[:=]\s*true|ddp_find_unused_parameters_true": "it hides idle weights",
     r"trust_remote_code[\"']?\s*[:=]\s*true": "a model folder must not run code",

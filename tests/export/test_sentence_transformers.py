@@ -153,34 +153,3 @@ def test_a_published_encoder_survives_the_round_trip(minilm_path, tmp_path):
     folder = export(tmp_path, transformer, tokenizer, max_length=256, normalize=True)
     expected = load(minilm_path).encode(TORTURE)
     np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-def test_the_layout_is_the_one_that_version_6_writes(backbone, normalize, tmp_path):
-    """The library opens our folder, saves it, and the small files are the same but for versions."""
-    transformer, tokenizer = backbone
-    head = TanhHead(32, seed=5)
-    ours = export_encoder(
-        tmp_path / "ours",
-        transformer=transformer,
-        tokenizer=tokenizer,
-        pooling="avg_first_last",
-        head=head,
-        max_length=64,
-        normalize=normalize,
-        prompts={"default": "text: "},
-    )
-    load(ours).save(str(tmp_path / "theirs"), create_model_card=False)
-
-    def files(folder):
-        paths = sorted(path for path in folder.rglob("*.json") if path.parent != folder or "sentence" in path.name)
-        found = {str(path.relative_to(folder)): json.loads(path.read_text()) for path in paths}
-        return found | {"modules.json": json.loads((folder / "modules.json").read_text())}
-
-    mine, theirs = files(ours), files(tmp_path / "theirs")
-    top = mine["config_sentence_transformers.json"]
-    assert top.pop("requirements") == {"sentence-transformers": ">=6.0.0"}  # they never write it, and read it
-    for side in (mine, theirs):
-        side["config_sentence_transformers.json"].pop("__version__")
-        side["sentence_bert_config.json"].pop("model_kwargs", None)  # they save a pooler of random weights instead
-    assert mine == theirs
