@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
 from contracts import Ragged, StepOutput
@@ -16,9 +17,11 @@ from encoders.dense import dense_layers
 from encoders.kernels.chunks import concatenate
 from encoders.loading.backbones import BEHIND
 from encoders.loading.trainable import TrainableEncoder
+from encoders.lora import record_of
 from encoders.objectives.prefixes import over_prefixes, prefixes
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.settings import ComparedVectors, TrainedEncoder
+from encoders.sharding import shard
 from encoders.trained_module import TrainedModule
 
 
@@ -65,6 +68,11 @@ class Objective(TrainedModule):
     @property
     def transformer(self) -> PreTrainedModel:
         return self.encoder.transformer
+
+    def shard(self, mesh: DeviceMesh) -> None:
+        self.strict_loading = record_of(self) is None  # a sum of weights is made while they are whole
+        shard(self, self.transformer, mesh)
+        self.encoder.within = (self,)
 
     @property
     def sizes(self) -> list[int]:

@@ -11,6 +11,7 @@ from contracts import InputError
 from encoders.layers import decayed_rates
 from encoders.optim import adafactor, adamw, make_schedule, planned_steps
 from encoders.settings import Trained
+from encoders.sharding import is_sharded, whole
 
 
 def optimizer_of(
@@ -43,6 +44,11 @@ def optimizer_of(
         raise InputError(f"freeze={settings.freeze}: nothing is left to train. Freeze fewer layers.")
     rates = decayed_rates(transformer, settings.lr, settings.layer_decay) | dict(rates)
     if settings.optimizer != "adamw":
+        if is_sharded(module):
+            raise InputError(
+                f"model.optimizer={settings.optimizer} keeps sums over rows of whole weights, and trainer=fsdp "
+                "shards them. Take model.optimizer=adamw with a rate for it (model.lr=2e-5 is usual), or trainer=ddp."
+            )
         return adafactor(
             module,
             lr=settings.lr,
@@ -68,4 +74,4 @@ def clip_gradients(optimizer: Any, most: float) -> Tensor:
     before, on the device.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    return nn.utils.clip_grad_norm_(weights, most)
+    return whole(nn.utils.clip_grad_norm_(weights, most))

@@ -44,6 +44,7 @@ from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.loading.backbones import T5_FAMILY
 from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.pooling import POOLERS
+from encoders.sharding import agreed, gathered, is_sharded
 from losses.tokens import masked_lm_sum
 from reports.progress import Progress
 
@@ -100,6 +101,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         # Of a training step, and no part of what is saved: what keeps as many tokens again, and what takes memory alone
         self.halves: tuple[PreTrainedModel, ...] = ()
         self.beside: tuple[nn.Module, ...] = ()
+        self.within: tuple[nn.Module, ...] = ()  # the module over which weights are sharded, in a tuple: no part of it
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
         self.truncate = truncate
         if truncate is not None and not 1 <= truncate <= self.width:
@@ -156,11 +158,22 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         again: bool,
         padding: int,
     ) -> Encoded:
+        number, again = agreed(self.transformer, len(chunks), again)
         with contextlib.nullcontext() if again else self._sharing(ids):
             parts = [computed(function, *one, again=again) for one in inputs]
+            fill = [
+                computed(self.encode_chunk, *self._filler(ids.device), again=again) for _ in range(number - len(parts))
+            ]
         vectors, mlm_sums = zip(*parts, strict=True)
-        vectors_ND = torch.cat(vectors)[places_in(chunks, ids.device)]
-        return Encoded(vectors_ND, torch.stack(mlm_sums).sum(), padding)
+        vectors_ND, mlm_sum = torch.cat(vectors)[places_in(chunks, ids.device)], torch.stack(mlm_sums).sum()
+        for vector_1D, _ in fill:  # their backward pass is a collective, too, whichever of both the loss reads
+            vectors_ND, mlm_sum = vectors_ND + 0 * vector_1D.sum(), mlm_sum + 0 * vector_1D.sum()
+        return Encoded(vectors_ND, mlm_sum, padding)
+
+    def _filler(self, device: torch.device) -> tuple[Tensor, Tensor, None]:
+        """A chunk of one token, for a rank that has fewer chunks than others where each forward is a collective."""
+        ids_11 = torch.full((1, 1), cast(int, self.tokenizer.pad_token_id), device=device)
+        return ids_11, torch.ones_like(ids_11, dtype=torch.bool), None
 
     def budget(self, device: torch.device) -> int:
         """Tokens of a chunk of a training step on this device."""
@@ -332,8 +345,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         flat = on_device(sequences.ids.numpy(), device)
         ids = padded(flat, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         vectors_UD = torch.zeros(len(sequences.lengths), self.width, device=where)
+        own = sum(chunk.width > 0 for chunk in chunks)
+        most, _ = agreed(self.transformer, own)
         with contextlib.ExitStack() as inside:
             progress = inside.enter_context(bar)
+            inside.enter_context(gathered(self.within))
             if autocast is not None:
                 inside.enter_context(torch.autocast(device.type, autocast))
             inside.enter_context(packed_linears(self.trunk, int(sequences.lengths.sum())))
@@ -342,6 +358,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
                 vectors_UD[on_device(chunk.rows, where)] = vectors_BD
                 progress.to(progress.done + len(chunk.rows))
+            for _ in range(most - own):
+                self.encode_chunk(*self._filler(device))
         if len(empty := np.flatnonzero(sequences.lengths == 0)):
             vectors_UD.index_fill_(0, on_device(empty, where), 0)
         return vectors_UD
@@ -364,6 +382,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self.appended(sequences) if self.appended and len(texts) else sequences
 
     def _sharing(self, ids: Tensor) -> contextlib.AbstractContextManager[None]:
+        if is_sharded(self.transformer):  # what autocast keeps of a weight would stay when the weight is gone
+            return contextlib.nullcontext()
         pad = cast(int, self.tokenizer.pad_token_id)
         return shared_between_chunks(self.trunk.get_input_embeddings(), ids, pad, self.trunk)
 

@@ -6,12 +6,15 @@ from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
+from contracts import InputError
 from encoders.loading.backbones import OF_ITS_HEAD
 from encoders.lora import RECORD, check_digest, left_out, record_of
 from encoders.optimization import clip_gradients, optimizer_of
 from encoders.settings import Trained
+from encoders.sharding import is_sharded
 
 
 class TrainedModule(pl.LightningModule):
@@ -52,6 +55,23 @@ class TrainedModule(pl.LightningModule):
         """Weights behind the backbone that are trained at another rate than ``lr``."""
         return {}
 
+    def configure_model(self) -> None:
+        """Lightning's hook: shard the weights where the trainer's strategy has made a mesh for it.
+
+        Raises:
+            InputError: this model cannot be sharded.
+        """
+        if self.device_mesh is not None:
+            self.shard(self.device_mesh["data_parallel"])
+
+    def shard(self, mesh: DeviceMesh) -> None:
+        """Shard the weights over a mesh of one dimension, in place.
+
+        Raises:
+            InputError: this model cannot be sharded.
+        """
+        raise InputError(f"trainer=fsdp shards encoders, and model={self.objective} writes texts. Take trainer=ddp.")
+
     def configure_optimizers(self) -> Any:
         return optimizer_of(self.settings, self, self.transformer, self.own_rates(), self.trainer)
 
@@ -75,7 +95,7 @@ class TrainedModule(pl.LightningModule):
         checkpoint["objective"] = self.objective
         if (record := record_of(self)) is not None:
             checkpoint[RECORD] = record
-            for name in left_out(self):
+            for name in left_out(self) & checkpoint["state_dict"].keys():  # of sharded weights rank 0 has all
                 if not name.startswith(OF_ITS_HEAD):  # it is read from there, also where it stands still
                     del checkpoint["state_dict"][name]
 
@@ -83,5 +103,7 @@ class TrainedModule(pl.LightningModule):
         """Weights that a checkpoint of an adapter leaves out are the backbone's, and here already."""
         if RECORD in checkpoint and (frozen := left_out(self)):
             check_digest(self, checkpoint[RECORD], "resume")
+            if is_sharded(self):
+                return
             own = self.state_dict()
             checkpoint["state_dict"] |= {name: own[name] for name in frozen}

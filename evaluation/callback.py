@@ -43,6 +43,10 @@ HEADLINES = (
 SHOWN = 8  # scores in the one line
 
 
+Load = Callable[[pl.LightningModule, Mapping[str, torch.Tensor]], bool]
+"""Puts whole weights into a module, and returns whether they were there before."""
+
+
 class Suites(NamedTuple):
     final: Scorer
     during: Scorer
@@ -193,14 +197,15 @@ class ScoreCallback(pl.Callback):
 
 
 class FinalScores(pl.Callback):
-    """Puts the best weights into the module on every rank, then scores them; ``skip()``: the run was cut short.
+    """Puts the best weights into the module on every rank by ``load``, then scores them; ``skip()``: the run was cut
+    short.
 
     The last step is among those to choose from, also where a clock or another callback ended the run. The module leaves
     ``fit`` with the best weights, ready for export.
     """
 
-    def __init__(self, scorer: ScoreCallback, best: Path, skip: Callable[[], bool]) -> None:
-        self.scorer, self.best, self.skip = scorer, best, skip
+    def __init__(self, scorer: ScoreCallback, best: Path, skip: Callable[[], bool], load: Load) -> None:
+        self.scorer, self.best, self.skip, self.load = scorer, best, skip, load
         self.scores = Scores({}, {})
         self.best_step = 0
 
@@ -226,18 +231,11 @@ class FinalScores(pl.Callback):
                 "the same command again: it goes on from last.ckpt, and chooses the best anew."
             ) from error
         pl_module.on_load_checkpoint(checkpoint)  # as Lightning does: what it leaves out is put back
-        as_last = _same(pl_module.state_dict(), checkpoint["state_dict"])
-        pl_module.load_state_dict(checkpoint["state_dict"])
+        as_last = self.load(pl_module, checkpoint["state_dict"])
         self.best_step = int(checkpoint["global_step"])
         if len(self.scorer.suite):
             pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU by now
             self.scores = self.scorer.score(pl_module, as_last=as_last)
-
-
-def _same(weights: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
-    return weights.keys() == others.keys() and all(
-        torch.equal(weight.cpu(), others[name].cpu()) for name, weight in weights.items()
-    )
 
 
 def _as_tensors(items: ItemScores) -> dict[str, Any]:

@@ -158,14 +158,23 @@ def embed_pool(
 
 
 def _embed_dealt(embedder: Embedder, texts: list[str]) -> Tensor:
-    """(N, D) on every rank, each row computed on one.
+    """(N, D) on every rank, each row computed on one; texts with a prompt of their own by themselves.
 
     No DistributedSampler: its padding repeats sentences, and a rank then holds vectors that belong to nobody.
     """
+    with_prompt = [text.startswith(WITH_PROMPT) for text in texts]
+    groups = [[row for row, own in enumerate(with_prompt) if own is side] for side in (True, False)]
+    if not all(groups):
+        return _embed_group(embedder, texts)
+    parts = [_embed_group(embedder, [texts[row] for row in rows]) for rows in groups]
+    return torch.cat(parts)[torch.argsort(torch.tensor([*groups[0], *groups[1]]))]
+
+
+def _embed_group(embedder: Embedder, texts: list[str]) -> Tensor:
+    """The same of texts that all have a prompt of their own, or none. All ranks embed as often, and at least a text."""
     rank, world = rank_and_world()
-    own = texts[rank::world]
-    vectors_ND = _embed(embedder, own) if own else None
-    return _gather(vectors_ND, len(texts)) if world > 1 or vectors_ND is None else vectors_ND
+    vectors_ND = _embed(embedder, texts[rank::world] or texts[:1])
+    return _gather(vectors_ND, len(texts)) if world > 1 else vectors_ND
 
 
 def _from_rank_zero(held: Any) -> Any:
@@ -182,12 +191,7 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def _embed(embedder: Embedder, texts: list[str]) -> Tensor:
-    own = [row for row, text in enumerate(texts) if text.startswith(WITH_PROMPT)]
-    if own and len(own) < len(texts):
-        others = sorted(set(range(len(texts))) - set(own))
-        parts = torch.cat([_embed(embedder, [texts[row] for row in rows]) for rows in (own, others)])
-        return parts[torch.argsort(torch.tensor([*own, *others]))]
-    if own:
+    if texts[0].startswith(WITH_PROMPT):
         vectors_ND = embedder.embed([text.removeprefix(WITH_PROMPT) for text in texts], prompt="")
     else:
         vectors_ND = embedder.embed(texts)
@@ -197,20 +201,17 @@ def _embed(embedder: Embedder, texts: list[str]) -> Tensor:
     return vectors_ND
 
 
-def _gather(own_ND: Tensor | None, total: int) -> Tensor:
-    """Rank r's i-th row becomes row r + i * world of the result. ``own_ND`` is None on a rank without rows."""
+def _gather(own_ND: Tensor, total: int) -> Tensor:
+    """Rank r's i-th row becomes row r + i * world of the result, of ``total`` rows."""
     world = dist.get_world_size()
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
-    width = torch.tensor(0 if own_ND is None else own_ND.shape[1], device=device)
-    dist.all_reduce(width, dist.ReduceOp.MAX)
-    rows_ND = torch.empty(total, int(width))
+    rows_ND = torch.empty(total, own_ND.shape[1])
     most = -(-total // world)
     for start in range(0, most, ROWS_PER_MESSAGE):
         # every rank sends the same number of rows; those beyond its own are not read by anybody
-        sent_BD = torch.zeros(min(ROWS_PER_MESSAGE, most - start), int(width), device=device)
-        if own_ND is not None:
-            part_BD = own_ND[start : start + len(sent_BD)]
-            sent_BD[: len(part_BD)] = part_BD.to(device)
+        sent_BD = torch.zeros(min(ROWS_PER_MESSAGE, most - start), own_ND.shape[1], device=device)
+        part_BD = own_ND[start : start + len(sent_BD)]
+        sent_BD[: len(part_BD)] = part_BD.to(device)
         received = [torch.empty_like(sent_BD) for _ in range(world)]
         dist.all_gather(received, sent_BD)
         for rank, part_BD in enumerate(received):

@@ -11,14 +11,16 @@ from rich.table import Table
 
 from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, Results, Spent, StageResults
 from encoders.objective import Objective
+from encoders.sharding import is_sharded
 from export.model_card import model_card
 from export.run_export import export_product
 from reports.figure import NotDrawn
 from reports.progress import clock
 from storage.atomic import link_whole, whole_folder
+from storage.checkpoint import load_checkpoint
 from storage.items import items_beside, write_items
 from storage.results import environment, read_results, write_results
-from training.build import recipe_of
+from training.build import make_model, recipe_of
 from training.callbacks.checkpoints import BEST
 from training.curve import Reference, draw_curve, is_alike
 from training.fit import Fitted
@@ -41,7 +43,7 @@ def finish(run: Run, model: Any, data: DataModule, fitted: Fitted, stage: str = 
         logger.log_metrics(results["scores"], step=results["best_step"])
     if verdict := verdict_of(run, results, items, fitted.scorer.history, folder, stage):
         results["verdict"] = verdict
-    export_product(folder, model, results)
+    export_product(folder, _unsharded(run, model), results)
     curve = Reference(
         results["best_step"],
         results["scores"],
@@ -59,6 +61,17 @@ def finish(run: Run, model: Any, data: DataModule, fitted: Fitted, stage: str = 
     write_results(folder / "results.json", results)
     if not run.quiet:
         closing_table(results, folder, run.next_steps)
+
+
+def _unsharded(run: Run, model: Any) -> Any:
+    """The model with the best weights in this process alone; one whose weights are sharded is made anew for it."""
+    if not is_sharded(model):
+        return model
+    best = load_checkpoint(Path(str(run.output_dir)) / "checkpoints" / BEST)
+    model = make_model(run)
+    model.on_load_checkpoint(best)
+    model.load_state_dict(best["state_dict"])
+    return model
 
 
 def collect_results(run: Run, model: Any, data: DataModule, fitted: Fitted) -> Results:

@@ -13,6 +13,7 @@ import torch
 from contracts import DataModule, InputError
 from contracts.settings import as_mapping
 from encoders.lora import is_adapter
+from encoders.sharding import load_weights
 from evaluation.callback import FinalScores, ScoreCallback
 from storage.checkpoint import load_checkpoint
 from storage.manifest import Damaged
@@ -78,7 +79,7 @@ def fit(
     def is_cut() -> bool:
         return interruption.exit_status is not None
 
-    final = FinalScores(scorer, checkpoints.best_path, skip=is_cut)
+    final = FinalScores(scorer, checkpoints.best_path, skip=is_cut, load=load_weights)
     callbacks = [
         companions,
         Reseed(run.seed),

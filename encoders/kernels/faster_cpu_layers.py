@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.distributed.tensor import DTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -252,7 +253,10 @@ def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
 
 
 def _is_packable(layer: nn.Module) -> bool:
-    return type(layer) is nn.Linear and available(_product_type(layer.weight.dtype))
+    """Whether it is plain, and its weights are here: those of a sharded layer come when it computes."""
+    if type(layer) is not nn.Linear or isinstance(layer.weight, DTensor):
+        return False
+    return available(_product_type(layer.weight.dtype))
 
 
 def _product_type(alone: torch.dtype) -> torch.dtype:

@@ -8,6 +8,7 @@ from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from torch import nn
 
 from contracts import PairTask
+from encoders.sharding import load_weights
 from evaluation.callback import FinalScores, ScoreCallback
 from tests.embedders import OnTheCPU
 from training.callbacks.checkpoints import RunCheckpoints
@@ -141,7 +142,7 @@ class Stop(pl.Callback):
 def test_a_run_that_something_else_ends_is_scored_before_the_best_is_chosen(tmp_path, cut_short, steps):
     scorer = ScoreCallback(FINAL, DURING, every_n_steps=100, is_last_step=is_last_step)
     checkpoints = checkpoints_in(tmp_path)
-    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: cut_short)
+    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: cut_short, load=load_weights)
     fit(tmp_path, [scorer, final, Stop(), checkpoints])
     assert list(scorer.history) == steps
     assert checkpoints.best_step == (None if cut_short else 3)
@@ -165,7 +166,7 @@ def test_the_end_encodes_again_what_other_weights_than_the_last_ones_are_to_be_s
         "evaluation.callback._publish",
         lambda trainer, _: trainer.callback_metrics.update({NAME: torch.tensor(next(given))}),
     )
-    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: False)
+    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: False, load=load_weights)
     _, module = fit(tmp_path, [scorer, final, checkpoints])
     assert len(module.encoder.modes) == times
     assert final.best_step == (6 if monitor is None else 3)

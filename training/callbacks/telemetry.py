@@ -16,6 +16,7 @@ from torch import Tensor
 
 from contracts import InputError, Spent, StepOutput
 from encoders.kernels.compiler import Cost, cost
+from encoders.sharding import here
 from storage.results import peak_memory_bytes
 from training import collectives as agreement
 from training.failures import TrainingFailed
@@ -231,10 +232,9 @@ def _means(metrics: Mapping[str, Tensor], device: torch.device, counts: Mapping[
 
 def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
     """A gradient can overflow under a finite loss; its weights must not replace a good checkpoint either."""
-    finite = torch.stack([torch.isfinite(weight.detach()).all() for weight in pl_module.parameters()])
-    if not finite.all():
-        named = zip(pl_module.named_parameters(), finite.tolist(), strict=True)
-        names = [name for (name, _), fine in named if not fine]
+    bad = torch.stack([~torch.isfinite(here(weight.detach())).all() for weight in pl_module.parameters()])
+    if any(found := agreement.maximum(bad.tolist())):
+        names = [name for (name, _), is_bad in zip(pl_module.named_parameters(), found, strict=True) if is_bad]
         raise TrainingFailed(
             f"After step {step} {len(names)} weights are NaN or infinite, the first is {names[0]}. The last good "
             "checkpoint is kept. Try a lower learning rate, a longer warmup or precision=bf16 or fp32."

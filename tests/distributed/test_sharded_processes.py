@@ -1,0 +1,70 @@
+"""Weights sharded over 2 and 3 processes (trainer=fsdp): the step, the vectors and the weights of one process."""
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+
+from encoders.sharding import whole
+from evaluation.vectors import embed_pool
+from tests.distributed import steps
+from tests.distributed.steps import assert_same_step
+from tests.distributed.test_objective_processes import CASES, backbones, share  # noqa: F401  a fixture
+from tests.objectives import built
+
+STEPS = 3
+SHARDED = {name: case for name, case in CASES.items() if not name.startswith("tsdae") and "compiled" not in name}
+TEXTS = ["A ferry.", "The clock was seen in a cold kitchen, and rain fell. " * 3]  # fewer than processes
+
+
+def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
+    found = {}
+    for name, (objective, options, batch_of) in SHARDED.items():
+        backbone = decoder if name.startswith("decoder") else encoder
+        guide = {"guide": backbone} if "guide" in options else {}
+        model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options | guide).eval()
+        batch = batch_of(model, rank, world)
+        if world > 1:
+            model.shard(init_device_mesh("cpu", (world,)))
+        found[name] = trained(model, batch, rank, world)
+    return found
+
+
+def trained(model, batch, rank: int, world: int) -> tuple:
+    """Loss, metrics and gradient of the last of some steps, vectors of texts, and all weights."""
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=1e-3, fused=True)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        outcome = model.training_step(batch, 0)
+        outcome["loss"].backward()
+        gradient = torch.cat([whole(weight.grad).flatten() for weight in weights])
+        optimizer.step()
+    vectors = embed_pool(model.encoder, [TEXTS]).of(TEXTS)
+    return (
+        outcome["loss"].detach(),
+        outcome["metrics"],
+        gradient,
+        vectors,
+        torch.cat([whole(one.detach()).flatten() for one in weights]),
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(backbones):  # noqa: F811
+    return every_case(0, 1, *backbones)
+
+
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
+def together(request, backbones, tmp_path_factory):  # noqa: F811
+    return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), *backbones)
+
+
+@pytest.mark.parametrize("name", SHARDED)
+def test_a_step_of_sharded_weights_is_that_of_one_process(name, alone, together):
+    ranks = [rank[name] for rank in together]
+    assert_same_step(alone[name], ranks)
+    *_, vectors, weights = alone[name]
+    for rank in ranks:
+        torch.testing.assert_close(rank[3], vectors, rtol=1e-4, atol=1e-5)
+        # Adam divides by the gradient's size, and some gradients (a key's bias) are rounding noise
+        assert (rank[4] - weights).norm() <= 1e-5 * weights.norm()
