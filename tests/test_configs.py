@@ -22,12 +22,8 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
 GROUPS = ("model", "data", "trainer", "logger", "experiment")
 GIVEN_BY_THE_CODE = {"Trainer": {"callbacks", "logger"}}
-WITH_DEFAULTS_OF_ITS_OWN = (
-    "Trainer",
-    "TensorBoardLogger",
-    "DDPStrategy",
-    "ShardedStrategy",
-)  # not ours: we set what we mean to
+# not ours: we set what we mean to
+WITH_DEFAULTS_OF_ITS_OWN = ("Trainer", "TensorBoardLogger", "DDPStrategy", "ShardedStrategy")
 
 
 def composed(*overrides: str) -> DictConfig:
