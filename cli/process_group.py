@@ -145,11 +145,23 @@ def join_group(backend: str) -> None:
     import torch.distributed as dist
 
     from_rank_zero(lambda _: [])  # whoever waits for the others below hears no signal
+    rank, world = find_ranks()
     if _launcher() == "srun":
-        (rank, world), (address, port) = find_ranks(), _main_address()
+        address, port = _main_address()
         dist.init_process_group(backend, init_method=f"tcp://{address}:{port}", rank=rank, world_size=world)
     else:
-        dist.init_process_group(backend)
+        dist.init_process_group(backend, store=_store(), rank=rank, world_size=world)
+
+
+def join_group_again(backend: str) -> None:
+    """Make the process group where torchrun has started all processes again (``--max-restarts``).
+
+    Its store still has the addresses of those that ended, and torch by itself would connect to them.
+    """
+    import torch.distributed as dist
+
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and not dist.is_initialized():
+        join_group(backend)
 
 
 def leave_group_at_exit() -> None:

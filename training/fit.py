@@ -10,6 +10,7 @@ import hydra
 import pytorch_lightning as pl
 import torch
 
+from cli.process_group import join_group_again
 from contracts import DataModule, InputError
 from contracts.settings import as_mapping
 from encoders.lora import is_adapter
@@ -73,7 +74,7 @@ def fit(
         patience=run.early_stopping,
     )
     own = None if run.callbacks else run.monitor  # they may log what they like
-    telemetry = Telemetry(every_n_steps=run.log_every_n_steps, monitor=own)
+    telemetry = Telemetry(every_n_steps=run.log_every_n_steps, monitor=own, resumed=checkpoint is not None)
     interruption = Interruption()
 
     def is_cut() -> bool:
@@ -98,6 +99,7 @@ def fit(
     check_samples(model, data)
     loader.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
     say_opening(Opening(run, backbone, checkpoint), model, loader, trainer, scorer)
+    join_group_again("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", run.monitor)

@@ -39,7 +39,7 @@ def progress_of_a_run(folder, monkeypatch, terminal, quiet=False):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=200)
     progress = Progress(quiet=quiet, monitor=toy.SCORE, console=console)
     monkeypatch.setattr(toy, "Reseed", lambda seed: Telemetry(every_n_steps=2))  # which stands before it in a run
-    monkeypatch.setattr(toy, "Telemetry", lambda every_n_steps: progress)
+    monkeypatch.setattr(toy, "Telemetry", lambda every_n_steps, resumed: progress)
     toy.train(folder, max_steps=8)
     return console.file.getvalue()
 

@@ -147,7 +147,7 @@ def train(
             Interruption(),
             Reseed(seed=5),
             Accident(kill_at, signal_at, signum, pause),
-            Telemetry(every_n_steps=log_every),
+            Telemetry(every_n_steps=log_every, resumed=resumed is not None),
             Scores(scores),
             *callbacks,
             RunCheckpoints(

@@ -35,13 +35,14 @@ class Telemetry(pl.Callback):
     averaged over ranks here. Of a mixture ``train/loss/PART`` is the mean over this part's batches since the last log
     step. The values also stand in ``trainer.callback_metrics`` (``monitor=train/loss``) and in ``latest``. After
     ``fit`` ``total`` says what the run has cost, all ranks and interruptions together. ``monitor`` is refused at the
-    first of these steps where it should be among them and is not.
+    first of these steps where it should be among them and is not. Where a checkpoint is ``resumed`` metrics.csv keeps
+    its rows up to it, else it is begun anew.
     """
 
-    def __init__(self, *, every_n_steps: int, monitor: str | None = None) -> None:
+    def __init__(self, *, every_n_steps: int, monitor: str | None = None, resumed: bool = False) -> None:
         if every_n_steps < 1:
             raise ValueError(f"every_n_steps must be at least 1, got {every_n_steps}.")
-        self.every_n_steps, self.monitor = every_n_steps, monitor
+        self.every_n_steps, self.monitor, self.resumed = every_n_steps, monitor, resumed
         self.latest: dict[str, float] = {}
         self._before = Spent(
             steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0
@@ -49,8 +50,6 @@ class Telemetry(pl.Callback):
         self.total = self._before
         self._counts = dict.fromkeys(COUNTS, 0)  # this rank, this process
         self._steps = 0  # this process
-        self._resumed_step = -1
-        self._kept: dict[str, Any] | None = None  # of metrics.csv, by the resumed checkpoint
         self._started = time.monotonic()
         self._window_started: float | None = None
         self._window_counts = dict.fromkeys(COUNTS, 0)
@@ -64,13 +63,16 @@ class Telemetry(pl.Callback):
     # ------------------------------------------------------------------------------- Lightning's hooks
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        self._resumed_step, self._kept = checkpoint["global_step"], checkpoint.get(METRICS)
-
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Called before or, where weights are sharded, after ``on_fit_start``."""
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):
                 own = logger.path.parent.resolve() in Path(str(trainer.ckpt_path)).resolve().parents
-                logger.truncate(self._resumed_step, self._kept if own else None)
+                logger.truncate(checkpoint["global_step"], checkpoint.get(METRICS) if own else None)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        for logger in trainer.loggers if not self.resumed else ():
+            if isinstance(logger, MetricsCSV):
+                logger.truncate(-1, None)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._started, self._compiled_before = time.monotonic(), cost()
