@@ -5,6 +5,7 @@ from cli.signals import heed_signals
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
+import glob
 import logging
 import shlex
 import sys
@@ -99,7 +100,7 @@ def run(cfg: DictConfig) -> int:
             options=options,
             untrained=cfg.untrained,
         )
-    status = compare(cfg, [str(output / "runs" / "*")], output, race.budget_said())
+    status = compare(cfg, [str(Path(glob.escape(str(output))) / "runs" / "*")], output, race.budget_said())
     return 1 if failed else status
 
 

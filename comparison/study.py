@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import math
+import sqlite3
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -205,6 +206,7 @@ def _open(sweep: Sweep, output: Path, name: str) -> "Study":
         InputError: the folder holds something else, another command is at work in it, or its record is damaged.
     """
     import optuna
+    from sqlalchemy.pool import NullPool
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     logging.getLogger("optuna.storages._rdb").setLevel(logging.ERROR)  # it logs the SQL that failed
@@ -214,7 +216,10 @@ def _open(sweep: Sweep, output: Path, name: str) -> "Study":
     pruner = optuna.pruners.SuccessiveHalvingPruner(rungs.first, rungs.eta) if rungs else optuna.pruners.NopPruner()
     try:
         return optuna.create_study(
-            storage=f"sqlite:///{output / RECORD}",
+            storage=optuna.storages.RDBStorage(
+                "sqlite:///",  # names no file: in an address ? begins options
+                engine_kwargs={"creator": lambda: sqlite3.connect(output / RECORD), "poolclass": NullPool},
+            ),
             study_name=name,
             load_if_exists=True,
             pruner=pruner,
