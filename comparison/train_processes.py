@@ -10,7 +10,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from cli.child_processes import start
+from cli.keys import word_of
 from cli.process_group import local_rank
 from cli.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
 from contracts import InputError, NotWritten
@@ -179,7 +179,7 @@ def _attempt(
     while _is_taken(job.folder) and not stop.exists():
         yield None, number
     with tempfile.TemporaryFile() as output:  # not a pipe, as the run may outlive this process for a moment
-        command = [sys.executable, str(program), *options, *words, output_word(job.folder)]
+        command = [sys.executable, str(program), *options, *words, word_of("output_dir", str(job.folder))]
         process = start(command, environment, stdout=output, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
@@ -196,15 +196,6 @@ def _attempt(
         output.seek(0)
         lines = output.read().decode(errors="replace").splitlines()
         return process.returncode, "\n".join(lines[-LINES_KEPT:]) if process.returncode else ""
-
-
-def output_word(folder: Path) -> str:
-    """The word of train.py's command line that names its output folder, in quotes where Hydra would read more in it."""
-    from hydra.core.override_parser.types import Quote, QuotedString
-
-    name = str(folder)
-    plain = re.fullmatch(r"[\w./ -]+", name)
-    return f"output_dir={name if plain else QuotedString(name, Quote.single).with_quotes()}"
 
 
 def _is_taken(folder: Path) -> bool:
