@@ -84,6 +84,8 @@ def run(cfg: DictConfig) -> int:
     from comparison.race import plan, train_all
     from comparison.train_processes import open_workers
 
+    if cfg.parallel < 1:
+        raise InputError(f"parallel={cfg.parallel}: wanted a number, at least 1.")
     if cfg.cluster is None:
         check_number("parallel", cfg.parallel)
     options = [f"--config-dir={folder}" for folder in config_folders(sys.argv[1:])]
