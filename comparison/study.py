@@ -20,7 +20,7 @@ from comparison.collect import STOPPED
 from comparison.outputs import COMPARISON, ENTRIES
 from comparison.sweep_file import TRIALS, Sweep, words_of
 from comparison.train_processes import Done, Job
-from contracts import InputError
+from contracts import InputError, NotWritten
 from contracts.settings import nearest
 from storage.manifest import is_finished, read_record, write_record
 from storage.metrics import read_rows
@@ -234,6 +234,7 @@ def sound(record: Path) -> Iterator[None]:
     """
     Raises:
         InputError: within, Optuna could not read the record, or not write it.
+        NotWritten: there is no room for it.
     """
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import DatabaseError
@@ -243,4 +244,6 @@ def sound(record: Path) -> Iterator[None]:
     except (DatabaseError, StorageInternalError) as error:
         cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
         reason = str(cause).partition("\n")[0].rstrip(".")
+        if getattr(getattr(cause, "orig", None), "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            raise NotWritten(f"{record}: {reason}. Make room, then start the same command again.") from error
         raise InputError(f"{record}: wanted the record of a sweep, got: {reason}. Choose another output.") from error

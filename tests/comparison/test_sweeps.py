@@ -16,12 +16,12 @@ from comparison.__main__ import run as compare_command
 from comparison.outputs import COMPARISON, ENTRIES
 from comparison.race import Race, plan
 from comparison.race import train_all as train_race
-from comparison.study import Trials
+from comparison.study import Trials, sound
 from comparison.sweep import read_words, run
 from comparison.sweep_file import read_sweep
 from comparison.sweep_file import words_of as words_of_values
 from comparison.train_processes import Done, Job, open_workers
-from contracts import InputError
+from contracts import InputError, NotWritten
 from evaluation.papers import AVERAGES
 from storage.ownership import write_marker
 from tests.in_process import run_here
@@ -309,6 +309,23 @@ def test_a_damaged_database_is_told_in_one_line(tmp_path, damage, capfd):
         run([str(sweep_path(tmp_path)), f"output={tmp_path}"])
     assert "\n" not in str(told.value)
     assert "SQL:" not in str(told.value) + capfd.readouterr().err
+
+
+def test_a_record_without_room_is_no_wrong_input(tmp_path):
+    trials = trials_of(sweep_file(tmp_path), tmp_path)
+    with trials.study._storage._backend.engine.connect() as connection:
+        pages = connection.exec_driver_sql("pragma page_count").scalar()
+    connect = sqlite3.connect
+
+    def limited(*words, **options):
+        connection = connect(*words, **options)
+        connection.execute(f"pragma max_page_count = {pages}")
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", limited)
+        with pytest.raises(NotWritten, match=r"sweep\.db: .* is full\. Make room"), sound(tmp_path / "sweep.db"):
+            trials.study.set_user_attr("much", "x" * 10**6)
 
 
 def test_a_failure_is_retried_once_and_recorded(tmp_path, fake_train):
