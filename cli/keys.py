@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
@@ -175,3 +176,9 @@ def _dotted(node: Any, prefix: str) -> Iterator[str]:
         for key in map(str, node):
             yield f"{prefix}{key}"
             yield from _dotted(node._get_node(key), f"{prefix}{key}.")
+
+
+def word_of(key: str, value: str) -> str:
+    """The word of a command line that sets ``key`` to a text, in quotes where Hydra would read more in it."""
+    plain = re.fullmatch(r"[\w./ -]+", value)
+    return f"{key}={value if plain else QuotedString(value, Quote.single).with_quotes()}"

@@ -5,6 +5,7 @@ from cli.signals import heed_signals
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
+import glob
 import logging
 import shlex
 import sys
@@ -83,6 +84,8 @@ def run(cfg: DictConfig) -> int:
     from comparison.race import plan, train_all
     from comparison.train_processes import open_workers
 
+    if cfg.parallel < 1:
+        raise InputError(f"parallel={cfg.parallel}: wanted a number, at least 1.")
     if cfg.cluster is None:
         check_number("parallel", cfg.parallel)
     options = [f"--config-dir={folder}" for folder in config_folders(sys.argv[1:])]
@@ -99,7 +102,7 @@ def run(cfg: DictConfig) -> int:
             options=options,
             untrained=cfg.untrained,
         )
-    status = compare(cfg, [str(output / "runs" / "*")], output, race.budget_said())
+    status = compare(cfg, [str(Path(glob.escape(str(output))) / "runs" / "*")], output, race.budget_said())
     return 1 if failed else status
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import math
+import sqlite3
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from comparison.collect import STOPPED
 from comparison.outputs import COMPARISON, ENTRIES
 from comparison.sweep_file import TRIALS, Sweep, words_of
 from comparison.train_processes import Done, Job
-from contracts import InputError
+from contracts import InputError, NotWritten
 from contracts.settings import nearest
 from storage.manifest import is_finished, read_record, write_record
 from storage.metrics import read_rows
@@ -205,6 +206,7 @@ def _open(sweep: Sweep, output: Path, name: str) -> "Study":
         InputError: the folder holds something else, another command is at work in it, or its record is damaged.
     """
     import optuna
+    from sqlalchemy.pool import NullPool
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     logging.getLogger("optuna.storages._rdb").setLevel(logging.ERROR)  # it logs the SQL that failed
@@ -214,7 +216,10 @@ def _open(sweep: Sweep, output: Path, name: str) -> "Study":
     pruner = optuna.pruners.SuccessiveHalvingPruner(rungs.first, rungs.eta) if rungs else optuna.pruners.NopPruner()
     try:
         return optuna.create_study(
-            storage=f"sqlite:///{output / RECORD}",
+            storage=optuna.storages.RDBStorage(
+                "sqlite:///",  # names no file: in an address ? begins options
+                engine_kwargs={"creator": lambda: sqlite3.connect(output / RECORD), "poolclass": NullPool},
+            ),
             study_name=name,
             load_if_exists=True,
             pruner=pruner,
@@ -229,6 +234,7 @@ def sound(record: Path) -> Iterator[None]:
     """
     Raises:
         InputError: within, Optuna could not read the record, or not write it.
+        NotWritten: there is no room for it.
     """
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import DatabaseError
@@ -238,4 +244,6 @@ def sound(record: Path) -> Iterator[None]:
     except (DatabaseError, StorageInternalError) as error:
         cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
         reason = str(cause).partition("\n")[0].rstrip(".")
+        if getattr(getattr(cause, "orig", None), "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            raise NotWritten(f"{record}: {reason}. Make room, then start the same command again.") from error
         raise InputError(f"{record}: wanted the record of a sweep, got: {reason}. Choose another output.") from error

@@ -14,6 +14,7 @@ if __name__ == "__main__":
 import argparse
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,7 +118,8 @@ def run(arguments: Sequence[str]) -> int:
         log.warning("%s failed: %s", one.name, one.said)
     if best:
         log.info("best %s: %.2f with %s", asked.sweep.metric, *best)
-    log.info("Compare: python -m comparison runs='[%s/runs/*]' output=%s", asked.output, asked.output / "comparison")
+    words = (f"runs=[{asked.output}/runs/*]", f"output={asked.output / 'comparison'}")
+    log.info("Compare: python -m comparison %s", shlex.join(words))
     if failed and len(failed) == trials.wanted and all(one.status == 2 for one in failed):
         raise InputError(f"all {len(failed)} trials were refused. {failed[0].said}")
     return 1 if failed else 0

@@ -90,6 +90,9 @@ def read_sweep(path: Path) -> Sweep:
     if not metric.get("name") and (early is not None or method == "bayes"):
         asking = "method bayes" if early is None else "early_terminate"
         raise InputError(f"{path}: {asking} wants metric.name, the score that trials are judged by.")
+    cap = found.get("run_cap")
+    if cap is not None and (type(cap) is not int or cap < 1):
+        raise InputError(f"{path}: run_cap {cap!r}: wanted a whole number, at least 1.")
     return Sweep(
         path,
         method,
@@ -98,7 +101,7 @@ def read_sweep(path: Path) -> Sweep:
         found["parameters"],
         words,
         None if early is None else rungs_of(early, path),
-        found.get("run_cap"),
+        cap,
     )
 
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from cli.child_processes import start
+from cli.keys import word_of
 from cli.process_group import local_rank
 from cli.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
 from contracts import InputError, NotWritten
@@ -178,7 +179,7 @@ def _attempt(
     while _is_taken(job.folder) and not stop.exists():
         yield None, number
     with tempfile.TemporaryFile() as output:  # not a pipe, as the run may outlive this process for a moment
-        command = [sys.executable, str(program), *options, *words, f"output_dir={job.folder}"]
+        command = [sys.executable, str(program), *options, *words, word_of("output_dir", str(job.folder))]
         process = start(command, environment, stdout=output, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:

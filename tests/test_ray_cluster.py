@@ -1,6 +1,7 @@
 """Workers on a Ray cluster of three nodes, one of which goes away; clusters that cannot be joined."""
 
 import itertools
+import socket
 import time
 
 import numpy as np
@@ -57,6 +58,8 @@ def test_vectors_of_a_cluster_are_those_of_one_process(tmp_path, tiny_mlm, clust
     [
         ("ray://127.0.0.1:1", {}, r"cannot be joined .* refused"),
         ("nowhere", {}, r"cluster=nowhere: cannot be joined"),
+        ("ray://127.0.0.1", {}, r"wanted HOST:PORT"),
+        ("127.0.0.1:port", {}, r"wanted HOST:PORT"),
         ("its own", {"num_gpus": 1}, r"no node has .*: GPU 1 \(the most there is 0\)"),
         ("its own", {"num_cpus": 2}, r"CPU 2 \(the most there is 1\)"),
     ],
@@ -68,6 +71,14 @@ def test_a_cluster_that_cannot_be_used_is_refused(cluster, address, resources, m
         ray.shutdown()
     with pytest.raises(InputError, match=message):
         open_pool(load, 2, address, **resources)
+
+
+@pytest.mark.parametrize("kind", ["", "ray://"])
+def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch, kind):
+    ray.shutdown()
+    monkeypatch.setattr(ray_cluster, "SECONDS_TO_ANSWER", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(InputError, match="timed out"):
+        open_pool(load, 2, f"{kind}127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_a_worker_with_other_software_is_refused(cluster, monkeypatch):

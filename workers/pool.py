@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from contracts import InputError
 from workers.serving import Message, More, Over, Raised, Result, Start, Work
 from workers.tasks import Dealer, Task, TasksLost
 
@@ -160,7 +161,7 @@ def open_pool(
         num_gpus: GPUs, likewise.
 
     Raises:
-        InputError: the cluster cannot be joined, or lacks the resources.
+        InputError: the cluster cannot be joined, or lacks the resources; resources without a cluster.
     """
     if cluster is not None:
         from workers import ray_cluster
@@ -168,6 +169,11 @@ def open_pool(
         resources = ray_cluster.Resources(num_cpus, num_gpus)
         ray_cluster.join_cluster(cluster, resources)
         return Pool(workers, lambda _: ray_cluster.RayWorker(start, resources), ray_cluster.wait_for_messages)
+    for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
+        if value is not None:
+            raise InputError(
+                f"{name}={value:g}: only a worker of a cluster reserves it. Say cluster=, or leave it out."
+            )
     if workers == 1:
         return InProcess(start)
     from workers.local import LocalWorker, wait_for_messages

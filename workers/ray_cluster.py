@@ -18,6 +18,7 @@ from contracts import InputError
 from workers.serving import Message, Raised, Start, serve
 
 SECONDS_TO_ANSWER = 20.0
+BEGINNING_OF_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and no settings: RFC 9113, 3.4
 START_OR_JOIN = "ray"
 USED_BY_WORKERS = ("comparison", "contracts", "encoders", "export", "synthesis", "workers")  # packages
 
@@ -60,13 +61,15 @@ def join_cluster(cluster: str, resources: Resources) -> None:
 
 def _connect(ray: Any, cluster: str) -> None:
     """From the main thread, with which what Ray starts here ends."""
-    host, _, port = cluster.removeprefix("ray://").rpartition(":")
+    address = cluster.removeprefix("ray://")
+    host, _, port = address.rpartition(":")
     environment = {"env_vars": {"PYTHONPATH": str(ROOT), "TQDM_DISABLE": "1"}}
     try:
-        if host:  # Ray itself would try for minutes
-            socket.create_connection((host, int(port)), SECONDS_TO_ANSWER).close()
-        address = None if cluster == START_OR_JOIN else cluster
-        ray.init(address, runtime_env=environment, logging_level=logging.ERROR)
+        if host or address != cluster:
+            if not (host and port.isdecimal()):
+                raise ValueError("wanted HOST:PORT")
+            _check_answer(host, int(port))
+        ray.init(None if cluster == START_OR_JOIN else cluster, runtime_env=environment, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         lines = str(error).strip().splitlines()
         why = " ".join(line.strip() for line in (lines if lines[0].startswith("Version mismatch") else lines[:1]))
@@ -75,6 +78,17 @@ def _connect(ray: Any, cluster: str) -> None:
             "of it, cluster=ray://HOST:PORT from elsewhere, or cluster=ray to start one here. All have the same Python "
             "and Ray."
         ) from None
+
+
+def _check_answer(host: str, port: int) -> None:
+    """Wait for what a server of gRPC says first. Ray itself would try for minutes.
+
+    Raises:
+        OSError: there is none, or it says nothing.
+    """
+    with socket.create_connection((host, port), SECONDS_TO_ANSWER) as connection:
+        connection.sendall(BEGINNING_OF_HTTP2)
+        connection.recv(1)
 
 
 def software_here() -> dict[str, str]:

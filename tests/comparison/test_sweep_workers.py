@@ -84,6 +84,21 @@ def test_a_signal_ends_all_runs_which_save_their_state(words, undisturbed, tmp_p
     assert set(steps(tmp_path / "out").values()) == {COUNTED}
 
 
+def test_a_folder_may_have_a_name_that_means_something_to_hydra_or_in_an_address(words, tmp_path):
+    program = (tmp_path / "program.py").read_text()
+    parse = "OverridesParser.create().parse_overrides(sys.argv[1:])"
+    read = f"{{one.key_or_group: str(one.value()) for one in {parse}}}"  # as train.py reads them
+    start = "from hydra.core.override_parser.overrides_parser import OverridesParser\n"
+    before = 'dict(word.split("=", 1) for word in sys.argv[1:])'
+    assert before in program
+    (tmp_path / "program.py").write_text(start + program.replace(before, read))
+    output = tmp_path / "it's (a), 50%? #1"
+    assert run([*words[:1], "trials=1", f"output={output}"]) == 0
+    assert {path.name for path in output.iterdir()} >= {"sweep.db", "runs", "trials.jsonl"}
+    assert len(list(output.glob("runs/*/results.json"))) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"program.py", "sweep.yaml", output.name}
+
+
 def test_a_trial_that_kills_its_workers_is_named_and_the_others_are_whole(words, tmp_path, caplog):
     words = write_sweep(tmp_path, [1, 666, 3])
     assert run(words) == 1

@@ -11,17 +11,20 @@ import yaml
 from hydra import compose, initialize_config_dir
 
 from comparison import train_processes as processes
+from comparison.__main__ import Keys
+from comparison.__main__ import run as compare_command
 from comparison.outputs import COMPARISON, ENTRIES
 from comparison.race import Race, plan
 from comparison.race import train_all as train_race
-from comparison.study import Trials
+from comparison.study import Trials, sound
 from comparison.sweep import read_words, run
 from comparison.sweep_file import read_sweep
 from comparison.sweep_file import words_of as words_of_values
 from comparison.train_processes import Done, Job, open_workers
-from contracts import InputError
+from contracts import InputError, NotWritten
 from evaluation.papers import AVERAGES
 from storage.ownership import write_marker
+from tests.in_process import run_here
 from training.checks import check_model_and_data, check_values
 from training.compose import compose as compose_run
 from training.max_length import check_lengths
@@ -308,6 +311,23 @@ def test_a_damaged_database_is_told_in_one_line(tmp_path, damage, capfd):
     assert "SQL:" not in str(told.value) + capfd.readouterr().err
 
 
+def test_a_record_without_room_is_no_wrong_input(tmp_path):
+    trials = trials_of(sweep_file(tmp_path), tmp_path)
+    with trials.study._storage._backend.engine.connect() as connection:
+        pages = connection.exec_driver_sql("pragma page_count").scalar()
+    connect = sqlite3.connect
+
+    def limited(*words, **options):
+        connection = connect(*words, **options)
+        connection.execute(f"pragma max_page_count = {pages}")
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", limited)
+        with pytest.raises(NotWritten, match=r"sweep\.db: .* is full\. Make room"), sound(tmp_path / "sweep.db"):
+            trials.study.set_user_attr("much", "x" * 10**6)
+
+
 def test_a_failure_is_retried_once_and_recorded(tmp_path, fake_train):
     once, twice = (Job(name, [f"fails={fails}"], tmp_path / name) for name, fails in (("once", "0"), ("twice", "0,1")))
     wrong = Job("wrong", ["wrong=1"], tmp_path / "wrong")
@@ -397,6 +417,13 @@ def test_a_race_that_cannot_be_run_is_told(tmp_path, race, budget, said):
         plan(race, budget, None, tmp_path)
 
 
+@pytest.mark.parametrize("words", [["parallel=0"], ["parallel=-1"], ["cluster=ray", "parallel=0"]])
+def test_a_race_without_workers_is_refused(tmp_path, words):
+    with pytest.raises(InputError, match=r"parallel=.*: wanted a number, at least 1"):
+        run_here("comparison", compare_command, Keys, ("race=head_to_head", f"output={tmp_path / 'out'}", *words))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_checkpoints_of_finished_runs_can_go(tmp_path, fake_train, keep):
     race = plan({"arms": {"a": [], "b": ["fails=0,1"]}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
@@ -440,6 +467,8 @@ def test_a_race_that_was_refused_can_be_mended_where_nothing_of_it_was_trained(t
         ({"parameters": {"lr": {"min": 0.1, "max": 1.0}}}, "grid wants value"),
         ({"metric": "stsb"}, "name and goal"),
         ({"metric": None, "method": "bayes"}, "bayes wants metric.name"),
+        ({"run_cap": "3"}, "run_cap '3': wanted a whole number"),
+        ({"run_cap": -2}, "run_cap -2: .* at least 1"),
         ({"early_terminate": {"type": "median"}}, "early_terminate"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 0}}, "min_iter, or max_iter"),
     ],
