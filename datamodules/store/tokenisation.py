@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from contracts import InputError
 from datamodules.sources.records import Record
-from datamodules.store.tokenizer import tokenizer_sha256
 from workers.tasks import Task
 
 Texts = tuple[str, ...]  # of a row
@@ -44,14 +44,13 @@ class Reading(ABC):
 
     def __init__(self, tokenizer: Any, *, labelled: bool = False) -> None:
         self.labelled = labelled
-        self.sha256 = tokenizer_sha256(tokenizer)
-        self.tokenizer = tokenizer
+        self.serialised = serialised(tokenizer)
         self.dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
 
     @cached_property
     def backend(self) -> Tokenizer:
         """A copy without the user's truncation, made when first needed: an existing store is opened without it."""
-        backend = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+        backend = Tokenizer.from_str(self.serialised)
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = self.special_tokens_are_text
@@ -82,7 +81,8 @@ class Reading(ABC):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the ids depend on besides the source."""
-        return {"tokenizer": self.sha256}
+        content = self.serialised[self.serialised.index('"added_tokens"') :]  # behind "truncation" and "padding"
+        return {"tokenizer": hashlib.sha256(content.encode()).hexdigest()}
 
     def account(self) -> dict[str, Any]:
         """Return the counts of the rows for the manifest of the store."""
@@ -231,6 +231,16 @@ class LongDocuments(Reading):
             "data.min_document_length smaller, or data.max_span=auto; or, if each of these is only a piece of a "
             "document, put whole documents on a line (or into a file: data.document=file)."
         )
+
+
+def serialised(tokenizer: Any) -> str:
+    """Return a fast tokenizer as JSON: workers need no transformers, which takes seconds to import."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
+            "parallel; got one written in Python. Convert it: AutoTokenizer.from_pretrained(..., use_fast=True)."
+        )
+    return str(tokenizer.backend_tokenizer.to_str())
 
 
 def keep_rows(reading: Reading, tasks: Iterator[Task]) -> Iterator[tuple[int, TokenisedRows]]:

@@ -4,9 +4,7 @@ import hashlib
 import itertools
 import json
 import multiprocessing
-import os
 import shutil
-import signal
 import threading
 import time
 import tracemalloc
@@ -32,6 +30,7 @@ from datamodules.text_rows import Sequences, text_groups
 from storage.atomic import unfinished
 from tests.damage import flip
 from tests.data import RecordSource, TextSource, sequences_of, write_rows
+from tests.datamodules.dying import Dying
 
 LINES = [
     "The ferry leaves the harbour  before\tthe market opens.",
@@ -291,21 +290,7 @@ def test_workers_write_the_same_bytes(build, options, tmp_path, bpe, monkeypatch
     assert not multiprocessing.active_children()
 
 
-class Dying(WholeRows):
-    """A text may name a file; who finds it there is killed, once or each time."""
-
-    def keep(self, rows):
-        for (text,) in rows:
-            if text.startswith("/") and (path := Path(text)).exists() and multiprocessing.parent_process():
-                if path.name == "once":
-                    path.unlink()
-                os.kill(os.getpid(), signal.SIGKILL)
-        return super().keep(rows)
-
-
-def build_dying(texts, bpe, tmp_path, workers):
-    path = write_rows(tmp_path / "a.jsonl", ({"text": text} for text in texts))
-    cache = tmp_path / str(workers)
+def build_dying(path, bpe, cache, workers):
     return build_or_open(RecordSource(path, SENTENCES), Dying(bpe), cache, quiet=True, workers=workers)
 
 
@@ -313,19 +298,21 @@ def test_the_batches_of_a_worker_that_is_killed_go_to_another(tmp_path, bpe, mon
     monkeypatch.setattr(token_store, "BATCH_CHARACTERS", 400)
     once = tmp_path / "once"
     once.touch()
-    texts = [*LINES * 10, str(once), *LINES * 10]
-    expected = build_dying(texts, bpe, tmp_path, workers=1)
+    path = write_rows(tmp_path / "a.jsonl", ({"text": text} for text in [*LINES * 10, str(once), *LINES * 10]))
+    expected = build_dying(path, bpe, tmp_path / "1", workers=1)
     assert once.exists()
-    same_files(build_dying(texts, bpe, tmp_path, workers=2), expected)
+    same_files(build_dying(path, bpe, tmp_path / "2", workers=2), expected)
     assert not once.exists(), "no worker was killed"
 
 
 def test_a_batch_whose_workers_end_each_time_leaves_no_store(tmp_path, bpe, monkeypatch):
     monkeypatch.setattr(token_store, "BATCH_CHARACTERS", 400)
     (tmp_path / "always").touch()
+    texts = [*LINES, str(tmp_path / "always"), *LINES * 20]
+    path = write_rows(tmp_path / "a.jsonl", ({"text": text} for text in texts))
     with pytest.raises(NotWritten, match=r"tokens-\w+: processes that tokenise ended.*data\.tokenizer_workers smaller"):
-        build_dying([*LINES, str(tmp_path / "always"), *LINES * 20], bpe, tmp_path, workers=2)
-    assert not [entry for entry in (tmp_path / "2").iterdir() if entry.is_dir()]
+        build_dying(path, bpe, tmp_path / "cache", workers=2)
+    assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
     assert not multiprocessing.active_children()
 
 
@@ -341,7 +328,7 @@ def test_no_worker_is_left_when_a_build_ends_early(build, last, error, tmp_path,
             raise KeyboardInterrupt
 
         monkeypatch.setattr(StoreWriter, "write", interrupted)  # once a worker has answered
-    with pytest.raises(error, match=r"a\.jsonl:201" if last else ""):
+    with pytest.raises(error, match=r"a\.jsonl:201" if last else "^$"):
         build(path, bpe, tmp_path / "cache", workers=2)
     assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
     assert not multiprocessing.active_children()
