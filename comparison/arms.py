@@ -22,6 +22,7 @@ NOT_A_SETTING = {
     "next_steps",
     "cache_dir",
     "num_workers",
+    "tokenizer_workers",
     "only_stage",
     "log_every_n_steps",
     "data_root",

@@ -36,6 +36,9 @@ class Data:
         None, "of the stored ids; null: CONTRASTIVE_ENCODERS_CACHE or ~/.cache/contrastive-encoders"
     )
     num_workers: int = key(0, "processes that make batches", least=0, most=4096)
+    tokenizer_workers: int = key(
+        1, "processes that tokenise into that store; 1: the tokenizer's own threads", least=1, most=4096
+    )
     verify: bool = key(of="verify", meaning="true: read the whole token store and compare it with its sha256 first")
     quiet: bool = key(of="quiet", meaning="true: nothing on the terminal")
 

@@ -156,5 +156,10 @@ class TextData(pl.LightningDataModule, ABC):
 
     def open_store(self, source: RowSource, quiet: bool) -> TokenStore:
         return build_or_open(
-            source, self.reading(self.load_tokenizer()), self.cache, quiet=quiet, verify=self.settings.verify
+            source,
+            self.reading(self.load_tokenizer()),
+            self.cache,
+            quiet=quiet,
+            verify=self.settings.verify,
+            workers=self.settings.tokenizer_workers,
         )

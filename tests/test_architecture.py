@@ -17,7 +17,7 @@ MAY_IMPORT = {  # of ours
     "cli": {"contracts"},
     "losses": set(),
     "workers": {"cli", "contracts"},
-    "datamodules": {"contracts", "readers", "reports", "storage", "prompts"},
+    "datamodules": {"contracts", "readers", "reports", "storage", "prompts", "workers"},
     "encoders": {"contracts", "readers", "reports", "storage", "losses", "prompts"},
     "evaluation": {"cli", "contracts", "readers", "reports", "storage"},
     "export": {"contracts", "encoders", "readers", "reports", "storage", "prompts"},

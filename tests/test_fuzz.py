@@ -61,7 +61,8 @@ COMMANDS = {  # module, config, words that make it work
         ],
     ),
 }
-STARTS_PROCESSES = ("devices", "num_nodes", "num_workers", "workers", "parallel")  # when they are accepted
+# When they are accepted
+STARTS_PROCESSES = ("devices", "num_nodes", "num_workers", "tokenizer_workers", "workers", "parallel")
 # They start ldconfig, or a compiler, when they are first imported
 WANTED = """torch torch.utils.data pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
     transformers.models.gpt2.modeling_gpt2 transformers.models.t5.modeling_t5 sentence_transformers

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contracts import InputError
-from workers.pool import WorkersLost, open_pool
+from workers.pool import WorkersLost, in_order, open_pool
 from workers.tasks import Dealer, Task, TasksLost
 
 
@@ -108,3 +108,26 @@ def test_a_task_that_was_lost_is_dealt_alone():
 def test_resources_are_those_of_a_cluster(workers, resources, said):
     with pytest.raises(InputError, match=rf"{said}: only a worker of a cluster"):
         open_pool(load, workers, **resources)
+
+
+def test_no_task_is_dealt_far_behind_one_without_a_result():
+    dealer = Dealer((Task(number) for number in range(6)), window=3)
+    assert [dealer.next_for(0).number, dealer.next_for(1).number, dealer.next_for(1).number] == [0, 1, 2]
+    dealer.done(1, 1)
+    dealer.done(1, 2)
+    assert dealer.next_for(1) is None
+    assert not dealer.has_more()
+    dealer.lost(0)
+    assert dealer.next_for(1).number == 0
+    dealer.done(1, 0)
+    assert [dealer.next_for(1).number for _ in range(3)] == [3, 4, 5]
+    assert dealer.next_for(1) is None
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_results_come_in_the_order_of_the_tasks(tmp_path, window):
+    (tmp_path / "once").touch()
+    tasks = (Task(number, tmp_path / "once" if number == 5 else None) for number in range(30))
+    with open_pool(load, 2) as pool:
+        answers = ((number, value) for number, value in pool.run(square, tasks, window=window) if number is not None)
+        assert list(in_order(answers)) == [n * n for n in range(30)]

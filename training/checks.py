@@ -83,7 +83,8 @@ def check_device(run: Run) -> None:
     devices = str(keys["devices"])  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launched():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
-    check_number("data.num_workers", getattr(run.data, "num_workers", 0))
+    for key in ("num_workers", "tokenizer_workers"):
+        check_number(f"data.{key}", getattr(run.data, key, 0))
 
 
 def check_scoring(run: Run, whole: Scorer, during: Scorer) -> None:

@@ -30,7 +30,7 @@ NOT_IDENTITY = (
     "documents_as",
 )
 NOT_IDENTITY_WITHIN = {
-    "data": ("quiet", "verify", "cache_dir", "num_workers"),
+    "data": ("quiet", "verify", "cache_dir", "num_workers", "tokenizer_workers"),
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
 }
 OFF = {"model.lora": "rank", "domain": "path"}  # groups that say nothing while this key of theirs is null

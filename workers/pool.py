@@ -6,7 +6,8 @@ since a result depends on its task alone, what is made of them is the same for a
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -54,7 +55,7 @@ class InProcess:
     def __exit__(self, *_: object) -> None:
         return
 
-    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None) -> Answers:
+    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None, window: float = math.inf) -> Answers:
         yield from work(self.state, iter(tasks))
 
 
@@ -78,20 +79,22 @@ class Pool:
             worker.end()
         self.workers.clear()
 
-    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None) -> Answers:
+    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None, window: float = math.inf) -> Answers:
         """Yield (number, result) of every task as it comes, and (None, report) in between.
 
         Args:
             work: what a worker does with tasks. It is pickled.
             tasks: pulled as workers ask for them.
             number: how many there are, where that is known; no more workers are started.
+            window: of tasks numbered 0, 1, ..., none is dealt so far behind the first without a result: for those who
+                hold back what comes early. Behind a task that is lost no others are tried then.
 
         Raises:
-            TasksLost: tasks whose workers ended three times; all others are answered.
+            TasksLost: tasks whose workers ended three times; all others are answered, without a window.
             WorkersLost: three workers ended, one after the other, without an answer.
             Exception: what a worker raised.
         """
-        dealer, idle_losses = Dealer(tasks), 0
+        dealer, idle_losses = Dealer(tasks, window), 0
         most = self.size if number is None else min(self.size, number)
         while self._engage(work, dealer, most):
             places = {id(self.workers[place]): place for place in self.busy}
@@ -142,6 +145,16 @@ class Pool:
             ", ".join(map(str, numbers)) or "none",
         )
         return numbers
+
+
+def in_order(answers: Answers) -> Iterator[Any]:
+    """The results of tasks numbered 0, 1, ..., in that order; those that come early are held back."""
+    early, wanted = dict[int | None, Any](), 0
+    for number, value in answers:
+        early[number] = value
+        while wanted in early:
+            yield early.pop(wanted)
+            wanted += 1
 
 
 def open_pool(

@@ -1,5 +1,6 @@
 """Tasks of a job: what a worker is given, and which worker holds which task."""
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -25,21 +26,21 @@ class TasksLost(Exception):
 class Dealer:
     """Gives tasks to workers that ask, and takes back those of a worker that has ended.
 
-    A task that was lost before is dealt to a worker that holds no other, so that it alone is to blame next time.
+    A task that was lost before is dealt to a worker that holds no other, so that it alone is to blame next time. Of
+    tasks that are numbered in their order, none is dealt ``window`` or more behind the first without a result.
     """
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self.new, self.again = iter(tasks), deque[Task]()
+    def __init__(self, tasks: Iterable[Task], window: float = math.inf) -> None:
+        self.new, self.again, self.window = iter(tasks), deque[Task](), window
         self.ahead: Task | None = None  # of ``new``, looked at already
+        self.open = set[int]()  # dealt, and without a result
         self.held: dict[int, dict[int, Task]] = {}  # worker -> number -> task
         self.losses = Counter[int]()
         self.failed: list[int] = []
 
     def has_more(self) -> bool:
         """Return whether a task waits for a worker."""
-        if self.ahead is None:
-            self.ahead = next(self.new, None)
-        return bool(self.again) or self.ahead is not None
+        return bool(self.again) or self._next_new() is not None
 
     def next_for(self, worker: int) -> Task | None:
         """Return a task, or None where this worker is to finish what it holds first, or none is left."""
@@ -48,15 +49,24 @@ class Dealer:
             return None
         if self.again and not held:
             task = self.again.popleft()
-        elif self.has_more() and self.ahead is not None:
-            task, self.ahead = self.ahead, None
+        elif new := self._next_new():
+            task, self.ahead = new, None
         else:
             return None
         held[task.number] = task
+        self.open.add(task.number)
         return task
+
+    def _next_new(self) -> Task | None:
+        if self.ahead is None:
+            self.ahead = next(self.new, None)
+        if self.ahead is None or self.ahead.number - min(self.open, default=self.ahead.number) >= self.window:
+            return None
+        return self.ahead
 
     def done(self, worker: int, number: int) -> None:
         del self.held[worker][number]
+        self.open.remove(number)
 
     def lost(self, worker: int) -> list[int]:
         """Take back the tasks of a worker that has ended, and return their numbers."""

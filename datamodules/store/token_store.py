@@ -7,25 +7,29 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
 
-from contracts import InputError
+from contracts import InputError, NotWritten
 from datamodules.sources.records import Record
 from datamodules.store.row_statistics import Repeats, TextLengths
-from datamodules.store.tokenisation import Reading, TokenisedRows
+from datamodules.store.tokenisation import Reading, keep_rows
 from reports.progress import Progress
 from storage.atomic import build_once
 from storage.manifest import read_record, sha256_of, write_record
+from workers.pool import WorkersLost, in_order, open_pool
+from workers.tasks import Task, TasksLost
 
 STORE_VERSION = 2  # part of the key: raise it when the same input would be stored otherwise
-BATCH_CHARACTERS = 4_000_000  # what one call to the parallel tokenizer gets; a few hundred MB at most while it runs
+BATCH_CHARACTERS = 4_000_000  # what is tokenised at once, by all workers; a few hundred MB at most meanwhile
+WINDOW = 4  # batches for each worker, that are dealt from the first on that is not written
 OFFSET = np.dtype("<i8")
 LABEL = np.dtype("<f4")
 META, LENGTHS = "meta.json", "text_lengths"
@@ -170,16 +174,28 @@ class RowSource(Protocol):
 
 
 def build_or_open(
-    source: RowSource, reading: Reading, cache: Path, *, quiet: bool = False, verify: bool = False
+    source: RowSource, reading: Reading, cache: Path, *, quiet: bool = False, verify: bool = False, workers: int = 1
 ) -> TokenStore:
-    """The store of this source under this reading, built if it is not there, or not whole. ``verify`` reads all."""
+    """The store of this source under this reading, built by ``workers`` processes if it is not there, or not whole.
+    ``verify`` reads all.
+
+    Raises:
+        InputError: the source has bad rows, or none is kept, or the cache is read-only.
+        NotWritten: the disk is full, or workers end each time.
+    """
     key = {"version": STORE_VERSION, "source": source.fingerprint(), **reading.fingerprint()}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     directory = cache / f"tokens-{digest}"
 
     def build(folder: Path) -> None:
         with StoreWriter(folder, source.width, reading.dtype, reading.labelled) as writer:
-            repeated = _write_rows(source, reading, writer, quiet)
+            try:
+                repeated = _write_rows(source, reading, writer, quiet, workers)
+            except (TasksLost, WorkersLost) as error:
+                raise NotWritten(
+                    f"{directory}: processes that tokenise ended each time, mostly for want of memory. Nothing of it "
+                    f"is kept; start the command again with data.tokenizer_workers smaller than {workers}."
+                ) from error
         found = source.manifest()
         if not writer.kept:
             raise InputError(reading.nothing_kept(found))
@@ -197,39 +213,41 @@ def build_or_open(
     return opened[0] if opened else TokenStore(directory)
 
 
-def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool) -> int:
-    """Return how many of the rows that were kept repeat an earlier one. Memory: two batches, and eight bytes a row."""
-    repeats = Repeats()
-    with Progress("tokenising", reading.unit, quiet=quiet) as progress:
-        for batch, kept in _one_ahead(reading.keep, _batches(records)):
+def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool, workers: int) -> int:
+    """Return how many of the rows that were kept repeat an earlier one. Memory: some batches, and eight bytes a row."""
+    repeats, read = Repeats(), deque[list[Record]]()
+
+    def tasks() -> Iterator[Task]:
+        for number, batch in enumerate(_batches(records, BATCH_CHARACTERS // workers)):
+            read.append(batch)
+            yield Task(number, [record.texts for record in batch])
+
+    start = partial(_ready, reading, workers)
+    with Progress("tokenising", reading.unit, quiet=quiet) as progress, open_pool(start, workers) as pool:
+        for kept in in_order(pool.run(keep_rows, tasks(), window=WINDOW * workers)):
+            batch = read.popleft()
             labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labelled else None
             writer.write(kept.ids, kept.lengths, labels)
+            reading.add(batch, kept)
             repeats.add(itertools.compress(batch, kept.rows))
             progress.to(writer.kept, f"{writer.tokens:,} tokens")
     return repeats.count()
 
 
-def _one_ahead(
-    keep: Callable[[list[Record]], TokenisedRows], batches: Iterable[list[Record]]
-) -> Iterator[tuple[list[Record], TokenisedRows]]:
-    """Each batch with what is kept of it, in order. While one is tokenised, the next is read and the last written."""
-    with ThreadPoolExecutor(1) as tokeniser:
-        under_way = deque[tuple[list[Record], Future[TokenisedRows]]]()
-        for batch in batches:
-            under_way.append((batch, tokeniser.submit(keep, batch)))
-            if len(under_way) == 2:
-                done, kept = under_way.popleft()
-                yield done, kept.result()
-        for batch, kept in under_way:
-            yield batch, kept.result()
+def _ready(reading: Reading, workers: int) -> Reading:
+    """The start of a worker: one alone has all threads of the tokenizer, of several each has one."""
+    if workers > 1:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    return reading
 
 
-def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+def _batches(records: Iterable[Record], most: int) -> Iterator[list[Record]]:
+    """Rows of so many characters together, or of a few more."""
     batch, characters = list[Record](), 0
     for record in records:
         batch.append(record)
         characters += sum(map(len, record.texts))
-        if characters >= BATCH_CHARACTERS:
+        if characters >= most:
             yield batch
             batch, characters = [], 0
     if batch:

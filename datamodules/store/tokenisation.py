@@ -6,27 +6,37 @@
 import hashlib
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from contracts import InputError
 from datamodules.sources.records import Record
-from datamodules.store.tokenizer import tokenizer_sha256
+from workers.tasks import Task
+
+Texts = tuple[str, ...]  # of a row
 
 
 class TokenisedRows(NamedTuple):
     """The ids of the rows that are kept."""
 
-    ids: np.ndarray  # (tokens,) int64, all texts one behind the other
+    ids: np.ndarray  # (tokens,) in the type of the store, all texts one behind the other
     lengths: np.ndarray  # (rows kept * texts of a row,) int64
     rows: np.ndarray  # (rows,) bool: which of those that were given
+    counts: dict[str, int]  # of those that were given
+    longest: tuple[int, int] = (0, 0)  # of those, its length and its place, where documents are measured
 
 
 class Reading(ABC):
-    """Turns the texts of rows into ids. Made anew for each store, because it counts the rows it leaves out."""
+    """Turns the texts of rows into ids. Made anew for each store, because it counts the rows it leaves out.
+
+    Workers have a copy each, of which `keep` alone is called; the account is the driver's.
+    """
 
     unit: str  # what a row is called
     counts: dict[str, int]
@@ -34,28 +44,36 @@ class Reading(ABC):
 
     def __init__(self, tokenizer: Any, *, labelled: bool = False) -> None:
         self.labelled = labelled
-        self.sha256 = tokenizer_sha256(tokenizer)
-        self.tokenizer = tokenizer
+        self.serialised = serialised(tokenizer)
         self.dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
 
     @cached_property
     def backend(self) -> Tokenizer:
         """A copy without the user's truncation, made when first needed: an existing store is opened without it."""
-        backend = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+        backend = Tokenizer.from_str(self.serialised)
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = self.special_tokens_are_text
         return backend
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a worker needs: a backend loses its treatment of special tokens, and a hash cannot be pickled."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("backend", "text_hash")}
+
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """(tokens,) int64 ids of all texts, one behind the other, and (texts,) int64 lengths."""
+        """(tokens,) ids of all texts in the type of the store, one behind the other, and (texts,) int64 lengths."""
         lists = [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-        return np.fromiter(itertools.chain.from_iterable(lists), np.int64, int(lengths.sum())), lengths
+        return np.fromiter(itertools.chain.from_iterable(lists), self.dtype, int(lengths.sum())), lengths
 
     @abstractmethod
-    def keep(self, records: Sequence[Record]) -> TokenisedRows:
-        """The rows that are stored."""
+    def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
+        """The rows that are stored. It depends on their texts alone."""
+
+    def add(self, records: Sequence[Record], kept: TokenisedRows) -> None:
+        """Take what was kept of these into the account, in their order."""
+        for name, number in kept.counts.items():
+            self.counts[name] += number
 
     @abstractmethod
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
@@ -63,7 +81,8 @@ class Reading(ABC):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the ids depend on besides the source."""
-        return {"tokenizer": self.sha256}
+        content = self.serialised[self.serialised.index('"added_tokens"') :]  # behind "truncation" and "padding"
+        return {"tokenizer": hashlib.sha256(content.encode()).hexdigest()}
 
     def account(self) -> dict[str, Any]:
         """Return the counts of the rows for the manifest of the store."""
@@ -90,14 +109,13 @@ class WholeRows(Reading):
         super().__init__(tokenizer, labelled=labelled)
         self.counts = {"without_tokens": 0}
 
-    def keep(self, records: Sequence[Record]) -> TokenisedRows:
-        ids, lengths = self.encode([text for record in records for text in record.texts])
-        rows = np.all(lengths.reshape(len(records), -1) > 0, axis=1)
-        if not rows.all():
-            self.counts["without_tokens"] += int((~rows).sum())
-            texts = np.repeat(rows, len(lengths) // len(rows))
+    def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
+        ids, lengths = self.encode([text for texts in rows for text in texts])
+        kept = np.all(lengths.reshape(len(rows), -1) > 0, axis=1)
+        if not kept.all():
+            texts = np.repeat(kept, len(lengths) // len(kept))
             ids, lengths = ids[np.repeat(texts, lengths)], lengths[texts]
-        return TokenisedRows(ids, lengths, rows)
+        return TokenisedRows(ids, lengths, kept, {"without_tokens": int((~kept).sum())})
 
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
         """A sentence may be the whole of a row, or stand inside one."""
@@ -150,32 +168,33 @@ class LongDocuments(Reading):
         ids, lengths, _ = self._without_specials(*super().encode(texts))
         return ids, lengths
 
-    def keep(self, records: Sequence[Record]) -> TokenisedRows:
-        texts = [normalised(record.texts[0], self.lowercase) for record in records]
-        for record in records:
-            self.text_hash.update(record.texts[0].encode() + b"\0")
+    def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
+        texts = [normalised(text, self.lowercase) for (text,) in rows]
         words = np.array([text.count(" ") for text in texts], np.int64)  # a space in front of each word
         in_words = self.rule.unit == "words"
-        rows = words > self.rule.min_length if in_words else np.ones(len(records), dtype=bool)
-        ids, lengths = super().encode(list(itertools.compress(texts, rows)))
-        self._measure(words if in_words else lengths, records)
+        kept = words > self.rule.min_length if in_words else np.ones(len(rows), dtype=bool)
+        ids, lengths = super().encode(list(itertools.compress(texts, kept)))
+        measured = words if in_words else lengths
+        longest = int(measured.max()), int(measured.argmax())
         ids, lengths, specials = self._without_specials(ids, lengths)
         long_enough = lengths >= (self.rule.min_tokens if in_words else self.rule.min_length)
-        for name, number in {
-            "read": len(records),
-            "too_short": (~rows if in_words else ~long_enough).sum(),
-            "too_few_tokens": (~long_enough).sum() if in_words else 0,
-            "words": words[rows][long_enough].sum(),
-            "literal_specials": specials[long_enough].sum(),
-        }.items():
-            self.counts[name] += int(number)
-        rows[rows] = long_enough
-        return TokenisedRows(ids[np.repeat(long_enough, lengths)], lengths[long_enough], rows)
+        counts = {
+            "read": len(rows),
+            "too_short": int((~kept if in_words else ~long_enough).sum()),
+            "too_few_tokens": int((~long_enough).sum()) if in_words else 0,
+            "words": int(words[kept][long_enough].sum()),
+            "literal_specials": int(specials[long_enough].sum()),
+        }
+        kept[kept] = long_enough
+        return TokenisedRows(ids[np.repeat(long_enough, lengths)], lengths[long_enough], kept, counts, longest)
 
-    def _measure(self, lengths: np.ndarray, records: Sequence[Record]) -> None:
-        place = int(lengths.argmax())
-        if lengths[place] > self.longest:
-            self.longest, self.longest_where = int(lengths[place]), records[place].where
+    def add(self, records: Sequence[Record], kept: TokenisedRows) -> None:
+        super().add(records, kept)
+        for record in records:
+            self.text_hash.update(record.texts[0].encode() + b"\0")
+        length, place = kept.longest
+        if length > self.longest:
+            self.longest, self.longest_where = length, records[place].where
 
     def _without_specials(self, ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Special ids are made unknown, or left out; and how many each text had. Unigram may spell "<s>" as itself."""
@@ -212,6 +231,29 @@ class LongDocuments(Reading):
             "data.min_document_length smaller, or data.max_span=auto; or, if each of these is only a piece of a "
             "document, put whole documents on a line (or into a file: data.document=file)."
         )
+
+
+def serialised(tokenizer: Any) -> str:
+    """Return a fast tokenizer as JSON: workers need no transformers, which takes seconds to import."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
+            "parallel; got one written in Python. Convert it: AutoTokenizer.from_pretrained(..., use_fast=True)."
+        )
+    return str(tokenizer.backend_tokenizer.to_str())
+
+
+def keep_rows(reading: Reading, tasks: Iterator[Task]) -> Iterator[tuple[int, TokenisedRows]]:
+    """What is kept of the rows of each task, in order; the next ones are got while some are tokenised."""
+    with ThreadPoolExecutor(1) as tokeniser:
+        under_way = deque[tuple[int, Future[TokenisedRows]]]()
+        for task in tasks:
+            under_way.append((task.number, tokeniser.submit(reading.keep, task.payload)))
+            if len(under_way) == 2:
+                number, kept = under_way.popleft()
+                yield number, kept.result()
+        for number, kept in under_way:
+            yield number, kept.result()
 
 
 def normalised(text: str, lowercase: bool) -> str:

@@ -1,6 +1,5 @@
-"""Tokenizer loading, special tokens, word boundaries and identity."""
+"""Tokenizer loading, special tokens and word boundaries."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -41,18 +40,6 @@ def _loaded(factory: Any, what: str, name: str) -> Any:
             f"backbone={name}: no {what} could be loaded ({str(error).splitlines()[0]}). Pass a folder that "
             "transformers wrote, or an id of the hub that can be reached."
         ) from error
-
-
-def tokenizer_sha256(tokenizer: Any) -> str:
-    """Return a checksum of what a fast tokenizer makes of text, whatever its truncation and padding."""
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError(
-            f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
-            "parallel; got one written in Python. Convert it: AutoTokenizer.from_pretrained(..., use_fast=True)."
-        )
-    serialised = tokenizer.backend_tokenizer.to_str()
-    content = serialised[serialised.index('"added_tokens"') :]  # behind "truncation" and "padding"
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 class SpecialTokens(NamedTuple):

@@ -30,6 +30,7 @@ from datamodules.text_rows import Sequences, text_groups
 from storage.atomic import unfinished
 from tests.damage import flip
 from tests.data import RecordSource, TextSource, sequences_of, write_rows
+from tests.datamodules.dying import Dying
 
 LINES = [
     "The ferry leaves the harbour  before\tthe market opens.",
@@ -47,14 +48,14 @@ def corpus(tmp_path):
     return path
 
 
-def documents(path, tokenizer, cache, min_length=1, unit="tokens", min_tokens=1, lowercase=False, **source):
+def documents(path, tokenizer, cache, min_length=1, unit="tokens", min_tokens=1, lowercase=False, workers=1, **source):
     reading = LongDocuments(tokenizer, LengthRule(min_length, unit, min_tokens), lowercase=lowercase)
-    return build_or_open(RowsOfDocuments(TextSource(path, **source)), reading, cache, quiet=True)
+    return build_or_open(RowsOfDocuments(TextSource(path, **source)), reading, cache, quiet=True, workers=workers)
 
 
-def rows(path, tokenizer, cache, kind=SENTENCES, **source):
+def rows(path, tokenizer, cache, kind=SENTENCES, workers=1, **source):
     reading = WholeRows(tokenizer, labelled=kind.label is not None)
-    return build_or_open(RecordSource(path, kind, **source), reading, cache, quiet=True)
+    return build_or_open(RecordSource(path, kind, **source), reading, cache, quiet=True, workers=workers)
 
 
 EITHER = pytest.mark.parametrize("build", [documents, rows])
@@ -264,6 +265,73 @@ def test_a_store_does_not_depend_on_how_it_is_read(build, tmp_path, bpe, monkeyp
     with pytest.raises(InputError, match=r"a\.jsonl:201"):
         build(path, bpe, tmp_path / "many")
     assert [entry for entry in (tmp_path / "many").iterdir() if entry.is_dir()] == [of_many.directory]
+
+
+def same_files(one, other):
+    names = sorted(path.name for path in one.directory.iterdir())
+    assert names == sorted(path.name for path in other.directory.iterdir())
+    for name in names:
+        assert (one.directory / name).read_bytes() == (other.directory / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    ("build", "options"),
+    [(documents, {"min_length": 8}), (documents, {"min_length": 3, "unit": "words"}), (rows, {"kind": PAIRS})],
+)
+def test_workers_write_the_same_bytes(build, options, tmp_path, bpe, monkeypatch):
+    """Of dozens of batches; with texts that spell special tokens, that repeat, and that are too short."""
+    texts = [f"{line} {bpe.all_special_tokens[number % 3]} {number % 7}" for number in range(40) for line in LINES]
+    table = ({"text_a": text, "text_b": f"{text} fog", "label": 0.5, "text": text} for text in texts)
+    path = write_rows(tmp_path / "a.jsonl", table)
+    monkeypatch.setattr(token_store, "BATCH_CHARACTERS", 600)
+    expected = build(path, bpe, tmp_path / "1", **options)
+    for workers in (2, 3):
+        same_files(build(path, bpe, tmp_path / str(workers), workers=workers, **options), expected)
+    assert not multiprocessing.active_children()
+
+
+def build_dying(path, bpe, cache, workers):
+    return build_or_open(RecordSource(path, SENTENCES), Dying(bpe), cache, quiet=True, workers=workers)
+
+
+def test_the_batches_of_a_worker_that_is_killed_go_to_another(tmp_path, bpe, monkeypatch):
+    monkeypatch.setattr(token_store, "BATCH_CHARACTERS", 400)
+    once = tmp_path / "once"
+    once.touch()
+    path = write_rows(tmp_path / "a.jsonl", ({"text": text} for text in [*LINES * 10, str(once), *LINES * 10]))
+    expected = build_dying(path, bpe, tmp_path / "1", workers=1)
+    assert once.exists()
+    same_files(build_dying(path, bpe, tmp_path / "2", workers=2), expected)
+    assert not once.exists(), "no worker was killed"
+
+
+def test_a_batch_whose_workers_end_each_time_leaves_no_store(tmp_path, bpe, monkeypatch):
+    monkeypatch.setattr(token_store, "BATCH_CHARACTERS", 400)
+    (tmp_path / "always").touch()
+    texts = [*LINES, str(tmp_path / "always"), *LINES * 20]
+    path = write_rows(tmp_path / "a.jsonl", ({"text": text} for text in texts))
+    with pytest.raises(NotWritten, match=r"tokens-\w+: processes that tokenise ended.*data\.tokenizer_workers smaller"):
+        build_dying(path, bpe, tmp_path / "cache", workers=2)
+    assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
+    assert not multiprocessing.active_children()
+
+
+@EITHER
+@pytest.mark.parametrize(("last", "error"), [('{"text": 3}', InputError), ("", KeyboardInterrupt)])
+def test_no_worker_is_left_when_a_build_ends_early(build, last, error, tmp_path, bpe, monkeypatch):
+    path = write_rows(tmp_path / "a.jsonl", ({"text": f"{line} {number}"} for number in range(50) for line in LINES))
+    path.write_text(f"{path.read_text()}{last}\n")
+    monkeypatch.setattr(token_store, "BATCH_CHARACTERS", 600)
+    if error is KeyboardInterrupt:
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(StoreWriter, "write", interrupted)  # once a worker has answered
+    with pytest.raises(error, match=r"a\.jsonl:201" if last else "^$"):
+        build(path, bpe, tmp_path / "cache", workers=2)
+    assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
+    assert not multiprocessing.active_children()
 
 
 def test_the_next_batch_is_read_while_one_is_tokenised(corpus, bpe, tmp_path, monkeypatch):

@@ -128,7 +128,8 @@ def check(run: Run) -> None:
 
     check_targets(run)
     check_values(run)
-    check_number("data.num_workers", getattr(run.data, "num_workers", 0))
+    for key in ("num_workers", "tokenizer_workers"):
+        check_number(f"data.{key}", getattr(run.data, key, 0))
 
 
 def check_output(path: Path) -> None:
