@@ -42,7 +42,10 @@ RECORDS = tuple(
     for name in """results results/dino/README results/head_to_head/README
     results/real/README results/tau_ap/README""".split()
 )
-LAUNCHED = re.compile(r"(?:torchrun --nproc-per-node \d+|srun python|python) (?:-m )?(?P<target>[\w.]+)(?P<words>.*)")
+LAUNCHED = re.compile(
+    r"(?:torchrun --nproc-per-node \d+(?: --max-restarts=\d+)?|srun python|python) (?:-m )?"
+    r"(?P<target>[\w.]+)(?P<words>.*)"
+)
 
 
 def text_of(page: str) -> str:

@@ -22,7 +22,8 @@ def calls_of_srun(script, words, folder):
         (folder / name).chmod(0o755)
     slurm = {"SLURM_JOB_NODELIST": "a[1-4]", "SLURM_NNODES": "4", "SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_ID": "7"}
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run(["bash", CLUSTER / script, *words], env={**slurm, "PATH": path}, check=True)
+    # The output ends with the last process that writes it, of those in the background, too
+    subprocess.run(["bash", CLUSTER / script, *words], env={**slurm, "PATH": path}, check=True, capture_output=True)
     return (folder / "calls").read_text().splitlines()
 
 
