@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.materials import objective, smollm2
 from benchmarks.sides import Line, arguments, report
 from contracts import TripletBatch
-from encoders.sharding import here
+from encoders.sharding import local_tensor
 
 STEPS = 3
 TEXTS = ["A ferry crosses the river at noon.", "The clock in the kitchen has stopped again."]
@@ -60,7 +60,7 @@ def measure(rank: int, processes: int, sharded: bool, backbone: str, folder: Pat
         seconds.append(time.perf_counter() - start)
     state = [value for kept in optimizer.state.values() for value in kept.values() if torch.is_tensor(value)]
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    kept = sum(here(tensor).nbytes for tensor in [*model.parameters(), *gradients, *state])
+    kept = sum(local_tensor(tensor).nbytes for tensor in [*model.parameters(), *gradients, *state])
     torch.save((kept, sorted(seconds)[len(seconds) // 2]), folder / f"{rank}.pt")
     if processes > 1:
         dist.barrier()

@@ -71,8 +71,7 @@ class Objective(TrainedModule):
 
     def shard(self, mesh: DeviceMesh) -> None:
         self.strict_loading = record_of(self) is None  # a sum of weights is made while they are whole
-        shard(self, self.transformer, mesh)
-        self.encoder.within = (self,)
+        self.encoder.sharded = (shard(self, self.transformer, mesh),)
 
     @property
     def sizes(self) -> list[int]:

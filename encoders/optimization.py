@@ -11,7 +11,7 @@ from contracts import InputError
 from encoders.layers import decayed_rates
 from encoders.optim import adafactor, adamw, make_schedule, planned_steps
 from encoders.settings import Trained
-from encoders.sharding import is_sharded, whole
+from encoders.sharding import full_tensor, is_sharded
 
 
 def optimizer_of(
@@ -74,4 +74,4 @@ def clip_gradients(optimizer: Any, most: float) -> Tensor:
     before, on the device.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    return whole(nn.utils.clip_grad_norm_(weights, most))
+    return full_tensor(nn.utils.clip_grad_norm_(weights, most))

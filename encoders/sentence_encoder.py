@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -44,7 +45,7 @@ from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.loading.backbones import T5_FAMILY
 from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.pooling import POOLERS
-from encoders.sharding import agreed, gathered, is_sharded
+from encoders.sharding import agree_on_chunks, gathered
 from losses.tokens import masked_lm_sum
 from reports.progress import Progress
 
@@ -101,7 +102,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         # Of a training step, and no part of what is saved: what keeps as many tokens again, and what takes memory alone
         self.halves: tuple[PreTrainedModel, ...] = ()
         self.beside: tuple[nn.Module, ...] = ()
-        self.within: tuple[nn.Module, ...] = ()  # the module over which weights are sharded, in a tuple: no part of it
+        # The module whose weights are sharded, this encoder's among them; in a tuple, or it would be a part of this one
+        self.sharded: tuple[FSDPModule, ...] = ()
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
         self.truncate = truncate
         if truncate is not None and not 1 <= truncate <= self.width:
@@ -158,7 +160,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         again: bool,
         padding: int,
     ) -> Encoded:
-        number, again = agreed(self.transformer, len(chunks), again)
+        number = len(chunks)
+        if self.sharded:
+            number, again = agree_on_chunks(number, again, ids.device)
         with contextlib.nullcontext() if again else self._sharing(ids):
             parts = [computed(function, *one, again=again) for one in inputs]
             fill = [
@@ -345,11 +349,12 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         flat = on_device(sequences.ids.numpy(), device)
         ids = padded(flat, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         vectors_UD = torch.zeros(len(sequences.lengths), self.width, device=where)
-        own = sum(chunk.width > 0 for chunk in chunks)
-        most, _ = agreed(self.transformer, own)
+        own = most = sum(chunk.width > 0 for chunk in chunks)
+        if self.sharded:
+            most, _ = agree_on_chunks(own, False, device)
         with contextlib.ExitStack() as inside:
             progress = inside.enter_context(bar)
-            inside.enter_context(gathered(self.within))
+            inside.enter_context(gathered(self.sharded))
             if autocast is not None:
                 inside.enter_context(torch.autocast(device.type, autocast))
             inside.enter_context(packed_linears(self.trunk, int(sequences.lengths.sum())))
@@ -382,7 +387,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self.appended(sequences) if self.appended and len(texts) else sequences
 
     def _sharing(self, ids: Tensor) -> contextlib.AbstractContextManager[None]:
-        if is_sharded(self.transformer):  # what autocast keeps of a weight would stay when the weight is gone
+        if self.sharded:  # what autocast keeps of a weight would stay when the weight is gone
             return contextlib.nullcontext()
         pad = cast(int, self.tokenizer.pad_token_id)
         return shared_between_chunks(self.trunk.get_input_embeddings(), ids, pad, self.trunk)

@@ -24,8 +24,8 @@ from contracts import InputError
 from encoders.layers import layers_of
 
 
-def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> None:
-    """Shard the weights of a module over a mesh of one dimension, in place.
+def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> FSDPModule:
+    """Shard the weights of a module over a mesh of one dimension, in place, and return it.
 
     Raises:
         InputError: it has no layers with weights of their own.
@@ -40,55 +40,57 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
         )
     for layer in layers:
         fully_shard(layer, mesh=mesh)
-    fully_shard(module, mesh=mesh)
+    sharded = fully_shard(module, mesh=mesh)
     register_fsdp_forward_method(module, "training_step")
-    module._get_fsdp_state()._lazy_init()  # type: ignore[operator]  # or the first layer that computes would be the root
+    sharded._get_fsdp_state()._lazy_init()  # or the first layer that computes would be the root
+    return sharded
 
 
-def is_sharded(transformer: nn.Module) -> bool:
-    """Whether its layers are gathered when they compute."""
-    return any(isinstance(module, FSDPModule) for module in transformer.modules())
+def is_sharded(module: nn.Module) -> bool:
+    """Return whether `shard` was called with this module."""
+    return isinstance(module, FSDPModule)
 
 
 @contextlib.contextmanager
-def gathered(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Inside, what these modules have outside of their layers is there on all ranks, for forwards outside of a step."""
-    sharded = [module for module in modules if isinstance(module, FSDPModule)]
-    for module in sharded:
+def gathered(modules: Iterable[FSDPModule]) -> Iterator[None]:
+    """Inside, every rank has the weights of sharded modules that stand outside of their layers: for a forward pass
+    outside of a training step.
+    """
+    for module in modules:
         module.unshard()
     try:
         yield
     finally:
-        for module in sharded:
+        for module in modules:
             module.reshard()
 
 
-def agreed(transformer: nn.Module, chunks: int, again: bool = False) -> tuple[int, bool]:
-    """The most chunks of a rank, and whether a rank computes its chunks again in the backward pass. A collective where
-    weights are sharded; elsewhere what was given.
+def agree_on_chunks(number: int, recomputed: bool, device: torch.device) -> tuple[int, bool]:
+    """Return the largest number of chunks over the ranks, and whether any rank recomputes its chunks in the backward
+    pass. A collective.
     """
-    if not is_sharded(transformer):
-        return chunks, again
-    most = torch.tensor([chunks, again], device=next(transformer.parameters()).device)
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    return int(most[0]), bool(most[1])
+    largest = torch.tensor([number, recomputed], device=device)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return int(largest[0]), bool(largest[1])
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor on every rank. A collective, where it is sharded."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Gather a sharded tensor, a collective; return any other as it is."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def here(tensor: Tensor) -> Tensor:
-    """What this rank has of a tensor."""
+def local_tensor(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a sharded tensor; return any other as it is."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def load_weights(module: pl.LightningModule, weights: Mapping[str, Tensor]) -> bool:
-    """Load whole weights into a module, of which each rank keeps its part where they are sharded; return whether all
-    were there before, which is not asked of sharded ones.
+    """Load full weights into a module; each rank of a sharded one keeps its part.
+
+    Returns:
+        Whether the module had these weights before; False of a sharded one, which is not compared.
     """
-    if isinstance(module, FSDPModule):
+    if is_sharded(module):
         options = StateDictOptions(full_state_dict=True, strict=module.strict_loading)
         set_model_state_dict(module, cast(Any, dict(weights)), options=options)
         return False

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from encoders.sharding import whole
+from encoders.sharding import full_tensor
 from evaluation.vectors import embed_pool
 from tests.distributed import steps
 from tests.distributed.steps import assert_same_step
@@ -37,7 +37,7 @@ def trained(model, batch, rank: int, world: int) -> tuple:
         optimizer.zero_grad()
         outcome = model.training_step(batch, 0)
         outcome["loss"].backward()
-        gradient = torch.cat([whole(weight.grad).flatten() for weight in weights])
+        gradient = torch.cat([full_tensor(weight.grad).flatten() for weight in weights])
         optimizer.step()
     vectors = embed_pool(model.encoder, [TEXTS]).of(TEXTS)
     return (
@@ -45,7 +45,7 @@ def trained(model, batch, rank: int, world: int) -> tuple:
         outcome["metrics"],
         gradient,
         vectors,
-        torch.cat([whole(one.detach()).flatten() for one in weights]),
+        torch.cat([full_tensor(one.detach()).flatten() for one in weights]),
     )
 
 

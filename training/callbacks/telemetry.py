@@ -16,7 +16,7 @@ from torch import Tensor
 
 from contracts import InputError, Spent, StepOutput
 from encoders.kernels.compiler import Cost, cost
-from encoders.sharding import here
+from encoders.sharding import local_tensor
 from storage.results import peak_memory_bytes
 from training import collectives as agreement
 from training.failures import TrainingFailed
@@ -70,9 +70,9 @@ class Telemetry(pl.Callback):
                 logger.truncate(checkpoint["global_step"], checkpoint.get(METRICS) if own else None)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        for logger in trainer.loggers if not self.resumed else ():
-            if isinstance(logger, MetricsCSV):
-                logger.truncate(-1, None)
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsCSV) and not self.resumed:
+                logger.truncate(-1)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._started, self._compiled_before = time.monotonic(), cost()
@@ -234,7 +234,7 @@ def _means(metrics: Mapping[str, Tensor], device: torch.device, counts: Mapping[
 
 def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
     """A gradient can overflow under a finite loss; its weights must not replace a good checkpoint either."""
-    bad = torch.stack([~torch.isfinite(here(weight.detach())).all() for weight in pl_module.parameters()])
+    bad = torch.stack([~torch.isfinite(local_tensor(weight.detach())).all() for weight in pl_module.parameters()])
     if any(found := agreement.maximum(bad.tolist())):
         names = [name for (name, _), is_bad in zip(pl_module.named_parameters(), found, strict=True) if is_bad]
         raise TrainingFailed(
