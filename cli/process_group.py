@@ -150,13 +150,13 @@ def join_group(backend: str) -> None:
         address, port = _main_address()
         dist.init_process_group(backend, init_method=f"tcp://{address}:{port}", rank=rank, world_size=world)
     else:
-        dist.init_process_group(backend, store=_store(), rank=rank, world_size=world)
+        # torchrun's store outlives the processes, and addresses of those that ended are in it; rank 0's own is new
+        dist.init_process_group(backend, store=_store() if _is_by_agent() else None, rank=rank, world_size=world)
 
 
 def join_group_again(backend: str) -> None:
-    """Make the process group where torchrun has started all processes again (``--max-restarts``).
-
-    Its store still has the addresses of those that ended, and torch by itself would connect to them.
+    """Make the process group before Lightning does, where torchrun has started all processes again
+    (``--max-restarts``): Lightning would connect to those that have ended.
     """
     import torch.distributed as dist
 
