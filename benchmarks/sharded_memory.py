@@ -44,18 +44,18 @@ def measure(rank: int, processes: int, sharded: bool, backbone: str, folder: Pat
     if processes > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=processes)
     model = objective("pairs", backbone, pooling="last", token_budget=4096, recompute="off")
+    step: torch.nn.Module = Step(model)
     if sharded:
         model.shard(init_device_mesh("cpu", (processes,)))
-        run = lambda batch: model.training_step(batch, 0)["loss"]  # noqa: E731
-    else:
-        run = DistributedDataParallel(Step(model)) if processes > 1 else Step(model)
+    elif processes > 1:
+        step = DistributedDataParallel(step)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     texts = model.encoder.tokenize(TEXTS)
     batch, seconds = TripletBatch(texts, texts, None, torch.arange(2), np.arange(2)), []
     for _ in range(STEPS):
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=False)
-        run(batch).backward()
+        step(batch).backward()
         optimizer.step()
         seconds.append(time.perf_counter() - start)
     state = [value for kept in optimizer.state.values() for value in kept.values() if torch.is_tensor(value)]

@@ -79,10 +79,10 @@ def on_the_cpu() -> None:
         raise SystemExit("This compares on the CPU; hide the GPU with CUDA_VISIBLE_DEVICES=.")
 
 
-def in_a_process(module: str, *words: object) -> list[str]:
+def in_a_process(module: str, *words: object, **environment: str) -> list[str]:
     """The words that a benchmark prints in a process of its own, whose memory nothing else has touched."""
-    command = [sys.executable, "-m", module, *map(str, words)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.split()
+    command, variables = [sys.executable, "-m", module, *map(str, words)], os.environ | environment
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, env=variables).stdout.split()
 
 
 def alternate(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

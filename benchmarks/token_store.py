@@ -6,19 +6,17 @@ Real sentences of SHARED_DATA (invented ones without it), repeated with a number
 side is a process of its own, with a cache of its own; the stores must be equal. Wanted: 1.7 times one process.
 """
 
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from benchmarks.materials import data_module, packaged_minilm
-from benchmarks.sides import alternate, arguments, rates, report
-from benchmarks.texts import ROOT, sentences
+from benchmarks.sides import alternate, arguments, in_a_process, rates, report
+from benchmarks.texts import sentences
 from storage.manifest import sha256_of
 
-SIDES = {"workers": {}, "threads": {}, "one thread": {"RAYON_NUM_THREADS": "1"}}
+# Side -> environment of its process
+SIDES: dict[str, dict[str, str]] = {"workers": {}, "threads": {}, "one thread": {"RAYON_NUM_THREADS": "1"}}
 
 
 def write_corpus(path: Path, megabytes: float) -> None:
@@ -31,6 +29,7 @@ def write_corpus(path: Path, megabytes: float) -> None:
 
 
 def build(corpus: Path, cache: Path, workers: int) -> None:
+    """Build the store of a corpus below ``cache``."""
     data = data_module(
         "sentences", path=corpus, tokenizer=packaged_minilm(), cache_dir=cache, tokenizer_workers=workers
     )
@@ -55,8 +54,7 @@ def main() -> None:
             cache = Path(tempfile.mkdtemp(dir=folder))
             words = ["--build", folder / "corpus.txt", cache, options.workers if side == "workers" else 1]
             start = time.perf_counter()
-            command = [sys.executable, "-m", "benchmarks.token_store", *map(str, words)]
-            subprocess.run(command, check=True, cwd=ROOT, env=os.environ | SIDES[side])
+            in_a_process("benchmarks.token_store", *words, **SIDES[side])
             took = time.perf_counter() - start
             sums.add(tuple(sha256_of(path) for path in sorted(cache.rglob("*.bin"))))
             return took

@@ -131,18 +131,22 @@ class Trials:
         return TPESampler(seed=seed, constant_liar=True) if self.sweep.method == "bayes" else RandomSampler(seed)
 
     def verdict(self, job: Job) -> str:
-        """Record the scores that a run has logged since. Returns why it should end, or nothing."""
+        """Record the scores that a run has logged since the last call. Returns why it should end, or "": so without
+        ``early_terminate``.
+        """
         rungs, trial, path = self.sweep.rungs, self._running[job.name], job.folder / "metrics.csv"
-        rows = read_rows(path) if rungs and path.exists() else []
+        if rungs is None:
+            return ""
+        rows = read_rows(path) if path.exists() else []
         scores = [float(row[self.sweep.metric]) for row in rows if self.sweep.metric in row]
-        if rungs is not None and rungs.last is not None:
+        if rungs.last is not None:
             scores = scores[: rungs.last - 1]
         best = max if self.sweep.maximize else min
         reported = {one.number: len(one.intermediate_values) for one in self._all()}
         for place in range(reported[trial.number] + 1, len(scores) + 1):
             trial.report(best(scores[:place]), place)
             others = sum(count >= place for number, count in reported.items() if number != trial.number)
-            if trial.should_prune() and rungs and others + 1 >= rungs.eta:  # of fewer none is the worst
+            if trial.should_prune() and others + 1 >= rungs.eta:  # of fewer none is the worst
                 return f"{self.sweep.metric} {best(scores[:place]):.2f} at scoring {place}"
         return ""
 

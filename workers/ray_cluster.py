@@ -1,6 +1,7 @@
 """Workers as actors of a Ray cluster (https://docs.ray.io): on other machines, without a shared disk."""
 
 import contextlib
+import functools
 import hashlib
 import logging
 import pickle
@@ -91,8 +92,9 @@ def _check_answer(host: str, port: int) -> None:
         connection.recv(1)
 
 
+@functools.cache
 def software_here() -> dict[str, str]:
-    """Return the versions that a driver and its workers must share, and a sum of the sources of this project."""
+    """Return the versions that a driver and its workers must share, and a checksum of this project's sources."""
     sources = hashlib.sha256()
     for package in USED_BY_WORKERS:
         for path in sorted((ROOT / package).rglob("*.py")):
