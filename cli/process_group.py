@@ -61,7 +61,7 @@ def local_rank() -> int:
 
 
 def launched() -> Launched | None:
-    """None where this process was started alone, or by Lightning."""
+    """Return the number of processes that torchrun or srun started; None where neither did, or for one process."""
     launcher, world = _launcher(), find_ranks().world
     if launcher is None or world == 1:
         return None
@@ -71,9 +71,10 @@ def launched() -> Launched | None:
 
 
 def refuse_launcher() -> None:
-    """
+    """Refuse torchrun and srun for a command that starts its own processes.
+
     Raises:
-        InputError: torchrun or srun started this command, which starts processes of its own.
+        InputError: one of them started this command.
     """
     if launched():
         raise InputError(
@@ -83,14 +84,12 @@ def refuse_launcher() -> None:
 
 
 def from_rank_zero(decide: Callable[[bool], Sequence[Any]]) -> Sequence[Any]:
-    """What ``decide(True)`` returns on rank 0, on all ranks; they wait for it. Without a launcher, ``decide`` is called
-    with whether this is rank 0.
-
-    The values must be JSON's.
+    """Call ``decide(True)`` on rank 0, and return its values, of JSON's types, on all ranks, which wait for them.
+    Without a launcher, ``decide`` is called with whether this process is rank 0.
 
     Raises:
-        InputError: ``decide`` raised it, on rank 0; the other ranks leave with status 2 and let rank 0 say why. Or one
-            that is waited for does not come.
+        InputError: ``decide`` raised it on rank 0, while the other ranks exit with status 2 and no message; or a rank
+            does not come within the time limit.
     """
     if "torch" in sys.modules:
         import torch.distributed as dist
@@ -118,7 +117,7 @@ def from_rank_zero(decide: Callable[[bool], Sequence[Any]]) -> Sequence[Any]:
 
 
 def _decided_elsewhere(store: "dist.Store", decided: str, ranks: Ranks) -> Sequence[Any]:
-    """However long it takes: rank 0 may have to read a whole corpus, or to write triplets for a domain."""
+    """Wait for the values of rank 0, without a limit: it may read a whole corpus, or write triplets for a domain."""
     import torch.distributed as dist
 
     try:
@@ -217,7 +216,7 @@ def _main_address() -> tuple[str, int]:
 
 @functools.cache  # one for all decisions: a server that closed between two would cut off whoever is early
 def _store() -> "dist.Store":
-    """A place to meet before there is a process group.
+    """Return a key-value store of all ranks, for what is exchanged before there is a process group.
 
     A group made here and dissolved again would leave its addresses in torchrun's store, and Lightning's would take them
     for its own.

@@ -37,7 +37,7 @@ RECORD = "sweep.db"
 
 
 class Trials:
-    """Of one sweep. ``jobs`` are taken from it one at a time."""
+    """The trials of one sweep."""
 
     def __init__(
         self, sweep: Sweep, output: Path, words: list[str], number: int | None, seed: int, options: Sequence[str] = ()
@@ -58,7 +58,7 @@ class Trials:
         return [one for one in found if one.state.name in states] if states else found
 
     def _fail_what_is_half_drawn(self) -> None:
-        """A kill came while it was drawn. Its place is free again, and draws the same values."""
+        """Mark trials as failed that were half drawn when the driver was killed: new ones draw the same values."""
         from optuna.trial import TrialState
 
         for one in self._all("RUNNING"):
@@ -69,7 +69,7 @@ class Trials:
         return set(values) == set(self.sweep.parameters)
 
     def _queue(self, grid: list[dict[str, Any]]) -> None:
-        """Trials of a grid, and those that failed under an earlier command, where they are not there."""
+        """Enqueue the trials of a grid, and those that failed under an earlier command, unless they are recorded."""
         there = self._folders(one for one in self._all() if one.number not in self._failed_before)
         failed = [_values(one) for one in self._all("FAIL") if one.number in self._failed_before]
         for values in grid or filter(self._is_whole, failed):
@@ -78,11 +78,11 @@ class Trials:
                 there.add(self._folder(values))
 
     def _folders(self, trials: "Iterable[FrozenTrial]") -> set[Path]:
-        """Of those whose values are known."""
+        """Return the run folders of trials whose values are all known."""
         return {self._folder(values) for values in map(_values, trials) if self._is_whole(values)}
 
     def jobs(self) -> Iterator[Job]:
-        """First those that were begun and not finished, then new ones, as many as are wanted in all."""
+        """Yield the jobs of trials that an earlier command did not finish, then those of new trials."""
         from optuna.trial import Trial
 
         for frozen in self._all("RUNNING"):
@@ -102,7 +102,7 @@ class Trials:
                 return job
 
     def _job(self, trial: "Trial") -> Job | None:
-        """None where its run has finished, as the study is told then."""
+        """Return the job of a trial; None if its run has finished, which is then recorded."""
         values = {name: trial.params[name] for name in self.sweep.parameters}
         settings = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
         job = Job(f"trial {trial.number}: {settings}", [*self.options, *self._words(values)], self._folder(values))
@@ -124,7 +124,7 @@ class Trials:
         return self._is_whole(values) and is_finished(self._folder(values))
 
     def _sampler(self, place: int) -> "BaseSampler":
-        """Trial i is the same however many are drawn, and whatever was cut short before."""
+        """Return the sampler of trial ``place``, whose seed depends on the place alone."""
         from optuna.samplers import RandomSampler, TPESampler
 
         seed = int.from_bytes(hashlib.sha256(json.dumps([self.seed, place]).encode()).digest()[:4], "little")
@@ -151,7 +151,7 @@ class Trials:
         return ""
 
     def record(self, job: Job, done: Done) -> None:
-        """What came of it; an interrupted trial stays one that is running."""
+        """Record the end of a trial; one that was interrupted stays recorded as running."""
         from optuna.trial import TrialState
 
         state, value = None, None
@@ -168,7 +168,7 @@ class Trials:
             self.study.tell(self._running[job.name], value, state, skip_if_finished=True)
 
     def _score(self, job: Job) -> float | None:
-        """None where the run left none, which is told."""
+        """Return the score of a finished run; None, with a warning, if it left none."""
         try:
             scores = dict(read_record(job.folder / "results.json")["scores"])
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -192,7 +192,7 @@ class Trials:
         return sum(is_finished(folder) for folder in self._folders(self._all()))
 
     def best(self) -> tuple[float, str] | None:
-        """The score, and the settings that it is of."""
+        """Return the best score and the settings of its trial; None before a trial has finished."""
         if not self._all("COMPLETE"):
             return None
         one = self.study.best_trial
@@ -200,7 +200,7 @@ class Trials:
 
 
 def _values(trial: "FrozenTrial") -> dict[str, Any]:
-    """All of them also where a kill came while it was drawn, if it was queued."""
+    """Return the values of a trial; those of one that was enqueued are known before they are drawn."""
     return trial.system_attrs.get("fixed_params") or trial.params
 
 

@@ -45,7 +45,7 @@ REPORTED_EVERY = 0.5  # seconds between reports of a run to the driver
 
 
 class Job(NamedTuple):
-    """``words`` are those of the command line, without ``output_dir``; Hydra's own, as ``--config-dir=FOLDER``, too."""
+    """A training run. ``words`` are its command line, options of Hydra included and ``output_dir`` left out."""
 
     name: str
     words: list[str]
@@ -77,7 +77,7 @@ class Done(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What a worker has from its driver."""
+    """The paths and environments that a worker gets from the driver."""
 
     program: Path
     folder: Path  # the working folder, from which words of a command line name files
@@ -105,7 +105,7 @@ def open_workers(
 
 
 def _import_path() -> str:
-    """The PYTHONPATH with which train.py finds a module of the user's that this process would import from its folder.
+    """Return the PYTHONPATH with which train.py imports the user's modules that this process can import.
 
     ``python -m`` looks into the working folder, ``python train.py`` into its own.
     """
@@ -115,7 +115,7 @@ def _import_path() -> str:
 
 
 def devices_here(parallel: int) -> list[dict[str, str]]:
-    """The environment of each place that a run may take: a GPU each where there are any, in turn."""
+    """Return the environment of each worker, which gives it one of the GPUs in turn, if there are any."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         import torch
@@ -126,7 +126,7 @@ def devices_here(parallel: int) -> list[dict[str, str]]:
 
 
 def begin(origin: Origin) -> tuple[Path, dict[str, str]]:
-    """What a worker does first. Returns train.py and the environment that it runs in.
+    """Prepare a worker, and return the path of train.py and the environment to run it in.
 
     Raises:
         InputError: this machine does not see the output folder.
@@ -144,7 +144,7 @@ def begin(origin: Origin) -> tuple[Path, dict[str, str]]:
 
 
 def train_runs(started: tuple[Path, dict[str, str]], tasks: Iterable[Task]) -> Iterator[tuple[int | None, Any]]:
-    """Train run after run; the work of a worker. While one is under way its number is reported.
+    """The work of a worker: train run after run, and report the number of the run that is under way.
 
     A run that fails is begun once more (it continues from its checkpoint), unless its input is wrong: the same words
     would fail again.
@@ -165,14 +165,17 @@ def train_runs(started: tuple[Path, dict[str, str]], tasks: Iterable[Task]) -> I
 
 
 def stop_file(folder: Path) -> Path:
-    """The file that ends the run in this folder. It lies beside the folder, which has to be empty when a run begins."""
+    """Return the path of the file whose presence ends the run in a folder.
+
+    It lies beside the folder, which must be empty when a run begins.
+    """
     return folder.with_name(f".{folder.name}.stop")
 
 
 def _attempt(
     job: Job, number: int, program: Path, environment: dict[str, str]
 ) -> Generator[tuple[None, int], None, tuple[int, str]]:
-    """Run train.py once. Returns its exit status, and the end of what it wrote where that is not 0."""
+    """Run train.py once, and return its exit status and, if that is not 0, the last lines of its output."""
     options = [word for word in job.words if word.startswith("-")]  # Hydra reads no words behind an option
     words = [word for word in job.words if not word.startswith("-")]
     stop, told = stop_file(job.folder), False
@@ -199,7 +202,7 @@ def _attempt(
 
 
 def _is_taken(folder: Path) -> bool:
-    """Whether a run whose worker or driver was killed is still saving its state there."""
+    """Return whether a run whose worker or driver was killed is still saving its state in the folder."""
     if not (folder / LOCK).exists():
         return False
     try:
@@ -216,7 +219,7 @@ def run_all(
     at_end: Callable[[Job, Done], None] | None = None,
     verdict: Callable[[Job], str] | None = None,
 ) -> list[Done]:
-    """Train in their order what has no ``results.json`` yet.
+    """Train, in their order, the runs that have no ``results.json`` yet.
 
     A job is taken from ``jobs`` when a worker is free (with several workers one is taken ahead), so that it may depend
     on what came of those before. ``record`` gets a line for each; ``verdict`` is asked while a run is under way, and
@@ -248,7 +251,7 @@ def run_all(
 
 
 class _Driver:
-    """Deals runs, hears of them, records them, and ends them."""
+    """The driver of a list of runs: deals them to workers, records how they ended, and ends them early."""
 
     def __init__(
         self,
@@ -274,7 +277,7 @@ class _Driver:
             yield Task(number, job)
 
     def hear(self, number: int | None, value: Any) -> None:
-        """Take what came of a run, or the number of one that is under way."""
+        """Handle an answer of a worker: the end of a run, or the report of one that is under way."""
         if number is not None:
             self.finish(number, value)
         else:
@@ -305,7 +308,7 @@ class _Driver:
 
     @contextlib.contextmanager
     def noting_signals(self) -> Iterator[None]:
-        """SIGTERM and Ctrl-C are noted while runs are under way, which end then; a second one leaves at once."""
+        """Handle SIGTERM and Ctrl-C: the first ends the runs under way, which save their state; a second exits."""
         before = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: exit_on_sigterm()}
         leave = {number: signal.getsignal(number) for number in before}
 

@@ -87,7 +87,7 @@ class TextsData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceData(TextsData, FileData):
-    """Single texts."""
+    """Single sentences or other short texts."""
 
     target: str = "datamodules.text_rows.Sentences"
 
@@ -100,14 +100,14 @@ class SentenceData(TextsData, FileData):
 
 @dataclass(frozen=True, kw_only=True)
 class NLIData(TextsData, FileData):
-    """Premise, hypothesis and their relation."""
+    """Pairs of premise and hypothesis with their relation (NLI)."""
 
     target: str = "datamodules.text_rows.NLIPairs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TripletData(TextsData, FileData):
-    """Anchor, positive and hard negatives."""
+    """Anchors with a positive and, where there are any, hard negatives."""
 
     target: str = "datamodules.text_rows.Triplets"
 
@@ -132,14 +132,14 @@ class TripletData(TextsData, FileData):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionData(TripletData):
-    """Question and answer."""
+    """Pairs of question and answer."""
 
     target: str = "datamodules.text_rows.QuestionAnswers"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredPairData(TextsData, FileData):
-    """Two texts and how similar they are."""
+    """Pairs of texts with a score of their similarity."""
 
     target: str = "datamodules.scored_pairs.ScoredPairs"
 
@@ -167,7 +167,7 @@ class ScoredPairData(TextsData, FileData):
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationData(FileData):
-    """NLI triplets as texts to write."""
+    """NLI triplets from which a generator learns to write and to judge hypotheses."""
 
     target: str = "datamodules.nli_generation.NLIGeneration"
 
@@ -194,7 +194,7 @@ class DocstringData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class DocstringPairData(TextsData, DocstringData):
-    """Summary line and rest of each docstring."""
+    """Pairs of the summary line and the rest of each docstring."""
 
     target: str = "datamodules.pydocs_pairs.PydocsPairs"
 
@@ -209,7 +209,7 @@ class DocstringPairData(TextsData, DocstringData):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanData(Data):
-    """How spans are drawn from documents."""
+    """Settings by which spans are drawn from documents."""
 
     anchors_per_document: int = key(2, "spans that are anchors")
     positives_per_anchor: int = key(2, "spans that belong to each")
@@ -263,7 +263,7 @@ class ModuleData(SpanData, DocstringData):
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureData:
-    """Several data sets at once."""
+    """A mixture of several data sets."""
 
     target: str = "datamodules.mixture.Mixture"
 

@@ -21,7 +21,7 @@ from storage.cached_rows import cache_folder
 
 
 class Truncation(NamedTuple):
-    """Where texts end that are longer."""
+    """The length at which longer texts are cut."""
 
     of: str  # which texts
     max_length: int  # tokens
@@ -55,30 +55,30 @@ class TextData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def reading(self, tokenizer: Any) -> Reading:
-        """How it becomes ids."""
+        """Return the tokenisation of the rows of `source`, and the rule which of them are kept."""
 
     @abstractmethod
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        """Make what `batch` needs; return how many rows may be drawn from."""
+        """Prepare what `batch` needs from the store, and return the number of rows that may be drawn."""
 
     @abstractmethod
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
-        """(N,) numbers of examples -> what the class ``yields``."""
+        """Make a batch, of the class ``yields``, from (N,) numbers of examples."""
 
     def cuts(self) -> list[Truncation]:
-        """Return where texts are cut, and the share that is lost; once it is set up."""
+        """Return the lengths at which texts are cut, and the share of tokens lost; call it after `setup`."""
         return []
 
     @abstractmethod
     def texts(self) -> Iterator[str]:
-        """The training texts, as the tokenizer is to see them."""
+        """Yield the training texts as the tokenizer gets them."""
 
     def prepare_data(self) -> None:
-        """Tokenise into the cache, once; a second call only opens what is there."""
+        """Tokenise the texts into the cache; a second call opens the store that is there."""
         self.open_store(self.source(), quiet=self.settings.quiet)
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the store and fix which rows are drawn from, and how."""
+        """Open the store, and choose the rows that are drawn."""
         if self._store is None:
             rows = self.ready(self._opened, self.load_tokenizer())
             self.subset = nested_subset(rows, self.settings.fraction, self.settings.seed)
@@ -90,14 +90,14 @@ class TextData(pl.LightningDataModule, ABC):
 
     @property
     def store(self) -> TokenStore:
-        """The tokenised rows; opened when they are first asked for."""
+        """The tokenised rows; the store is opened at the first access."""
         self.setup()
         assert self._store is not None
         return self._store
 
     @property
     def lengths(self) -> TextLengths:
-        """How long the texts are."""
+        """The lengths of the texts."""
         return self._opened.lengths
 
     @property
@@ -107,7 +107,7 @@ class TextData(pl.LightningDataModule, ABC):
 
     @property
     def data_id(self) -> str:
-        """Names the content of the store."""
+        """The checksum of the store's content."""
         return str(self.store.manifest[self.content_sum])
 
     def epoch_batches(self, rank: int = 0, world: int = 1) -> EpochBatches:

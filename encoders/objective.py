@@ -26,14 +26,14 @@ from encoders.trained_module import TrainedModule
 
 
 class Compared(NamedTuple):
-    """What was made of the vectors of a batch: scalars whose mean over ranks is the value of the global batch."""
+    """The loss and the metrics of a batch on this rank: scalars whose mean over ranks is that of the global batch."""
 
     loss: Tensor
     metrics: dict[str, Tensor]  # detached
 
 
 class Computed(NamedTuple):
-    """A step of this rank."""
+    """The result of a training step on this rank."""
 
     loss: Tensor
     metrics: dict[str, Tensor]
@@ -62,7 +62,7 @@ class Objective(TrainedModule):
         self.prefixes = prefixes(sizes, weights, self.encoder.width)
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """The encoder to train."""
+        """Load the encoder that is trained."""
         return trainable.load()
 
     @property
@@ -75,11 +75,11 @@ class Objective(TrainedModule):
 
     @property
     def sizes(self) -> list[int]:
-        """Of prefixes that are vectors in their own right, beside the whole ones."""
+        """The lengths of the prefixes that are trained as vectors (Matryoshka), without that of the whole vector."""
         return [one.size for one in self.prefixes if one.size < self.encoder.width]
 
     def views(self, batch: Any) -> Sequence[Ragged]:
-        """The sequences to encode, special tokens included, for instance those of the left and of the right texts.
+        """Return the sequences to encode, special tokens included, for instance those of left and of right texts.
 
         Raises:
             InputError: the settings want what this batch does not have.
@@ -87,7 +87,7 @@ class Objective(TrainedModule):
         raise NotImplementedError
 
     def loss(self, vectors: Sequence[Tensor], batch: Any) -> Any:
-        """The loss of (sequences, width) float32 vectors of each view, in the order of `views`.
+        """Compute the loss of (sequences, width) float32 vectors of each view, in the order of `views`.
 
         It is a scalar, or a named tuple with the scalar ``loss`` and detached scalars, which are logged by their names;
         None is not. Their mean over ranks has to be the value of the global batch: see `losses.gather`.
@@ -95,16 +95,16 @@ class Objective(TrainedModule):
         raise NotImplementedError
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
-        """Detached scalars to log besides those of the loss."""
+        """Return detached scalars to log besides those of the loss."""
         return {}
 
     def project(self, vectors_ND: Tensor) -> Tensor:
-        """What stands between the encoder's vectors and the loss in training, and belongs to no encoder: nothing."""
+        """Map vectors between the encoder and the loss by layers that are not exported; here there are none."""
         return vectors_ND
 
     def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Compared:
-        """The loss, summed over prefixes of the vectors where there are any, and all metrics. What is ``known`` besides
-        goes to the loss.
+        """Compute the loss, summed over prefixes of the vectors where there are any, and all metrics. ``known`` are
+        further arguments of the loss.
         """
 
         def compared(*cut: Tensor) -> Compared:

@@ -27,7 +27,7 @@ DIGITS = 12
 
 
 class Prompted(list[str]):
-    """Texts that stand behind a prompt of their task's, in the place of the encoder's own; None: behind that."""
+    """Texts with the prompt of their task, which takes the place of the encoder's own; None: the encoder's own."""
 
     def __init__(self, texts: Iterable[str], prompt: str | None) -> None:
         super().__init__(texts)
@@ -45,7 +45,7 @@ class Pool(NamedTuple):
         return self.vectors_UD[torch.tensor([self.row_of[text] for text in _behind_prompt(texts)], dtype=torch.long)]
 
     def cut(self, size: int | None, *, unit: bool = False) -> "Pool":
-        """The first numbers of each vector, brought to length 1 with ``unit``; None: all, as they are."""
+        """Return the first ``size`` numbers of each vector, with ``unit`` normalised; with None all, as they are."""
         if size is None:
             return self
         cut_UD = self.vectors_UD[:, :size]
@@ -60,7 +60,7 @@ def _behind_prompt(texts: Sequence[str]) -> Sequence[str]:
 
 
 def finite_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
-    """Rows that hold NaN or infinity become zero; a logged line says how many of all they are."""
+    """Replace rows that hold NaN or infinity by zeros, and log their number."""
     finite_N = vectors_ND.isfinite().all(-1)
     if bool(finite_N.all()):
         return vectors_ND
@@ -69,12 +69,12 @@ def finite_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not
 
 
 def unit_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
-    """Rows of length 1; zero rows and those that are not finite are zero, so that their cosines are 0."""
+    """Normalise each row to length 1. A row that is zero, NaN or infinite becomes zero, so that its cosines are 0."""
     return normalize(finite_rows(vectors_ND, name, what), dim=-1)
 
 
 class VectorStore:
-    """A database for each encoder with the vectors of texts, by the hash of each text."""
+    """A database of one encoder's vectors, under the hash of each text."""
 
     def __init__(self, folder: str | Path, fingerprint: str) -> None:
         path = Path(folder) / f"{fingerprint[:32]}.sqlite"
@@ -106,9 +106,9 @@ class VectorStore:
 
 
 class LastVectors:
-    """A store in memory of whole pools, that of the last scoring: the same texts again are not encoded again.
+    """The vectors of the last scoring, in memory: a second scoring of the same texts does not encode them again.
 
-    Of other texts it knows none, so that what is encoded together does not depend on it.
+    It serves a whole list of texts or none of it, so that it does not change which texts are encoded together.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,8 @@ def embed_pool(
 
 
 def _embed_dealt(embedder: Embedder, texts: list[str]) -> Tensor:
-    """(N, D) on every rank, each row computed on one; texts with a prompt of their own by themselves.
+    """Deal texts to the ranks, and return all (N, D) vectors on every rank. Texts with a prompt of their task are dealt
+    by themselves.
 
     No DistributedSampler: its padding repeats sentences, and a rank then holds vectors that belong to nobody.
     """
@@ -171,7 +172,9 @@ def _embed_dealt(embedder: Embedder, texts: list[str]) -> Tensor:
 
 
 def _embed_group(embedder: Embedder, texts: list[str]) -> Tensor:
-    """The same of texts that all have a prompt of their own, or none. All ranks embed as often, and at least a text."""
+    """Deal texts that all have a prompt of their task, or all have none. Each rank calls ``embed`` once, with a text at
+    least.
+    """
     rank, world = rank_and_world()
     vectors_ND = _embed(embedder, texts[rank::world] or texts[:1])
     return _gather(vectors_ND, len(texts)) if world > 1 else vectors_ND

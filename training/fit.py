@@ -1,4 +1,4 @@
-"""One fit: callbacks, loggers, scoring during training, and initial weights."""
+"""Fit one model: callbacks, loggers, scoring during training, and initial weights."""
 
 import gc
 import logging
@@ -38,7 +38,7 @@ FOLDERS = ("save_dir", "output_dir")  # keys of loggers
 
 
 class Fitted(NamedTuple):
-    """A trained run, the module holding the weights of its best checkpoint."""
+    """The result of a fit. The module holds the weights of the best checkpoint."""
 
     run: Run  # with the score that is really monitored
     trainer: pl.Trainer
@@ -56,9 +56,14 @@ def fit(
     backbone: str,
     companions: Companions,
 ) -> tuple[Fitted, int]:
-    """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short.
+    """Train a model, and score its best checkpoint.
 
-    ``backbone`` is what was asked for.
+    Args:
+        checkpoint: the file to continue from.
+        backbone: the name that the user gave, for the opening lines.
+
+    Returns:
+        The result, and the exit status: 130 or 143 if a signal ended the training, else 0.
     """
     run, suites = choose(run, model, data)
     scoring, folder = run.evaluation, Path(str(run.output_dir))
@@ -107,13 +112,13 @@ def fit(
 
 
 def mode_of(monitor: str | None, said: str | None) -> str:
-    """Whether the least or the most of a score is the best, unless it is said; the losses of parts are losses."""
+    """Return "min" or "max": what the user ``said``, else "min" for losses, those of parts included, and "max"."""
     less = monitor in LESS_IS_BETTER or (monitor or "").startswith("train/loss/")
     return said or ("min" if less else "max")
 
 
 def check_samples(model: Any, data: DataModule) -> None:
-    """Refuse data that the objective cannot take, before a step is computed; each part of a mixture is looked at."""
+    """Refuse data that the objective cannot use before the first step; each part of a mixture is checked."""
     for batch in data.samples():
         try:
             model.check_batch(batch)
@@ -124,7 +129,7 @@ def check_samples(model: Any, data: DataModule) -> None:
 
 
 def make_loggers(run: Run) -> list[Any]:
-    """metrics.csv always, and what ``logger=`` adds; where a logger's own folder is null, it is that of the run."""
+    """Return the logger of metrics.csv, and that of ``logger=``; a folder of its own that is null is the run's."""
     folder = Path(str(run.output_dir))
     keys = {name: str(folder) if value is None and name in FOLDERS else value for name, value in run.logger.items()}
     added = [hydra.utils.instantiate(keys)] if "_target_" in keys else []
@@ -132,7 +137,7 @@ def make_loggers(run: Run) -> list[Any]:
 
 
 def take_weights(model: pl.LightningModule, before: Path) -> None:
-    """The best weights of the run in ``before``, wherever name and size are the same.
+    """Load the best weights of the run in ``before`` that fit by name and size.
 
     The transformer is there already, as the run's folder is the backbone; this brings what stands behind it. Adapters
     of that run are in its transformer, or below a new one.
@@ -155,7 +160,7 @@ def take_weights(model: pl.LightningModule, before: Path) -> None:
 
 
 def free_memory() -> None:
-    """Free the model and the optimiser of a stage that has ended; the next one's peak of memory is its own."""
+    """Free the memory of a stage that has ended, and reset the peak that the device counts."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -37,7 +37,8 @@ OFF = {"model.lora": "rank", "domain": "path"}  # groups that say nothing while 
 
 
 def identity_of(run: Run) -> str:
-    """Eight hex digits over keys and values: neither where a class lies nor a key without a value counts.
+    """Return the identity of a run: eight hex digits of a hash over its keys and values. The module of a class does not
+    count, nor does a key whose value is null.
 
     Raises:
         InputError: a value is of another type.
@@ -58,12 +59,14 @@ def identity_of(run: Run) -> str:
 
 
 def following(before: str, name: str, own: str) -> str:
-    """The identity of stage ``name`` with this identity of its own config, behind a stage of identity ``before``."""
+    """Return the identity of stage ``name``, whose config has the identity ``own``, after a stage of identity
+    ``before``.
+    """
     return hashlib.sha256(f"{before} {name} {own}".encode()).hexdigest()[:8]
 
 
 def identity_in(folder: Path) -> str | None:
-    """The identity of the run in a folder; None where there is no run.
+    """Return the identity of the run in a folder; None where there is no run.
 
     Raises:
         InputError: the marker of the folder is damaged.
@@ -73,7 +76,7 @@ def identity_in(folder: Path) -> str | None:
 
 
 def _of_group(kept: dict[str, Any], group: str) -> list[dict[str, Any]]:
-    """Its keys, and those of each part of a mixture."""
+    """Return the keys of a group, and those of each part of a mixture."""
     found = kept.get(group)
     parts = found.get("parts") if isinstance(found, dict) and group == "data" else None
     several = [found, *(parts.values() if isinstance(parts, dict) else [])]
@@ -81,7 +84,7 @@ def _of_group(kept: dict[str, Any], group: str) -> list[dict[str, Any]]:
 
 
 def _keys_and_values(value: Any) -> Any:
-    """Of a class its bare name stays: two kinds of data may have the same keys."""
+    """Return a config without null values, and with bare names of classes: two kinds of data may have equal keys."""
     if isinstance(value, list):
         return [_keys_and_values(one) for one in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Lightning's strategy for weights that are sharded over all processes (``trainer=fsdp``)."""
+"""Lightning strategy that shards weights over all processes (``trainer=fsdp``)."""
 
 from typing import Any
 
@@ -8,7 +8,10 @@ from contracts import InputError
 
 
 class ShardedStrategy(ModelParallelStrategy):
-    """All processes are one group, over which `TrainedModule.configure_model` shards the weights."""
+    """FSDP2 over all processes, without tensor parallelism. `TrainedModule.configure_model` shards the weights.
+
+    A checkpoint is one file, which rank 0 writes with all weights.
+    """
 
     def __init__(self, process_group_backend: str | None = None, **options: Any) -> None:
         super().__init__(

@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class WorkersLost(Exception):
-    """Workers end before they have answered anything."""
+    """Several workers in a row ended before they answered a task."""
 
 
 class Worker(Protocol):
-    """A process that loads something and answers tasks."""
+    """A process that loads a model, or whatever the job needs, and answers tasks."""
 
     def send(self, answer: Any) -> None: ...
 
@@ -43,7 +43,7 @@ class Worker(Protocol):
 
 
 class InProcess:
-    """One worker, which is this process: nothing is started, and nothing can be lost."""
+    """A pool of one worker, which is this process."""
 
     def __init__(self, start: Start) -> None:
         self.start, self.state = start, None
@@ -60,7 +60,7 @@ class InProcess:
 
 
 class Pool:
-    """``size`` workers, which ``hire`` starts by their place, and ``wait`` waits for."""
+    """A pool of ``size`` workers. ``hire`` starts the worker of a place, ``wait`` waits for messages of several."""
 
     def __init__(self, size: int, hire: Callable[[int], Worker], wait: Callable[[Sequence[Any]], list[Any]]) -> None:
         self.size, self.hire, self.wait = size, hire, wait
@@ -123,7 +123,7 @@ class Pool:
             raise TasksLost(sorted(dealer.failed))
 
     def _engage(self, work: Work, dealer: Dealer, most: int) -> bool:
-        """Give the work to workers that have none, as far as there are tasks; return whether any is at work."""
+        """Send the work to idle workers while there are tasks; return whether any worker is busy."""
         for place in range(most):
             if not dealer.has_more():
                 break
@@ -148,7 +148,7 @@ class Pool:
 
 
 def in_order(answers: Answers) -> Iterator[Any]:
-    """The results of tasks numbered 0, 1, ..., in that order; those that come early are held back."""
+    """Yield the results of tasks numbered 0, 1, ... in that order; results that come early are held back."""
     early, wanted = dict[int | None, Any](), 0
     for number, value in answers:
         early[number] = value

@@ -25,7 +25,7 @@ USED_BY_WORKERS = ("comparison", "contracts", "encoders", "export", "synthesis",
 
 
 class Resources(NamedTuple):
-    """What an actor asks for, in Ray's words."""
+    """The resources of an actor, by Ray's names."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None
@@ -82,7 +82,7 @@ def _connect(ray: Any, cluster: str) -> None:
 
 
 def _check_answer(host: str, port: int) -> None:
-    """Wait for what a server of gRPC says first. Ray itself would try for minutes.
+    """Check within 20 seconds that a gRPC server answers, for which Ray itself would wait minutes.
 
     Raises:
         OSError: there is none, or it says nothing.
@@ -113,8 +113,9 @@ class _Served:
         self.inbox, self.outbox = queue.SimpleQueue[Any](), queue.SimpleQueue[Message]()
 
     def begin(self, start: bytes, software: Mapping[str, str]) -> list[Message]:
-        """Begin to serve with the same software as the driver's; ``start`` is pickled, and would mean something else in
-        another version.
+        """Start the thread if the software is that of the driver; else return an error.
+
+        ``start`` is pickled, so that no other version loads it.
         """
         if (here := software_here()) != software:
             differing = ", ".join(
@@ -138,7 +139,7 @@ class _Served:
         self.inbox.put(answer)
 
     def take(self) -> list[Message]:
-        """Wait for a message, and return all that there are: a call costs a millisecond."""
+        """Wait for a message, and return all messages that have come: each call costs a millisecond."""
         found = [self.outbox.get()]
         with contextlib.suppress(queue.Empty):
             while True:

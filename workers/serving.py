@@ -38,7 +38,7 @@ Message = More | Result | Over | Raised
 
 
 def serve(start: Start, send: Callable[[Message], None], receive: Callable[[], Any]) -> None:
-    """Do every work that is received, until that is None; tasks are asked for, and received in the same way."""
+    """Receive work after work until None comes; within a work, ask for tasks and send their results."""
 
     def tasks() -> Iterator[Task]:
         while True:

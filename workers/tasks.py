@@ -9,14 +9,14 @@ MOST_TRIES = 3  # of a task whose worker ends
 
 
 class Task(NamedTuple):
-    """A part of a job. Its result is a function of this alone, whoever computes it, and however often."""
+    """A part of a job. Its result is a function of the task alone, whichever worker computes it, and however often."""
 
     number: int
     payload: Any = None  # what a worker needs for it; it travels, so it can be pickled
 
 
 class TasksLost(Exception):
-    """Tasks whose workers ended each time that they were tried; ``numbers`` says which."""
+    """Tasks failed because their workers ended each time; ``numbers`` names them."""
 
     def __init__(self, numbers: list[int]) -> None:
         super().__init__(numbers)
@@ -24,7 +24,7 @@ class TasksLost(Exception):
 
 
 class Dealer:
-    """Gives tasks to workers that ask, and takes back those of a worker that has ended.
+    """The queue of a job's tasks. It knows which worker holds which task, and deals those of a worker that ended again.
 
     A task that was lost before is dealt to a worker that holds no other, so that it alone is to blame next time. Of
     tasks that are numbered in their order, none is dealt ``window`` or more behind the first without a result.
@@ -39,11 +39,11 @@ class Dealer:
         self.failed: list[int] = []
 
     def has_more(self) -> bool:
-        """Return whether a task waits for a worker."""
+        """Return whether there is a task to deal now."""
         return bool(self.again) or self._next_new() is not None
 
     def next_for(self, worker: int) -> Task | None:
-        """Return a task, or None where this worker is to finish what it holds first, or none is left."""
+        """Return the next task for a worker; None if it must finish those that it holds first, or if none is left."""
         held = self.held.setdefault(worker, {})
         if any(number in self.losses for number in held):
             return None
@@ -69,7 +69,7 @@ class Dealer:
         self.open.remove(number)
 
     def lost(self, worker: int) -> list[int]:
-        """Take back the tasks of a worker that has ended, and return their numbers."""
+        """Requeue the tasks of a worker that has ended, unless they failed too often; return the numbers of all."""
         held = self.held.pop(worker, {})
         for number, task in held.items():
             self.losses[number] += 1

@@ -29,7 +29,7 @@ from workers.tasks import Task, TasksLost
 
 STORE_VERSION = 2  # part of the key: raise it when the same input would be stored otherwise
 BATCH_CHARACTERS = 4_000_000  # what is tokenised at once, by all workers; a few hundred MB at most meanwhile
-WINDOW = 4  # batches for each worker, that are dealt from the first on that is not written
+WINDOW = 4  # batches for each worker that may be dealt from the first unwritten one on
 OFFSET = np.dtype("<i8")
 LABEL = np.dtype("<f4")
 META, LENGTHS = "meta.json", "text_lengths"
@@ -69,7 +69,7 @@ class TokenStore:
 
     @property
     def account(self) -> dict[str, Any]:
-        """The manifest for a run's results, without the length of each text."""
+        """The entries of the store's manifest that a run's ``results.json`` repeats: all but the text lengths."""
         return {name: entry for name, entry in self.manifest.items() if name != LENGTHS}
 
     def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -158,26 +158,26 @@ class StoreWriter:
 
 
 class RowSource(Protocol):
-    """A source of rows for the store."""
+    """An iterable of the rows to tokenise, which can be identified without reading it."""
 
     width: int  # texts per row
 
     def __iter__(self) -> Iterator[Record]: ...
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what identifies the content without reading it; JSON types only."""
+        """Return the identity of the content, for instance paths, sizes and times; JSON types only."""
         ...
 
     def manifest(self) -> dict[str, Any]:
-        """Provenance, and counts of the last reading."""
+        """Return the provenance of the rows, and the counts of the last iteration."""
         ...
 
 
 def build_or_open(
     source: RowSource, reading: Reading, cache: Path, *, quiet: bool = False, verify: bool = False, workers: int = 1
 ) -> TokenStore:
-    """The store of this source under this reading, built by ``workers`` processes if it is not there, or not whole.
-    ``verify`` reads all.
+    """Open the store of this source as this reading tokenises it; ``workers`` processes build it first if it is
+    missing or not whole. With ``verify`` its files are compared with their checksums.
 
     Raises:
         InputError: the source has bad rows, or none is kept, or the cache is read-only.
@@ -214,7 +214,10 @@ def build_or_open(
 
 
 def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool, workers: int) -> int:
-    """Return how many of the rows that were kept repeat an earlier one. Memory: some batches, and eight bytes a row."""
+    """Tokenise and write all rows; return the number of kept rows that repeat an earlier one.
+
+    Memory: some batches, and eight bytes a row.
+    """
     repeats, read = Repeats(), deque[list[Record]]()
 
     def tasks() -> Iterator[Task]:
@@ -235,19 +238,19 @@ def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter
 
 
 def _ready(reading: Reading, workers: int) -> Reading:
-    """The start of a worker: one alone has all threads of the tokenizer, of several each has one."""
+    """Prepare a worker: one alone uses all threads of the tokenizer, each of several uses one."""
     if workers > 1:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return reading
 
 
-def _batches(records: Iterable[Record], most: int) -> Iterator[list[Record]]:
-    """Rows of so many characters together, or of a few more."""
+def _batches(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
+    """Yield batches of rows that have at least ``least`` characters together, but for the last."""
     batch, characters = list[Record](), 0
     for record in records:
         batch.append(record)
         characters += sum(map(len, record.texts))
-        if characters >= most:
+        if characters >= least:
             yield batch
             batch, characters = [], 0
     if batch:

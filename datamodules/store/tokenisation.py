@@ -23,7 +23,7 @@ Texts = tuple[str, ...]  # of a row
 
 
 class TokenisedRows(NamedTuple):
-    """The ids of the rows that are kept."""
+    """The ids of those rows of a batch that are kept."""
 
     ids: np.ndarray  # (tokens,) in the type of the store, all texts one behind the other
     lengths: np.ndarray  # (rows kept * texts of a row,) int64
@@ -33,9 +33,9 @@ class TokenisedRows(NamedTuple):
 
 
 class Reading(ABC):
-    """Turns the texts of rows into ids. Made anew for each store, because it counts the rows it leaves out.
+    """A tokenisation of rows, with the rule which of them are stored. It counts the rows of one store.
 
-    Workers have a copy each, of which `keep` alone is called; the account is the driver's.
+    Each worker has a copy and calls `keep` alone; the driver calls `add`, and so has the counts.
     """
 
     unit: str  # what a row is called
@@ -49,7 +49,7 @@ class Reading(ABC):
 
     @cached_property
     def backend(self) -> Tokenizer:
-        """A copy without the user's truncation, made when first needed: an existing store is opened without it."""
+        """The tokenizer without truncation and padding. It is made at the first access: opening a store needs none."""
         backend = Tokenizer.from_str(self.serialised)
         backend.no_truncation()
         backend.no_padding()
@@ -57,27 +57,29 @@ class Reading(ABC):
         return backend
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a worker needs: a backend loses its treatment of special tokens, and a hash cannot be pickled."""
+        """Leave out what cannot be pickled: a hash, and a backend, which would lose its treatment of special tokens."""
         return {name: value for name, value in self.__dict__.items() if name not in ("backend", "text_hash")}
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """(tokens,) ids of all texts in the type of the store, one behind the other, and (texts,) int64 lengths."""
+        """Return the (tokens,) ids of all texts, one behind the other, in the type of the store, and (texts,) int64
+        lengths.
+        """
         lists = [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
         return np.fromiter(itertools.chain.from_iterable(lists), self.dtype, int(lengths.sum())), lengths
 
     @abstractmethod
     def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
-        """The rows that are stored. It depends on their texts alone."""
+        """Tokenise a batch of rows, and choose those to store. The result depends on the texts alone."""
 
     def add(self, records: Sequence[Record], kept: TokenisedRows) -> None:
-        """Take what was kept of these into the account, in their order."""
+        """Count a batch and what was kept of it; batches come in the order of the source."""
         for name, number in kept.counts.items():
             self.counts[name] += number
 
     @abstractmethod
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
-        """The forms in which these sentences may stand in a text; how long they are is told by the first."""
+        """Return the spellings in which each sentence may occur in a text; the first gives its length."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the ids depend on besides the source."""
@@ -90,7 +92,7 @@ class Reading(ABC):
 
     @abstractmethod
     def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
-        """For the log; ``source`` is the manifest of where the rows came from."""
+        """Return a line for the log about the rows left out. ``source`` is the manifest of the source."""
 
     @abstractmethod
     def nothing_kept(self, source: dict[str, Any]) -> str:
@@ -98,7 +100,7 @@ class Reading(ABC):
 
 
 class WholeRows(Reading):
-    """Rows as they are: the ids that ``tokenizer(text)`` has between its special tokens.
+    """Whole rows: the ids that ``tokenizer(text)`` has between its special tokens.
 
     A row is left out where one of its texts has no token.
     """
@@ -118,7 +120,7 @@ class WholeRows(Reading):
         return TokenisedRows(ids, lengths, kept, {"without_tokens": int((~kept).sum())})
 
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
-        """A sentence may be the whole of a row, or stand inside one."""
+        """Return the spellings of a sentence that is a whole row, and of one inside a row."""
         return [list(sentences), [f" {sentence}" for sentence in sentences]]
 
     def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
@@ -132,7 +134,7 @@ class WholeRows(Reading):
 
 
 class LengthRule(NamedTuple):
-    """Which documents are long enough.
+    """The least length of a document.
 
     ``tokens`` keeps n >= min_length tokens. ``words`` keeps n > min_length whitespace words, strictly, as DeCLUTR's
     published script does, and drops what has fewer than ``min_tokens`` tokens besides.
@@ -149,7 +151,10 @@ class LengthRule(NamedTuple):
 
 
 class LongDocuments(Reading):
-    """Rows of one text each, normalised; those that are long enough. Special tokens spelled in a text are text."""
+    """Documents: rows of one text each, which is normalised. Those that are long enough are stored.
+
+    A special token that a text spells out is tokenised as plain text.
+    """
 
     unit = "documents"
     special_tokens_are_text = True
@@ -197,7 +202,10 @@ class LongDocuments(Reading):
             self.longest, self.longest_where = length, records[place].where
 
     def _without_specials(self, ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Special ids are made unknown, or left out; and how many each text had. Unigram may spell "<s>" as itself."""
+        """Replace ids of special tokens by the unknown token, or drop them; return their number in each text, too.
+
+        Unigram may tokenise "<s>" as itself.
+        """
         special = np.isin(ids, self.specials)
         numbers = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[special], minlength=len(lengths))
         if self.unknown is None:
@@ -234,7 +242,11 @@ class LongDocuments(Reading):
 
 
 def serialised(tokenizer: Any) -> str:
-    """Return a fast tokenizer as JSON: workers need no transformers, which takes seconds to import."""
+    """Return a fast tokenizer as JSON, from which a worker restores it without importing transformers.
+
+    Raises:
+        InputError: the tokenizer is not a fast one.
+    """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
             f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
@@ -244,7 +256,7 @@ def serialised(tokenizer: Any) -> str:
 
 
 def keep_rows(reading: Reading, tasks: Iterator[Task]) -> Iterator[tuple[int, TokenisedRows]]:
-    """What is kept of the rows of each task, in order; the next ones are got while some are tokenised."""
+    """Tokenise the rows of each task, in order; the rows of the next task are fetched meanwhile."""
     with ThreadPoolExecutor(1) as tokeniser:
         under_way = deque[tuple[int, Future[TokenisedRows]]]()
         for task in tasks:

@@ -18,11 +18,11 @@ TOP_LOGPROBS = 5  # likeliest first tokens that a judge is asked for: as many as
 
 
 class UnusableAnswer(ValueError):
-    """It is no answer of the protocol."""
+    """A response does not follow the protocol."""
 
 
 class Answer(TypedDict):
-    """As it is recorded."""
+    """An answer as the journal has it."""
 
     text: str
     whole: bool  # it ended by itself; by the stop string, where the server tells these apart
@@ -36,7 +36,7 @@ def refusal(why: str) -> Answer:
 
 
 def to_write(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, Any]:
-    """The body of a request for one text."""
+    """Return the body of a request for one text."""
     body: dict[str, Any] = {"max_tokens": how.max_new_tokens, "temperature": how.temperature, "seed": seed}
     if how.top_p is not None and how.top_p < 1:
         body["top_p"] = how.top_p
@@ -48,13 +48,15 @@ def to_write(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, 
 
 
 def to_judge(prompt: str, *, chat: bool) -> dict[str, Any]:
-    """The body of a request for the probabilities of the first token; at temperature 1 no server changes them."""
+    """Return the body of a request for the probabilities of the first token. At temperature 1 servers leave them as
+    they are.
+    """
     listed = {LOGPROBS: True, "top_logprobs": TOP_LOGPROBS} if chat else {LOGPROBS: TOP_LOGPROBS}
     return {**_said(prompt, chat), "max_tokens": 1, "temperature": 1.0, **listed}
 
 
 def with_another_prompt(body: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """The same request of a prompt that every server bears."""
+    """Return the same request with a short plain prompt, which every server can answer."""
     return {**body, **_said("Hello", chat)}
 
 
@@ -63,7 +65,7 @@ def _said(prompt: str, chat: bool) -> dict[str, Any]:
 
 
 def read_answer(content: bytes, *, chat: bool, stop: object = None) -> Answer:
-    """What an answer says; ``stop`` is what was sent under this name.
+    """Read the answer of a response. ``stop`` is the key of this name that was sent.
 
     Raises:
         UnusableAnswer: it is no JSON, or anything is missing, or of another type.

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Requests(Bounded):
-    """How a server is asked."""
+    """Settings of the requests to a server."""
 
     prefix: ClassVar[str] = "requests."
 
@@ -57,7 +57,7 @@ class Requests(Bounded):
 
 @dataclass
 class Server:
-    """The model ``name`` at ``url``. All that asks stands within ``at_work``."""
+    """The model ``name`` at ``url``. Requests are sent within ``at_work``."""
 
     name: str
     url: str
@@ -71,7 +71,7 @@ class Server:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Inside, requests go out; what is under way at the end is given up."""
+        """Open the client and the journal; requests that are under way at the end are cancelled."""
         openai = library()
         import httpx2
 
@@ -88,7 +88,10 @@ class Server:
             yield
 
     def run(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """What comes of ``work``; everything else under way goes on meanwhile. Answers are safe when it returns."""
+        """Run ``work`` to its end and return its result; other requests go on meanwhile.
+
+        The journal is on the disk when this returns.
+        """
         try:
             return self.runner.run(work)
         finally:
@@ -98,7 +101,10 @@ class Server:
         return self.runner.get_loop().create_task(work)
 
     async def answer(self, body: Mapping[str, Any], *which: Any) -> Answer:
-        """To a request, which ``which`` tells from others of the same body: the recorded one, or a new one."""
+        """Return the answer to a request, from the journal or from the server.
+
+        ``which`` tells requests of the same body apart.
+        """
         whole = {"model": self.name, **body, **self.requests.body}
         whole = {key: value for key, value in whole.items() if value is not None}
         asked = name_of(self.chat, whole, *which)
@@ -114,7 +120,7 @@ class Server:
         return found
 
     async def _until_answered(self, body: dict[str, Any]) -> Answer:
-        """Ask until there is an answer, or none is to be hoped for."""
+        """Send a request until it is answered or refused, or the retries are spent."""
         known = self.answered or self.journal.places
         retries = self.requests.max_retries if known else min(RETRIES_OF_FIRST, self.requests.max_retries)
         while True:
@@ -138,9 +144,10 @@ class Server:
                 return found
 
     async def _ask(self, body: Mapping[str, Any], retries: int) -> Answer:
-        """
+        """Send a request, and again up to ``retries`` times.
+
         Raises:
-            APIError: of openai, when it has been asked so often in vain.
+            APIError: openai's, after the last retry.
         """
         path = "/chat/completions" if self.chat else "/completions"
         response = await self.client.post(
@@ -150,7 +157,7 @@ class Server:
         return read_answer(response.content, chat=self.chat, stop=body.get("stop"))
 
     async def _read_whole(self, response: Any) -> None:
-        """Have the client ask again where a response is no answer, or does not end in time."""
+        """Read a response whole; raise an error that the client retries if it holds no answer, or comes too late."""
         try:
             async with asyncio.timeout(self.requests.timeout):  # of all of it: a server may send a byte now and then
                 await response.aread()
@@ -185,13 +192,13 @@ class Server:
         )
 
     def _why(self, error: Any) -> str:
-        """The client says "Connection error." of any; what was wrong is below."""
+        """Return the cause of an error: the client itself says "Connection error." of any."""
         if isinstance(error, self.openai.APITimeoutError):
             return f"no answer in {self.requests.timeout:g} s"
         return self._said(error.__cause__ or error.message)
 
     def _refused(self, status: int, why: str, body: Mapping[str, Any]) -> Answer:
-        """What may be about this prompt alone is counted; the rest is the user's to correct."""
+        """Count a refusal that may concern this prompt alone; raise InputError for any other."""
         if "context" in why.casefold() and status in PROMPT_STATUSES:
             return refusal("no room in the context")
         self.refused += 1
@@ -211,16 +218,16 @@ class Server:
         raise InputError(f"base_url={self.url} refuses what it is asked: {why}. {advice}")
 
     def _said(self, text: object) -> str:
-        """What is shown of it: never the key, which some servers repeat."""
+        """Shorten a text of the server for a message, and hide the key in it, which some servers repeat."""
         plain = " ".join(str(text).split())
         return (plain.replace(self.key, "***") if self.key else plain)[:MOST_SHOWN_CHARACTERS].rstrip(".")
 
 
 def library() -> Any:
-    """The client.
+    """Import openai's client.
 
     Raises:
-        InputError: it is not installed.
+        InputError: the package is not installed.
     """
     try:
         import openai
@@ -233,7 +240,7 @@ def library() -> Any:
 
 
 def key_of_environment() -> str:
-    """Empty where there is none, as servers of one's own want none."""
+    """Return the API key of the environment; empty where none is set, as local servers need none."""
     key = os.environ.get(API_KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise InputError(f"{API_KEY_VARIABLE} holds letters that no key has. Set it again.")
