@@ -6,6 +6,7 @@ Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predict
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any, NamedTuple, Unpack, cast
 
@@ -38,6 +39,7 @@ from encoders.kernels.compiled_layers import even, fast_layers
 from encoders.kernels.faster_cpu_layers import attention_for, packed_linears, shared_between_chunks
 from encoders.kernels.host_layout import Places, brought_home, places_in_chunks
 from encoders.kernels.masked_rows import vectors_and_logits
+from encoders.kernels.recomputed_layers import check_layers, recomputed_layers
 from encoders.kernels.single_query import single_query
 from encoders.kernels.token_budget import budget_of
 from encoders.kernels.unpadded import Row, Way, attending, lay_out, plan_rows, way_of
@@ -93,6 +95,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         if POOLERS[pooling].is_shipped and head is None:
             raise InputError(f"pooling={pooling} is a layer behind [CLS], and this encoder has none. Take pooling=cls.")
         check_recompute(recompute)
+        check_layers(recompute, transformer)
         if token_budget is not None and token_budget < 1:
             raise InputError(f"token_budget={token_budget}: a chunk needs at least one token; 2048 to 65536 are usual.")
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
@@ -181,7 +184,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     def budget(self, device: torch.device) -> int:
         """Tokens of a chunk of a training step on this device."""
-        return budget_of(self.token_budget, device, self.transformer, *self.halves, beside=self.beside)
+        halves = self.transformer, *self.halves
+        return budget_of(self.token_budget, device, *halves, beside=self.beside, recompute=self.recompute)
 
     def way(self, device: torch.device) -> Way:
         """Return how this device computes attention in a training step: over padded batches, or over one row without
@@ -197,8 +201,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
         pooler = POOLERS[self.pooling]
         inputs = {"input_ids": ids_BT, "attention_mask": mask_BT.long(), **self._decoder_inputs(ids_BT)}
-        with attention_for(ids_BT):
-            return self._encoded(inputs, lambda output: pooler(output, mask_BT), target)
+        return self._encoded(
+            inputs, lambda output: pooler(output, mask_BT), target, around=lambda: attention_for(ids_BT)
+        )
 
     def encode_row(
         self, ids: Tensor, row: Row, way: Way, target: tuple[Places, Tensor] | None
@@ -208,18 +213,25 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         inputs = way.inputs(ids, row)
         if target is not None:
             target = row.places(target[0]), target[1]
-        with attending(self.trunk, cast(str, way.attention)):
-            return self._encoded(inputs, lambda output: pooler.of_row(output, row), target)
+        attention = cast(str, way.attention)
+        return self._encoded(
+            inputs, lambda output: pooler.of_row(output, row), target, around=lambda: attending(self.trunk, attention)
+        )
 
     def _encoded(
-        self, inputs: dict[str, Any], pooled: Callable[[Any], Tensor], target: tuple[Places, Tensor] | None
+        self,
+        inputs: dict[str, Any],
+        pooled: Callable[[Any], Tensor],
+        target: tuple[Places, Tensor] | None,
+        around: Callable[[], AbstractContextManager[Any]],
     ) -> tuple[Tensor, Tensor]:
         pooler = POOLERS[self.pooling]
         inputs = inputs | pooler.options | self.options
-        with fast_layers(self.transformer):
+        of_decoder = single_query(self.trunk) if pooler.decodes and target is None else contextlib.nullcontext()
+        layers = recomputed_layers(self.transformer, self.recompute, around)
+        with around(), fast_layers(self.transformer), of_decoder, layers:
             if target is None:
-                with single_query(self.trunk) if pooler.decodes else contextlib.nullcontext():
-                    vectors_BD = pooled(self.trunk(**inputs))
+                vectors_BD = pooled(self.trunk(**inputs))
                 mlm = vectors_BD.new_zeros(())
             else:
                 chosen, labels_M = target

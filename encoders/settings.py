@@ -81,8 +81,10 @@ class Backbone:
         "start; aot_eager ...: another backend of it",
     )
     token_budget: int | None = key(of="token_budget", meaning="padded tokens computed at once", least=1)
-    recompute: Literal["auto", "on", "off"] = key(
-        "auto", "of activations in the backward pass; auto: where a batch exceeds the budget"
+    recompute: Literal["auto", "on", "off", "layers"] = key(
+        "auto",
+        "of activations in the backward pass; auto: where a batch exceeds the budget; layers: each layer of a chunk, "
+        "too, for long texts",
     )
 
 

@@ -23,6 +23,7 @@ from contracts import InputError, Ragged
 # for a GPU.
 CHUNK_COST_TOKENS = {"cpu": 64}
 CHUNK_COST_ELSEWHERE = 1_024
+LAYERS = "layers"  # of `recompute`: see recomputed_layers.py
 
 
 class Chunk(NamedTuple):
@@ -58,13 +59,15 @@ def chunk_cost(device: torch.device) -> int:
 
 
 def check_recompute(how: str) -> None:
-    if how not in ("auto", "on", "off"):
-        raise InputError(f"model.recompute={how!r} is unknown; choose auto, on or off.")
+    if how not in ("auto", "on", "off", LAYERS):
+        raise InputError(f"model.recompute={how!r} is unknown; choose auto, on, off or {LAYERS}.")
 
 
 def recomputes(how: str, tokens: int, token_budget: int) -> bool:
-    """Whether chunks of so many tokens are computed again in the backward pass; "auto": when they exceed the budget."""
-    return how == "on" or (how == "auto" and tokens > token_budget)
+    """Whether chunks of so many tokens are computed again in the backward pass; "auto" and "layers": when they exceed the
+    budget.
+    """
+    return how == "on" or (how in ("auto", LAYERS) and tokens > token_budget)
 
 
 def padded_tokens(chunks: Iterable[Chunk]) -> int:

@@ -31,6 +31,7 @@ from encoders.kernels.compiled_layers import even, fast_layers
 from encoders.kernels.faster_cpu_layers import attention_for, shared_between_chunks
 from encoders.kernels.host_layout import Places, places_in_chunks
 from encoders.kernels.masked_rows import head_sees
+from encoders.kernels.recomputed_layers import check_layers, recomputed_layers
 from encoders.kernels.token_budget import budget_of
 from encoders.lengths import longest_input
 from encoders.loading.backbones import check_vocabulary, load_tokenizer, load_whole
@@ -60,6 +61,7 @@ class Seq2Seq(nn.Module, ABC):
         self.transformer = load_writer(self.factory, backbone)
         self.tokenizer = load_tokenizer(backbone)
         check_vocabulary(self.transformer, self.tokenizer, backbone)
+        check_layers(recompute, self.transformer)
         self.answers = list(answers)
         self.token_budget, self.recompute = token_budget, recompute
 
@@ -74,7 +76,8 @@ class Seq2Seq(nn.Module, ABC):
 
     def budget(self, device: torch.device) -> int:
         """Tokens of a chunk of a training step on this device."""
-        return budget_of(self.token_budget, device, *self.halves, beside=[self.transformer])
+        beside = [self.transformer]
+        return budget_of(self.token_budget, device, *self.halves, beside=beside, recompute=self.recompute)
 
     def write(self, sources: Ragged, targets: Ragged) -> Written:
         """Under ``recompute="auto"`` chunks are recomputed in the backward pass only when they exceed the budget."""
@@ -95,6 +98,13 @@ class Seq2Seq(nn.Module, ABC):
     @abstractmethod
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         """(B,) losses and (B, A) logits of the answers: no collective, nothing random but dropout."""
+
+    @contextlib.contextmanager
+    def layers(self, ids: Tensor) -> Iterator[None]:
+        """Inside, the layers of the transformer compute as a training step of a chunk wants them."""
+        again = recomputed_layers(self.transformer, self.recompute, lambda: attention_for(ids))
+        with attention_for(ids), fast_layers(self.transformer), again:
+            yield
 
     def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
         """Around the chunks of a step that are computed once."""
@@ -144,7 +154,7 @@ class T5Writer(Seq2Seq):
         source_BS, source_mask_BS, target_BT, targets = inputs
         start = self.transformer.config.decoder_start_token_id
         shifted_BT = torch.cat([target_BT.new_full((len(target_BT), 1), start), target_BT[:, :-1]], dim=1)
-        with attention_for(source_BS), fast_layers(self.transformer), head_sees(self.transformer, targets):
+        with self.layers(source_BS), head_sees(self.transformer, targets):
             output = self.transformer(
                 input_ids=source_BS,
                 attention_mask=source_mask_BS.long(),
@@ -180,7 +190,7 @@ class CausalWriter(Seq2Seq):
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         ids_BT, mask_BT, targets = inputs
         before = targets._replace(columns_M=targets.columns_M - 1)
-        with attention_for(ids_BT), fast_layers(self.transformer), head_sees(self.transformer, before):
+        with self.layers(ids_BT), head_sees(self.transformer, before):
             output = self.transformer(input_ids=ids_BT, attention_mask=mask_BT.long(), use_cache=False)
         return self.outcome(output.logits, ids_BT, targets)
 

@@ -23,6 +23,7 @@ from encoders.kernels.compiled_layers import even, fast_layers
 from encoders.kernels.faster_cpu_layers import attention_for
 from encoders.kernels.host_layout import Places, places_in_chunks
 from encoders.kernels.masked_rows import head_sees
+from encoders.kernels.recomputed_layers import recomputed_layers
 from encoders.loading.backbones import from_pretrained
 from encoders.loading.trainable import TrainableEncoder
 from encoders.objective import Computed, Objective
@@ -117,7 +118,8 @@ class TSDAE(Objective):
     def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: Places) -> Tensor:
         """No collective, nothing random but dropout. Padding lies behind what is real, where no real token looks."""
         before = wanted._replace(columns_M=wanted.columns_M - 1)
-        with attention_for(ids_BT), fast_layers(self.decoder), head_sees(self.decoder, before):
+        layers = recomputed_layers(self.decoder, self.encoder.recompute, lambda: attention_for(ids_BT))
+        with attention_for(ids_BT), fast_layers(self.decoder), head_sees(self.decoder, before), layers:
             output = self.decoder(
                 input_ids=ids_BT[:, :-1], encoder_hidden_states=vectors_BD.unsqueeze(1), use_cache=False
             )

@@ -62,9 +62,13 @@ CASES = {
     "sroberta": ("sroberta", {}, sroberta),
     "sroberta recomputed": ("sroberta", {"token_budget": 20, "recompute": "on"}, sroberta),
     "sroberta compiled": ("sroberta", {"token_budget": 20, "recompute": "on", "compile": "aot_eager"}, sroberta),
+    "sroberta by layers": ("sroberta", {"recompute": "layers"}, sroberta),
+    "sroberta in chunks by layers": ("sroberta", {"token_budget": 20, "recompute": "layers"}, sroberta),
+    "sroberta compiled by layers": ("sroberta", {"recompute": "layers", "compile": "aot_eager"}, sroberta),
     "sbert_nli": ("sbert_nli", {}, sbert_nli),
     "tsdae": ("tsdae", {}, damaged),
     "tsdae recomputed": ("tsdae", {"token_budget": 20, "recompute": "on"}, damaged),
+    "tsdae by layers": ("tsdae", {"recompute": "layers"}, damaged),
     "simcse unsupervised": ("simcse", {"temperature": 0.5, "pooling": "mean"}, sentences),
     "simcse pairs": ("simcse", SUPERVISED | {"exclude_same_anchor": True}, pairs),
     "simcse triplets": ("simcse", SUPERVISED | {"hard_negative_weight": 1.0}, triplets),
@@ -81,6 +85,11 @@ CASES = {
     "decoder adapter in 16 bits, recomputed": (
         "simcse",
         DECODER | {"lora": LORA, "frozen_weights": "bf16", "token_budget": 20, "recompute": "on"},
+        pairs,
+    ),
+    "decoder adapter in 16 bits, by layers": (
+        "simcse",
+        DECODER | {"lora": LORA, "frozen_weights": "bf16", "recompute": "layers"},
         pairs,
     ),
 }

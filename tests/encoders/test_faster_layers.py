@@ -83,7 +83,7 @@ def test_an_embedding_gets_the_same_gradient_from_two_chunks(padding_idx):
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize("recompute", ["off", "on"])
+@pytest.mark.parametrize("recompute", ["off", "on", "layers"])
 def test_a_step_of_several_chunks_has_the_gradient_of_plain_layers(tiny_mlm, monkeypatch, recompute, bf16):
     gradients = []
     for plain in (True, False):

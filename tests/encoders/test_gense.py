@@ -92,7 +92,7 @@ def test_vectors_are_the_first_decoder_states_of_transformers(t5, prompt, option
     assert (expected[0] - expected[7]).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("recompute", ["on", "off"])
+@pytest.mark.parametrize("recompute", ["on", "off", "layers"])
 @pytest.mark.parametrize("pooling", ["first_decoder", "mean"])
 def test_training_sees_the_vectors_of_embed(t5, recompute, pooling, tmp_path):
     """Through files, the store of ids and the data module, for texts that are too long or hold special tokens."""

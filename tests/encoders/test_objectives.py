@@ -251,7 +251,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("recompute", ["on", "off"])
+@pytest.mark.parametrize("recompute", ["on", "off", "layers"])
 def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(tiny_bert, tiny_mlm_with_dropout, name, recompute):
     """Where dropout is needed, recomputed chunks are compared with kept ones: others would draw other masks."""
     objective, options, batch_of = MODELS[name]

@@ -51,7 +51,7 @@ def test_every_pooler_is_tried():
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("with_mlm", [False, True])
-@pytest.mark.parametrize("recompute", ["on", "off"])
+@pytest.mark.parametrize("recompute", ["on", "off", "layers"])
 def test_poolers_take_the_states_of_transformers(family, with_mlm, recompute):
     torch.manual_seed(1)
     model = transformers.AutoModelForMaskedLM.from_config(FAMILIES[family]()).eval()
@@ -65,6 +65,10 @@ def test_poolers_take_the_states_of_transformers(family, with_mlm, recompute):
         )
         states.append(torch.stack(output.hidden_states)[:, 0])
     losses = set()
+    if family == "albert" and recompute == "layers":
+        with pytest.raises(InputError, match=r"recompute=layers: this albert has no layers with weights of their own"):
+            SentenceEncoder(model, tokenizer, recompute=recompute)
+        return
     for pooling, by_hand in BY_HAND.items():
         encoder = SentenceEncoder(model, tokenizer, pooling=pooling, token_budget=64, recompute=recompute)
         encoded = encoder.encode(Ragged(ids, np.array(LENGTHS)), labels)

@@ -55,8 +55,9 @@ def test_states_and_mlm_loss_are_those_of_the_whole_model(family):
     torch.testing.assert_close(encoded.mlm_sum, loss, rtol=1e-5, atol=1e-5)
 
 
-def test_recomputed_chunks_repeat_their_own_dropout(tiny_mlm_with_dropout):
-    kept, again = (make(tiny_mlm_with_dropout, token_budget=60, recompute=r).train() for r in ("off", "on"))
+@pytest.mark.parametrize(("recompute", "budget"), [("on", 60), ("layers", 10**6), ("layers", 60)])
+def test_what_is_recomputed_repeats_its_own_dropout(tiny_mlm_with_dropout, recompute, budget):
+    kept, again = (make(tiny_mlm_with_dropout, token_budget=budget, recompute=r).train() for r in ("off", recompute))
     sequences, labels = ragged(LENGTHS, 300)
     expected, first = gradients(kept, sequences, labels)
     found, second = gradients(again, sequences, labels)

@@ -100,7 +100,7 @@ def test_vectors_loss_and_gradients_are_the_padded_ones(family):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "max", "last", "weighted_mean", "avg_first_last"])
-@pytest.mark.parametrize("recompute", ["off", "on"])
+@pytest.mark.parametrize("recompute", ["off", "on", "layers"])
 def test_any_pooling_in_any_number_of_rows(pooling, recompute):
     ours = outcome(make(CONFIGS["bert"](), "unpadded", pooling=pooling, token_budget=40, recompute=recompute), False)
     assert_same(ours, outcome(make(CONFIGS["bert"](), "sdpa", pooling=pooling), False))

@@ -1,0 +1,62 @@
+"""``model.recompute=layers``: of each layer only the input is kept, and the layer is computed again in the backward pass.
+
+Within a chunk, so that a single long text needs the memory of one layer and of the inputs of all of them (activation
+checkpointing, Chen et al., 2016). Dropout draws the same numbers again.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from contracts import InputError
+from encoders.kernels.chunks import LAYERS
+from encoders.kernels.faster_cpu_layers import replaced
+from encoders.layers import layers_of
+
+
+def check_layers(how: str, *models: PreTrainedModel) -> None:
+    """Raises InputError where layers are to be computed again, and a model has none."""
+    for trunk in (model.base_model for model in models):
+        if how == LAYERS and not layers_of(trunk):
+            raise InputError(
+                f"model.recompute={LAYERS}: this {trunk.config.model_type} has no layers with weights of their own. "
+                "Take on, which computes whole chunks again."
+            )
+
+
+@contextlib.contextmanager
+def recomputed_layers(
+    model: PreTrainedModel, how: str, around: Callable[[], AbstractContextManager[Any]]
+) -> Iterator[None]:
+    """Inside, the layers of ``model`` keep their inputs alone, where ``how`` is "layers" and a gradient is wanted.
+
+    A layer is computed again as it was: with the functions that stood in for those of its parts, and inside of what
+    ``around`` makes. Other contexts that change what a layer computes have to be entered before this one.
+    """
+    layers = layers_of(model.base_model) if how == LAYERS and torch.is_grad_enabled() else []
+    with replaced(layers, lambda layer: _checkpointed(layer, around)):
+        yield
+
+
+def _checkpointed(layer: nn.Module, around: Callable[[], AbstractContextManager[Any]]) -> Callable[..., Any]:
+    forward = layer.forward
+    inner = {part: part.forward for part in layer.modules() if part is not layer and "forward" in vars(part)}
+
+    def surroundings() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        return contextlib.nullcontext(), _again()
+
+    @contextlib.contextmanager
+    def _again() -> Iterator[None]:
+        with around(), replaced(list(inner), lambda part: inner[part]):
+            yield
+
+    def computed(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, context_fn=surroundings, **kwargs)
+
+    return computed
