@@ -14,14 +14,16 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from transformers import PreTrainedModel
 
 from contracts import InputError
 from encoders.layers import layers_of
+from storage.shards import Shards, read_shards
 
 
 def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> FSDPModule:
@@ -84,17 +86,29 @@ def local_tensor(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def is_part_of(whole: Tensor, tensor: Tensor) -> bool:
+    """Whether a tensor, or of a sharded one this rank's part, has the values of the ``whole`` one on the CPU."""
+    if isinstance(tensor, DTensor):
+        shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+        whole = whole[tuple(slice(first, first + size) for first, size in zip(offset, shape, strict=True))]
+    return torch.equal(local_tensor(tensor).cpu(), whole.cpu())
+
+
 def load_weights(module: pl.LightningModule, weights: Mapping[str, Tensor]) -> bool:
-    """Load full weights into a module; each rank of a sharded one keeps its part.
+    """Load full weights, or those of a checkpoint in shards, into a module; each rank of a sharded one keeps its part.
 
     Returns:
         Whether the module had these weights before; False of a sharded one, which is not compared.
     """
+    if is_sharded(module) and isinstance(weights, Shards):
+        own: dict[str, Any] = get_model_state_dict(module)
+        read_shards(weights.folder, {weights.full(name): own[name] for name in weights})
+        return False
     if is_sharded(module):
         options = StateDictOptions(full_state_dict=True, strict=module.strict_loading)
         set_model_state_dict(module, cast(Any, dict(weights)), options=options)
         return False
-    own = module.state_dict()
-    same = own.keys() == weights.keys() and all(torch.equal(own[name].cpu(), weights[name].cpu()) for name in own)
+    now = module.state_dict()
+    same = now.keys() == weights.keys() and all(torch.equal(now[name].cpu(), weights[name].cpu()) for name in now)
     module.load_state_dict(weights)
     return same

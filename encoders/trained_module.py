@@ -95,7 +95,7 @@ class TrainedModule(pl.LightningModule):
         checkpoint["objective"] = self.objective
         if (record := record_of(self)) is not None:
             checkpoint[RECORD] = record
-            for name in left_out(self) & checkpoint["state_dict"].keys():  # of sharded weights rank 0 has all
+            for name in left_out(self) & checkpoint["state_dict"].keys():
                 if not name.startswith(OF_ITS_HEAD):  # it is read from there, also where it stands still
                     del checkpoint["state_dict"][name]
 
@@ -106,4 +106,4 @@ class TrainedModule(pl.LightningModule):
             if is_sharded(self):
                 return
             own = self.state_dict()
-            checkpoint["state_dict"] |= {name: own[name] for name in frozen}
+            checkpoint["state_dict"] = {**checkpoint["state_dict"], **{name: own[name] for name in frozen}}

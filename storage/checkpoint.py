@@ -1,25 +1,36 @@
 """Safe reading of checkpoints: complete, with the checksum that was written, and without executing anything.
 
-The file is a zip, as torch writes it: each of its entries has a sum, which torch itself does not compare.
+The file is a zip, as torch writes it: each of its entries has a sum, which torch itself does not compare. Weights and
+optimiser state of a sharded model are not in it, but in a folder beside it, whose name and sums it has.
 """
 
 import functools
+import os
 import pickle
+import shutil
 import textwrap
 import zipfile
 import zlib
+from collections.abc import Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from storage.atomic import link_whole, remove
 from storage.manifest import Damaged
+from storage.shards import Shards, compare_shards
+
+SHARDS = "shards"  # the entry that names the folder, the sums of its files, and weights that are others by another name
+OF_WEIGHTS, OF_OPTIMIZER = "state_dict.", "optimizer_states.{}."  # what names in the folder begin with
 
 UNREADABLE = (RuntimeError, OSError, EOFError, KeyError, ValueError, zlib.error, zipfile.BadZipFile)
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Its entries, tensors mapped from the file.
+    """Its entries, tensors mapped from the file; ``state_dict`` of a sharded one is read tensor by tensor.
 
     Raises:
         Damaged: it is cut short, a byte of it has changed, it is something else, or it holds what could run code.
@@ -37,7 +48,76 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         raise Damaged(f"cut short or damaged: {why}") from error
     if not isinstance(found, dict):
         raise Damaged(f"wanted entries by name, got {type(found).__name__}")
+    if SHARDS in found:
+        _compare_shards(path, about.st_size, about.st_mtime_ns)
+        found["state_dict"] = Shards(shards_of(path, found), OF_WEIGHTS, found[SHARDS]["same"])
     return found
+
+
+def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:
+    """The folder that has the shards of a checkpoint."""
+    return path.parent / Path(checkpoint[SHARDS]["folder"]).name
+
+
+def with_whole_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The same entries as one process writes them: optimiser states with all tensors, by the numbers of weights."""
+    states = []
+    for place, state in enumerate(checkpoint["optimizer_states"]):
+        names = [name for group in state["param_groups"] for name in group["params"]]
+        number = {name: place for place, name in enumerate(names)}
+        kept: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in Shards(shards_of(path, checkpoint), OF_OPTIMIZER.format(place), {}).items():
+            weight, _, key = name.rpartition(".")
+            kept.setdefault(number[weight], {})[key] = tensor
+        groups = [group | {"params": [number[name] for name in group["params"]]} for group in state["param_groups"]]
+        states.append({"state": kept, "param_groups": groups})
+    return checkpoint | {"optimizer_states": states}
+
+
+def new_shards(folder: Path, step: int) -> str:
+    """A name that no folder of shards has there."""
+    names = chain([f"shards-{step}"], (f"shards-{step}-{number}" for number in count(2)))
+    return next(name for name in names if not (folder / name).exists())
+
+
+def remove_unused_shards(folder: Path) -> None:
+    """Remove shards that no checkpoint beside them names, such as those of one that was replaced or never finished."""
+    unused = set(folder.glob("shards-*"))
+    if not unused:
+        return
+    for path in folder.glob("*.ckpt"):
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, *UNREADABLE):
+            return  # which ones it names is not known
+        if SHARDS in found:
+            unused.discard(shards_of(path, found))
+    for shards in unused:
+        remove(shards)
+
+
+def link_checkpoint(source: Path, target: Path) -> None:
+    """Give a checkpoint a second name in another folder, with its shards."""
+    found = load_checkpoint(source)
+    if SHARDS in found:
+        shards, copy = shards_of(source, found), target.parent / shards_of(source, found).name
+        if not copy.exists() or not copy.samefile(shards):
+            remove(copy)
+            shutil.copytree(shards, copy, copy_function=_link)
+    link_whole(source, target)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+@functools.lru_cache(maxsize=64)
+def _compare_shards(path: Path, size: int, changed: int) -> None:
+    found = torch.load(path, map_location="cpu", weights_only=True)
+    compare_shards(shards_of(path, found), found[SHARDS]["files"])
 
 
 @functools.lru_cache(maxsize=64)  # a command looks at one several times

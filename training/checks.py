@@ -17,6 +17,7 @@ from contracts import InputError, NotWritten
 from contracts.settings import build, check, keys_of, nearest
 from evaluation.scorer import Scorer
 from storage.checkpoint import load_checkpoint
+from storage.shards import shapes
 from training.build import data_of, trainer_keys
 from training.callbacks.checkpoints import unreadable
 from training.settings import Run, Trainer
@@ -172,7 +173,7 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
         )
     model.on_load_checkpoint(found)
     wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    saved = {name: tuple(weight.shape) for name, weight in found["state_dict"].items()}
+    saved = shapes(found["state_dict"])
     if different := sorted(name for name in wanted.keys() | saved.keys() if wanted.get(name) != saved.get(name)):
         name = different[0]
         raise InputError(

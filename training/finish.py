@@ -16,8 +16,8 @@ from export.model_card import model_card
 from export.run_export import export_product
 from reports.figure import NotDrawn
 from reports.progress import clock
-from storage.atomic import link_whole, whole_folder
-from storage.checkpoint import load_checkpoint
+from storage.atomic import whole_folder
+from storage.checkpoint import link_checkpoint, load_checkpoint
 from storage.items import items_beside, write_items
 from storage.results import environment, read_results, write_results
 from training.build import make_model, recipe_of
@@ -124,7 +124,7 @@ def finish_stages(run: Run, stages: Sequence[Stage]) -> bool:
     if (folder / "encoder").is_dir():
         (folder / "encoder" / "README.md").write_text(model_card(results), encoding="utf-8")
     (folder / "checkpoints").mkdir(exist_ok=True)
-    link_whole(folders[-1] / "checkpoints" / BEST, folder / "checkpoints" / BEST)  # so that backbone=FOLDER works
+    link_checkpoint(folders[-1] / "checkpoints" / BEST, folder / "checkpoints" / BEST)  # so that backbone=FOLDER works
     if items:
         write_items(folder / ITEMS_FILE, items)
     write_results(folder / "results.json", results)

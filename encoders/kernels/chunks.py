@@ -64,8 +64,8 @@ def check_recompute(how: str) -> None:
 
 
 def recomputes(how: str, tokens: int, token_budget: int) -> bool:
-    """Whether chunks of so many tokens are computed again in the backward pass; "auto" and "layers": when they exceed the
-    budget.
+    """Whether chunks of so many tokens are computed again in the backward pass: with "auto" and "layers" those that
+    exceed the budget.
     """
     return how == "on" or (how in ("auto", LAYERS) and tokens > token_budget)
 

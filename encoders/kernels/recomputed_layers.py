@@ -1,4 +1,4 @@
-"""``model.recompute=layers``: of each layer only the input is kept, and the layer is computed again in the backward pass.
+"""``model.recompute=layers``: a layer keeps only its input, and is computed again in the backward pass.
 
 Within a chunk, so that a single long text needs the memory of one layer and of the inputs of all of them (activation
 checkpointing, Chen et al., 2016). Dropout draws the same numbers again.
@@ -7,7 +7,7 @@ checkpointing, Chen et al., 2016). Dropout draws the same numbers again.
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -22,10 +22,10 @@ from encoders.layers import layers_of
 
 def check_layers(how: str, *models: PreTrainedModel) -> None:
     """Raises InputError where layers are to be computed again, and a model has none."""
-    for trunk in (model.base_model for model in models):
-        if how == LAYERS and not layers_of(trunk):
+    for model in models:
+        if how == LAYERS and not layers_of(cast(PreTrainedModel, model.base_model)):
             raise InputError(
-                f"model.recompute={LAYERS}: this {trunk.config.model_type} has no layers with weights of their own. "
+                f"model.recompute={LAYERS}: this {model.config.model_type} has no layers with weights of their own. "
                 "Take on, which computes whole chunks again."
             )
 
@@ -39,7 +39,8 @@ def recomputed_layers(
     A layer is computed again as it was: with the functions that stood in for those of its parts, and inside of what
     ``around`` makes. Other contexts that change what a layer computes have to be entered before this one.
     """
-    layers = layers_of(model.base_model) if how == LAYERS and torch.is_grad_enabled() else []
+    wanted = how == LAYERS and torch.is_grad_enabled()
+    layers = layers_of(cast(PreTrainedModel, model.base_model)) if wanted else []
     with replaced(layers, lambda layer: _checkpointed(layer, around)):
         yield
 

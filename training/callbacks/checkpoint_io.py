@@ -13,6 +13,7 @@ import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from contracts import NO_ROOM
+from storage.checkpoint import SHARDS, load_checkpoint, with_whole_optimizers
 
 
 class PatientIO(TorchCheckpointIO):
@@ -21,6 +22,15 @@ class PatientIO(TorchCheckpointIO):
     def __init__(self) -> None:
         super().__init__()
         self.error: OSError | None = None
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Lightning's, and of a checkpoint in shards all of it."""
+        found = super().load_checkpoint(path, weights_only=True)
+        if SHARDS not in found:
+            return found
+        return with_whole_optimizers(Path(path), load_checkpoint(path))
 
     def save_checkpoint(self, checkpoint: Mapping[str, Any], path: str | Path, storage_options: Any = None) -> None:
         self.error = None

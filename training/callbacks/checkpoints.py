@@ -6,19 +6,19 @@ reduction per step lets all ranks agree on whether to save now (the clock is ran
 
 import logging
 import math
-import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from contracts import InputError
+from encoders.sharding import is_part_of
 from storage.atomic import link_whole, sync_folder
-from storage.checkpoint import load_checkpoint
+from storage.checkpoint import load_checkpoint, remove_unused_shards
 from storage.manifest import Damaged
 from training import collectives as agreement
 from training.callbacks.checkpoint_io import PatientIO, reason
@@ -28,7 +28,6 @@ from training.failures import TrainingFailed
 from training.metrics_csv import MetricsCSV
 
 LAST, BEST, PREVIOUS = "last.ckpt", "best.ckpt", "previous.ckpt"
-OWN = re.compile(r"(last|best|previous)\.ckpt|\.(last|best)\.ckpt\.part|writing\.part")  # what it leaves in its folder
 BETTER = {"max": lambda new, old: new > old, "min": lambda new, old: new < old}
 NEEDED = ("state_dict", "loops", "global_step", "optimizer_states", "callbacks")
 
@@ -202,10 +201,10 @@ class RunCheckpoints(Checkpoint):
     def _has_other_weights(self, trainer: pl.Trainer) -> bool:
         """Whether they are no longer last.ckpt's: another callback has put an average in their place. A collective."""
         now, other = trainer.strategy.lightning_module_state_dict(), False
-        if trainer.is_global_zero:
+        if trainer.is_global_zero or any(isinstance(tensor, DTensor) for tensor in now.values()):
             try:
                 saved = load_checkpoint(self.last_path)["state_dict"]
-                other = not all(name in now and torch.equal(now[name].cpu(), saved[name]) for name in saved)
+                other = not all(name in now and is_part_of(saved[name], now[name]) for name in saved)
             except (OSError, Damaged):
                 other = True
         (found,) = agreement.maximum([other])
@@ -233,6 +232,7 @@ class RunCheckpoints(Checkpoint):
             else:
                 temporary.unlink()
             sync_folder(self.folder)
+            remove_unused_shards(self.folder)
         if last:
             self._last_is_good = True
             self._saved_step, self._saved_best_step = trainer.global_step, self.best_step

@@ -1,0 +1,103 @@
+"""Checkpoints of sharded weights: continued by other numbers of processes and by DDP, to the end of one process."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from storage.checkpoint import load_checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS, SAVED = 6, 3
+LORA = "model.lora.rank=4"
+
+
+@pytest.fixture(scope="module")
+def train(tiny_mlm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    pairs = [{"anchor": f"A ferry of {n} tons.", "positive": f"Ship number {n}"} for n in range(12)]
+    (folder / "pairs.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
+
+    def run(output: Path, *words: str) -> tuple[int, str]:
+        keys = f"""model=pairs data=triplets data.path={folder}/pairs.jsonl backbone={tiny_mlm} batch_size=6
+            max_steps={STEPS} checkpoint.every_n_steps={SAVED} trainer.accelerator=cpu data.num_workers=0 quiet=true
+            data.cache_dir={folder}/cache model.lr=1e-3 output_dir={output}""".split()
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, str(ROOT / "train.py"), *keys, *words]
+        found = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, timeout=300)
+        return found.returncode, found.stderr
+
+    return run
+
+
+@pytest.fixture(scope="module", params=["all weights", pytest.param("adapter", marks=pytest.mark.slow)])
+def runs(request, train, tmp_path_factory):
+    """Words of the run, the folder of one process, and that of two with sharded weights."""
+    words, folder = [LORA] if request.param == "adapter" else [], tmp_path_factory.mktemp("runs")
+    assert train(folder / "alone", *words) == (0, "")
+    assert train(folder / "sharded", *words, "trainer=fsdp", "devices=2")[0] == 0
+    return words, folder / "alone", folder / "sharded"
+
+
+def weights_of(folder: Path) -> torch.Tensor:
+    weights = load_file(folder / "encoder" / "model.safetensors")
+    return torch.cat([weights[name].flatten() for name in sorted(weights)])
+
+
+def test_the_files_hold_what_one_process_writes(runs):
+    """Names and values, and of an adapter nothing but it."""
+    _, alone, sharded = runs
+    ours, theirs = (load_checkpoint(folder / "checkpoints" / "last.ckpt") for folder in (sharded, alone))
+    assert set(ours["state_dict"]) == set(theirs["state_dict"])
+    for name, tensor in theirs["state_dict"].items():
+        torch.testing.assert_close(ours["state_dict"][name], tensor, rtol=1e-4, atol=1e-5)
+    assert {path.name for path in (sharded / "checkpoints").iterdir()} == {
+        "last.ckpt",
+        "best.ckpt",
+        "previous.ckpt",
+        f"shards-{SAVED}",
+        f"shards-{STEPS}",
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["trainer=fsdp", "devices=2"],
+        pytest.param(["trainer=ddp", "devices=2"], marks=pytest.mark.slow),
+        pytest.param([], marks=pytest.mark.slow, id="one process"),
+        pytest.param(["trainer=fsdp", "devices=3"], marks=pytest.mark.slow),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_a_run_goes_on_from_it_to_the_same_end(runs, train, words, tmp_path):
+    own, alone, sharded = runs
+    resumed = f"resume={sharded}/checkpoints/previous.ckpt"
+    assert train(tmp_path / "continued", *own, *words, resumed)[0] == 0
+    expected, found = weights_of(alone), weights_of(tmp_path / "continued")
+    assert (found - expected).norm() <= 1e-5 * expected.norm()
+    if words == ["trainer=fsdp", "devices=2"]:
+        assert torch.equal(found, weights_of(sharded))
+
+
+def test_sharded_weights_go_on_from_a_file_of_one_process(runs, train, tmp_path):
+    own, alone, _ = runs
+    resumed = f"resume={alone}/checkpoints/previous.ckpt"
+    assert train(tmp_path / "continued", *own, "trainer=fsdp", "devices=2", resumed)[0] == 0
+    expected, found = weights_of(alone), weights_of(tmp_path / "continued")
+    assert (found - expected).norm() <= 1e-5 * expected.norm()
+
+
+def test_lost_shards_are_refused_by_name(runs, train, tmp_path):
+    own, _, sharded = runs
+    shutil.copy(sharded / "checkpoints" / "last.ckpt", tmp_path)
+    status, said = train(tmp_path / "continued", *own, f"resume={tmp_path}/last.ckpt")
+    assert status == 2
+    assert f"shards-{STEPS}" in said
+    assert "No such file" in said
