@@ -55,6 +55,11 @@ def find_ranks() -> Ranks:
     return Ranks(int(here.get("RANK", "0")), int(here["WORLD_SIZE"])) if "WORLD_SIZE" in here else Ranks()
 
 
+def rank_here() -> int:
+    """The rank of this process, whoever started it."""
+    return find_ranks().rank if launched() else _rank_alone()
+
+
 def local_rank() -> int:
     """This process among those of its machine."""
     return int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")))

@@ -147,7 +147,7 @@ def record_of(module: nn.Module) -> Record | None:
             record = cast(Record, part.adapted)
             if not record["digest"]:
                 record["digest"] = digest(part)
-            if part is not module and "beside" not in record:
+            if part is not module and record["digest"] and "beside" not in record:
                 behind = left_out(module)
                 record["beside"] = fingerprint(
                     {
@@ -158,6 +158,14 @@ def record_of(module: nn.Module) -> Record | None:
                 )
             return record | {"prefix": f"{prefix}."}
     return None
+
+
+def take_digests(module: nn.Module, record: Record) -> None:
+    """Take the sums of the weights below and beside the adapters of a module from the record of another process."""
+    for part in module.modules():
+        if "adapted" in vars(part):
+            own = cast(Record, part.adapted)
+            own["digest"], own["beside"] = record["digest"], record.get("beside", "")
 
 
 def left_out(module: nn.Module) -> set[str]:
@@ -181,7 +189,9 @@ def weight_of(linear: Any) -> Tensor:
 
 
 def digest(trunk: nn.Module) -> str:
-    """sha256 over the weights below the adapters."""
+    """sha256 over the weights below the adapters; empty where they are absent."""
+    if any(weight.is_meta for weight in trunk.parameters()):
+        return ""
     return fingerprint({name: weight for name, weight in trunk.named_parameters() if not is_adapter(name)})
 
 

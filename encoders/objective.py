@@ -17,11 +17,11 @@ from encoders.dense import dense_layers
 from encoders.kernels.chunks import concatenate
 from encoders.loading.backbones import BEHIND
 from encoders.loading.trainable import TrainableEncoder
-from encoders.lora import record_of
+from encoders.lora import record_of, take_digests
 from encoders.objectives.prefixes import over_prefixes, prefixes
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.settings import ComparedVectors, TrainedEncoder
-from encoders.sharding import shard
+from encoders.sharding import from_first_rank, shard
 from encoders.trained_module import TrainedModule
 
 
@@ -70,7 +70,12 @@ class Objective(TrainedModule):
         return self.encoder.transformer
 
     def shard(self, mesh: DeviceMesh) -> None:
-        self.strict_loading = record_of(self) is None  # a sum of weights is made while they are whole
+        ours = self.encoder.ways, record_of(self)  # both want whole weights, which rank 0 has
+        ways, record = from_first_rank(ours)
+        self.strict_loading = record is None
+        if record is not None:
+            take_digests(self, record)
+        self.encoder.ways = ways
         self.encoder.sharded = (shard(self, self.transformer, mesh),)
 
     @property

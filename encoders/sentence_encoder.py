@@ -101,7 +101,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
         self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
         self.attn_implementation = attn_implementation
-        self._ways: dict[str, Way] = {}
+        self.ways: dict[str, Way] = {}
         # Of a training step, and no part of what is saved: what keeps as many tokens again, and what takes memory alone
         self.halves: tuple[PreTrainedModel, ...] = ()
         self.beside: tuple[nn.Module, ...] = ()
@@ -191,9 +191,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         """Return how this device computes attention in a training step: over padded batches, or over one row without
         padding. It is found out once for each kind of device.
         """
-        if device.type not in self._ways:
-            self._ways[device.type] = way_of(self.trunk, self.attn_implementation, device)
-        return self._ways[device.type]
+        if next(self.trunk.parameters()).is_meta:
+            return Way(None, 0, "as rank 0 finds")  # once the weights are sharded
+        if device.type not in self.ways:
+            self.ways[device.type] = way_of(self.trunk, self.attn_implementation, device)
+        return self.ways[device.type]
 
     def encode_chunk(
         self, ids_BT: Tensor, mask_BT: Tensor, target: tuple[Places, Tensor] | None

@@ -27,7 +27,8 @@ from storage.shards import Shards, read_shards
 
 
 def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> FSDPModule:
-    """Shard the weights of a module over a mesh of one dimension, in place, and return it.
+    """Shard the weights of a module over a mesh of one dimension, in place, and return it. Ranks without weights get
+    their part of rank 0's. A collective.
 
     Raises:
         InputError: it has no layers with weights of their own.
@@ -40,12 +41,25 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
             f"trainer=fsdp shards a model by its layers, and this {transformer.config.model_type} has none, or uses "
             "their weights at other places, too. Take trainer=ddp."
         )
+    whole = module.state_dict() if dist.get_rank() == 0 else {}
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     sharded = fully_shard(module, mesh=mesh)
+    _send_to_absent(module, whole, mesh)
     register_fsdp_forward_method(module, "training_step")
     sharded._get_fsdp_state()._lazy_init()  # or the first layer that computes would be the root
     return sharded
+
+
+def _send_to_absent(module: nn.Module, whole: dict[str, Any], mesh: DeviceMesh) -> None:
+    """Send each rank its part of the weights that rank 0 has, if any rank has none."""
+    device = torch.device(mesh.device_type)
+    absent = torch.tensor([any(weight.is_meta for weight in module.parameters())], dtype=torch.int32, device=device)
+    dist.all_reduce(absent, op=dist.ReduceOp.MAX)
+    if absent:
+        module._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        set_model_state_dict(module, whole, options=options)
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -74,6 +88,13 @@ def agree_on_chunks(number: int, recomputed: bool, device: torch.device) -> tupl
     largest = torch.tensor([number, recomputed], device=device)
     dist.all_reduce(largest, op=dist.ReduceOp.MAX)
     return int(largest[0]), bool(largest[1])
+
+
+def from_first_rank(value: Any) -> Any:
+    """Return rank 0's value on all ranks. A collective."""
+    values = [value]
+    dist.broadcast_object_list(values)
+    return values[0]
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:
     with _plain_errors():
         dcp.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
     own = {path.name: _sum_of(path) for path in folder.glob(f"shard-{dist.get_rank() + 1:05d}-*")}
-    every: list[Sums] = [{}] * dist.get_world_size()
+    every: list[Sums] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(every, own)
     return {name: found for of_rank in every for name, found in of_rank.items()}
 

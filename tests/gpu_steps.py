@@ -204,7 +204,7 @@ def waits_of(case: str, backbones: dict[str, str]) -> list[str]:
     module = module_of(case, backbones)
     batch = module.on_before_batch_transfer(CASES[case][2](), 0)
     if CASES[case][3].get("attn_implementation") == "unpadded":  # the proof that it may be reads values
-        module.encoder._ways[torch.device(DEVICE).type] = Way(BY_RUNS, 0, "")
+        module.encoder.ways[torch.device(DEVICE).type] = Way(BY_RUNS, 0, "")
     waits = Waits()
     with FakeTensorMode(allow_non_fake_inputs=True):
         for one in (module, *(module.guide.modules if getattr(module, "guide", None) else ())):

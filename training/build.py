@@ -8,9 +8,10 @@ from typing import Any
 import hydra
 from hydra.utils import get_class
 
-from cli.process_group import launched
+from cli.process_group import launched, rank_here
 from contracts import InputError, without_secrets
 from contracts.settings import UNSET, as_mapping, filled
+from encoders.loading.absent_weights import absent_weights
 from training.settings import Run, Trainer
 
 PARTS = "parts"
@@ -87,7 +88,14 @@ def make_model(run: Run) -> Any:
         InputError: the backbone cannot be loaded.
     """
     module: Any = get_class(run.model.target)
-    return module(filled(run.model, run))
+    with absent_weights(is_sharded_run(run) and rank_here() > 0):
+        return module(filled(run.model, run))
+
+
+def is_sharded_run(run: Run) -> bool:
+    """Whether the trainer is to shard the weights."""
+    strategy = trainer_keys(run)["strategy"]
+    return not isinstance(strategy, str) and str(strategy.get("_target_", "")).endswith(".ShardedStrategy")
 
 
 def make_trainer(run: Run, **given: Any) -> Any:

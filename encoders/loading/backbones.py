@@ -75,10 +75,12 @@ def load_masked_lm(
     dropout: float | None = None,
     attention_dropout: float | None = None,
     weights: str | None = None,
+    dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
     """A transformer with its masked-LM head, or without one where none is wanted; float32. Of an encoder-decoder it is
     the encoder, or with ``decoder`` both. A causal language model's head is its own, which predicts the next token:
-    the model must read both ways. ``weights`` names a model of the same config that has them.
+    the model must read both ways. ``weights`` names a model of the same config that has them. ``dtype`` may be another
+    one where they are not going to be used.
 
     Raises:
         NoMaskedLM: the architecture has no such head, or the checkpoint holds no weights for it (transformers would
@@ -91,12 +93,12 @@ def load_masked_lm(
     set_dropout(config, dropout, attention_dropout, backbone)
     weights = weights or backbone
     if not lm_head:
-        return load_states(weights, decoder=decoder, config=config, attention=attention)
+        return load_states(weights, decoder=decoder, config=config, attention=attention, dtype=dtype)
     fills = type(config) in AutoModelForMaskedLM._model_mapping
     if not fills and not is_decoder_alone(config):
         raise _no_head(backbone, f"a {config.model_type} model has none")
     factory = AutoModelForMaskedLM if fills else AutoModelForCausalLM
-    model = _with_head(weights, factory, config)
+    model = _with_head(weights, factory, config, dtype)
     check_attention(model, attention, backbone)
     if not fills and not reads_ahead(model):
         raise NoMaskedLM(
@@ -108,9 +110,15 @@ def load_masked_lm(
 
 
 def load_states(
-    name: str, *, decoder: bool, setting: str = "backbone", config: Any = None, attention: str | None = None
+    name: str,
+    *,
+    decoder: bool,
+    setting: str = "backbone",
+    config: Any = None,
+    attention: str | None = None,
+    dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
-    """Without heads; of an encoder-decoder the encoder alone unless ``decoder``; float32.
+    """Without heads; of an encoder-decoder the encoder alone unless ``decoder``.
 
     Raises:
         InputError: it cannot be loaded, or lacks weights, which transformers would draw at random.
@@ -120,7 +128,7 @@ def load_states(
         config.output_hidden_states = False
         set_attention(config, attention, name, setting=setting)
     factory = states_class(config, decoder=decoder)
-    options: dict[str, Any] = {"config": config, "dtype": torch.float32, "output_loading_info": True}
+    options: dict[str, Any] = {"config": config, "dtype": dtype, "output_loading_info": True}
     model, info = from_pretrained(factory, name, setting=setting, **options)
     unused = ("pooler.",) if decoder else ("pooler.", "decoder.")
     missing = sorted(key for key in info["missing_keys"] if not key.startswith(unused))
@@ -169,10 +177,10 @@ def check_vocabulary(
         )
 
 
-def _with_head(name: str, factory: Any, config: Any) -> PreTrainedModel:
+def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = torch.float32) -> PreTrainedModel:
     """The encoder/ of a run has no head: it is in the checkpoint, or below what that adapts."""
     if not run_folder(name):
-        return load_whole(factory, name, partial(_no_head, name), config=config, dtype=torch.float32)
+        return load_whole(factory, name, partial(_no_head, name), config=config, dtype=dtype)
     folder = Path(name)
     best = folder / "checkpoints" / "best.ckpt"
     try:

@@ -10,6 +10,7 @@ from encoders.kernels.compiled_layers import compile_layers
 from encoders.kernels.unpadded import set_attn_implementation
 from encoders.layers import check_decay, freeze
 from encoders.lengths import length_to_train
+from encoders.loading.absent_weights import dtype_to_load, forget_weights
 from encoders.loading.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.loading.bert_pooler import shipped_pooler
 from encoders.loading.pooling_modules import folder_of, kept_behind, pooling_of
@@ -71,11 +72,13 @@ class TrainableEncoder(TrainableBackbone):
             attention=own.attention,
             dropout=own.dropout,
             attention_dropout=own.attention_dropout,
+            dtype=dtype_to_load(),
         )
         check_first_token(transformer, pooling, own.backbone)
         tokenizer = load_tokenizer(own.backbone, ends=bool(own.append_end))
         check_vocabulary(transformer, tokenizer, own.backbone)
         set_attn_implementation(transformer, own.attn_implementation, own.backbone)
+        forget_weights(transformer)
         if prepared:
             self.prepare(transformer)
         if head is None and behind.layers:

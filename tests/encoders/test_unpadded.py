@@ -132,7 +132,7 @@ def test_a_step_by_flex_attention_is_the_padded_one(family, backend, monkeypatch
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
     monkeypatch.setattr(of_transformers, "WrappedFlexAttention", lambda training: lambda: flex_attention.flex_attention)
     ours = make(CONFIGS[family](), "auto", token_budget=60, recompute="on")
-    ours._ways["cpu"] = by_blocks(ours.trunk, 0)  # as on a GPU
+    ours.ways["cpu"] = by_blocks(ours.trunk, 0)  # as on a GPU
     compile_layers(backend, ours.transformer)
     found, expected = outcome(ours, False), outcome(make(CONFIGS[family](), "sdpa"), False)
     for own, other in zip(found[:3], expected[:3], strict=True):
