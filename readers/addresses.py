@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from contracts import InputError, without_secrets
+from contracts import InputError, is_address, without_secrets
 from storage.atomic import build_once
 from storage.cached_rows import CACHE, cache_folder
 from storage.manifest import ADDRESSES, Damaged, leave_origin, origin_of, read_record, write_record
@@ -83,7 +83,7 @@ def fetched(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
             raise InputError(f"{key}={address}: no file to read there; got {seen}. Name another folder or a file.")
         copies = [_copy(file, home) for file in chosen]
     except Exception as error:
-        if (said := _explained(address, key, error)) is None:
+        if (said := explained(address, key, error)) is None:
             raise
         raise said from error
     return copies[0] if inside else _together(address, chosen, copies, home)
@@ -109,7 +109,7 @@ def _copy(file: Found, home: Path) -> Path:
             "fetching %s%s", without_secrets(file.address), f", {file.bytes:,} bytes" if file.bytes is not None else ""
         )
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        system, there = _system(file.address)
+        system, there = system_of(file.address)
         system.get_file(there, str(folder / name))
         size = (folder / name).stat().st_size
         if file.bytes not in (None, size):
@@ -173,7 +173,7 @@ def _found(address: str, memory: Path) -> tuple[Found, ...]:
 
 
 def _looked_up(address: str) -> Iterator[Found]:
-    system, path = _system(address)
+    system, path = system_of(address)
     if address.partition(":")[0] in WEB:
         yield _file(address, system.info(path))
         return
@@ -198,7 +198,14 @@ def _file(address: str, info: Mapping[str, Any]) -> Found:
     return Found(address, info.get("size"), version)
 
 
-def _system(address: str) -> tuple[Any, str]:
+def is_object_store(system: Any) -> bool:
+    """Whether a file appears whole in a file system of fsspec, and folders need not be made."""
+    names = system.protocol if isinstance(system.protocol, tuple) else (system.protocol,)
+    return not {"s3", "gs", "abfs", "az", "memory"}.isdisjoint(names)
+
+
+def system_of(address: str) -> tuple[Any, str]:
+    """The file system of fsspec that serves an address, and the path within it."""
     import fsspec
 
     system, path = fsspec.core.url_to_fs(address)
@@ -234,8 +241,10 @@ def _status(error: BaseException | None) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _explained(address: str, key: str, error: Exception) -> InputError | None:
-    """What to do about it; None: it says so itself, or is a mistake of ours."""
+def explained(address: str, key: str, error: Exception, done: str = "read") -> InputError | None:
+    """What to do about an address that cannot be read, or whatever was to be ``done``; None: the error says so itself,
+    or is a mistake of ours.
+    """
     protocol, where = address.partition(":")[0], f"{key}={without_secrets(address)}"
     if isinstance(error, InputError) or (isinstance(error, RuntimeError) and type(error).__module__ == "contracts"):
         return None
@@ -246,16 +255,15 @@ def _explained(address: str, key: str, error: Exception) -> InputError | None:
         )
     if _is_unreached(error):
         return InputError(
-            f"{where}: no answer ({_first_line(error)}). Check the network, or copy the file to this machine and name "
-            "its path."
+            f"{where}: no answer ({_first_line(error)}). Check the network, or name a path on this machine."
         )
     behind = _behind(error)
     if type(behind).__name__ in UNKNOWN or _status(behind) in (401, 403):
         access = ACCESS.get(protocol, "give an address that is open, or copy the file to this machine")
         return InputError(f"{where}: no access ({_first_line(behind)}). Where it is yours, {access}.")
-    if isinstance(error, FileNotFoundError) and _status(behind) in (None, 404):
+    if isinstance(error, FileNotFoundError) and is_address(address) and _status(behind) in (None, 404):
         return InputError(f"{where}: {_missing(address)}")
-    return InputError(f"{where}: cannot be read ({type(behind).__name__}: {_first_line(behind)}). Check the address.")
+    return InputError(f"{where}: cannot be {done} ({type(behind).__name__}: {_first_line(behind)}). Check the address.")
 
 
 def _first_line(error: BaseException) -> str:
@@ -268,7 +276,7 @@ def _missing(address: str) -> str:
     protocol = address.partition(":")[0]
     if protocol in WEB:
         return "there is no such file. Check the address."
-    system, path = _system(address)
+    system, path = system_of(address)
     first = 3 if protocol == "hf" else 1  # datasets/OWNER/NAME
     parts = PurePosixPath(path).parts
     for size in range(len(parts) - 1, first - 1, -1):

@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,12 +55,14 @@ def fit(
     loggers: Sequence[Any],
     backbone: str,
     companions: Companions,
+    saved: Callable[[], None] | None = None,
 ) -> tuple[Fitted, int]:
     """Train a model, and score its best checkpoint.
 
     Args:
         checkpoint: the file to continue from.
         backbone: the name that the user gave, for the opening lines.
+        saved: called on rank 0 after each checkpoint.
 
     Returns:
         The result, and the exit status: 130 or 143 if a signal ended the training, else 0.
@@ -77,6 +79,7 @@ def fit(
         monitor=run.monitor,
         mode=mode,
         patience=run.early_stopping,
+        saved=saved,
     )
     own = None if run.callbacks else run.monitor  # they may log what they like
     telemetry = Telemetry(every_n_steps=run.log_every_n_steps, monitor=own, resumed=checkpoint is not None)

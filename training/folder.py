@@ -9,6 +9,7 @@ from contracts import InputError, check_local_output
 from export.whole_folder import EXPORT
 from storage.manifest import damage_of
 from storage.ownership import (
+    MARKER,
     Marker,
     check_identity,
     check_owner,
@@ -18,6 +19,7 @@ from storage.ownership import (
     write_marker,
 )
 from training.callbacks.checkpoints import find_resumable
+from training.mirror import SNAPSHOTS, Mirror
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +38,19 @@ ENTRIES = (
     "items.npz",
     "wandb",
     "tensorboard",
+    SNAPSHOTS,
     STAGES,
 )
 RESULTS_OF_TRAINING = ("metrics.csv", "checkpoints", "results.json", "encoder", "generator")
 EXPORTS = ("encoder", "generator")
+
+
+MIRRORED = (MARKER, *(name for name in ENTRIES if name not in (SNAPSHOTS, "wandb")))
+
+
+def mirror_of(folder: Path, address: str | None, identity: str) -> Mirror | None:
+    """The copies of a run's folder, where an address is given for them."""
+    return None if address is None else Mirror(folder, address, MIRRORED, identity)
 
 
 class Claim(NamedTuple):

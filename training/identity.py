@@ -13,6 +13,7 @@ from training.settings import Run
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
     "output_dir",
+    "mirror",
     "verify",
     "devices",
     "num_nodes",

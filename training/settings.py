@@ -172,6 +172,11 @@ class Run:
     devices: int | str | Sequence[int] = key("auto", "processes per node")
     num_nodes: int = key(1, "machines", least=1)
     output_dir: str | None = key(None, "null: outputs/MODEL-DATA-HASH8")
+    mirror: str | None = key(
+        None,
+        "s3://BUCKET/PREFIX or another address: output_dir is copied there after each checkpoint, and fetched from "
+        "there where it is empty",
+    )
     resume: str | None = key("auto", "auto: continue what is there; PATH of a checkpoint; null: from the start")
     overwrite: bool = key(False, "true: throw away what another run left in output_dir")
     verify: bool = key(False, "true: read the whole token store and compare it with its sha256 before training")

@@ -5,12 +5,13 @@ settles the folder and the backbone, ``fit.py`` trains, ``finish.py`` writes wha
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cli.child_processes import works_for_another
-from cli.process_group import find_ranks, from_rank_zero, leave_group_at_exit
+from cli.process_group import find_ranks, from_rank_zero, leave_group_at_exit, rank_here
 from cli.signals import TERMINATED
 from contracts import Results
 from storage.ownership import LOCK, work_for
@@ -20,7 +21,7 @@ from training.callbacks.lost_ranks import Companions
 from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
 from training.finish import finish, finish_stages
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
-from training.folder import check_writable
+from training.folder import check_writable, mirror_of
 from training.gense_domain import synthesise_domain
 from training.max_length import check_lengths, settle_lengths
 from training.neighbours import group_neighbours
@@ -30,6 +31,8 @@ from training.settings import Run
 from training.stages import Stage, chosen, folder_of, say_finished, stages_of
 from training.targets import check_targets
 from training.wandb_session import close_wandb
+
+TO_COPY = 300.0  # seconds for the copy of the last checkpoint, when a signal or an error has ended a run
 
 log = logging.getLogger("train")
 
@@ -74,11 +77,33 @@ def _run(whole: Run, stages: list[Stage]) -> int:
             check_lengths(stage.run)
             check_device(stage.run)
     companions = Companions()
-    with companions.named():  # between two stages, too
-        return _one_by_one(whole, stages, selected, companions) if whole.stages else run_stage(stages[0], companions)
+    mirror = mirror_of(Path(str(whole.output_dir)), whole.mirror, stages[-1].identity)
+    if mirror is None:
+        with companions.named():  # between two stages, too
+            return _train(whole, stages, selected, companions, None)
+    from_rank_zero(lambda writer: mirror.begin(anew=whole.overwrite) if writer else [])
+    try:
+        with companions.named():
+            status = _train(whole, stages, selected, companions, mirror.copy)
+    except Exception:
+        mirror.wait(TO_COPY)
+        raise
+    if rank_here() == 0:
+        mirror.finish(TO_COPY if status else None)
+    return status
 
 
-def _one_by_one(whole: Run, stages: list[Stage], selected: list[Stage], companions: Companions) -> int:
+def _train(
+    whole: Run, stages: list[Stage], selected: list[Stage], companions: Companions, saved: Callable[[], None] | None
+) -> int:
+    if whole.stages:
+        return _one_by_one(whole, stages, selected, companions, saved)
+    return run_stage(stages[0], companions, saved=saved)
+
+
+def _one_by_one(
+    whole: Run, stages: list[Stage], selected: list[Stage], companions: Companions, saved: Callable[[], None] | None
+) -> int:
     """Train those selected, each from the best weights of the one before it; what is finished is passed over."""
     folder = Path(str(whole.output_dir))
     from_rank_zero(lambda writer: [writer and synthesise_domain(whole, selected)])
@@ -92,7 +117,7 @@ def _one_by_one(whole: Run, stages: list[Stage], selected: list[Stage], companio
     for stage in selected:
         with stage.named_in_errors():
             begun, before = begin(stages, stage, start.backbone)
-            status = run_stage(begun, companions, before)
+            status = run_stage(begun, companions, before, saved)
         close_wandb(status)
         free_memory()
         if status:
@@ -117,8 +142,12 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
     data.train_dataloader()
 
 
-def run_stage(stage: Stage, companions: Companions, before: Path | None = None) -> int:
-    """Exit status of one stage: train or continue, score, export. ``before`` is the folder that it begins from."""
+def run_stage(
+    stage: Stage, companions: Companions, before: Path | None = None, saved: Callable[[], None] | None = None
+) -> int:
+    """Exit status of one stage: train or continue, score, export. ``before`` is the folder that it begins from;
+    ``saved`` is called after each checkpoint.
+    """
     folder = stage.folder
     loggers = make_loggers(stage.run)  # a missing login shows here
     start = Start(*from_rank_zero(lambda writer: prepare_folder(stage, writer)))
@@ -140,7 +169,7 @@ def run_stage(stage: Stage, companions: Companions, before: Path | None = None) 
     group_neighbours(run, model, data, folder)
     for logger in loggers:
         logger.log_hyperparams(recipe_of(stage.run))
-    fitted, status = fit(run, model, data, start.checkpoint, loggers, str(stage.run.backbone), companions)
+    fitted, status = fit(run, model, data, start.checkpoint, loggers, str(stage.run.backbone), companions, saved)
     if status == 0 and fitted.trainer.is_global_zero:
         finish(replace(fitted.run, backbone=stage.run.backbone), model, data, fitted, stage.name)
     return status

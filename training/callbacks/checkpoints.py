@@ -7,6 +7,7 @@ reduction per step lets all ranks agree on whether to save now (the clock is ran
 import logging
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ class RunCheckpoints(Checkpoint):
 
     ``monitor`` names an entry of ``trainer.callback_metrics``; among equal values the earlier step stays. Without a
     monitored value best is last. ``best_score`` is None until something was scored. After ``patience`` monitored
-    values in a row that are no better than the best one, training ends.
+    values in a row that are no better than the best one, training ends. Rank 0 calls ``saved`` whenever the files of a
+    save are in place.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class RunCheckpoints(Checkpoint):
         monitor: str | None,
         mode: str,
         patience: int | None,
+        saved: Callable[[], None] | None = None,
     ) -> None:
         if mode not in BETTER:
             raise ValueError(f"mode must be max or min, got {mode!r}.")
@@ -61,6 +64,7 @@ class RunCheckpoints(Checkpoint):
         self.monitor = monitor
         self.mode = mode
         self.patience = patience
+        self.saved = saved
         self.best_score: float | None = None
         self.best_step: int | None = None
         self.no_better = 0  # monitored values in a row
@@ -233,6 +237,8 @@ class RunCheckpoints(Checkpoint):
                 temporary.unlink()
             sync_folder(self.folder)
             remove_unused_shards(self.folder)
+            if self.saved is not None:
+                self.saved()
         if last:
             self._last_is_good = True
             self._saved_step, self._saved_best_step = trainer.global_step, self.best_step

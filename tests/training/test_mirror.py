@@ -1,0 +1,209 @@
+"""Copies of a run's folder (mirror=), on a server that answers as Amazon's S3 does, and on a disk."""
+
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from contracts import InputError
+from storage.ownership import MARKER
+from tests.readers.test_addresses import bucket, s3  # noqa: F401  fixtures
+from training.failures import TrainingFailed
+from training.folder import mirror_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(params=["s3", "disk"])
+def address(request, tmp_path):
+    if request.param == "disk":
+        return str(tmp_path / "there" / "run")
+    return f"{request.getfixturevalue('bucket').url}/runs/one"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """As a run leaves it."""
+    folder = tmp_path / "here"
+    files = {MARKER: "{}", "metrics.csv": "step\n1\n", "checkpoints/last.ckpt": "weights " * 1000, ".hydra/a.yaml": "a"}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    os.link(folder / "checkpoints/last.ckpt", folder / "checkpoints/best.ckpt")
+    (folder / "notes.txt").write_text("of the user")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def copied(folder: Path, address: str):
+    mirror = mirror_of(folder, address, "12ab")
+    mirror.begin(anew=False)
+    mirror.finish(30)
+    return mirror
+
+
+def there(mirror) -> list[str]:
+    mirror._system.invalidate_cache()
+    return [path.rpartition("/")[2] for path in mirror._system.find(mirror._path("files"))]
+
+
+def test_an_empty_folder_gets_the_newest_copy(folder, address, tmp_path):
+    mirror = mirror_of(folder, address, "12ab")
+    assert mirror.begin(anew=False) == []
+    mirror.copy()
+    assert mirror.wait(30)
+    assert len(there(mirror)) == 4  # last and best are one
+    expected = contents(folder)
+    (folder / "metrics.csv").write_text("step\n1\n2\n")
+    (folder / "checkpoints/last.ckpt").unlink()
+    (folder / "checkpoints/last.ckpt").write_text("others")
+    mirror.finish(30)
+    assert len(there(mirror)) == 5
+    assert not (folder / ".mirror").exists()
+    expected = {name: content for name, content in contents(folder).items() if name != "notes.txt"}
+    other = tmp_path / "other"
+    other.mkdir()
+    mirror_of(other, address, "12ab").begin(anew=False)
+    assert contents(other) == expected
+
+
+def test_a_folder_with_anything_in_it_stays_as_it_is(folder, address, tmp_path):
+    copied(folder, address)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    mirror_of(other, address, "12ab").begin(anew=False)
+    assert contents(other) == {"notes.txt": b"mine"}
+
+
+def test_copies_of_another_run_are_refused_or_replaced(folder, address, tmp_path):
+    copied(folder, address)
+    with pytest.raises(InputError, match=r"copies of another run \(config 12ab, this one is 34cd\).*overwrite=true"):
+        mirror_of(tmp_path / "other", address, "34cd").begin(anew=False)
+    assert mirror_of(tmp_path / "other", address, "34cd").begin(anew=True) == []
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_changed_content_and_a_strange_index_are_refused(folder, address, tmp_path):
+    mirror = copied(folder, address)
+    index = mirror._index()
+    of_metrics = index["files"]["metrics.csv"]["sha256"]
+    mirror._system.pipe_file(mirror._path("files", of_metrics), b"step\n9\n")
+    with pytest.raises(InputError, match=r"metrics\.csv is not the file that was copied there"):
+        mirror_of(tmp_path / "other", address, "12ab").begin(anew=False)
+    assert not (tmp_path / "other").exists()
+    index["files"]["../../outside"] = index["files"].pop("metrics.csv")
+    mirror._write("index.json", json.dumps(index).encode())
+    with pytest.raises(InputError, match="lies outside of the folder"):
+        mirror_of(tmp_path / "other", address, "12ab").begin(anew=False)
+    mirror._write("index.json", b"[1, 2]")
+    with pytest.raises(InputError, match=r"an index\.json that is none of ours"):
+        mirror_of(tmp_path / "other", address, "12ab").begin(anew=False)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("s3://nobody-has-this-bucket/run", "no bucket nobody-has-this-bucket"),
+        ("/proc/run", "cannot be written"),
+        ("nonsense://run", "nonsense"),
+    ],
+)
+def test_an_address_that_cannot_be_written_is_refused_at_once(made, said, bucket, folder):  # noqa: F811
+    with pytest.raises(InputError, match=f"^mirror={made}: .*{said}"):
+        mirror_of(folder, made, "12ab").begin(anew=False)
+
+
+def test_a_copy_that_fails_is_said_once_and_made_up_for(bucket, folder, caplog):  # noqa: F811
+    caplog.set_level(logging.INFO)
+    mirror = mirror_of(folder, f"{bucket.url}/run", "12ab")
+    mirror.begin(anew=False)
+    bucket.system.rm(bucket.name, recursive=True)
+    for _ in range(2):
+        mirror.copy()
+        assert mirror.wait(60)
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(said) == 1
+    assert "Training goes on" in said[0]
+    bucket.system.mkdir(bucket.name)
+    mirror.copy()
+    assert mirror.wait(60)
+    assert caplog.records[-1].getMessage().endswith("copied again.")
+    assert len(there(mirror)) == 4
+
+
+def test_contents_that_somebody_removes_are_copied_again(folder, address):
+    mirror = mirror_of(folder, address, "12ab")
+    mirror.begin(anew=False)
+    mirror.copy()
+    assert mirror.wait(30)
+    for name in there(mirror):
+        mirror._system.rm(mirror._path("files", name))
+    mirror.finish(60)
+    assert len(there(mirror)) == 4
+
+
+@pytest.mark.slow
+def test_a_last_copy_that_fails_is_an_error(bucket, folder):  # noqa: F811
+    mirror = mirror_of(folder, f"{bucket.url}/run", "12ab")
+    mirror.begin(anew=False)
+    bucket.system.rm(bucket.name, recursive=True)
+    with pytest.raises(TrainingFailed, match=r"the last copy is not whole.*Start the same command again"):
+        mirror.finish(60)
+    assert contents(folder)
+
+
+KILLS = int(os.environ.get("MIRROR_KILLS", "3"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [[], ["trainer=fsdp", "devices=2"]], ids=["one process", "sharded"])
+def test_another_machine_goes_on_to_the_same_end(words, bucket, tiny_mlm, tmp_path):  # noqa: F811
+    """Each start that is killed has the next one begin on an empty disk."""
+    rows = tmp_path / "pairs.jsonl"
+    pairs = [{"anchor": f"A ferry of {n} tons.", "positive": f"Ship number {n}"} for n in range(40)]
+    rows.write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
+    command = (
+        f"""{sys.executable} {ROOT}/train.py model=pairs data=triplets data.path={rows} backbone={tiny_mlm}
+        batch_size=4 max_steps=400 log_every_n_steps=1 checkpoint.every_n_steps=10 trainer.accelerator=cpu
+        data.num_workers=0 quiet=true output_dir={tmp_path}/run data.cache_dir={tmp_path}/cache""".split()
+        + words
+    )
+    environment = (
+        os.environ | bucket.env | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    )
+    assert subprocess.run(command, env=environment, timeout=300).returncode == 0
+    expected = (tmp_path / "run/encoder/model.safetensors").read_bytes(), logged(tmp_path / "run")
+    command, chance, kills = [*command, f"mirror={bucket.url}/run"], random.Random(5), 0
+    while True:
+        shutil.rmtree(tmp_path / "run")
+        job = subprocess.Popen(command, env=environment, start_new_session=True)
+        try:
+            status = job.wait(chance.uniform(5, 13) if kills < KILLS else 300)
+            break
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+            kills += 1
+            time.sleep(0.5)
+    assert status == 0
+    assert kills == KILLS
+    assert (tmp_path / "run/encoder/model.safetensors").read_bytes() == expected[0]
+    assert logged(tmp_path / "run") == expected[1]
+
+
+def logged(folder: Path) -> list[list[str]]:
+    rows = [line.split(",") for line in (folder / "metrics.csv").read_text().splitlines()]
+    kept = [place for place, name in enumerate(rows[0]) if name in ("step", "train/loss")]
+    return [[row[place] for place in kept] for row in rows]

@@ -1,0 +1,276 @@
+"""Copies of a run's folder at an address (``mirror=s3://BUCKET/PREFIX``), so that another machine can go on with it.
+
+ADDRESS/files/SHA256 is the content of a file, ADDRESS/index.json says which files the folder had at one moment. The
+index is written last, so whoever reads it finds all of a moment, whenever the writer was killed. Contents that no index
+names are removed after the next one.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+from contracts import InputError, without_secrets
+from readers.addresses import explained, is_object_store, system_of
+from storage.atomic import remove, whole_folder
+from storage.manifest import sha256_of
+from storage.ownership import LOCK
+from training.failures import TrainingFailed
+
+SNAPSHOTS = ".mirror"  # within the folder: links to the files of one moment, until they are copied
+INDEX, CONTENTS = "index.json", "files"
+NEVER_CHANGED = (".ckpt", ".safetensors", ".bin")  # files that are replaced by others, so a link keeps what they were
+TRIES, BETWEEN = 5, 3.0  # of the last copy, and the seconds between two
+
+log = logging.getLogger(__name__)
+
+
+class Mirror:
+    """The copies of ``folder`` at ``address``.
+
+    Args:
+        entries: patterns of what belongs to the folder.
+        identity: of the run in the folder; copies of another run are refused.
+    """
+
+    def __init__(self, folder: Path, address: str, entries: Sequence[str], identity: str) -> None:
+        self.folder, self.address, self.entries, self.identity = folder, address, entries, identity
+        self.shown = str(without_secrets(address))
+        self._numbers = count()
+        self._there = set[str]()  # contents that are whole at the address
+        self._sums: dict[tuple[int, int, int], str] = {}  # of files that were read once
+        self._waiting: Path | None = None  # the newest snapshot that nobody copies yet
+        self._changed = threading.Condition()
+        self._copying, self._failed = False, False
+        self._thread: threading.Thread | None = None
+
+    def begin(self, anew: bool) -> list[str]:
+        """Check that the address can be written, and fetch what is there into the folder where it is empty. ``anew``:
+        what is there does not count. Return the names of the files that are there.
+
+        Raises:
+            InputError: it cannot, or the copies are of another run.
+        """
+        with self._plain_errors("written"):
+            self._write("probe", b"")
+            self._system.rm(self._path("probe"))
+        index = None if anew else self._index()
+        if index is None:
+            return []
+        if index["identity"] != self.identity:
+            raise InputError(
+                f"mirror={self.shown}: copies of another run (config {index['identity']}, this one is "
+                f"{self.identity}). Give the same words as for that run, another address, or overwrite=true to replace "
+                "them."
+            )
+        self._there = {file["sha256"] for file in index["files"].values()}
+        if not self.folder.exists() or all(path.name == LOCK for path in self.folder.iterdir()):
+            self._fetch(index["files"])
+        return sorted(index["files"])
+
+    def copy(self) -> None:
+        """Have the folder, as it is now, copied in the background. One that waits to be copied is passed over."""
+        if self._thread is None:
+            remove(self.folder / SNAPSHOTS)  # left by one that was killed
+        snapshot = self._snapshot()
+        with self._changed:
+            before, self._waiting = self._waiting, snapshot
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        if before is not None:
+            remove(before)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until nothing is left to copy, so long at most; return whether nothing is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._waiting is None and not self._copying, seconds)
+
+    def finish(self, seconds: float | None) -> None:
+        """Copy the folder once more, and wait for it, so long at most.
+
+        Raises:
+            TrainingFailed: it was in vain.
+        """
+        log.info("mirror: copying the folder to %s", self.shown)
+        start = time.monotonic()
+        for _ in range(TRIES):
+            self.copy()
+            done = self.wait(seconds)
+            if not (done and self._failed):
+                break
+            time.sleep(BETWEEN)
+        remove(self.folder / SNAPSHOTS)
+        log.info("mirror: waited %.1f s for the last copy", time.monotonic() - start)
+        if self._failed or not done:
+            raise TrainingFailed(
+                f"mirror={self.shown}: the last copy is not whole; what is there is older. All of it lies in "
+                f"{self.folder}. Start the same command again: it copies the folder."
+            )
+
+    def _snapshot(self) -> Path:
+        snapshot = self.folder / SNAPSHOTS / str(next(self._numbers))
+        for path in self._files():
+            kept = snapshot / path.relative_to(self.folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            _keep(path, kept)
+        return snapshot
+
+    # ------------------------------------------------------------------------------------------- in the background
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting is not None)
+                snapshot, self._waiting, self._copying = self._waiting, None, True
+            try:
+                self._copy_and_say(cast(Path, snapshot))
+            finally:
+                with self._changed:
+                    self._copying = False
+                    self._changed.notify_all()
+
+    def _copy_and_say(self, snapshot: Path) -> None:
+        try:
+            self._copy(snapshot)
+        except Exception as error:  # noqa: BLE001  each library of an address has its own
+            if not self._failed:
+                said = explained(self.address, "mirror", error, "written")
+                log.warning("%s Training goes on, and the next copy is tried after the next checkpoint.", said or error)
+            self._failed = True
+        else:
+            if self._failed:
+                log.warning("mirror=%s: copied again.", self.shown)
+            self._failed = False
+        finally:
+            remove(snapshot)
+
+    def _copy(self, snapshot: Path) -> None:
+        files: dict[str, dict[str, Any]] = {}
+        for path in sorted(path for path in snapshot.rglob("*") if path.is_file()):
+            checksum, size = self._sum_of(path), path.stat().st_size
+            files[path.relative_to(snapshot).as_posix()] = {"sha256": checksum, "bytes": size}
+            if checksum not in self._there:
+                self._system.put_file(str(path), self._path(CONTENTS, checksum))
+                self._there.add(checksum)
+        self._system.invalidate_cache()
+        found = {PurePosixPath(path).name: path for path in self._system.find(self._path(CONTENTS))}
+        self._there &= found.keys()
+        wanted = {file["sha256"] for file in files.values()}
+        if lost := wanted - self._there:
+            raise FileNotFoundError(f"{len(lost)} files that were copied there are gone")
+        self._write(INDEX, json.dumps({"identity": self.identity, "files": files}, indent=1).encode())
+        for name in found.keys() - wanted:
+            self._system.rm(found[name])
+        self._there = wanted
+
+    def _sum_of(self, path: Path) -> str:
+        about = path.stat()
+        key = about.st_ino, about.st_size, about.st_mtime_ns
+        if key not in self._sums:
+            self._sums[key] = sha256_of(path)
+        return self._sums[key]
+
+    # ------------------------------------------------------------------------------------------------------- fetching
+
+    def _fetch(self, files: Mapping[str, Mapping[str, Any]]) -> None:
+        """
+        Raises:
+            InputError: a file is not what was copied.
+        """
+        size = sum({file["sha256"]: file["bytes"] for file in files.values()}.values())
+        log.info("mirror: fetching %d files, %.1f MB, from %s", len(files), size / 1e6, self.shown)
+        fetched: dict[str, Path] = {}
+        with whole_folder(self.folder) as part:
+            for name, file in sorted(files.items()):
+                path = part / _within(name, self.shown)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if (before := fetched.setdefault(file["sha256"], path)) != path:
+                    _link(before, path)
+                    continue
+                with self._plain_errors("read"):
+                    self._system.get_file(self._path(CONTENTS, file["sha256"]), str(path))
+                if sha256_of(path) != file["sha256"]:
+                    raise InputError(
+                        f"mirror={self.shown}: {name} is not the file that was copied there. Remove the copies, or "
+                        "give another address, to begin anew."
+                    )
+
+    def _index(self) -> dict[str, Any] | None:
+        with self._plain_errors("read"):
+            if not self._system.exists(self._path(INDEX)):
+                return None
+            content = self._system.cat_file(self._path(INDEX))
+        try:
+            index: dict[str, Any] = json.loads(content)
+            _ = index["identity"], index["files"].values()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"mirror={self.shown}: wanted copies of a run, got an {INDEX} that is none of ours ({error}). Give "
+                "another address."
+            ) from error
+        return index
+
+    # -------------------------------------------------------------------------------------------------------- both ends
+
+    def _files(self) -> Iterator[Path]:
+        for pattern in self.entries:
+            for entry in sorted(self.folder.glob(pattern)):
+                inside = sorted(entry.rglob("*")) if entry.is_dir() else [entry]
+                yield from (path for path in inside if path.is_file() and not path.name.endswith((".part", ".lock")))
+
+    @contextlib.contextmanager
+    def _plain_errors(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # each library of an address has its own
+            if (said := explained(self.address, "mirror", error, done)) is None:
+                raise
+            raise said from error
+
+    @property
+    def _system(self) -> Any:
+        return system_of(self.address)[0]
+
+    def _path(self, *names: str) -> str:
+        return "/".join([system_of(self.address)[1].rstrip("/"), *names])
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Write a small file, which appears whole."""
+        system, path = self._system, self._path(name)
+        if is_object_store(system):
+            system.pipe_file(path, content)
+        else:
+            system.makedirs(self._path(CONTENTS), exist_ok=True)
+            system.pipe_file(f"{path}.part", content)
+            system.mv(f"{path}.part", path)
+
+
+def _keep(path: Path, kept: Path) -> None:
+    """Keep a file as it is now under another name."""
+    if path.suffix in NEVER_CHANGED:
+        _link(path, kept)
+    else:
+        shutil.copy2(path, kept)
+
+
+def _link(path: Path, other: Path) -> None:
+    try:
+        os.link(path, other)
+    except OSError:  # the file system has no links
+        shutil.copy2(path, other)
+
+
+def _within(name: str, address: object) -> Path:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise InputError(f"mirror={address}: a file of its {INDEX} lies outside of the folder: {name}.")
+    return Path(path)
