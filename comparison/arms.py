@@ -15,6 +15,7 @@ NOT_A_SETTING = {
     "seed",
     "resume",
     "overwrite",
+    "mirror",
     "quiet",
     "logger",
     "devices",

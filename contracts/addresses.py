@@ -7,6 +7,7 @@ from typing import Any
 from contracts.errors import InputError
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # how one on another machine begins; C:/ is a disk
+USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://)[^\s/?#'\"@]*:[^\s/?#'\"@]*@")  # with a password
 OF_THE_WEB = re.compile(r"(https?://)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 
 
@@ -16,14 +17,14 @@ def is_address(path: object) -> bool:
 
 
 def without_secrets(value: Any) -> Any:
-    """A value as it may be published, or a mapping or a list of them: addresses of the web without a name, a password
-    and what follows a question mark, which may let one in.
+    """A value as it may be published, or a mapping or a list of them: addresses without a name and a password, those of
+    the web also without what follows a question mark, which may let one in.
     """
     if isinstance(value, Mapping):
         return {key: without_secrets(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [without_secrets(one) for one in value]
-    return OF_THE_WEB.sub(r"\1\2", value) if isinstance(value, str) else value
+    return USER.sub(r"\1", OF_THE_WEB.sub(r"\1\2", value)) if isinstance(value, str) else value
 
 
 def check_local_output(key: str, path: object) -> None:

@@ -9,11 +9,13 @@ from contracts import InputError, check_local_output
 from export.whole_folder import EXPORT
 from storage.manifest import damage_of
 from storage.ownership import (
+    LOCK,
     MARKER,
     Marker,
     check_identity,
     check_owner,
     check_replaceable,
+    let_go,
     lock_folder,
     remove_entries,
     write_marker,
@@ -51,6 +53,19 @@ MIRRORED = (MARKER, *(name for name in ENTRIES if name not in (SNAPSHOTS, "wandb
 def mirror_of(folder: Path, address: str | None, identity: str) -> Mirror | None:
     """The copies of a run's folder, where an address is given for them."""
     return None if address is None else Mirror(folder, address, MIRRORED, identity)
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether nothing of a run is in a folder yet.
+
+    Raises:
+        InputError: other files are there, or another process is training in it.
+    """
+    check_owner("output_dir", folder, RUN)
+    if folder.exists():
+        lock_folder("output_dir", folder)
+        let_go(folder / LOCK)
+    return not _holds_work(folder)
 
 
 class Claim(NamedTuple):

@@ -12,6 +12,7 @@ import os
 import shutil
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -19,17 +20,21 @@ from typing import Any, cast
 
 from contracts import InputError, without_secrets
 from readers.addresses import explained, is_object_store, system_of
+from reports.progress import Progress
 from storage.atomic import remove, whole_folder
 from storage.manifest import sha256_of
-from storage.ownership import LOCK
 from training.failures import TrainingFailed
 
 SNAPSHOTS = ".mirror"  # within the folder: links to the files of one moment, until they are copied
 INDEX, CONTENTS = "index.json", "files"
 NEVER_CHANGED = (".ckpt", ".safetensors", ".bin")  # files that are replaced by others, so a link keeps what they were
-TRIES, BETWEEN = 5, 3.0  # of the last copy, and the seconds between two
+TRIES, BETWEEN, LOOK = 5, 3.0, 0.5  # of the last copy; seconds between two, and between looks at one
 
 log = logging.getLogger(__name__)
+
+
+class TakenOver(Exception):
+    """Another process copies to the address."""
 
 
 class Mirror:
@@ -43,17 +48,20 @@ class Mirror:
     def __init__(self, folder: Path, address: str, entries: Sequence[str], identity: str) -> None:
         self.folder, self.address, self.entries, self.identity = folder, address, entries, identity
         self.shown = str(without_secrets(address))
+        self._writer = uuid.uuid4().hex  # in the index: who copied last
         self._numbers = count()
+        self._sent = 0  # bytes of the copy under way
+        self._has_written = False
         self._there = set[str]()  # contents that are whole at the address
         self._sums: dict[tuple[int, int, int], str] = {}  # of files that were read once
         self._waiting: Path | None = None  # the newest snapshot that nobody copies yet
         self._changed = threading.Condition()
-        self._copying, self._failed = False, False
+        self._copying, self._failed, self._taken_over = False, False, False
         self._thread: threading.Thread | None = None
 
-    def begin(self, anew: bool) -> list[str]:
-        """Check that the address can be written, and fetch what is there into the folder where it is empty. ``anew``:
-        what is there does not count. Return the names of the files that are there.
+    def begin(self, *, anew: bool, fetch: bool) -> list[str]:
+        """Check that the address can be written, take it over from whoever has copied there, and ``fetch`` what is
+        there in the folder's place. ``anew``: what is there does not count. Return the names of its files.
 
         Raises:
             InputError: it cannot, or the copies are of another run.
@@ -61,25 +69,34 @@ class Mirror:
         with self._plain_errors("written"):
             self._write("probe", b"")
             self._system.rm(self._path("probe"))
-        index = None if anew else self._index()
+        index = self._index()
         if index is None:
             return []
-        if index["identity"] != self.identity:
+        if not anew and index["identity"] != self.identity:
             raise InputError(
                 f"mirror={self.shown}: copies of another run (config {index['identity']}, this one is "
                 f"{self.identity}). Give the same words as for that run, another address, or overwrite=true to replace "
                 "them."
             )
-        self._there = {file["sha256"] for file in index["files"].values()}
-        if not self.folder.exists() or all(path.name == LOCK for path in self.folder.iterdir()):
-            self._fetch(index["files"])
-        return sorted(index["files"])
+        files = {} if anew else index["files"]
+        self._there = {file["sha256"] for file in files.values()}
+        with self._plain_errors("written"):
+            self._write_index(files)
+        if fetch and files:
+            self._fetch(files)
+        return sorted(files)
 
     def copy(self) -> None:
         """Have the folder, as it is now, copied in the background. One that waits to be copied is passed over."""
-        if self._thread is None:
-            remove(self.folder / SNAPSHOTS)  # left by one that was killed
-        snapshot = self._snapshot()
+        if self._taken_over:
+            return
+        try:
+            if self._thread is None:
+                remove(self.folder / SNAPSHOTS)  # left by one that was killed
+            snapshot = self._snapshot()
+        except OSError as error:
+            self._say_failed(error)
+            return
         with self._changed:
             before, self._waiting = self._waiting, snapshot
             if self._thread is None:
@@ -89,28 +106,34 @@ class Mirror:
         if before is not None:
             remove(before)
 
-    def wait(self, seconds: float | None) -> bool:
-        """Wait until nothing is left to copy, so long at most; return whether nothing is."""
+    def wait(self, seconds: float) -> bool:
+        """Wait for copies under way, so long at most; return whether there are none any more."""
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting is None and not self._copying, seconds)
 
-    def finish(self, seconds: float | None) -> None:
-        """Copy the folder once more, and wait for it, so long at most.
+    def wait_at_end(self, seconds: float) -> None:
+        """The same for a run that was ended; say so if the last checkpoint is not there."""
+        if not self.wait(seconds) or self._failed:
+            log.warning("mirror=%s: the last checkpoint is not there; what was copied before is.", self.shown)
+
+    def finish(self) -> None:
+        """Copy the folder once more, and wait for it.
 
         Raises:
             TrainingFailed: it was in vain.
         """
-        log.info("mirror: copying the folder to %s", self.shown)
-        start = time.monotonic()
-        for _ in range(TRIES):
+        for again in range(TRIES):
+            time.sleep(BETWEEN if again else 0)
             self.copy()
-            done = self.wait(seconds)
-            if not (done and self._failed):
+            files = [path.stat().st_size for path in self._files()]
+            log.info("mirror: copying %d files, %.1f MB, to %s", len(files), sum(files) / 1e6, self.shown)
+            with Progress("copying", "MB", round(sum(files) / 1e6)) as progress:
+                while not self.wait(LOOK):
+                    progress.to(round(self._sent / 1e6))
+            if not self._failed:
                 break
-            time.sleep(BETWEEN)
         remove(self.folder / SNAPSHOTS)
-        log.info("mirror: waited %.1f s for the last copy", time.monotonic() - start)
-        if self._failed or not done:
+        if self._failed:
             raise TrainingFailed(
                 f"mirror={self.shown}: the last copy is not whole; what is there is older. All of it lies in "
                 f"{self.folder}. Start the same command again: it copies the folder."
@@ -141,11 +164,11 @@ class Mirror:
     def _copy_and_say(self, snapshot: Path) -> None:
         try:
             self._copy(snapshot)
+        except TakenOver:
+            log.warning("mirror=%s: another start of this run copies there now, and this one no more.", self.shown)
+            self._failed, self._taken_over = False, True
         except Exception as error:  # noqa: BLE001  each library of an address has its own
-            if not self._failed:
-                said = explained(self.address, "mirror", error, "written")
-                log.warning("%s Training goes on, and the next copy is tried after the next checkpoint.", said or error)
-            self._failed = True
+            self._say_failed(error)
         else:
             if self._failed:
                 log.warning("mirror=%s: copied again.", self.shown)
@@ -153,21 +176,33 @@ class Mirror:
         finally:
             remove(snapshot)
 
+    def _say_failed(self, error: Exception) -> None:
+        """Once, until a copy is whole again."""
+        if not self._failed:
+            said = explained(self.address, "mirror", error, "written")
+            log.warning("%s Training goes on, and the next copy is tried after the next checkpoint.", said or error)
+        self._failed = True
+
     def _copy(self, snapshot: Path) -> None:
+        index = self._index()
+        if index is not None and index.get("writer") != self._writer and self._has_written:
+            raise TakenOver
         files: dict[str, dict[str, Any]] = {}
+        self._sent = 0
         for path in sorted(path for path in snapshot.rglob("*") if path.is_file()):
             checksum, size = self._sum_of(path), path.stat().st_size
             files[path.relative_to(snapshot).as_posix()] = {"sha256": checksum, "bytes": size}
             if checksum not in self._there:
                 self._system.put_file(str(path), self._path(CONTENTS, checksum))
                 self._there.add(checksum)
+            self._sent += size
         self._system.invalidate_cache()
         found = {PurePosixPath(path).name: path for path in self._system.find(self._path(CONTENTS))}
         self._there &= found.keys()
         wanted = {file["sha256"] for file in files.values()}
         if lost := wanted - self._there:
             raise FileNotFoundError(f"{len(lost)} files that were copied there are gone")
-        self._write(INDEX, json.dumps({"identity": self.identity, "files": files}, indent=1).encode())
+        self._write_index(files)
         for name in found.keys() - wanted:
             self._system.rm(found[name])
         self._there = wanted
@@ -194,7 +229,7 @@ class Mirror:
                 path = part / _within(name, self.shown)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if (before := fetched.setdefault(file["sha256"], path)) != path:
-                    _link(before, path)
+                    _keep(before, path)
                     continue
                 with self._plain_errors("read"):
                     self._system.get_file(self._path(CONTENTS, file["sha256"]), str(path))
@@ -218,6 +253,11 @@ class Mirror:
                 "another address."
             ) from error
         return index
+
+    def _write_index(self, files: Mapping[str, Mapping[str, Any]]) -> None:
+        index = {"identity": self.identity, "writer": self._writer, "files": files}
+        self._write(INDEX, json.dumps(index, indent=1).encode())
+        self._has_written = True
 
     # -------------------------------------------------------------------------------------------------------- both ends
 

@@ -21,7 +21,7 @@ from training.callbacks.lost_ranks import Companions
 from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
 from training.finish import finish, finish_stages
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
-from training.folder import check_writable, mirror_of
+from training.folder import check_writable, is_empty, mirror_of
 from training.gense_domain import synthesise_domain
 from training.max_length import check_lengths, settle_lengths
 from training.neighbours import group_neighbours
@@ -32,7 +32,7 @@ from training.stages import Stage, chosen, folder_of, say_finished, stages_of
 from training.targets import check_targets
 from training.wandb_session import close_wandb
 
-TO_COPY = 300.0  # seconds for the copy of the last checkpoint, when a signal or an error has ended a run
+TO_COPY = 40.0  # seconds for the copy of the last checkpoint, where a signal or an error has ended a run
 
 log = logging.getLogger("train")
 
@@ -77,19 +77,23 @@ def _run(whole: Run, stages: list[Stage]) -> int:
             check_lengths(stage.run)
             check_device(stage.run)
     companions = Companions()
-    mirror = mirror_of(Path(str(whole.output_dir)), whole.mirror, stages[-1].identity)
+    folder = Path(str(whole.output_dir))
+    mirror = mirror_of(folder, whole.mirror, stages[-1].identity)
     if mirror is None:
         with companions.named():  # between two stages, too
             return _train(whole, stages, selected, companions, None)
-    from_rank_zero(lambda writer: mirror.begin(anew=whole.overwrite) if writer else [])
+    anew = whole.overwrite and whole.only_stage is None
+    from_rank_zero(lambda writer: mirror.begin(anew=anew, fetch=is_empty(folder)) if writer else [])
     try:
         with companions.named():
             status = _train(whole, stages, selected, companions, mirror.copy)
     except Exception:
-        mirror.wait(TO_COPY)
+        mirror.wait_at_end(TO_COPY)
         raise
-    if rank_here() == 0:
-        mirror.finish(TO_COPY if status else None)
+    if status:
+        mirror.wait_at_end(TO_COPY)
+    elif rank_here() == 0:
+        mirror.finish()
     return status
 
 

@@ -127,7 +127,7 @@ def finished_before(run: Run) -> bool:
     stages = stages_of(run)
     folder = folder_of(run, stages)
     chosen(stages, run.only_stage)
-    if run.overwrite or run.resume != "auto" or run.domain.path or launched() or not is_finished(folder):
+    if run.overwrite or run.resume != "auto" or run.domain.path or run.mirror or launched() or not is_finished(folder):
         return False
     if identity_in(folder) != stages[-1].identity:
         return False

@@ -110,6 +110,8 @@ def test_the_web(web):
     with pytest.raises(InputError, match=r"none\.txt: there is no such file"):
         list_files(f"{web.url}/none.txt")
     assert without_secrets("https://me:secret@host/a/t.txt?sig=secret#x") == "https://host/a/t.txt"
+    assert without_secrets("sftp://me:secret@host/a/b:c@d") == "sftp://host/a/b:c@d"
+    assert without_secrets("s3://bucket/a:b@c/d") == "s3://bucket/a:b@c/d"
 
 
 def test_what_was_fetched_is_read_where_nobody_answers(web, caplog):

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from contracts import InputError
+from storage.atomic import remove
 from storage.ownership import MARKER
 from tests.readers.test_addresses import bucket, s3  # noqa: F401  fixtures
 from training.failures import TrainingFailed
-from training.folder import mirror_of
+from training.folder import ENTRIES, is_empty, mirror_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +34,13 @@ def address(request, tmp_path):
 def folder(tmp_path):
     """As a run leaves it."""
     folder = tmp_path / "here"
-    files = {MARKER: "{}", "metrics.csv": "step\n1\n", "checkpoints/last.ckpt": "weights " * 1000, ".hydra/a.yaml": "a"}
+    marker = json.dumps({"kind": "run", "entries": list(ENTRIES), "identity": {"config": "12ab"}})
+    files = {
+        MARKER: marker,
+        "metrics.csv": "step\n1\n",
+        "checkpoints/last.ckpt": "weights " * 1000,
+        ".hydra/a.yaml": "a",
+    }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -48,8 +55,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def copied(folder: Path, address: str):
     mirror = mirror_of(folder, address, "12ab")
-    mirror.begin(anew=False)
-    mirror.finish(30)
+    mirror.begin(anew=False, fetch=False)
+    mirror.finish()
     return mirror
 
 
@@ -60,7 +67,7 @@ def there(mirror) -> list[str]:
 
 def test_an_empty_folder_gets_the_newest_copy(folder, address, tmp_path):
     mirror = mirror_of(folder, address, "12ab")
-    assert mirror.begin(anew=False) == []
+    assert mirror.begin(anew=False, fetch=False) == []
     mirror.copy()
     assert mirror.wait(30)
     assert len(there(mirror)) == 4  # last and best are one
@@ -68,30 +75,47 @@ def test_an_empty_folder_gets_the_newest_copy(folder, address, tmp_path):
     (folder / "metrics.csv").write_text("step\n1\n2\n")
     (folder / "checkpoints/last.ckpt").unlink()
     (folder / "checkpoints/last.ckpt").write_text("others")
-    mirror.finish(30)
+    mirror.finish()
     assert len(there(mirror)) == 5
     assert not (folder / ".mirror").exists()
     expected = {name: content for name, content in contents(folder).items() if name != "notes.txt"}
     other = tmp_path / "other"
     other.mkdir()
-    mirror_of(other, address, "12ab").begin(anew=False)
+    mirror_of(other, address, "12ab").begin(anew=False, fetch=True)
     assert contents(other) == expected
 
 
-def test_a_folder_with_anything_in_it_stays_as_it_is(folder, address, tmp_path):
-    copied(folder, address)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "notes.txt").write_text("mine")
-    mirror_of(other, address, "12ab").begin(anew=False)
-    assert contents(other) == {"notes.txt": b"mine"}
+def test_only_a_folder_without_work_is_replaced(folder, tmp_path):
+    assert is_empty(tmp_path / "missing")
+    assert not is_empty(folder)
+    for name in ("metrics.csv", "checkpoints"):
+        remove(folder / name)
+    (folder / "notes.txt").unlink()
+    assert is_empty(folder)  # a start that was refused has left its marker
+    (folder / MARKER).unlink()
+    (folder / "notes.txt").write_text("of the user")
+    with pytest.raises(InputError, match=f"output_dir={folder}"):
+        is_empty(folder)
+
+
+def test_a_start_elsewhere_takes_the_address_over(folder, address, tmp_path, caplog):
+    first = copied(folder, address)
+    mirror_of(tmp_path / "other", address, "12ab").begin(anew=False, fetch=True)
+    (folder / "metrics.csv").write_text("of the first")
+    first.finish()
+    first.copy()
+    assert [record.getMessage() for record in caplog.records if "copies there now" in record.getMessage()]
+    again = tmp_path / "again"
+    mirror_of(again, address, "12ab").begin(anew=False, fetch=True)
+    assert (again / "metrics.csv").read_text() == "step\n1\n"
 
 
 def test_copies_of_another_run_are_refused_or_replaced(folder, address, tmp_path):
     copied(folder, address)
     with pytest.raises(InputError, match=r"copies of another run \(config 12ab, this one is 34cd\).*overwrite=true"):
-        mirror_of(tmp_path / "other", address, "34cd").begin(anew=False)
-    assert mirror_of(tmp_path / "other", address, "34cd").begin(anew=True) == []
+        mirror_of(tmp_path / "other", address, "34cd").begin(anew=False, fetch=False)
+    assert mirror_of(tmp_path / "other", address, "34cd").begin(anew=True, fetch=True) == []
+    mirror_of(tmp_path / "other", address, "34cd").begin(anew=False, fetch=True)  # killed before its first checkpoint
     assert not (tmp_path / "other").exists()
 
 
@@ -101,15 +125,15 @@ def test_a_changed_content_and_a_strange_index_are_refused(folder, address, tmp_
     of_metrics = index["files"]["metrics.csv"]["sha256"]
     mirror._system.pipe_file(mirror._path("files", of_metrics), b"step\n9\n")
     with pytest.raises(InputError, match=r"metrics\.csv is not the file that was copied there"):
-        mirror_of(tmp_path / "other", address, "12ab").begin(anew=False)
+        mirror_of(tmp_path / "other", address, "12ab").begin(anew=False, fetch=True)
     assert not (tmp_path / "other").exists()
     index["files"]["../../outside"] = index["files"].pop("metrics.csv")
     mirror._write("index.json", json.dumps(index).encode())
     with pytest.raises(InputError, match="lies outside of the folder"):
-        mirror_of(tmp_path / "other", address, "12ab").begin(anew=False)
+        mirror_of(tmp_path / "other", address, "12ab").begin(anew=False, fetch=True)
     mirror._write("index.json", b"[1, 2]")
     with pytest.raises(InputError, match=r"an index\.json that is none of ours"):
-        mirror_of(tmp_path / "other", address, "12ab").begin(anew=False)
+        mirror_of(tmp_path / "other", address, "12ab").begin(anew=False, fetch=False)
 
 
 @pytest.mark.parametrize(
@@ -122,13 +146,13 @@ def test_a_changed_content_and_a_strange_index_are_refused(folder, address, tmp_
 )
 def test_an_address_that_cannot_be_written_is_refused_at_once(made, said, bucket, folder):  # noqa: F811
     with pytest.raises(InputError, match=f"^mirror={made}: .*{said}"):
-        mirror_of(folder, made, "12ab").begin(anew=False)
+        mirror_of(folder, made, "12ab").begin(anew=False, fetch=False)
 
 
 def test_a_copy_that_fails_is_said_once_and_made_up_for(bucket, folder, caplog):  # noqa: F811
     caplog.set_level(logging.INFO)
     mirror = mirror_of(folder, f"{bucket.url}/run", "12ab")
-    mirror.begin(anew=False)
+    mirror.begin(anew=False, fetch=False)
     bucket.system.rm(bucket.name, recursive=True)
     for _ in range(2):
         mirror.copy()
@@ -145,22 +169,22 @@ def test_a_copy_that_fails_is_said_once_and_made_up_for(bucket, folder, caplog):
 
 def test_contents_that_somebody_removes_are_copied_again(folder, address):
     mirror = mirror_of(folder, address, "12ab")
-    mirror.begin(anew=False)
+    mirror.begin(anew=False, fetch=False)
     mirror.copy()
     assert mirror.wait(30)
     for name in there(mirror):
         mirror._system.rm(mirror._path("files", name))
-    mirror.finish(60)
+    mirror.finish()
     assert len(there(mirror)) == 4
 
 
 @pytest.mark.slow
 def test_a_last_copy_that_fails_is_an_error(bucket, folder):  # noqa: F811
     mirror = mirror_of(folder, f"{bucket.url}/run", "12ab")
-    mirror.begin(anew=False)
+    mirror.begin(anew=False, fetch=False)
     bucket.system.rm(bucket.name, recursive=True)
     with pytest.raises(TrainingFailed, match=r"the last copy is not whole.*Start the same command again"):
-        mirror.finish(60)
+        mirror.finish()
     assert contents(folder)
 
 
