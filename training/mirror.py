@@ -113,7 +113,9 @@ class Mirror:
 
     def wait_at_end(self, seconds: float) -> None:
         """The same for a run that was ended; say so if the last checkpoint is not there."""
-        if not self.wait(seconds) or self._failed:
+        if whole := self.wait(seconds):
+            remove(self.folder / SNAPSHOTS)
+        if not whole or self._failed:
             log.warning("mirror=%s: the last checkpoint is not there; what was copied before is.", self.shown)
 
     def finish(self) -> None:

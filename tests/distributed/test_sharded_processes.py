@@ -68,3 +68,23 @@ def test_a_step_of_sharded_weights_is_that_of_one_process(name, alone, together)
         torch.testing.assert_close(rank[3], vectors, rtol=1e-4, atol=1e-5)
         # Adam divides by the gradient's size, and some gradients (a key's bias) are rounding noise
         assert (rank[4] - weights).norm() <= 1e-5 * weights.norm()
+
+
+def reductions(rank: int, world: int, backbone: str) -> dict:
+    """How often the gradients of a module are added up over processes in a step, in chunks of a size."""
+    found = {}
+    for budget in (10**6, 20):
+        objective, options, batch_of = SHARDED["simcse triplets"]
+        model = built(objective, backbone, **options, token_budget=budget, recompute="off").eval()
+        batch = batch_of(model, rank, world)
+        model.shard(init_device_mesh("cpu", (world,)))
+        with torch.profiler.profile() as profiler:
+            model.training_step(batch, 0)["loss"].backward()
+        names = [event.name for event in profiler.events()]
+        found[budget] = sum(name.startswith("FSDP::post_backward_reduce") for name in names)
+    return found
+
+
+def test_gradients_are_added_up_once_a_step_in_any_number_of_chunks(backbones, tmp_path):  # noqa: F811
+    for rank in steps.together(reductions, 2, tmp_path, backbones[0]):
+        assert rank == {10**6: 3, 20: 3}  # two layers, and what stands outside of them

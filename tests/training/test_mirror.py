@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from contracts import InputError
 from storage.atomic import remove
 from storage.ownership import MARKER
+from tests.distributed.test_restarts import wait_for_rows
 from tests.readers.test_addresses import bucket, s3  # noqa: F401  fixtures
 from training.failures import TrainingFailed
 from training.folder import ENTRIES, is_empty, mirror_of
@@ -188,6 +188,7 @@ def test_a_last_copy_that_fails_is_an_error(bucket, folder):  # noqa: F811
     assert contents(folder)
 
 
+STEPS = 400
 KILLS = int(os.environ.get("MIRROR_KILLS", "3"))
 
 
@@ -200,7 +201,7 @@ def test_another_machine_goes_on_to_the_same_end(words, bucket, tiny_mlm, tmp_pa
     rows.write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
     command = (
         f"""{sys.executable} {ROOT}/train.py model=pairs data=triplets data.path={rows} backbone={tiny_mlm}
-        batch_size=4 max_steps=400 log_every_n_steps=1 checkpoint.every_n_steps=10 trainer.accelerator=cpu
+        batch_size=4 max_steps={STEPS} log_every_n_steps=1 checkpoint.every_n_steps=10 trainer.accelerator=cpu
         data.num_workers=0 quiet=true output_dir={tmp_path}/run data.cache_dir={tmp_path}/cache""".split()
         + words
     )
@@ -209,20 +210,15 @@ def test_another_machine_goes_on_to_the_same_end(words, bucket, tiny_mlm, tmp_pa
     )
     assert subprocess.run(command, env=environment, timeout=300).returncode == 0
     expected = (tmp_path / "run/encoder/model.safetensors").read_bytes(), logged(tmp_path / "run")
-    command, chance, kills = [*command, f"mirror={bucket.url}/run"], random.Random(5), 0
-    while True:
+    command, chance = [*command, f"mirror={bucket.url}/run"], random.Random(5)
+    for kill in range(KILLS):
         shutil.rmtree(tmp_path / "run")
         job = subprocess.Popen(command, env=environment, start_new_session=True)
-        try:
-            status = job.wait(chance.uniform(5, 13) if kills < KILLS else 300)
-            break
-        except subprocess.TimeoutExpired:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-            kills += 1
-            time.sleep(0.5)
-    assert status == 0
-    assert kills == KILLS
+        wait_for_rows(tmp_path / "run/metrics.csv", STEPS * kill // KILLS + chance.randrange(STEPS // KILLS))
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    shutil.rmtree(tmp_path / "run")
+    assert subprocess.run(command, env=environment, timeout=300).returncode == 0
     assert (tmp_path / "run/encoder/model.safetensors").read_bytes() == expected[0]
     assert logged(tmp_path / "run") == expected[1]
 
