@@ -11,7 +11,6 @@ from hydra.utils import get_class
 from cli.process_group import launched, rank_here
 from contracts import InputError, without_secrets
 from contracts.settings import UNSET, as_mapping, filled
-from encoders.loading.absent_weights import absent_weights
 from training.settings import Run, Trainer
 
 PARTS = "parts"
@@ -87,6 +86,8 @@ def make_model(run: Run) -> Any:
     Raises:
         InputError: the backbone cannot be loaded.
     """
+    from encoders.loading.absent_weights import absent_weights  # it imports torch, which --help does without
+
     module: Any = get_class(run.model.target)
     with absent_weights(is_sharded_run(run) and rank_here() > 0):
         return module(filled(run.model, run))
