@@ -5,8 +5,9 @@ that any module may hold it. Adapters are called by their height: "1" is the low
 checkpoint holds the adapters; the weights below them come from the backbone, which must be the same again.
 """
 
+import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict, cast
@@ -17,7 +18,8 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from contracts import InputError
-from encoders.kernels.bf16_weights import hold, release
+from encoders.kernels.bf16_weights import HeldLinear, hold, release
+from encoders.kernels.nf4_weights import is_quantised, put_back, quantise
 from encoders.loading.embedding import fingerprint
 from encoders.settings import LoraKeys
 from readers.model_names import run_folder
@@ -64,12 +66,19 @@ def wanted(lora: Any, frozen_weights: str | None) -> bool:
                 f"model.lora.alpha={lora['alpha']} model.lora.dropout={lora['dropout']}: nothing of the adapter would "
                 "be left to train. Twice the rank and 0.05 are usual."
             )
+        if frozen_weights == "nf4" and find_spec("bitsandbytes") is None:
+            raise InputError(
+                "model.frozen_weights=nf4 needs the package bitsandbytes. Install it: pip install "
+                "'contrastive-encoders[bits]'."
+            )
         return True
     for key, off in {"alpha": None, "dropout": 0, "targets": "auto"}.items():
         if lora and lora[key] != off:
             raise InputError(f"model.lora.{key}={lora[key]}: there is no adapter without model.lora.rank; 16 is usual.")
-    if frozen_weights == "bf16":
-        raise InputError("model.frozen_weights=bf16: nothing is frozen without model.lora.rank; 16 is usual.")
+    if frozen_weights not in (None, "fp32"):
+        raise InputError(
+            f"model.frozen_weights={frozen_weights}: nothing is frozen without model.lora.rank; 16 is usual."
+        )
     return False
 
 
@@ -95,10 +104,10 @@ def below(backbone: str, lora: Any) -> Below:
 def adapt(transformer: PreTrainedModel, lora: LoraKeys, under: Below, frozen_weights: str, *beside: nn.Module) -> None:
     """Freeze the transformer, and put adapters into its trunk: those from ``under``, and a new one that is trained.
 
-    What lies ``beside`` shares weights with it.
+    What lies ``beside`` shares weights with it. Weights to be in 4 bits are whole until `narrow` is called.
 
     Raises:
-        InputError: no layer has such a name, or the adapters below do not fit.
+        InputError: no layer has such a name, the adapters below do not fit, or no layer can be in 4 bits.
     """
     trunk = cast(PreTrainedModel, transformer.base_model)
     transformer.requires_grad_(False)
@@ -109,11 +118,44 @@ def adapt(transformer: PreTrainedModel, lora: LoraKeys, under: Below, frozen_wei
     trained = f".{len(adapters)}.weight"
     for name, weight in trunk.named_parameters():
         weight.requires_grad_(is_adapter(name) and name.endswith(trained))
-    if frozen_weights == "bf16":
-        hold(transformer, *beside)
+    if frozen_weights == "nf4" and not _linear_weights(trunk):
+        raise InputError(
+            f"model.frozen_weights=nf4: this {transformer.config.model_type} has no linear layers of torch, which "
+            "alone can be in 4 bits. Take model.frozen_weights=bf16."
+        )
+    if frozen_weights != "fp32":
+        hold(transformer, *beside, rounded=frozen_weights == "bf16")
     trunk.adapted = Record(  # type: ignore[assignment]  # a plain attribute, which copies take along
         base=under.base, prefix="", adapters=adapters, frozen_weights=frozen_weights, digest=""
     )
+
+
+def narrow(module: nn.Module) -> None:
+    """Quantise the frozen linear layers below the adapters of a module to 4 bits where its record says nf4, in place.
+
+    Its digest stays that of the weights as they were.
+    """
+    record = record_of(module)
+    if record is not None and record["frozen_weights"] == "nf4":
+        trunk = next(part for part in module.modules() if "adapted" in vars(part))
+        quantise(module, _linear_weights(cast(PreTrainedModel, trunk)))
+
+
+def widen(module: nn.Module, loaded: Callable[[], nn.Module], where: str) -> bool:
+    """Undo `narrow`: put back the weights of the same module as it is ``loaded`` again, in place.
+
+    Returns:
+        Whether there was anything in 4 bits.
+
+    Raises:
+        InputError: the backbone is no longer the one that the adapters were trained upon.
+    """
+    if not is_quantised(module):
+        return False
+    original = loaded()
+    check_digest(original, cast(Record, record_of(module)), where)
+    put_back(module, original)
+    return True
 
 
 def restore(transformer: PreTrainedModel, record: Record, state: Mapping[str, Tensor], where: str) -> PreTrainedModel:
@@ -131,6 +173,8 @@ def restore(transformer: PreTrainedModel, record: Record, state: Mapping[str, Te
 @torch.no_grad()
 def merged(transformer: PreTrainedModel) -> PreTrainedModel:
     """The same transformer without adapters, which have gone into its weights; in float32 and in place."""
+    if is_quantised(transformer):
+        raise RuntimeError("An adapter is merged into the weights as they were. Call widen first.")
     release(transformer)
     for name, layer in list(_layers(transformer)):
         layer.merge()
@@ -211,6 +255,7 @@ def check_digest(module: nn.Module, record: Record, where: str) -> None:
 
 def _put_in(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
     """The first weights are peft's: products of zero and what kaiming_uniform draws, here from the seed."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it, and it misses kernels for inference
     from peft import LoraConfig, inject_adapter_in_model
 
     config = LoraConfig(
@@ -252,6 +297,17 @@ def _targets(trunk: PreTrainedModel, wanted: str | Sequence[str]) -> str | list[
             f"{', '.join(called)}; auto takes all of them."
         )
     return named
+
+
+def _linear_weights(trunk: PreTrainedModel) -> set[nn.Parameter]:
+    """Frozen matrices that nothing but linear layers read; those of adapters and of a language-model head left out."""
+    head, linear, others = trunk.get_output_embeddings(), set[nn.Parameter](), set[nn.Parameter | None]()
+    for name, layer in trunk.named_modules():
+        if type(layer) in (nn.Linear, HeldLinear) and layer is not head and not is_adapter(f".{name}."):
+            linear.add(cast(nn.Parameter, layer._parameters["weight"]))
+        else:
+            others |= set(layer._parameters.values())
+    return {weight for weight in linear - others if not weight.requires_grad}
 
 
 def alpha_of(keys: LoraKeys) -> float:

@@ -74,7 +74,11 @@ class Backbone:
     lora: Adapter = field(
         default_factory=Adapter, metadata={"meaning": "an extra: pip install 'contrastive-encoders[lora]'"}
     )
-    frozen_weights: Literal["fp32", "bf16"] = key("fp32", "bf16: in half the memory, with lora.rank")
+    frozen_weights: Literal["fp32", "bf16", "nf4"] = key(
+        "fp32",
+        "with lora.rank: bf16: in half the memory; nf4: in an eighth while training (an extra: pip install "
+        "'contrastive-encoders[bits]')",
+    )
     compile: bool | str = key(
         False,
         "true: the layers go through torch's compiler while they are trained, which takes a minute or more at the "

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from contracts import InputError
 from encoders.loading.backbones import OF_ITS_HEAD
-from encoders.lora import RECORD, check_digest, left_out, record_of
+from encoders.lora import RECORD, check_digest, left_out, narrow, record_of
 from encoders.optimization import clip_gradients, optimizer_of
 from encoders.settings import Trained
 from encoders.sharding import is_sharded
@@ -61,8 +61,20 @@ class TrainedModule(pl.LightningModule):
         Raises:
             InputError: this model cannot be sharded.
         """
-        if self.device_mesh is not None:
-            self.shard(self.device_mesh["data_parallel"])
+        if self.device_mesh is None:
+            return
+        if self.settings.frozen_weights == "nf4":
+            raise InputError(
+                "trainer=fsdp shards weights of 16 or 32 bits, and model.frozen_weights=nf4 has 4. Take "
+                "model.frozen_weights=bf16, or trainer=ddp."
+            )
+        self.shard(self.device_mesh["data_parallel"])
+
+    def on_train_start(self) -> None:
+        """Lightning's hook, called once the weights of a checkpoint are there and callbacks have scored those as they
+        are.
+        """
+        narrow(self)
 
     def shard(self, mesh: DeviceMesh) -> None:
         """Shard the weights over a mesh of one dimension, in place.

@@ -43,8 +43,8 @@ HEADLINES = (
 SHOWN = 8  # scores in the one line
 
 
-Load = Callable[[pl.LightningModule, Mapping[str, torch.Tensor]], bool]
-"""Puts whole weights into a module, and returns whether they were there before."""
+Load = Callable[[pl.LightningModule, dict[str, Any]], bool]
+"""Puts the weights of a checkpoint into a module, and returns whether they were there before."""
 
 
 class Suites(NamedTuple):
@@ -230,8 +230,7 @@ class FinalScores(pl.Callback):
                 f"{self.best}: wanted the best checkpoint of this run, got one that cannot be used ({error}). Start "
                 "the same command again: it goes on from last.ckpt, and chooses the best anew."
             ) from error
-        pl_module.on_load_checkpoint(checkpoint)  # as Lightning does: what it leaves out is put back
-        as_last = self.load(pl_module, checkpoint["state_dict"])
+        as_last = self.load(pl_module, checkpoint)
         self.best_step = int(checkpoint["global_step"])
         if len(self.scorer.suite):
             pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU by now

@@ -13,12 +13,12 @@ import torch
 from cli.process_group import join_group_again
 from contracts import DataModule, InputError
 from contracts.settings import as_mapping
-from encoders.lora import is_adapter
+from encoders.lora import is_adapter, widen
 from encoders.sharding import load_weights
 from evaluation.callback import FinalScores, ScoreCallback
 from storage.checkpoint import load_checkpoint
 from storage.manifest import Damaged
-from training.build import make_trainer
+from training.build import make_model, make_trainer
 from training.callbacks.checkpoints import BEST, RunCheckpoints
 from training.callbacks.lost_ranks import Companions
 from training.callbacks.progress import Progress
@@ -88,7 +88,12 @@ def fit(
     def is_cut() -> bool:
         return interruption.exit_status is not None
 
-    final = FinalScores(scorer, checkpoints.best_path, skip=is_cut, load=load_weights)
+    def load(module: pl.LightningModule, checkpoint: dict[str, Any]) -> bool:
+        was_narrow = widen(module, lambda: make_model(run), "model.frozen_weights=nf4")
+        module.on_load_checkpoint(checkpoint)  # as Lightning does: what it leaves out is put back
+        return load_weights(module, checkpoint["state_dict"]) and not was_narrow
+
+    final = FinalScores(scorer, checkpoints.best_path, skip=is_cut, load=load)
     callbacks = [
         companions,
         Reseed(run.seed),

@@ -46,13 +46,17 @@ class HeldConv1D(_HeldProduct, Conv1D):  # type: ignore[misc]
 HELD: dict[type, type] = {nn.Linear: HeldLinear, nn.Embedding: HeldEmbedding, Conv1D: HeldConv1D}
 
 
-def hold(*modules: nn.Module) -> None:
-    """Turn the frozen matrices of linear layers and embeddings into bfloat16; norms and biases stay as they are."""
+def hold(*modules: nn.Module, rounded: bool = True) -> None:
+    """Turn the frozen matrices of linear layers and embeddings into bfloat16; norms and biases stay as they are.
+    Without ``rounded`` those alone that lose nothing by it, as of a model that was published in bfloat16.
+    """
     layers = list(chain.from_iterable(module.modules() for module in modules))
     others = {weight for layer in layers if type(layer) not in HELD for weight in layer._parameters.values()}
     for layer in layers:
         weight = layer._parameters.get("weight")
         if type(layer) in HELD and weight is not None and not weight.requires_grad and weight not in others:
+            if not rounded and not torch.equal(weight.data.bfloat16().to(weight.dtype), weight.data):
+                continue
             weight.data = weight.data.bfloat16()
             layer.__class__ = HELD[type(layer)]
     # A file that was read by mapping it stays in memory whole for as long as one of its tensors is in use

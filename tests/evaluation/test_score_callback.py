@@ -127,6 +127,10 @@ def test_the_last_step_is_scored_and_once(tmp_path, every, limit, steps):
         assert scorer.score(module).values[NAME] == scorer.history[steps[-1]][NAME]
 
 
+def load_best(module, checkpoint):
+    return load_weights(module, checkpoint["state_dict"])
+
+
 def checkpoints_in(folder):
     return RunCheckpoints(folder, every_n_steps=None, every_n_minutes=10, monitor=NAME, mode="max", patience=None)
 
@@ -142,7 +146,7 @@ class Stop(pl.Callback):
 def test_a_run_that_something_else_ends_is_scored_before_the_best_is_chosen(tmp_path, cut_short, steps):
     scorer = ScoreCallback(FINAL, DURING, every_n_steps=100, is_last_step=is_last_step)
     checkpoints = checkpoints_in(tmp_path)
-    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: cut_short, load=load_weights)
+    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: cut_short, load=load_best)
     fit(tmp_path, [scorer, final, Stop(), checkpoints])
     assert list(scorer.history) == steps
     assert checkpoints.best_step == (None if cut_short else 3)
@@ -166,7 +170,7 @@ def test_the_end_encodes_again_what_other_weights_than_the_last_ones_are_to_be_s
         "evaluation.callback._publish",
         lambda trainer, _: trainer.callback_metrics.update({NAME: torch.tensor(next(given))}),
     )
-    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: False, load=load_weights)
+    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: False, load=load_best)
     _, module = fit(tmp_path, [scorer, final, checkpoints])
     assert len(module.encoder.modes) == times
     assert final.best_step == (6 if monitor is None else 3)

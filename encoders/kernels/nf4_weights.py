@@ -1,0 +1,96 @@
+"""Frozen linear layers in 4 bits (QLoRA, Dettmers et al. 2023): each widens its matrix for its own product.
+
+Quantising is bitsandbytes': blocks of 64 weights in the 16 values of NF4, their scales in 8 bits, 4.13 bits a weight.
+Its layers are not taken: on some CPUs they round the scales for good when they first compute without gradients.
+"""
+
+import copy
+from collections.abc import Set
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+
+class Nf4Linear(nn.Linear):
+    """A linear layer of torch whose ``weight`` is widened from 4 bits whenever it is read; made by `quantise`."""
+
+    state: Any  # bitsandbytes' QuantState: shape and scales
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        return widened(self._parameters["weight"], self.state, torch.float32)
+
+    def forward(self, input: Tensor) -> Tensor:
+        kind = input.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else input.dtype
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return cast(Tensor, _Product.apply(input.to(dtype), self._parameters["weight"], self.state, bias))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Nf4Linear":
+        super()._apply(fn, recurse)
+        self.state.to(cast(Tensor, self._parameters["weight"]).device)
+        return self
+
+
+class _Product(torch.autograd.Function):
+    """x W^T + b of a frozen W and b. W is kept in 4 bits for the backward pass, and x is not kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, packed: Tensor, state: Any, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(packed)
+        ctx.state = state
+        return F.linear(x, widened(packed, state, x.dtype), bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (packed,) = ctx.saved_tensors
+        return grad @ widened(packed, ctx.state, grad.dtype), None, None, None
+
+
+def widened(packed: Any, state: Any, dtype: torch.dtype) -> Tensor:
+    """(out, in) in a type of 16 or 32 bits."""
+    state = copy.copy(state)
+    state.dtype = dtype
+    return cast(Tensor, _functional().dequantize_4bit(packed, state))
+
+
+def quantise(module: nn.Module, weights: Set[nn.Parameter]) -> None:
+    """Turn the linear layers of a module that multiply by some of the ``weights`` into layers of 4 bits, in place.
+
+    Layers that share a weight still share it.
+    """
+    states = dict[nn.Parameter, Any]()
+    for layer in module.modules():
+        weight = layer._parameters.get("weight")
+        if weight is not None and weight in weights:
+            if weight not in states:
+                plain = weight.data.float()
+                weight.data, states[weight] = _functional().quantize_4bit(
+                    plain, quant_type="nf4", compress_statistics=True
+                )
+            layer.__class__, layer.state = Nf4Linear, states[weight]
+
+
+def put_back(module: nn.Module, original: nn.Module) -> None:
+    """Undo `quantise`, in place: layers in 4 bits become those of the same names in ``original``, and share weights."""
+    for name, layer in module.named_modules():
+        if isinstance(layer, Nf4Linear):
+            plain = cast(Any, original.get_submodule(name))
+            del layer.state
+            layer.__class__ = plain.__class__
+            cast(nn.Parameter, layer._parameters["weight"]).data = cast(Tensor, plain._parameters["weight"]).data
+
+
+def is_quantised(module: nn.Module) -> bool:
+    """Return whether any layer is in 4 bits."""
+    return any(isinstance(layer, Nf4Linear) for layer in module.modules())
+
+
+def _functional() -> Any:
+    import bitsandbytes.functional
+
+    return bitsandbytes.functional
