@@ -5,7 +5,6 @@ that any module may hold it. Adapters are called by their height: "1" is the low
 checkpoint holds the adapters; the weights below them come from the backbone, which must be the same again.
 """
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -255,7 +254,6 @@ def check_digest(module: nn.Module, record: Record, where: str) -> None:
 
 def _put_in(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
     """The first weights are peft's: products of zero and what kaiming_uniform draws, here from the seed."""
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it, and it misses kernels for inference
     from peft import LoraConfig, inject_adapter_in_model
 
     config = LoraConfig(

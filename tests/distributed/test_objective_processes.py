@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from contracts import NLIBatch, ScoredPairBatch, SentenceBatch, TripletBatch
+from encoders.lora import narrow
 from losses.directions import DIRECTIONS
 from tests.decoders import save_decoder
 from tests.distributed import steps
@@ -92,6 +93,7 @@ CASES = {
         DECODER | {"lora": LORA, "frozen_weights": "bf16", "recompute": "layers"},
         pairs,
     ),
+    "decoder adapter in 4 bits": ("simcse", DECODER | {"lora": LORA, "frozen_weights": "nf4"}, triplets),
 }
 
 
@@ -101,7 +103,9 @@ def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
         backbone = decoder if name.startswith("decoder") else encoder
         guide = {"guide": backbone} if "guide" in options else {}
         model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options | guide).eval()
-        found[name] = stepped(stepping(model, world), batch_of(model, rank, world))
+        step = stepping(model, world)
+        narrow(model)  # as a trainer does, behind DDP
+        found[name] = stepped(step, batch_of(model, rank, world))
     return found
 
 

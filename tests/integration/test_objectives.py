@@ -30,6 +30,7 @@ RUNS = {
     "st5": ["model=gense", "data=triplets", 'model.prompt=" It is:"', "model.pooling=mean", "model.optimizer=adamw"],
     "adapter": ["model=simcse", "data=sentences", "model.lora.rank=4", "model.lora.dropout=0.2"],
     "adapter in 16 bits": ["model=gense", "data=triplets", "model.lora.rank=4", "model.frozen_weights=bf16"],
+    "adapter in 4 bits": ["model=gense", "data=triplets", "model.lora.rank=4", "model.frozen_weights=nf4"],
     "compiled": ["model=simcse", "data=sentences", "model.compile=eager", "model.recompute=on", "token_budget=64"],
     "adapter of tsdae": ["model=tsdae", "data=sentences", "model.lora.rank=4"],
     "simcse_sup": ["model=simcse", "data=triplets", "model.mlp_only_train=false", "model.hard_negative_weight=1.0"],
@@ -52,7 +53,13 @@ def tables(tmp_path_factory):
     return folder
 
 
-SLOW = ("st5", "simcse_unsup", "adapter of tsdae", "compiled")  # what decides in them is in another run or test, too
+SLOW = (
+    "st5",
+    "simcse_unsup",
+    "adapter in 16 bits",
+    "adapter of tsdae",
+    "compiled",
+)  # what decides in them is in another run or test, too
 
 
 @pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in RUNS])

@@ -1,0 +1,168 @@
+"""Frozen weights in 4 bits. Truth: a float32 model whose matrices went through bitsandbytes' own functions."""
+
+import re
+
+import bitsandbytes
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from contracts import InputError
+from encoders.kernels.bf16_weights import HeldLinear
+from encoders.kernels.nf4_weights import Nf4Linear, is_quantised, quantise
+from encoders.lora import is_adapter, merged, narrow, record_of, widen
+from tests.decoders import save_decoder
+from tests.distributed.steps import Step, stepped
+from tests.distributed.test_objective_processes import damaged, pairs
+from tests.encoders.test_lora import DECODER, LORA, TEXTS, adapted, unzeroed
+from tests.objectives import built
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, tiny_bert, tiny_t5):
+    made = {family: save_decoder(family, tmp_path_factory.mktemp(family)) for family in ("llama", "gpt2")}
+    return {"bert": tiny_bert, "t5": tiny_t5, **made}
+
+
+def dequantised(weight):
+    packed, state = bitsandbytes.functional.quantize_4bit(weight, quant_type="nf4", compress_statistics=True)
+    return bitsandbytes.functional.dequantize_4bit(packed, state)
+
+
+def narrowed(model):
+    narrow(model)
+    return model
+
+
+def rounded_like(model, plain):
+    """``plain`` with each matrix that ``model`` has in 4 bits as bitsandbytes would give it back."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, Nf4Linear):
+            layer = plain.get_submodule(name)
+            layer.weight.data = dequantised(layer.weight.data)
+    return plain
+
+
+def gradients(model):
+    return {name: weight.grad for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+@pytest.mark.parametrize("family", ["llama", "bert", "t5"])
+def test_vectors_and_gradients_are_those_of_rounded_weights(folders, family):
+    model = narrowed(adapted(folders[family], family, frozen_weights="nf4"))
+    plain = adapted(folders[family], family)
+    in_bits = {name for name, layer in model.encoder.trunk.named_modules() if isinstance(layer, Nf4Linear)}
+    linear = {name for name, layer in plain.encoder.trunk.named_modules() if isinstance(layer, nn.Linear)}
+    assert in_bits == {name for name in linear if not is_adapter(f".{name}.")} != set()
+    before = plain.encoder.embed(TEXTS)
+    rounded_like(model, plain)
+    assert (before - plain.encoder.embed(TEXTS)).abs().max() > 1e-3, "there is something to round"
+    np.testing.assert_allclose(model.encoder.embed(TEXTS), plain.encoder.embed(TEXTS), atol=1e-5)
+    sequences = model.encoder.tokenize(TEXTS)
+    for one in (model, plain):
+        given = one.encoder.appended(sequences) if one.encoder.appended else sequences
+        one.encoder.encode(given).vectors.square().sum().backward()
+    wanted = gradients(plain)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, wanted[name], atol=1e-4, rtol=1e-3)
+
+
+def test_under_autocast_too(folders):
+    model = narrowed(adapted(folders["llama"], frozen_weights="nf4"))
+    plain = rounded_like(model, adapted(folders["llama"]))
+    vectors = [one.encoder.embed(TEXTS, autocast=torch.bfloat16) for one in (model, plain)]
+    torch.testing.assert_close(*vectors, atol=3e-2, rtol=3e-2)
+
+
+def test_a_decoder_that_shares_layers_reads_the_same(tiny_bert):
+    """TSDAE's decoder has the encoder's matrices in layers of its own."""
+    model, plain = (
+        unzeroed(built("tsdae", tiny_bert, pooling="mean", lora=LORA, frozen_weights=kind)) for kind in ("nf4", "fp32")
+    )
+    rounded_like(narrowed(model), plain)
+    (loss, _, gradient), (wanted, _, right) = (stepped(Step(one), damaged(one, 0, 1)) for one in (model, plain))
+    torch.testing.assert_close(loss, wanted)
+    assert (gradient - right).norm() <= 1e-4 * right.norm()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param(True, marks=pytest.mark.slow)])
+def test_compiled_layers_give_the_same_step(folders, backend):
+    keys = DECODER | {"lora": LORA, "frozen_weights": "nf4", "mlp": False}
+    ours, theirs = (
+        narrowed(unzeroed(built("simcse", folders["llama"], **keys, compile=how))) for how in (backend, False)
+    )
+    (loss, _, gradient), (wanted, _, right) = (stepped(Step(one), pairs(one, 0, 1)) for one in (ours, theirs))
+    torch.testing.assert_close(loss, wanted, rtol=1e-5, atol=1e-6)
+    assert (gradient - right).norm() <= 1e-4 * right.norm()
+
+
+def test_a_weight_takes_four_bits_and_an_eighth():
+    """4 bits, 8 of a scale for 64 weights, and 32 of a scale of scales for 256 of these (QLoRA, section 3)."""
+    layer = nn.Linear(256, 512, bias=False).requires_grad_(False)
+    quantise(layer, {layer.weight})
+    kept = layer._parameters["weight"].nbytes + layer.state.absmax.nbytes + layer.state.state2.absmax.nbytes
+    assert kept * 8 == 256 * 512 * (4 + 8 / 64 + 32 / (64 * 256))
+
+
+def test_the_weights_come_back_as_they_were(folders, tmp_path):
+    model = adapted(folders["llama"], frozen_weights="nf4")
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    narrow(model)
+    assert record_of(model)["digest"] == record_of(adapted(folders["llama"]))["digest"], "that of the backbone"
+    with pytest.raises(RuntimeError, match="merged into the weights as they were"):
+        merged(model.encoder.trunk)
+    assert widen(model, lambda: adapted(folders["llama"], frozen_weights="nf4"), "here")
+    assert not is_quantised(model)
+    assert all(torch.equal(before[name], weight) for name, weight in model.named_parameters())
+    assert not widen(model, lambda: pytest.fail("there is nothing to load"), "here")
+
+
+def test_a_backbone_that_was_changed_meanwhile_is_refused(folders):
+    model = narrowed(adapted(folders["llama"], frozen_weights="nf4"))
+
+    def changed():
+        other = adapted(folders["llama"], frozen_weights="nf4")
+        other.encoder.trunk.layers[0].mlp.up_proj.base_layer.weight.data[0, 0] += 1e-3
+        return other
+
+    with pytest.raises(InputError, match=r"here: .*other weights.*Put back the backbone"):
+        widen(model, changed, "here")
+
+
+def test_what_was_published_in_16_bits_waits_in_16_bits(tmp_path):
+    """Until training begins, and again for the final scores: nothing is lost by it."""
+    folder = save_decoder("llama", tmp_path)
+    AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).bfloat16().float().save_pretrained(folder)
+    model, plain = (adapted(folder, frozen_weights=kind) for kind in ("nf4", "fp32"))
+    held = [layer for layer in model.encoder.trunk.modules() if isinstance(layer, HeldLinear)]
+    assert {layer._parameters["weight"].dtype for layer in held} == {torch.bfloat16}
+    np.testing.assert_allclose(model.encoder.embed(TEXTS), plain.encoder.embed(TEXTS), atol=1e-6)
+    rounded_like(narrowed(model), plain)
+    np.testing.assert_allclose(model.encoder.embed(TEXTS), plain.encoder.embed(TEXTS), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "keys", "message"),
+    [
+        ("llama", {"lora": LORA | {"rank": None, "alpha": None}}, "nf4: nothing is frozen without model.lora.rank"),
+        ("gpt2", {}, "this gpt2 has no linear layers of torch.*bf16"),
+    ],
+)
+def test_what_cannot_be_is_refused(folders, family, keys, message):
+    with pytest.raises(InputError, match=re.compile(message, re.DOTALL)):
+        built("sroberta", folders[family], **DECODER, **{"lora": LORA, "frozen_weights": "nf4"} | keys)
+
+
+def test_a_missing_package_is_named(folders, monkeypatch):
+    monkeypatch.setattr("encoders.lora.find_spec", lambda name: None if name == "bitsandbytes" else True)
+    with pytest.raises(InputError, match=r"nf4 needs the package bitsandbytes.*contrastive-encoders\[bits\]"):
+        built("sroberta", folders["llama"], **DECODER, lora=LORA, frozen_weights="nf4")
+
+
+def test_sharded_weights_are_refused(folders, monkeypatch):
+    model = built("sroberta", folders["llama"], **DECODER, lora=LORA, frozen_weights="nf4")
+    monkeypatch.setattr(type(model), "device_mesh", {"data_parallel": None})
+    with pytest.raises(InputError, match=r"trainer=fsdp shards weights of 16 or 32 bits.*trainer=ddp"):
+        model.configure_model()
