@@ -34,6 +34,7 @@ NEEDED_BY = {
     "wandb": "pillow",  # wandb.Image does, and W&B has it in an extra of things that we do not want
 }
 OPTIONAL = (
+    "bits",
     "documents",
     "onnx",
     "cluster",
