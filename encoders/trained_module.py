@@ -61,14 +61,8 @@ class TrainedModule(pl.LightningModule):
         Raises:
             InputError: this model cannot be sharded.
         """
-        if self.device_mesh is None:
-            return
-        if self.settings.frozen_weights == "nf4":
-            raise InputError(
-                "trainer=fsdp shards weights of 16 or 32 bits, and model.frozen_weights=nf4 has 4. Take "
-                "model.frozen_weights=bf16, or trainer=ddp."
-            )
-        self.shard(self.device_mesh["data_parallel"])
+        if self.device_mesh is not None:
+            self.shard(self.device_mesh["data_parallel"])
 
     def on_train_start(self) -> None:
         """Lightning's hook, called once the weights of a checkpoint are there and callbacks have scored those as they

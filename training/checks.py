@@ -18,7 +18,7 @@ from contracts.settings import build, check, keys_of, nearest
 from evaluation.scorer import Scorer
 from storage.checkpoint import load_checkpoint
 from storage.shards import shapes
-from training.build import data_of, trainer_keys
+from training.build import data_of, is_sharded_run, trainer_keys
 from training.callbacks.checkpoints import unreadable
 from training.settings import Run, Trainer
 
@@ -84,6 +84,11 @@ def check_device(run: Run) -> None:
     devices = str(keys["devices"])  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launched():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
+    if is_sharded_run(run) and run.model.frozen_weights == "nf4":
+        raise InputError(
+            "trainer=fsdp shards weights of 16 or 32 bits, and model.frozen_weights=nf4 has 4. Take "
+            "model.frozen_weights=bf16, or trainer=ddp."
+        )
     for key in ("num_workers", "tokenizer_workers"):
         check_number(f"data.{key}", getattr(run.data, key, 0))
 

@@ -159,10 +159,3 @@ def test_a_missing_package_is_named(folders, monkeypatch):
     monkeypatch.setattr("encoders.lora.find_spec", lambda name: None if name == "bitsandbytes" else True)
     with pytest.raises(InputError, match=r"nf4 needs the package bitsandbytes.*contrastive-encoders\[bits\]"):
         built("sroberta", folders["llama"], **DECODER, lora=LORA, frozen_weights="nf4")
-
-
-def test_sharded_weights_are_refused(folders, monkeypatch):
-    model = built("sroberta", folders["llama"], **DECODER, lora=LORA, frozen_weights="nf4")
-    monkeypatch.setattr(type(model), "device_mesh", {"data_parallel": None})
-    with pytest.raises(InputError, match=r"trainer=fsdp shards weights of 16 or 32 bits.*trainer=ddp"):
-        model.configure_model()

@@ -103,6 +103,17 @@ def test_a_run_killed_and_continued_equals_the_whole_one_and_is_exported(words, 
 
 
 BAD = [
+    (
+        [
+            "model=simcse",
+            "data=sentences",
+            "trainer=fsdp",
+            "devices=2",
+            "model.lora.rank=4",
+            "model.frozen_weights=nf4",
+        ],
+        ["trainer=fsdp shards weights of 16 or 32 bits", "model.frozen_weights=bf16"],
+    ),
     (["model=sroberta", "data=nli"], ["model=sroberta learns from ScoredPairBatch", "NLIPairs", "NLIBatch"]),
     (["model=simcse", "data=dino"], ["model=simcse learns from SentenceBatch or TripletBatch"]),
     (["model=declutr", "data=triplets"], ["model=declutr learns from SpanBatch"]),
