@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers.pytorch_utils import Conv1D
 
 
@@ -18,7 +19,8 @@ class Held:
 
     @property
     def weight(self) -> Tensor:
-        return cast(Tensor, self._parameters["weight"]).float()
+        held = cast(Tensor, self._parameters["weight"])
+        return held if isinstance(held, DTensor) else held.float()  # FSDP asks for its own part, and keeps what it gets
 
 
 class HeldEmbedding(Held, nn.Embedding):  # type: ignore[override]
@@ -32,7 +34,7 @@ class _HeldProduct(Held):
     @property
     def weight(self) -> Tensor:
         held = cast(Tensor, self._parameters["weight"])
-        return held if torch.is_autocast_enabled(held.device.type) else held.float()
+        return held if torch.is_autocast_enabled(held.device.type) else super().weight
 
 
 class HeldLinear(_HeldProduct, nn.Linear):  # type: ignore[override]
