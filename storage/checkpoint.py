@@ -7,6 +7,7 @@ optimiser state of a sharded model are not in it, but in a folder beside it, who
 import functools
 import os
 import pickle
+import re
 import shutil
 import textwrap
 import zipfile
@@ -24,6 +25,7 @@ from storage.manifest import Damaged
 from storage.shards import Shards, compare_shards
 
 SHARDS = "shards"  # the entry that names the folder, the sums of its files, and weights that are others by another name
+OF_SHARDS = re.compile(r"shards-\d+(-\d+)?")
 OF_WEIGHTS, OF_OPTIMIZER = "state_dict.", "optimizer_states.{}."  # what names in the folder begin with
 
 UNREADABLE = (RuntimeError, OSError, EOFError, KeyError, ValueError, zlib.error, zipfile.BadZipFile)
@@ -49,14 +51,26 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Damaged(f"wanted entries by name, got {type(found).__name__}")
     if SHARDS in found:
-        _compare_shards(path, about.st_size, about.st_mtime_ns)
-        found["state_dict"] = Shards(shards_of(path, found), OF_WEIGHTS, found[SHARDS]["same"])
+        try:
+            _compare_shards(path, about.st_size, about.st_mtime_ns)
+            found["state_dict"] = weights = Shards(shards_of(path, found), OF_WEIGHTS, dict(found[SHARDS]["same"]))
+            for name in weights.same:
+                weights.shape(name)
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
+            raise Damaged(f"what it says of its shards is damaged: {error}") from error
     return found
 
 
 def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:
-    """The folder that has the shards of a checkpoint."""
-    return path.parent / Path(checkpoint[SHARDS]["folder"]).name
+    """The folder that has the shards of a checkpoint.
+
+    Raises:
+        Damaged: the checkpoint names none that could have been written with it.
+    """
+    name = str(checkpoint[SHARDS]["folder"])
+    if OF_SHARDS.fullmatch(name) is None:
+        raise Damaged(f"it names {name!r} as the folder of its shards")
+    return path.parent / name
 
 
 def with_whole_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +105,7 @@ def remove_unused_shards(folder: Path) -> None:
         except (pickle.UnpicklingError, *UNREADABLE):
             return  # which ones it names is not known
         if SHARDS in found:
-            unused.discard(shards_of(path, found))
+            unused.discard(path.parent / str(found[SHARDS]["folder"]))
     for shards in unused:
         remove(shards)
 

@@ -89,6 +89,13 @@ def check_device(run: Run) -> None:
             "trainer=fsdp shards weights of 16 or 32 bits, and model.frozen_weights=nf4 has 4. Take "
             "model.frozen_weights=bf16, or trainer=ddp."
         )
+    averaging = (pl.callbacks.StochasticWeightAveraging, pl.callbacks.WeightAveraging)
+    for name, callback in run.callbacks.items() if is_sharded_run(run) else ():
+        if issubclass(hydra.utils.get_class(callback["_target_"]), averaging):
+            raise InputError(
+                f"callbacks.{name}: {callback['_target_']} keeps a copy of whole weights, and trainer=fsdp shards "
+                "them. Leave it out, or take trainer=ddp."
+            )
     for key in ("num_workers", "tokenizer_workers"):
         check_number(f"data.{key}", getattr(run.data, key, 0))
 

@@ -159,8 +159,9 @@ def take_weights(model: pl.LightningModule, before: Path) -> None:
             f"the stage before anew: remove {before}."
         ) from error
     weights = model.state_dict()
-    saved = {name: weight for name, weight in saved.items() if not is_adapter(name)}
-    same = {name: weight for name, weight in saved.items() if name in weights and weights[name].shape == weight.shape}
+    there = {name: weight.shape for name, weight in weights.items() if not weight.is_meta}  # others come from rank 0
+    known = {name: saved[name] for name in saved if name in there and not is_adapter(name)}
+    same = {name: weight for name, weight in known.items() if there[name] == weight.shape}
     model.load_state_dict(same, strict=False)
     fresh = sorted(name for name in weights.keys() - same.keys() if not name.startswith(OF_THE_TRANSFORMER))
     if fresh:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import shutil
 import threading
 import time
@@ -18,7 +19,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from contracts import InputError, without_secrets
+from contracts import InputError, is_address, without_secrets
 from readers.addresses import explained, is_object_store, system_of
 from reports.progress import Progress
 from storage.atomic import remove, whole_folder
@@ -27,6 +28,7 @@ from training.failures import TrainingFailed
 
 SNAPSHOTS = ".mirror"  # within the folder: links to the files of one moment, until they are copied
 INDEX, CONTENTS = "index.json", "files"
+OURS = re.compile("[0-9a-f]{64}")  # how contents are called
 NEVER_CHANGED = (".ckpt", ".safetensors", ".bin")  # files that are replaced by others, so a link keeps what they were
 TRIES, BETWEEN, LOOK = 5, 3.0, 0.5  # of the last copy; seconds between two, and between looks at one
 
@@ -48,10 +50,9 @@ class Mirror:
     def __init__(self, folder: Path, address: str, entries: Sequence[str], identity: str) -> None:
         self.folder, self.address, self.entries, self.identity = folder, address, entries, identity
         self.shown = str(without_secrets(address))
-        self._writer = uuid.uuid4().hex  # in the index: who copied last
+        self._writer, self._started = uuid.uuid4().hex, time.time()  # in the index: who copied last
         self._numbers = count()
         self._sent = 0  # bytes of the copy under way
-        self._has_written = False
         self._there = set[str]()  # contents that are whole at the address
         self._sums: dict[tuple[int, int, int], str] = {}  # of files that were read once
         self._waiting: Path | None = None  # the newest snapshot that nobody copies yet
@@ -66,11 +67,14 @@ class Mirror:
         Raises:
             InputError: it cannot, or the copies are of another run.
         """
+        self._refuse_nested()
+        probe = f".probe-{self._writer}"
         with self._plain_errors("written"):
-            self._write("probe", b"")
-            self._system.rm(self._path("probe"))
+            self._write(probe, b"")
+            self._system.rm(self._path(probe))
         index = self._index()
         if index is None:
+            self._refuse_foreign()
             return []
         if not anew and index["identity"] != self.identity:
             raise InputError(
@@ -186,9 +190,9 @@ class Mirror:
         self._failed = True
 
     def _copy(self, snapshot: Path) -> None:
-        index = self._index()
-        if index is not None and index.get("writer") != self._writer and self._has_written:
-            raise TakenOver
+        self._check_taken_over()
+        if not is_object_store(self._system):
+            self._system.makedirs(self._path(CONTENTS), exist_ok=True)
         files: dict[str, dict[str, Any]] = {}
         self._sent = 0
         for path in sorted(path for path in snapshot.rglob("*") if path.is_file()):
@@ -198,15 +202,15 @@ class Mirror:
                 self._system.put_file(str(path), self._path(CONTENTS, checksum))
                 self._there.add(checksum)
             self._sent += size
-        self._system.invalidate_cache()
-        found = {PurePosixPath(path).name: path for path in self._system.find(self._path(CONTENTS))}
-        self._there &= found.keys()
+        found = {name for name in self._names(CONTENTS) if OURS.fullmatch(name)}  # files of others are left alone
+        self._there &= found
         wanted = {file["sha256"] for file in files.values()}
         if lost := wanted - self._there:
             raise FileNotFoundError(f"{len(lost)} files that were copied there are gone")
+        self._check_taken_over()  # an upload may have taken hours
         self._write_index(files)
-        for name in found.keys() - wanted:
-            self._system.rm(found[name])
+        for name in found - wanted:
+            self._system.rm(self._path(CONTENTS, name))
         self._there = wanted
 
     def _sum_of(self, path: Path) -> str:
@@ -248,7 +252,7 @@ class Mirror:
             content = self._system.cat_file(self._path(INDEX))
         try:
             index: dict[str, Any] = json.loads(content)
-            _ = index["identity"], index["files"].values()
+            _ = index["identity"], index["writer"], float(index["started"]), index["files"].values()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"mirror={self.shown}: wanted copies of a run, got an {INDEX} that is none of ours ({error}). Give "
@@ -257,9 +261,14 @@ class Mirror:
         return index
 
     def _write_index(self, files: Mapping[str, Mapping[str, Any]]) -> None:
-        index = {"identity": self.identity, "writer": self._writer, "files": files}
+        index = {"identity": self.identity, "writer": self._writer, "started": self._started, "files": files}
         self._write(INDEX, json.dumps(index, indent=1).encode())
-        self._has_written = True
+
+    def _check_taken_over(self) -> None:
+        """Raises TakenOver where a process that has started later has written the index."""
+        index = self._index()
+        if index is not None and index["writer"] != self._writer and index["started"] > self._started:
+            raise TakenOver
 
     # -------------------------------------------------------------------------------------------------------- both ends
 
@@ -268,6 +277,35 @@ class Mirror:
             for entry in sorted(self.folder.glob(pattern)):
                 inside = sorted(entry.rglob("*")) if entry.is_dir() else [entry]
                 yield from (path for path in inside if path.is_file() and not path.name.endswith((".part", ".lock")))
+
+    def _names(self, *within: str) -> list[str]:
+        """What lies at the address, or in a folder there, by its name."""
+        self._system.invalidate_cache()
+        try:
+            paths: list[str] = self._system.ls(self._path(*within), detail=False)
+        except FileNotFoundError:
+            return []
+        return [name for path in paths if (name := PurePosixPath(path).name)]
+
+    def _refuse_foreign(self) -> None:
+        """Raises InputError where the address holds what nobody has copied there for this."""
+        names = {*self._names(), *self._names(CONTENTS)} - {CONTENTS, INDEX}
+        if foreign := sorted(name for name in names if not OURS.fullmatch(name)):
+            raise InputError(
+                f"mirror={self.shown}: wanted copies of a run or nothing, got {', '.join(foreign[:3])}. Give an "
+                "address of its own."
+            )
+
+    def _refuse_nested(self) -> None:
+        """Raises InputError where the address is a folder within that of the run, or around it."""
+        if is_address(self.address):
+            return
+        here, there = self.folder.resolve(), Path(self.address).resolve()
+        if here.is_relative_to(there) or there.is_relative_to(here):
+            raise InputError(
+                f"mirror={self.shown}: wanted a place outside of output_dir={self.folder}, on another disk. Give "
+                "another address."
+            )
 
     @contextlib.contextmanager
     def _plain_errors(self, done: str) -> Iterator[None]:

@@ -1,11 +1,14 @@
 """Tensors in shards: written by two ranks, read by one, two and three, and by safetensors alone."""
 
+import shutil
+
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
+from storage.checkpoint import link_checkpoint, load_checkpoint
 from storage.manifest import Damaged
 from storage.shards import Shards, compare_shards, read_shards, shapes, write_shards
 from tests.distributed import steps
@@ -104,3 +107,24 @@ def test_a_changed_byte_and_a_lost_file_are_found(folder, sums, tmp_path):
 def test_a_rank_that_cannot_write_is_heard_of_by_all(tmp_path):
     (tmp_path / "file").write_text("no folder")
     assert all("file" in said for said in steps.together(refused, 2, tmp_path, str(tmp_path / "file" / "shards")))
+
+
+CRAFTED = {
+    "a text": "shards-1",
+    "no names": {"folder": "shards-1", "files": {}},
+    "above": {"folder": "..", "files": {}, "same": {}},
+    "nowhere": {"folder": "", "files": {}, "same": {}},
+    "a name of nothing": {"folder": "shards-1", "files": {}, "same": {"encoder.x": "nowhere"}},
+}
+
+
+@pytest.mark.parametrize("case", CRAFTED)
+def test_a_crafted_checkpoint_is_damaged_and_removes_nothing(case, folder, sums, tmp_path):
+    shutil.copytree(folder, tmp_path / "checkpoints" / "shards-1")
+    path = tmp_path / "checkpoints" / "last.ckpt"
+    torch.save({"shards": CRAFTED[case], "optimizer_states": []}, path)
+    with pytest.raises(Damaged):
+        load_checkpoint(path)
+    with pytest.raises(Damaged):
+        link_checkpoint(path, tmp_path / "run" / "checkpoints" / "best.ckpt")
+    assert (tmp_path / "checkpoints" / "shards-1").is_dir()

@@ -119,6 +119,42 @@ def test_copies_of_another_run_are_refused_or_replaced(folder, address, tmp_path
     assert not (tmp_path / "other").exists()
 
 
+def test_files_of_others_at_the_address_are_left_alone(folder, address, tmp_path):
+    mirror = mirror_of(folder, address, "12ab")
+    mirror._write("probe", b"of the user")
+    with pytest.raises(InputError, match=r"wanted copies of a run or nothing, got probe"):
+        mirror.begin(anew=False, fetch=True)
+    mirror._system.rm(mirror._path("probe"))
+    mirror.begin(anew=False, fetch=True)
+    mirror.finish()
+    for name in ("photo.jpg", "photos/b.jpg"):
+        mirror._system.makedirs(mirror._path("files", "photos"), exist_ok=True)
+        mirror._system.pipe_file(mirror._path("files", name), b"of the user")
+    (folder / "metrics.csv").write_text("others")
+    mirror.finish()
+    assert {"photo.jpg", "b.jpg"} <= set(there(mirror))
+    assert len(there(mirror)) == 6
+
+
+@pytest.mark.parametrize("place", ["here", "here/checkpoints/copy", "."])
+def test_an_address_within_the_folder_is_refused(folder, tmp_path, place):
+    with pytest.raises(InputError, match=r"wanted a place outside of output_dir"):
+        mirror_of(folder, str(tmp_path / place), "12ab").begin(anew=False, fetch=False)
+
+
+def test_whoever_started_last_has_the_address(folder, address, tmp_path, caplog):
+    """Also where the older one writes its index once more, as at the end of a long upload."""
+    older, newer = (mirror_of(folder, address, "12ab") for _ in range(2))
+    older.begin(anew=False, fetch=False)
+    newer.begin(anew=False, fetch=False)
+    older._write_index({})
+    newer.finish()
+    older.finish()
+    assert "copies there now" in caplog.text
+    assert newer._index()["writer"] == newer._writer
+    assert len(newer._index()["files"]) == 5
+
+
 def test_a_changed_content_and_a_strange_index_are_refused(folder, address, tmp_path):
     mirror = copied(folder, address)
     index = mirror._index()
