@@ -5,6 +5,7 @@ has written, and one process can put the tensors together.
 """
 
 import contextlib
+import inspect
 import json
 import zlib
 from collections import defaultdict
@@ -18,7 +19,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
 from storage.manifest import Damaged
 
@@ -28,12 +28,23 @@ BLOCK = 2**24
 Sums = dict[str, tuple[int, int]]  # a file's name -> its bytes and their crc32
 
 
+def can_write_shards() -> bool:
+    """Whether the installed torch writes shards as safetensors."""
+    try:
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    except ImportError:
+        return False
+    return "save_distributed" in inspect.signature(HuggingFaceStorageWriter).parameters
+
+
 def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:
     """Write tensors, sharded ones among them, into a new folder. A collective; every rank has the same names.
 
     Raises:
         OSError: a rank cannot write; on all ranks.
     """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+
     with _plain_errors():
         dcp.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
     own = {path.name: _sum_of(path) for path in folder.glob(f"shard-{dist.get_rank() + 1:05d}-*")}
@@ -46,6 +57,8 @@ def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     """Read into tensors, sharded ones among them, in place; names that the folder has besides are left out. A
     collective.
     """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+
     with _plain_errors():
         dcp.load(dict(tensors), storage_reader=HuggingFaceStorageReader(str(folder)))
 

@@ -17,7 +17,7 @@ from contracts import InputError
 from encoders.sharding import load_weights
 from storage.atomic import remove
 from storage.checkpoint import OF_OPTIMIZER, OF_WEIGHTS, SHARDS, new_shards, shards_of
-from storage.shards import Shards, read_shards, write_shards
+from storage.shards import Shards, can_write_shards, read_shards, write_shards
 from training.callbacks.checkpoint_io import PatientIO
 
 
@@ -40,6 +40,11 @@ class ShardedStrategy(ModelParallelStrategy):
         if self.num_nodes * self.num_processes < 2:
             raise InputError(
                 "trainer=fsdp shards weights over processes, and there is one. Say devices=N, or leave it out."
+            )
+        if not can_write_shards():
+            raise InputError(
+                f"trainer=fsdp writes checkpoints as newer versions of torch can (tested with 2.13), and torch "
+                f"{torch.__version__} is installed. Install a newer one, or take trainer=ddp."
             )
         if self.precision_plugin.precision == "16-mixed":
             raise InputError("trainer=fsdp does not scale losses, which precision=fp16 wants. Take precision=bf16.")
