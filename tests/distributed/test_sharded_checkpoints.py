@@ -86,6 +86,7 @@ def test_a_run_goes_on_from_it_to_the_same_end(runs, train, words, tmp_path):
         assert torch.equal(found, weights_of(sharded))
 
 
+@pytest.mark.slow
 def test_sharded_weights_go_on_from_a_file_of_one_process(runs, train, tmp_path):
     own, alone, _ = runs
     resumed = f"resume={alone}/checkpoints/previous.ckpt"
@@ -94,6 +95,7 @@ def test_sharded_weights_go_on_from_a_file_of_one_process(runs, train, tmp_path)
     assert (found - expected).norm() <= 1e-5 * expected.norm()
 
 
+@pytest.mark.slow
 def test_lost_shards_are_refused_by_name(runs, train, tmp_path):
     own, _, sharded = runs
     shutil.copy(sharded / "checkpoints" / "last.ckpt", tmp_path)
