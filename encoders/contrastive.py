@@ -11,6 +11,7 @@ from encoders.objectives.guide import GuideEncoder, kept_on_host
 from encoders.settings import InBatchContrast
 from losses.contrastive import Guide
 from losses.diagnostics import contrast_diagnostics
+from losses.equal_texts import text_hashes
 from losses.gather import gather_rows
 
 
@@ -37,15 +38,29 @@ class ContrastiveObjective(Objective):
         """What the guide reads of each view: the texts, before any mask or prompt."""
         return self.views(batch)
 
-    def loss(self, vectors: Sequence[Tensor], batch: Any, guide: Guide | None = None) -> Any:
+    def loss(
+        self,
+        vectors: Sequence[Tensor],
+        batch: Any,
+        guide: Guide | None = None,
+        texts: Sequence[Tensor] | None = None,
+    ) -> Any:
         raise NotImplementedError
+
+    def numbered(self, batch: Any) -> Sequence[Tensor] | None:
+        """(sequences,) int64 numbers of the texts of each view, equal for equal texts; None where equal texts are each
+        other's negatives.
+        """
+        if not self.settings.exclude_equal_texts:
+            return None
+        return [text_hashes(view.ids, view.lengths) for view in self.texts(batch)]
 
     def guided(self, batch: Any) -> Guide | None:
         """What the guide makes of the texts of a batch; None where there is no guide."""
         return None if self.guide is None else Guide(self.guide(self.texts(batch)), *self.margins)
 
     def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Compared:
-        return super().compare(vectors, batch, guide=self.guided(batch), **known)
+        return super().compare(vectors, batch, guide=self.guided(batch), texts=self.numbered(batch), **known)
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
         """Diagnostics of the pairs of all ranks, at steps that are logged: they take an eigendecomposition."""

@@ -173,6 +173,9 @@ class InBatchContrast(ComparedVectors):
     """Keys of an objective whose negatives are the other texts of the batch."""
 
     temperature: float = key(0.05, "what cosines are divided by", above=0)
+    exclude_equal_texts: bool = key(
+        True, "equal texts of the batch, on any process, are no negatives of each other; false: as in the papers"
+    )
     guide: str | None = key(
         None,
         "an encoder (folder, hub id, run): what it finds nearer to a text than its partner is left out as a false "

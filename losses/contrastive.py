@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from losses.equal_texts import NO_TEXT, EqualTexts, equal_texts
 from losses.gather import as_if_neighbours_were_constants, gather_plain, gather_rows, global_sum
 
 Reduction = Literal["mean", "sum"]
@@ -64,6 +65,7 @@ class Matching(NamedTuple):
     hard_RH: Tensor | None = None  # int64 indices of the row's own hard negatives
     hard_logit: float = 0.0  # added to their logits
     nearness: Nearness | None = None  # candidates that are too near, except the partner, are left out
+    equal: EqualTexts | None = None  # candidates of equal texts, except the partner, are left out
     twin_R: Tensor | None = None  # int64: where the partner's logit stands a second time; it counts, but beats no row
 
 
@@ -86,6 +88,8 @@ def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple
     target_K = logits_KC.gather(1, partner_K1).squeeze(1)
     if matching.row_group_R is not None and matching.candidate_group_C is not None:
         logits_KC.masked_fill_(matching.row_group_R[block, None] == matching.candidate_group_C, -math.inf)
+    if matching.equal is not None:
+        logits_KC.masked_fill_(matching.equal.left_out(block), -math.inf)
     logits_KC.scatter_(1, partner_K1, -math.inf)
     if matching.twin_R is not None:
         logits_KC.scatter_(1, matching.twin_R[block, None], -math.inf)
@@ -166,10 +170,14 @@ def nt_xent(
     *,
     temperature: float,
     guide: Guide | None = None,
+    texts: Sequence[Tensor] | None = None,
     reduction: Reduction = "mean",
     scale: Scale = "exact",
 ) -> Contrast:
     """Symmetric NT-Xent (SimCLR, eq. 1): each of the 2B rows must find its partner among all rows but itself.
+
+    ``texts`` are (B,) int64 numbers of the texts of left and right rows, equal for equal texts of all ranks: these are
+    no negatives of each other (`losses.equal_texts`).
 
     ``reduction="sum"`` adds up the 2B rows as DeCLUTR's eq. 2 prints; its code averages. ``scale="paper"`` divides the
     gradient, not the value, by the world size, as the published runs did.
@@ -183,7 +191,11 @@ def nt_xent(
         # every row is a group of its own: it is not its own negative
         partner_R = row_R.roll(len(left_BD))
         nearness = None if guide is None else _nearness(guide, guide.views, guide.views, partner_R)
-        matching = Matching(partner_R, row_group_R=row_R, candidate_group_C=candidate_C, nearness=nearness)
+        equal = None
+        if texts is not None:
+            own_R, partners_R = torch.cat([*texts]), torch.cat([texts[1], texts[0]])
+            equal = equal_texts(own_R, partners_R, gather_plain(own_R), gather_plain(partners_R))
+        matching = Matching(partner_R, row_group_R=row_R, candidate_group_C=candidate_C, nearness=nearness, equal=equal)
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
         return reduced(found, len(candidates_CD) - 2, reduction, scale, guide is not None)
 
@@ -197,6 +209,7 @@ def info_nce(
     hard_negative_weight: float = 0.0,
     groups: Tensor | None = None,
     guide: Guide | None = None,
+    texts: Sequence[Tensor] | None = None,
     reduction: Reduction = "mean",
     scale: Scale = "exact",
 ) -> Contrast:
@@ -206,7 +219,8 @@ def info_nce(
     ``hard_negative_weight`` is added to the logits of an anchor's own: w counts each of them e^w times.
     ``groups`` (B,) int64 names anchors that share a meaning, such as one premise written twice: the others' positives
     are then no negatives. Hard negatives always count, they contradict the whole group. ``guide`` leaves out of both
-    what it takes for false negatives. Reduction and scale: `nt_xent`.
+    what it takes for false negatives, ``texts`` those of equal text: their numbers, in the order of the vectors.
+    Reduction, scale and ``texts``: `nt_xent`.
     """
     check_views("info_nce", anchors=anchors_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(anchors_BD, hard_negatives_ND)
@@ -224,9 +238,18 @@ def info_nce(
             hard_RH=hard_RH + (start + len(rows_RD)) if each else None,
             hard_logit=hard_negative_weight,
             nearness=None if guide is None else _nearness(guide, guide.views[:1], guide.views[1:], partner_R),
+            equal=None if texts is None else _equal(*texts),
         )
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
         return reduced(found, len(candidates_CD) - 1, reduction, scale, guide is not None)
+
+
+def _equal(anchors_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor | None = None) -> EqualTexts:
+    """Of anchors among positives and hard negatives."""
+    behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
+    partners = torch.cat([anchors_B, torch.full_like(behind, NO_TEXT)])
+    candidates = gather_plain(torch.cat([positives_B, behind]))
+    return equal_texts(anchors_B, positives_B, candidates, gather_plain(partners))
 
 
 def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:

@@ -28,6 +28,7 @@ from losses.contrastive import (
     softmax_over_candidates,
     unit_rows,
 )
+from losses.equal_texts import NO_TEXT, EqualTexts
 from losses.gather import gather_plain, gather_rows
 
 Direction = Literal["query_document", "document_query", "query_query", "document_document"]
@@ -64,6 +65,7 @@ def contrast_in_directions(
     hard_negative_weight: float = 0.0,
     groups: Tensor | None = None,
     guide: Guide | None = None,
+    texts: Sequence[Tensor] | None = None,
 ) -> Contrast:
     """Mean over pairs of -log softmax(cosine of query and positive / temperature), computed in float32 (float64 stays).
 
@@ -85,11 +87,13 @@ def contrast_in_directions(
             hard_negative_weight=hard_negative_weight,
             groups=groups,
             guide=guide,
+            texts=texts,
         )
         if "document_query" not in directions:
             return forward
         back = None if guide is None else guide._replace(views=[guide.views[1], guide.views[0]])
-        backward = info_nce(positives_BD, queries_BD, temperature=temperature, groups=groups, guide=back)
+        turned = None if texts is None else [texts[1], texts[0]]
+        backward = info_nce(positives_BD, queries_BD, temperature=temperature, groups=groups, guide=back, texts=turned)
         return forward._replace(loss=(forward.loss + backward.loss) / 2)
     check_views("contrast_in_directions", queries=queries_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(queries_BD, hard_negatives_ND)
@@ -116,6 +120,7 @@ def contrast_in_directions(
             hard_RH=hard_BH if each else None,
             hard_logit=hard_negative_weight,
             nearness=nearness,
+            equal=None if texts is None else _equal(blocks, *texts),
             twin_R=start_of["document_query"] + first_query + row_B if "document_query" in blocks else None,
         )
         rows_B2D = torch.cat([own_BD, own_MD[: len(own_BD)]], 1)
@@ -132,6 +137,26 @@ def _candidates(blocks: Sequence[str], queries_CD: Tensor, documents_CD: Tensor)
     halves = {"query": (0, width), "document": (width, 0)}
     values = {"query": queries_CD, "document": documents_CD}
     return torch.cat([F.pad(values[to], halves[of]) for of, to in (one.split("_") for one in blocks)])
+
+
+def _equal(
+    blocks: Sequence[str], queries_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor | None = None
+) -> EqualTexts:
+    """Of queries and of positives, whichever of them a direction has candidates for."""
+    behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
+    own = {"query": queries_B, "document": torch.cat([positives_B, behind])}
+    partner = {"query": positives_B, "document": torch.cat([queries_B, torch.full_like(behind, NO_TEXT)])}
+    candidates = {to: gather_plain(one) for to, one in own.items()}
+    partners = {to: gather_plain(one) for to, one in partner.items()}
+    directions = [one.split("_") for one in blocks]
+
+    def partners_for(row: str) -> Tensor:
+        found = [partners[to] if of == row else torch.full_like(partners[to], NO_TEXT) for of, to in directions]
+        return torch.cat(found)
+
+    candidate_C = torch.cat([candidates[to] for _, to in directions])
+    of_either = [(queries_B, candidate_C), (positives_B, candidate_C)]
+    return EqualTexts([*of_either, (queries_B, partners_for("query")), (positives_B, partners_for("document"))])
 
 
 def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, int]:

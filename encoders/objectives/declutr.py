@@ -114,7 +114,13 @@ class DeCLUTR(ContrastiveObjective):
             metrics |= contrast.metrics | {"contrastive": contrast.loss.detach()}
         return Computed(loss, metrics, int(sequences.lengths.sum()), encoded.padded_tokens)
 
-    def loss(self, vectors: Sequence[Tensor], batch: SpanBatch, guide: Guide | None = None) -> Any:
+    def loss(
+        self,
+        vectors: Sequence[Tensor],
+        batch: SpanBatch,
+        guide: Guide | None = None,
+        texts: Sequence[Tensor] | None = None,
+    ) -> Any:
         """Of anchors, and of the averaged positives of each."""
         anchors_AND, positives_AND = vectors
         if self._metric_loss is not None:
@@ -128,6 +134,7 @@ class DeCLUTR(ContrastiveObjective):
             reduction=self.settings.reduction,
             scale=self.settings.loss_scale,
             guide=guide,
+            texts=None if texts is None else [texts[0], joined(texts[1], len(anchors_AND))],
         )
 
     def negatives(self, batch: SpanBatch, processes: int) -> int:
@@ -141,6 +148,11 @@ class DeCLUTR(ContrastiveObjective):
         labels = [batch.labels if at == masked else _unlabelled(view) for at, view in enumerate(views)]
         before = sum(len(view.ids) for view in views[:masked])
         return torch.cat(labels), None if batch.predicted is None else batch.predicted + before
+
+
+def joined(texts: Tensor, num_anchors: int) -> Tensor:
+    """(A * N * P,) numbers of positives, grouped by anchor -> (A * N,) numbers of the texts of each anchor together."""
+    return texts.unflatten(0, (num_anchors, -1)).sum(1)
 
 
 def averaged(positives: Tensor, num_anchors: int) -> Tensor:

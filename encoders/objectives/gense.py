@@ -68,13 +68,20 @@ class GenSE(ContrastiveObjective):
         keeps = self.settings.truncation == "keep_prompt"
         return [appended(text, keep_prompt=keeps, max_length=batch.max_length) for text in texts]
 
-    def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, guide: Guide | None = None) -> Contrast:
+    def loss(
+        self,
+        vectors: Sequence[Tensor],
+        batch: TripletBatch,
+        guide: Guide | None = None,
+        texts: Sequence[Tensor] | None = None,
+    ) -> Contrast:
         return info_nce(
             *vectors,
             temperature=self.settings.temperature,
             hard_negative_weight=self.settings.hard_negative_weight,
             groups=batch.groups if self.settings.mask_duplicates else None,
             guide=guide,
+            texts=texts,
         )
 
     def metrics(self, vectors: Sequence[Tensor], batch: TripletBatch) -> dict[str, Tensor]:

@@ -37,7 +37,13 @@ class Pairs(ContrastiveObjective):
         """Anchors, positives, and the hard negatives where there are any."""
         return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings.hard_negative_weight)
 
-    def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, guide: Guide | None = None) -> Contrast:
+    def loss(
+        self,
+        vectors: Sequence[Tensor],
+        batch: TripletBatch,
+        guide: Guide | None = None,
+        texts: Sequence[Tensor] | None = None,
+    ) -> Contrast:
         return contrast_in_directions(
             *vectors,
             temperature=self.settings.temperature,
@@ -46,4 +52,5 @@ class Pairs(ContrastiveObjective):
             hard_negative_weight=self.settings.hard_negative_weight,
             groups=batch.groups if self.settings.exclude_same_anchor else None,
             guide=guide,
+            texts=texts,
         )

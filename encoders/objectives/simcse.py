@@ -71,7 +71,11 @@ class SimCSE(ContrastiveObjective):
         return self.mlp(vectors_ND)
 
     def loss(
-        self, vectors: Sequence[Tensor], batch: SentenceBatch | TripletBatch, guide: Guide | None = None
+        self,
+        vectors: Sequence[Tensor],
+        batch: SentenceBatch | TripletBatch,
+        guide: Guide | None = None,
+        texts: Sequence[Tensor] | None = None,
     ) -> Contrast:
         return info_nce(
             *vectors,
@@ -79,4 +83,5 @@ class SimCSE(ContrastiveObjective):
             hard_negative_weight=self.settings.hard_negative_weight,
             groups=batch.groups if self.settings.exclude_same_anchor and isinstance(batch, TripletBatch) else None,
             guide=guide,
+            texts=texts,
         )

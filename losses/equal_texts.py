@@ -1,0 +1,65 @@
+"""Equal texts of a batch: which are no negatives of each other, told by a hash of their tokens.
+
+Shape letters: N texts of a view, R rows on this rank, C candidates of all ranks, K rows of a block.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+NO_TEXT = torch.iinfo(torch.int64).min  # equal to no text
+_KEYS_AT_ONCE = 4096
+
+
+class EqualTexts(NamedTuple):
+    """Pairs of (R,) numbers of rows and (C,) numbers of candidates: a candidate is no negative of a row where both
+    numbers of any pair are equal. Equal texts have equal numbers.
+
+    In every loss these are the row's own text and the candidate's, the text of the row's partner and the candidate's,
+    and the row's own text and that of the candidate's partner, of which the candidate is another positive.
+    """
+
+    pairs: Sequence[tuple[Tensor, Tensor]]
+
+    def left_out(self, block: slice) -> Tensor:
+        """(K, C) bool; true of the row's partner, too."""
+        (row_R, candidate_C), *others = self.pairs
+        equal_KC = row_R[block, None] == candidate_C
+        for row_R, candidate_C in others:
+            equal_KC |= row_R[block, None] == candidate_C
+        return equal_KC
+
+
+def equal_texts(own_R: Tensor, partner_R: Tensor, candidate_C: Tensor, partner_of_candidate_C: Tensor) -> EqualTexts:
+    """The pairs of rows that have a partner among candidates; `NO_TEXT` is the partner of hard negatives."""
+    return EqualTexts([(own_R, candidate_C), (partner_R, candidate_C), (own_R, partner_of_candidate_C)])
+
+
+def text_hashes(ids: Tensor, lengths: np.ndarray) -> Tensor:
+    """Hash each of N token sequences, which stand one behind the other in ``ids``, to an (N,) int64 on their device.
+
+    A sum over places of a key times the id, modulo 2^64 (multilinear hashing, Lemire and Kaser, 2014), so two different
+    texts of a vocabulary below 2^18 meet with a chance below 2^-45. The device is not waited for.
+    """
+    text = np.repeat(np.arange(len(lengths)), lengths)
+    place = np.arange(len(text)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    keys = _keys(-(-(int(lengths.max(initial=0)) + 1) // _KEYS_AT_ONCE))
+    key, row = (torch.from_numpy(one).to(ids.device, non_blocking=True) for one in (keys[place + 1], text))
+    start = torch.from_numpy(keys[0] * lengths.astype(np.int64)).to(ids.device, non_blocking=True)
+    mixed = (ids + 1) * key
+    return start.index_add(0, row, mixed ^ (mixed >> 31))
+
+
+@cache
+def _keys(blocks: int) -> np.ndarray:
+    """Odd numbers, the same in every process."""
+    drawn = [
+        np.random.default_rng((0x7E57, block)).integers(-(2**63), 2**63 - 1, _KEYS_AT_ONCE, dtype=np.int64)
+        for block in range(blocks)
+    ]
+    keys: np.ndarray = np.concatenate(drawn) | 1
+    return keys

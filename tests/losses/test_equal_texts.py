@@ -1,0 +1,155 @@
+"""Equal texts are no negatives: the softmax of each row written out, with its negatives chosen one by one."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from losses.contrastive import info_nce, nt_xent
+from losses.directions import contrast_in_directions
+from losses.equal_texts import text_hashes
+from tests.distributed import steps
+
+TEMPERATURE = 0.3
+ANCHORS = [3, 7, 3, 5, 9, 9]  # numbers of texts; of two anchors 3 and two anchors 9
+POSITIVES = [1, 2, 4, 2, 3, 8]  # 2 twice; one is the text of an anchor
+NEGATIVES = [6, 2, 7, 1, 5, 8]  # some are positives, of their own row or of others; 5 is an anchor
+
+
+def vectors(seed: int) -> torch.Tensor:
+    return torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def row_loss(row, partner, candidates):
+    """-log softmax of the partner; candidates are (vector, whether it is a negative)."""
+    logits = [F.cosine_similarity(row, partner, dim=0)]
+    logits += [F.cosine_similarity(row, vector, dim=0) for vector, is_negative in candidates if is_negative]
+    return -torch.log_softmax(torch.stack(logits) / TEMPERATURE, 0)[0]
+
+
+def is_negative(own: int, partner: int, text: int, partner_of_text: int | None) -> bool:
+    return text not in (own, partner) and partner_of_text != own
+
+
+def info_nce_by_hand(a, p, n):
+    losses = []
+    for i in range(6):
+        others = [(p[j], is_negative(ANCHORS[i], POSITIVES[i], POSITIVES[j], ANCHORS[j])) for j in range(6) if j != i]
+        others += [(n[j], is_negative(ANCHORS[i], POSITIVES[i], NEGATIVES[j], None)) for j in range(6)]
+        losses.append(row_loss(a[i], p[i], others))
+    return torch.stack(losses).mean()
+
+
+def nt_xent_by_hand(a, p, n):
+    rows, texts, losses = [*a, *p], ANCHORS + POSITIVES, []
+    for i in range(12):
+        partner = (i + 6) % 12
+        others = [
+            (rows[j], is_negative(texts[i], texts[partner], texts[j], texts[(j + 6) % 12]))
+            for j in range(12)
+            if j not in (i, partner)
+        ]
+        losses.append(row_loss(rows[i], rows[partner], others))
+    return torch.stack(losses).mean()
+
+
+def directions_by_hand(a, p, n):
+    """Four directions in one softmax: queries and positives against documents and queries."""
+    losses = []
+    for i in range(6):
+        query, positive, pair = ANCHORS[i], POSITIVES[i], []
+        for j in range(6):
+            if j != i:
+                pair.append((a[i], p[j], is_negative(query, positive, POSITIVES[j], ANCHORS[j])))
+                pair.append((p[i], p[j], is_negative(positive, query, POSITIVES[j], ANCHORS[j])))
+                pair.append((p[i], n[j], is_negative(positive, query, NEGATIVES[j], None)))
+            pair.append((a[i], n[j], is_negative(query, positive, NEGATIVES[j], None)))
+            if j != i:
+                pair.append((a[i], a[j], is_negative(query, positive, ANCHORS[j], POSITIVES[j])))
+                pair.append((p[i], a[j], is_negative(positive, query, ANCHORS[j], POSITIVES[j])))
+        own = F.cosine_similarity(a[i], p[i], dim=0)
+        logits = [own, own] + [F.cosine_similarity(row, vector, dim=0) for row, vector, negative in pair if negative]
+        losses.append(torch.logsumexp(torch.stack(logits) / TEMPERATURE, 0) - own / TEMPERATURE)
+    return torch.stack(losses).mean()
+
+
+def ours(name: str, a, p, n, share: slice = slice(None)):
+    texts = [torch.tensor(numbers)[share] for numbers in (ANCHORS, POSITIVES, NEGATIVES)]
+    a, p, n = a[share], p[share], n[share]
+    if name == "nt_xent":
+        return nt_xent(a, p, temperature=TEMPERATURE, texts=texts[:2]).loss
+    if name == "info_nce":
+        return info_nce(a, p, n, temperature=TEMPERATURE, texts=texts).loss
+    directions = ["query_document", "document_query", "query_query", "document_document"]
+    return contrast_in_directions(a, p, n, temperature=TEMPERATURE, directions=directions, texts=texts).loss
+
+
+BY_HAND = {"nt_xent": nt_xent_by_hand, "info_nce": info_nce_by_hand, "directions": directions_by_hand}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_the_loss_and_its_gradient_are_the_equation(name):
+    found, expected = ([vectors(seed).requires_grad_() for seed in (1, 2, 3)] for _ in range(2))
+    loss, by_hand = ours(name, *found), BY_HAND[name](*expected)
+    torch.testing.assert_close(loss, by_hand)
+    for mine, theirs in zip(
+        torch.autograd.grad(loss, found, allow_unused=True),
+        torch.autograd.grad(by_hand, expected, allow_unused=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_without_equal_texts_nothing_is_left_out(name, monkeypatch):
+    for numbers, start in ((ANCHORS, 10), (POSITIVES, 20), (NEGATIVES, 30)):
+        monkeypatch.setattr(f"{__name__}.{_name_of(numbers)}", list(range(start, start + 6)))
+    given = [vectors(seed) for seed in (1, 2, 3)]
+    a, p, n = given
+    plain = {
+        "nt_xent": lambda: nt_xent(a, p, temperature=TEMPERATURE),
+        "info_nce": lambda: info_nce(a, p, n, temperature=TEMPERATURE),
+        "directions": lambda: contrast_in_directions(
+            a,
+            p,
+            n,
+            temperature=TEMPERATURE,
+            directions=["query_document", "document_query", "query_query", "document_document"],
+        ),
+    }[name]()
+    assert torch.equal(ours(name, *given), plain.loss)
+
+
+def _name_of(numbers: list) -> str:
+    return next(name for name, value in globals().items() if value is numbers)
+
+
+def shared(rank: int, world: int) -> dict:
+    share = slice(rank * 6 // world, (rank + 1) * 6 // world)
+    found = {}
+    for name in BY_HAND:
+        given = [vectors(seed).requires_grad_() for seed in (1, 2, 3)]
+        loss = ours(name, *given, share)
+        loss.backward()
+        found[name] = loss.detach(), [one.grad for one in given if one.grad is not None]
+    return found
+
+
+@pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_texts_of_other_processes_count(world, tmp_path):
+    alone, ranks = shared(0, 1), steps.together(shared, world, tmp_path)
+    for name, (loss, gradients) in alone.items():
+        torch.testing.assert_close(sum(rank[name][0] for rank in ranks) / world, loss)
+        for place, gradient in enumerate(gradients):
+            torch.testing.assert_close(sum(rank[name][1][place] for rank in ranks) / world, gradient)
+
+
+def test_hashes_are_equal_for_equal_texts_alone():
+    random = np.random.default_rng(0)
+    texts = [tuple(random.integers(0, 3, random.integers(0, 7)).tolist()) for _ in range(3000)]
+    texts += [tuple(range(9000)), tuple(range(9001)), (5,) * 4096, (5,) * 4097]
+    lengths = np.array([len(text) for text in texts])
+    hashes = text_hashes(torch.tensor([token for text in texts for token in text]), lengths).tolist()
+    assert len(set(hashes)) == len(set(texts))
+    assert {text: number for text, number in zip(texts, hashes, strict=True)} == dict(zip(texts, hashes, strict=True))
+    assert len(set(zip(texts, hashes, strict=True))) == len(set(texts))
