@@ -174,7 +174,7 @@ class InBatchContrast(ComparedVectors):
 
     temperature: float = key(0.05, "what cosines are divided by", above=0)
     exclude_equal_texts: bool = key(
-        True, "equal texts of the batch, on any process, are no negatives of each other; false: as in the papers"
+        False, "true: equal texts of the batch, on any process, are no negatives of each other; false: as in the papers"
     )
     guide: str | None = key(
         None,

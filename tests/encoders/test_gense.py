@@ -114,7 +114,6 @@ def test_training_sees_the_vectors_of_embed(t5, recompute, pooling, tmp_path):
 @pytest.mark.parametrize(("columns", "weight"), [(2, 0.0), (3, 0.0), (3, 1.5)])
 def test_the_loss_is_the_equation(t5, masked, columns, weight):
     options = {"mask_duplicates": masked, "hard_negative_weight": weight, "temperature": 0.07}
-    options |= {"exclude_equal_texts": False}
     model = model_of(t5, **options)
     texts = [LEFT, RIGHT, THIRD][:columns]
     found = model.training_step(batch_of(model, texts), 0)

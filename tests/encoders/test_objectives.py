@@ -22,7 +22,6 @@ SCORES = torch.tensor([0.9, 0.5, 0.9, 0.1, 0.0])
 LABELS = torch.tensor([0, 2, 1, 2, 0])
 ROWS = np.arange(5)
 OFF = {"token_budget": 10**6, "recompute": "off"}
-AS_PUBLISHED = {"exclude_equal_texts": False}
 
 
 def step(model, batch):
@@ -90,7 +89,7 @@ def test_ranked_scores_are_the_librarys(tiny_bert, tmp_path, name, library):
 
 @pytest.mark.parametrize("columns", [2, 4])
 def test_pairs_in_four_directions_are_the_librarys_multiple_negatives_ranking(tiny_bert, tmp_path, columns):
-    model = built("pairs", tiny_bert, directions=list(DIRECTIONS), temperature=0.1, **OFF, **AS_PUBLISHED)
+    model = built("pairs", tiny_bert, directions=list(DIRECTIONS), temperature=0.1, **OFF)
     losses, other = oracle(model, tmp_path)
     texts = [LEFT, RIGHT, THIRD, DAMAGED][:columns]
     negatives = [text for row in zip(*texts[2:], strict=True) for text in row]
@@ -109,7 +108,7 @@ def test_pairs_in_four_directions_are_the_librarys_multiple_negatives_ranking(ti
 def test_supervised_simcse_is_the_librarys_multiple_negatives_ranking(tiny_bert, tmp_path, columns, mlp_only_train):
     mlp = mlp_only_train is not None
     options = {"pooling": "mean", "mlp": mlp, "mlp_only_train": False, "temperature": 0.1}
-    model = built("simcse", tiny_bert, **options, **OFF, **AS_PUBLISHED)
+    model = built("simcse", tiny_bert, **options, **OFF)
     losses, other = oracle(model, tmp_path)
     texts = [LEFT, RIGHT, THIRD, DAMAGED, LEFT[::-1]][:columns]
     negatives = [text for row in zip(*texts[2:], strict=True) for text in row]
@@ -192,7 +191,7 @@ def test_equal_anchors_may_be_kept_apart(tiny_bert):
     groups = torch.tensor([7, 7])
     losses = []
     for exclude in (False, True):
-        model = built("simcse", tiny_bert, exclude_same_anchor=exclude, **OFF, **AS_PUBLISHED)
+        model = built("simcse", tiny_bert, exclude_same_anchor=exclude, **OFF)
         found, _ = step(model, TripletBatch(*ragged(model, left, right), None, groups, ROWS[:2]))
         losses.append(found["loss"].item())
     assert losses[0] > 0.1
@@ -200,9 +199,10 @@ def test_equal_anchors_may_be_kept_apart(tiny_bert):
 
 
 @pytest.mark.parametrize("name", ["pairs", "simcse"])
-def test_equal_texts_are_no_negatives_by_default(tiny_bert, name):
+def test_equal_texts_are_no_negatives(tiny_bert, name):
     """Two rows with one anchor, two with one positive, a hard negative that is a positive: each is left out."""
-    model = built(name, tiny_bert, temperature=0.5, **OFF | ({"mlp": False} if name == "simcse" else {}))
+    options = {"exclude_equal_texts": True} | ({"mlp": False} if name == "simcse" else {})
+    model = built(name, tiny_bert, temperature=0.5, **options, **OFF)
     left, right = [LEFT[0], LEFT[0], LEFT[1], LEFT[2]], [RIGHT[0], RIGHT[1], RIGHT[2], RIGHT[2]]
     third = [RIGHT[1], THIRD[1], THIRD[2], LEFT[2]]
     found, _ = step(model, TripletBatch(*ragged(model, left, right, third), torch.arange(4), ROWS[:4]))
@@ -217,7 +217,7 @@ def test_equal_texts_are_no_negatives_by_default(tiny_bert, name):
 
 def test_the_two_views_of_a_sentence_have_dropout_masks_of_their_own(tiny_mlm_with_dropout):
     """One encoding of the sentences twice over, then the equation; the layers are run by hand, from the same seed."""
-    model = built("simcse", tiny_mlm_with_dropout, temperature=0.05, **OFF, **AS_PUBLISHED).train()
+    model = built("simcse", tiny_mlm_with_dropout, temperature=0.05, **OFF).train()
     sentences = model.encoder.tokenize(["The ferry leaves."] * 4)  # of one length: one chunk, in this order
     torch.manual_seed(3)
     found, _ = step(model, SentenceBatch(sentences, ROWS[:4]))
