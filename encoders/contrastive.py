@@ -48,9 +48,7 @@ class ContrastiveObjective(Objective):
         raise NotImplementedError
 
     def numbered(self, batch: Any) -> Sequence[Tensor] | None:
-        """(sequences,) int64 numbers of the texts of each view, equal for equal texts; None where equal texts are each
-        other's negatives.
-        """
+        """Return the (sequences,) int64 hashes of the texts of each view; None with ``exclude_equal_texts=false``."""
         if not self.settings.exclude_equal_texts:
             return None
         return [text_hashes(view.ids, view.lengths) for view in self.texts(batch)]

@@ -427,7 +427,11 @@ def _targets(
 
 
 def check_pooling(pooling: str, transformer: PreTrainedModel) -> None:
-    """InputError where it is unknown, or reads a decoder that is not there."""
+    """Check that a pooling is known and goes with a transformer.
+
+    Raises:
+        InputError: it is unknown, or reads a decoder that the transformer does not have.
+    """
     if pooling not in POOLERS:
         raise InputError(f"model.pooling={pooling!r} is unknown; choose one of {', '.join(sorted(POOLERS))}.")
     config = transformer.config

@@ -74,7 +74,9 @@ def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:
 
 
 def with_whole_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """The same entries as one process writes them: optimiser states with all tensors, by the numbers of weights."""
+    """Return the entries of a sharded checkpoint with whole optimiser states, which number the weights as the optimiser
+    of one process does.
+    """
     states = []
     for place, state in enumerate(checkpoint["optimizer_states"]):
         names = [name for group in state["param_groups"] for name in group["params"]]

@@ -11,7 +11,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -78,22 +78,33 @@ def compare_shards(folder: Path, sums: Sums) -> None:
             raise Damaged(f"its shard {path} has changed since it was written")
 
 
+class _Shard(NamedTuple):
+    row: int  # of the whole tensor, at which the shard begins
+    path: Path
+    shape: tuple[int, ...]
+
+
 class Shards(Mapping[str, Tensor]):
-    """The tensors of a folder whose names begin with ``prefix``, by the rest of the name, each put together when it is
-    asked for. ``same`` names those that stand for others, whose weights they share.
+    """A read-only mapping of names to whole tensors. A tensor is read from its shards whenever it is looked up.
+
+    Args:
+        folder: the folder that `write_shards` wrote.
+        prefix: what the names in the folder begin with; others are left out. The mapping has the names without it.
+        same: names of tied weights -> the name under which the weight was written.
     """
 
     def __init__(self, folder: Path, prefix: str, same: Mapping[str, str]) -> None:
         self.folder, self.prefix, self.same = folder, prefix, same
-        self._places = defaultdict[str, list[tuple[int, Path]]](list)  # name -> first row of each shard, and its file
+        self._shards = defaultdict[str, list[_Shard]](list)
         for path in sorted(folder.glob("*.safetensors")):
             with _opened(path) as file:
                 offsets = json.loads(file.metadata()[OFFSETS])
                 for name in file.keys():  # noqa: SIM118  it is no mapping
-                    self._places[name].append((sum(offsets[name]["saved_offsets"]), path))
+                    shape = tuple(file.get_slice(name).get_shape())
+                    self._shards[name].append(_Shard(sum(offsets[name]["saved_offsets"]), path, shape))
 
     def __iter__(self) -> Iterator[str]:
-        own = (name.removeprefix(self.prefix) for name in self._places if name.startswith(self.prefix))
+        own = (name.removeprefix(self.prefix) for name in self._shards if name.startswith(self.prefix))
         yield from own
         yield from self.same
 
@@ -101,22 +112,18 @@ class Shards(Mapping[str, Tensor]):
         return sum(1 for _ in self)
 
     def __getitem__(self, name: str) -> Tensor:
-        shards = [self._read(path, name) for _, path in self._of(name)]
+        shards = [self._read(shard.path, name) for shard in self._of(name)]
         return shards[0] if len(shards) == 1 else torch.cat(shards)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor, which is not read."""
-        rows = 0
-        for _, path in self._of(name):
-            with _opened(path) as file:
-                shape = file.get_slice(self.full(name)).get_shape()
-            rows += shape[0] if shape else 0
-        return (rows, *shape[1:]) if shape else ()
+        shapes = [shard.shape for shard in self._of(name)]
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:]) if shapes[0] else ()
 
-    def _of(self, name: str) -> list[tuple[int, Path]]:
-        if self.full(name) not in self._places:
+    def _of(self, name: str) -> "list[_Shard]":
+        if self.full(name) not in self._shards:
             raise KeyError(name)
-        return sorted(self._places[self.full(name)])
+        return sorted(self._shards[self.full(name)])
 
     def full(self, name: str) -> str:
         """What the folder calls a tensor."""

@@ -127,7 +127,9 @@ def _never_trained(folder: Path, marker: Marker, identity: str) -> bool:
 
 
 def _is_finished(folder: Path, writer: bool) -> bool:
-    """Whether the results of a run are there; damaged ones are written again from the last checkpoint."""
+    """Return whether the folder has readable results of a run. Damaged ones do not count: the run writes them again,
+    from its last checkpoint, and the writer logs so.
+    """
     path = folder / "results.json"
     why = damage_of(path)
     if why and writer:

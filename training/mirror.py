@@ -288,7 +288,11 @@ class Mirror:
         return [name for path in paths if (name := PurePosixPath(path).name)]
 
     def _refuse_foreign(self) -> None:
-        """Raises InputError where the address holds what nobody has copied there for this."""
+        """Check that an address without an index has no files but contents that a mirror has written.
+
+        Raises:
+            InputError: it has others.
+        """
         names = {*self._names(), *self._names(CONTENTS)} - {CONTENTS, INDEX}
         if foreign := sorted(name for name in names if not OURS.fullmatch(name)):
             raise InputError(
@@ -297,7 +301,11 @@ class Mirror:
             )
 
     def _refuse_nested(self) -> None:
-        """Raises InputError where the address is a folder within that of the run, or around it."""
+        """Check that neither the mirror nor the run's folder lies in the other.
+
+        Raises:
+            InputError: one does.
+        """
         if is_address(self.address):
             return
         here, there = self.folder.resolve(), Path(self.address).resolve()

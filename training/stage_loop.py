@@ -108,7 +108,9 @@ def _train(
 def _one_by_one(
     whole: Run, stages: list[Stage], selected: list[Stage], companions: Companions, saved: Callable[[], None] | None
 ) -> int:
-    """Train those selected, each from the best weights of the one before it; what is finished is passed over."""
+    """Train the selected stages in turn, each from the best weights of the stage before it, and return the exit status.
+    Finished stages are skipped.
+    """
     folder = Path(str(whole.output_dir))
     from_rank_zero(lambda writer: [writer and synthesise_domain(whole, selected)])
     start = Start(*from_rank_zero(lambda writer: prepare_whole(whole, stages, selected, writer)))

@@ -38,7 +38,7 @@ class Worker(Protocol):
         """Tell it to end, without waiting for that."""
 
     def end(self) -> str:
-        """End it, and return how it had ended by itself, if it had."""
+        """End the worker; return how it had ended before, or an empty text if it was still running."""
         ...
 
 

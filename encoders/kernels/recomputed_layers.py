@@ -20,14 +20,17 @@ from encoders.kernels.faster_cpu_layers import replaced
 from encoders.layers import layers_of
 
 
-def check_layers(how: str, *models: PreTrainedModel) -> None:
-    """Raises InputError where layers are to be computed again, and a model has none."""
-    for model in models:
-        if how == LAYERS and not layers_of(cast(PreTrainedModel, model.base_model)):
-            raise InputError(
-                f"model.recompute={LAYERS}: this {model.config.model_type} has no layers with weights of their own. "
-                "Take on, which computes whole chunks again."
-            )
+def check_layers(how: str, model: PreTrainedModel) -> None:
+    """Check that a model has layers, if ``how`` asks to compute them again.
+
+    Raises:
+        InputError: it has none with weights of their own.
+    """
+    if how == LAYERS and not layers_of(cast(PreTrainedModel, model.base_model)):
+        raise InputError(
+            f"model.recompute={LAYERS}: this {model.config.model_type} has no layers with weights of their own. "
+            "Take on, which computes whole chunks again."
+        )
 
 
 @contextlib.contextmanager

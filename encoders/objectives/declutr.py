@@ -151,7 +151,7 @@ class DeCLUTR(ContrastiveObjective):
 
 
 def joined(texts: Tensor, num_anchors: int) -> Tensor:
-    """(A * N * P,) numbers of positives, grouped by anchor -> (A * N,) numbers of the texts of each anchor together."""
+    """Add up the hashes of the positives of each anchor: (A * N * P,), grouped by anchor -> (A * N,)."""
     return texts.unflatten(0, (num_anchors, -1)).sum(1)
 
 

@@ -93,7 +93,7 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> "Cut":
-        """Into chunks of at most so many tokens."""
+        """Cut a batch into chunks of at most ``budget`` tokens."""
 
     @abstractmethod
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
