@@ -117,7 +117,7 @@ OBJECTIVES = [
     ),
     _objective(
         "pairs in a batch",
-        f"model=simcse data=qa data.path={QA} {TINY} model.mlp=false model.pooling=mean model.exclude_same_anchor=true",
+        f"model=simcse data=qa data.path={QA} {TINY} model.mlp=false model.pooling=mean",
     ),
     _objective("sroberta", f"model=sroberta data=dino data.path={{m}}/pairs.jsonl {TINY}"),
     _objective("sbert_nli", f"model=sbert_nli data=nli data.path={{m}}/nli.jsonl {TINY}"),

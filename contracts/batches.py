@@ -77,7 +77,7 @@ class TripletBatch(NamedTuple):
     anchors: Ragged
     positives: Ragged
     negatives: Ragged | None  # as many for each anchor, side by side; None: the data has two columns
-    groups: "Tensor"  # (N,) int64, equal where the anchors are the same text
+    groups: "Tensor | None"  # (N,) int64, equal where the data says that rows share a meaning; None: it does not
     rows: "np.ndarray"
     max_length: int | None = None  # that the texts were cut at, and are with a prompt; None: what the encoder reads
     part: Part = None

@@ -58,7 +58,7 @@ class PassagePairs(DocumentFiles, TripletRows):
         return WholeRows(tokenizer, labelled=True)
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
-        """With ``model.exclude_same_anchor`` the pairs of a passage are no negatives of each other."""
+        """The pairs of a passage are a group: they are no negatives of each other."""
         assert store.labels is not None
         return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
 

@@ -173,7 +173,7 @@ class TripletRows(TextRows):
             self.sequences(store, rows, 0),
             self.sequences(store, rows, 1),
             self.sequences(store, np.repeat(rows, each), columns) if each else None,
-            text_groups(store, rows, 0),
+            None,
             rows,
             self.sequences.max_length,
         )

@@ -8,7 +8,7 @@ from torch import Tensor
 from contracts import InputError, Ragged
 from encoders.objective import Compared, Objective
 from encoders.objectives.guide import GuideEncoder, kept_on_host
-from encoders.settings import InBatchContrast
+from encoders.settings import HardNegatives, InBatchContrast
 from losses.contrastive import Guide
 from losses.diagnostics import contrast_diagnostics
 from losses.equal_texts import text_hashes
@@ -76,15 +76,16 @@ class ContrastiveObjective(Objective):
         return batch if self.guide is None else type(batch)(*map(kept_on_host, batch))
 
 
-def with_negatives(views: list[Ragged], negatives: Ragged | None, hard_negative_weight: float) -> list[Ragged]:
+def with_negatives(views: list[Ragged], negatives: Ragged | None, settings: HardNegatives) -> list[Ragged]:
     """The views, and the hard negatives where there are any.
 
     Raises:
         InputError: there are none to give a weight to.
     """
-    if negatives is None and hard_negative_weight:
-        raise InputError(
-            f"model.hard_negative_weight={hard_negative_weight}: this data has no hard negatives to weigh. Set it to "
-            "0, or take data of three columns."
-        )
+    for key in ("hard_negative_weight", "hardness_strength"):
+        if negatives is None and (weight := getattr(settings, key)):
+            raise InputError(
+                f"model.{key}={weight}: this data has no hard negatives to weigh. Set it to 0, or take data of three "
+                "columns."
+            )
     return views if negatives is None else [*views, negatives]

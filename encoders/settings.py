@@ -174,7 +174,7 @@ class InBatchContrast(ComparedVectors):
 
     temperature: float = key(0.05, "what cosines are divided by", above=0)
     exclude_equal_texts: bool = key(
-        False, "true: equal texts of the batch, on any process, are no negatives of each other; false: as in the papers"
+        True, "equal texts of the batch, on any process, are no negatives of each other; false: as in the papers"
     )
     guide: str | None = key(
         None,
@@ -188,12 +188,20 @@ class InBatchContrast(ComparedVectors):
     log_every_n_steps: int = key(of="log_every_n_steps", meaning="steps between two diagnostics", least=1)
 
 
-HARD_NEGATIVE_WEIGHT = "a logit: w counts an anchor's own hard negative e^w times"
-SAME_ANCHOR = "true: the positives of an equal anchor are no negatives"
+@dataclass(frozen=True, kw_only=True)
+class HardNegatives(InBatchContrast):
+    """Keys of an objective whose anchors may have hard negatives of their own."""
+
+    hard_negative_weight: float = key(0.0, "a logit: w counts an anchor's own hard negative e^w times")
+    hardness_strength: float = key(
+        0.0,
+        "5 in EmbeddingGemma: an anchor's own hard negative counts e^(5 * cosine) times, the nearer the more",
+        least=0,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairsModel(InBatchContrast):
+class PairsModel(HardNegatives):
     """In-batch contrast of pairs and triplets."""
 
     target: str = "encoders.objectives.pairs.Pairs"
@@ -207,12 +215,10 @@ class PairsModel(InBatchContrast):
         "joint: one softmax over the candidates of all directions; per_direction: one each for query_document and "
         "document_query, the symmetric form",
     )
-    hard_negative_weight: float = key(0.0, HARD_NEGATIVE_WEIGHT)
-    exclude_same_anchor: bool = key(False, SAME_ANCHOR)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimCSEModel(InBatchContrast):
+class SimCSEModel(HardNegatives):
     """SimCSE."""
 
     target: str = "encoders.objectives.simcse.SimCSE"
@@ -223,13 +229,11 @@ class SimCSEModel(InBatchContrast):
         "false: they stay part of the encoder, as in supervised SimCSE (a layer that the backbone has behind its "
         "pooling takes their place)",
     )
-    hard_negative_weight: float = key(0.0, HARD_NEGATIVE_WEIGHT)
-    exclude_same_anchor: bool = key(False, SAME_ANCHOR)
     seed: int = key(of="seed", meaning="of the MLP's first weights")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenSEModel(InBatchContrast):
+class GenSEModel(HardNegatives):
     """GenSE."""
 
     target: str = "encoders.objectives.gense.GenSE"
@@ -238,8 +242,6 @@ class GenSEModel(InBatchContrast):
     truncation: Literal["keep_prompt", "official"] = key(
         "keep_prompt", "official: long texts push the prompt out in training, as published"
     )
-    hard_negative_weight: float = key(0.0, HARD_NEGATIVE_WEIGHT)
-    mask_duplicates: bool = key(True, "the positives of rows with the same anchor are no negatives")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from losses.equal_texts import NO_TEXT, EqualTexts, equal_texts
+from losses.equal_texts import EqualTexts, equal_texts, partners_of_documents
 from losses.gather import as_if_neighbours_were_constants, gather_plain, gather_rows, global_sum
 
 Reduction = Literal["mean", "sum"]
@@ -64,6 +64,7 @@ class Matching(NamedTuple):
     candidate_group_C: Tensor | None = None
     hard_RH: Tensor | None = None  # int64 indices of the row's own hard negatives
     hard_logit: float = 0.0  # added to their logits
+    hard_share: float = 0.0  # times which their logits are added to them, without a gradient
     nearness: Nearness | None = None  # candidates that are too near, except the partner, are left out
     equal: EqualTexts | None = None  # candidates of equal texts, except the partner, are left out
     twin_R: Tensor | None = None  # int64: where the partner's logit stands a second time; it counts, but beats no row
@@ -82,9 +83,9 @@ def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple
     The loss is softplus(logsumexp(others) - partner): no difference of nearly equal numbers when the partner wins.
     """
     partner_K1 = matching.partner_R[block, None]
-    if matching.hard_RH is not None and matching.hard_logit:
+    if matching.hard_RH is not None and (matching.hard_logit or matching.hard_share):
         hard_KH = matching.hard_RH[block]
-        logits_KC.scatter_add_(1, hard_KH, torch.full_like(logits_KC[:, :1], matching.hard_logit).expand(hard_KH.shape))
+        logits_KC.scatter_add_(1, hard_KH, logits_KC.gather(1, hard_KH) * matching.hard_share + matching.hard_logit)
     target_K = logits_KC.gather(1, partner_K1).squeeze(1)
     if matching.row_group_R is not None and matching.candidate_group_C is not None:
         logits_KC.masked_fill_(matching.row_group_R[block, None] == matching.candidate_group_C, -math.inf)
@@ -194,7 +195,8 @@ def nt_xent(
         equal = None
         if texts is not None:
             own_R, partners_R = torch.cat([*texts]), torch.cat([texts[1], texts[0]])
-            equal = equal_texts(own_R, partners_R, gather_plain(own_R), gather_plain(partners_R))
+            own_C, partners_C = gather_plain(own_R), gather_plain(partners_R)
+            equal = equal_texts(own_R, partners_R, own_C, partners_C, of_one_kind=True)
         matching = Matching(partner_R, row_group_R=row_R, candidate_group_C=candidate_C, nearness=nearness, equal=equal)
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
         return reduced(found, len(candidates_CD) - 2, reduction, scale, guide is not None)
@@ -207,6 +209,7 @@ def info_nce(
     *,
     temperature: float,
     hard_negative_weight: float = 0.0,
+    hardness_strength: float = 0.0,
     groups: Tensor | None = None,
     guide: Guide | None = None,
     texts: Sequence[Tensor] | None = None,
@@ -216,16 +219,16 @@ def info_nce(
     """Each anchor must find its positive among the positives and hard negatives of all ranks (SimCSE, eq. 5).
 
     Of hard negatives there are as many for each anchor, one or more, those of an anchor side by side.
-    ``hard_negative_weight`` is added to the logits of an anchor's own: w counts each of them e^w times.
-    ``groups`` (B,) int64 names anchors that share a meaning, such as one premise written twice: the others' positives
+    ``hard_negative_weight`` is added to the logits of an anchor's own: w counts each of them e^w times. So is their
+    cosine times ``hardness_strength``, a constant to the gradient (EmbeddingGemma, Schechter Vera et al., 2025).
+    ``groups`` (B,) int64 names anchors that share a meaning, such as pairs of one passage: the others' positives
     are then no negatives. Hard negatives always count, they contradict the whole group. ``guide`` leaves out of both
     what it takes for false negatives, ``texts`` those of equal text: their numbers, in the order of the vectors.
     Reduction, scale and ``texts``: `nt_xent`.
     """
     check_views("info_nce", anchors=anchors_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(anchors_BD, hard_negatives_ND)
-    if hard_negative_weight and hard_negatives_ND is None:
-        raise ValueError(f"hard_negative_weight {hard_negative_weight} has no hard negatives to weigh; set it to 0.")
+    check_hard_negatives(each, hard_negative_weight, hardness_strength)
     with torch.autocast(anchors_BD.device.type, enabled=False):
         rows_RD = unit_rows(anchors_BD)
         candidates_CD, start = gather_rows(unit_rows(positives_BD, hard_negatives_ND))
@@ -237,6 +240,7 @@ def info_nce(
             candidate_group_C=candidate_groups(groups, each),
             hard_RH=hard_RH + (start + len(rows_RD)) if each else None,
             hard_logit=hard_negative_weight,
+            hard_share=hardness_strength * temperature,
             nearness=None if guide is None else _nearness(guide, guide.views[:1], guide.views[1:], partner_R),
             equal=None if texts is None else _equal(*texts),
         )
@@ -247,9 +251,9 @@ def info_nce(
 def _equal(anchors_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor | None = None) -> EqualTexts:
     """Of anchors among positives and hard negatives."""
     behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
-    partners = torch.cat([anchors_B, torch.full_like(behind, NO_TEXT)])
     candidates = gather_plain(torch.cat([positives_B, behind]))
-    return equal_texts(anchors_B, positives_B, candidates, gather_plain(partners))
+    partners = partners_of_documents(anchors_B, positives_B, behind)
+    return equal_texts(anchors_B, positives_B, candidates, partners)
 
 
 def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
@@ -300,6 +304,12 @@ def check_views(loss: str, **views: Tensor | None) -> None:
             f"{loss} needs (pairs, width) tensors of one shape with at least one pair, got {shapes}. "
             "Pool several positives per anchor before calling it."
         )
+
+
+def check_hard_negatives(each: int, hard_negative_weight: float, hardness_strength: float) -> None:
+    for name, weight in (("hard_negative_weight", hard_negative_weight), ("hardness_strength", hardness_strength)):
+        if weight and not each:
+            raise ValueError(f"{name} {weight} has no hard negatives to weigh; set it to 0.")
 
 
 def hard_negatives_each(anchors_BD: Tensor, hard_negatives_ND: Tensor) -> int:

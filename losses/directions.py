@@ -20,6 +20,7 @@ from losses.contrastive import (
     Guide,
     Matching,
     candidate_groups,
+    check_hard_negatives,
     check_views,
     hard_negatives_each,
     info_nce,
@@ -28,7 +29,7 @@ from losses.contrastive import (
     softmax_over_candidates,
     unit_rows,
 )
-from losses.equal_texts import NO_TEXT, EqualTexts
+from losses.equal_texts import NO_TEXT, EqualTexts, partners_of_documents
 from losses.gather import gather_plain, gather_rows
 
 Direction = Literal["query_document", "document_query", "query_query", "document_document"]
@@ -63,6 +64,7 @@ def contrast_in_directions(
     directions: Sequence[str] = ("query_document",),
     partition: str = "joint",
     hard_negative_weight: float = 0.0,
+    hardness_strength: float = 0.0,
     groups: Tensor | None = None,
     guide: Guide | None = None,
     texts: Sequence[Tensor] | None = None,
@@ -85,6 +87,7 @@ def contrast_in_directions(
             hard_negatives_ND,
             temperature=temperature,
             hard_negative_weight=hard_negative_weight,
+            hardness_strength=hardness_strength,
             groups=groups,
             guide=guide,
             texts=texts,
@@ -97,8 +100,7 @@ def contrast_in_directions(
         return forward._replace(loss=(forward.loss + backward.loss) / 2)
     check_views("contrast_in_directions", queries=queries_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(queries_BD, hard_negatives_ND)
-    if hard_negative_weight and not each:
-        raise ValueError(f"hard_negative_weight {hard_negative_weight} has no hard negatives to weigh; set it to 0.")
+    check_hard_negatives(each, hard_negative_weight, hardness_strength)
     with torch.autocast(queries_BD.device.type, enabled=False):
         own_BD, own_MD = unit_rows(queries_BD), unit_rows(positives_BD, hard_negatives_ND)
         (queries_CD, first_query), (documents_CD, first_document) = gather_rows(own_BD), gather_rows(own_MD)
@@ -119,6 +121,7 @@ def contrast_in_directions(
             candidate_group_C=_groups(blocks, query_B, groups, each),
             hard_RH=hard_BH if each else None,
             hard_logit=hard_negative_weight,
+            hard_share=hardness_strength * temperature,
             nearness=nearness,
             equal=None if texts is None else _equal(blocks, *texts),
             twin_R=start_of["document_query"] + first_query + row_B if "document_query" in blocks else None,
@@ -145,14 +148,18 @@ def _equal(
     """Of queries and of positives, whichever of them a direction has candidates for."""
     behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
     own = {"query": queries_B, "document": torch.cat([positives_B, behind])}
-    partner = {"query": positives_B, "document": torch.cat([queries_B, torch.full_like(behind, NO_TEXT)])}
     candidates = {to: gather_plain(one) for to, one in own.items()}
-    partners = {to: gather_plain(one) for to, one in partner.items()}
+    partners = {
+        "query": gather_plain(positives_B),
+        "document": partners_of_documents(queries_B, positives_B, behind),
+    }
     directions = [one.split("_") for one in blocks]
 
     def partners_for(row: str) -> Tensor:
-        found = [partners[to] if of == row else torch.full_like(partners[to], NO_TEXT) for of, to in directions]
-        return torch.cat(found)
+        """Of candidates that such rows are compared with, and of those of their own kind, which share a partner."""
+        return torch.cat(
+            [partners[to] if row == of or of == to else torch.full_like(partners[to], NO_TEXT) for of, to in directions]
+        )
 
     candidate_C = torch.cat([candidates[to] for _, to in directions])
     of_either = [(queries_B, candidate_C), (positives_B, candidate_C)]

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from losses.gather import gather_plain
+
 NO_TEXT = torch.iinfo(torch.int64).min  # equal to no text
 _KEYS_AT_ONCE = 4096
 
@@ -20,7 +22,8 @@ class EqualTexts(NamedTuple):
     numbers of any pair are equal. Equal texts have equal numbers.
 
     In every loss these are the row's own text and the candidate's, the text of the row's partner and the candidate's,
-    and the row's own text and that of the candidate's partner, of which the candidate is another positive.
+    and the row's own text and that of the candidate's partner, of which the candidate is another positive. Where two
+    positives are compared, so are the texts of their partners.
     """
 
     pairs: Sequence[tuple[Tensor, Tensor]]
@@ -34,9 +37,43 @@ class EqualTexts(NamedTuple):
         return equal_KC
 
 
-def equal_texts(own_R: Tensor, partner_R: Tensor, candidate_C: Tensor, partner_of_candidate_C: Tensor) -> EqualTexts:
-    """The pairs of rows that have a partner among candidates; `NO_TEXT` is the partner of hard negatives."""
-    return EqualTexts([(own_R, candidate_C), (partner_R, candidate_C), (own_R, partner_of_candidate_C)])
+def equal_texts(
+    own_R: Tensor,
+    partner_R: Tensor,
+    candidate_C: Tensor,
+    partner_of_candidate_C: Tensor,
+    *,
+    of_one_kind: bool = False,
+) -> EqualTexts:
+    """The pairs of rows that have a partner among candidates; `NO_TEXT` is the partner of candidates without one.
+
+    Rows and candidates are ``of_one_kind`` where positives are told from positives: those of an equal anchor share a
+    partner.
+    """
+    pairs = [(own_R, candidate_C), (partner_R, candidate_C), (own_R, partner_of_candidate_C)]
+    return EqualTexts([*pairs, (partner_R, partner_of_candidate_C)] if of_one_kind else pairs)
+
+
+def partners_of_documents(anchors_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor) -> Tensor:
+    """Number the partners of the documents of all ranks, of each rank its positives and hard negatives.
+
+    That of a positive is its anchor. So is that of a hard negative which any row has as a positive of an equal anchor;
+    of others it is `NO_TEXT`. The device is not waited for.
+    """
+    if not len(hard_negatives_N):
+        return gather_plain(anchors_B)
+    anchors_N = anchors_B.repeat_interleave(len(hard_negatives_N) // len(anchors_B))
+    known = gather_plain(_pair_numbers(anchors_B, positives_B)).sort().values
+    wanted_N = _pair_numbers(anchors_N, hard_negatives_N)
+    place_N = torch.searchsorted(known, wanted_N).clamp(max=len(known) - 1)
+    partners_N = torch.where(known[place_N] == wanted_N, anchors_N, NO_TEXT)
+    return gather_plain(torch.cat([anchors_B, partners_N]))
+
+
+def _pair_numbers(first: Tensor, second: Tensor) -> Tensor:
+    """Numbers of pairs of texts, by those of their texts."""
+    mixed = first * int(_keys(1)[0]) + second
+    return (mixed ^ (mixed >> 29)) * int(_keys(1)[1])
 
 
 def text_hashes(ids: Tensor, lengths: np.ndarray) -> Tensor:

@@ -114,7 +114,7 @@ def test_the_stages_of_gense_are_the_published_ones(name):
     for cfg in found:
         assert (cfg.model.lr, cfg.model.optimizer, cfg.model.lr_schedule) == (5e-5, "adafactor", "linear_constant")
         assert (cfg.monitor, cfg.evaluation.every_n_steps) == ("stsb-dev@senteval/cosine/spearman", 250)
-        assert (cfg.model.mask_duplicates, cfg.model.truncation) == (False, "official")
+        assert (cfg.model.exclude_equal_texts, cfg.model.truncation) == (False, "official")
         assert (cfg.data.max_length, cfg.precision, cfg.data.batch_size) == (64, "fp32", cfg.batch_size)
 
 

@@ -23,15 +23,13 @@ from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.settings import GenSEModel
 from losses.contrastive import Contrast, Guide, info_nce
-from losses.gather import gather_plain, global_sum
 
 log = logging.getLogger(__name__)
 
 
 class GenSE(ContrastiveObjective):
     """``truncation="official"`` lets long texts push the prompt out of training batches, as the published code did;
-    `embed` keeps it always. ``mask_duplicates`` takes the positives of rows with an equal anchor out of the negatives;
-    their hard negatives stay. ``hard_negative_weight`` is a logit: w counts an anchor's own hard negative e^w times.
+    `embed` keeps it always. The weights of hard negatives are those of `losses.contrastive.info_nce`.
     """
 
     objective = "gense"
@@ -58,7 +56,7 @@ class GenSE(ContrastiveObjective):
         return super().on_before_batch_transfer(batch, dataloader_idx)
 
     def texts(self, batch: TripletBatch) -> list[Ragged]:
-        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings.hard_negative_weight)
+        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
         """Anchors, positives, and the hard negatives where there are any, with the prompt behind each text."""
@@ -79,15 +77,10 @@ class GenSE(ContrastiveObjective):
             *vectors,
             temperature=self.settings.temperature,
             hard_negative_weight=self.settings.hard_negative_weight,
-            groups=batch.groups if self.settings.mask_duplicates else None,
+            hardness_strength=self.settings.hardness_strength,
+            groups=batch.groups,
             guide=guide,
             texts=texts,
-        )
-
-    def metrics(self, vectors: Sequence[Tensor], batch: TripletBatch) -> dict[str, Tensor]:
-        found = super().metrics(vectors, batch)
-        return (
-            found | {"masked_duplicates": masked_duplicates(batch.groups)} if self.settings.mask_duplicates else found
         )
 
 
@@ -98,9 +91,3 @@ def state_of_an_answer(pooling: str, backbone: str) -> str:
         return pooling
     log.info("model.pooling=%s of a causal language model is the state of the last token: pooling=last", pooling)
     return "last"
-
-
-def masked_duplicates(groups_B: Tensor) -> Tensor:
-    """() whose mean over ranks is the number of positives that are left out, summed over the rows of all ranks."""
-    same = groups_B[:, None] == gather_plain(groups_B)
-    return global_sum(same.sum().float() - len(groups_B))

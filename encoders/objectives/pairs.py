@@ -16,9 +16,8 @@ from losses.directions import check_directions, contrast_in_directions
 
 
 class Pairs(ContrastiveObjective):
-    """``directions`` and ``partition`` are those of `losses.directions`. ``hard_negative_weight`` is a logit: w counts
-    an anchor's own hard negative e^w times. ``exclude_same_anchor`` takes the positives of an equal anchor out of the
-    candidates.
+    """``directions`` and ``partition`` are those of `losses.directions`, the weights of hard negatives those of
+    `losses.contrastive.info_nce`.
     """
 
     objective = "pairs"
@@ -35,7 +34,7 @@ class Pairs(ContrastiveObjective):
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
         """Anchors, positives, and the hard negatives where there are any."""
-        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings.hard_negative_weight)
+        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings)
 
     def loss(
         self,
@@ -50,7 +49,8 @@ class Pairs(ContrastiveObjective):
             directions=self.settings.directions,
             partition=self.settings.partition,
             hard_negative_weight=self.settings.hard_negative_weight,
-            groups=batch.groups if self.settings.exclude_same_anchor else None,
+            hardness_strength=self.settings.hardness_strength,
+            groups=batch.groups,
             guide=guide,
             texts=texts,
         )

@@ -20,9 +20,8 @@ class SimCSE(ContrastiveObjective):
     """``mlp`` puts a linear layer and tanh between pooling and loss; ``mlp_only_train`` leaves it out of the encoder,
     else a layer that the backbone has behind its pooling takes its place.
 
-    ``hard_negative_weight`` is a logit: w counts an anchor's own hard negative e^w times. ``exclude_same_anchor`` takes
-    the positives of an equal anchor out of the candidates. ``attention_dropout`` is that of the backbone's attention,
-    where it is not to be ``dropout``. ``seed`` draws the MLP's first weights.
+    The weights of hard negatives are those of `losses.contrastive.info_nce`. ``attention_dropout`` is that of the
+    backbone's attention, where it is not to be ``dropout``. ``seed`` draws the MLP's first weights.
     """
 
     objective = "simcse"
@@ -65,7 +64,7 @@ class SimCSE(ContrastiveObjective):
             views, negatives = [batch.sentences, batch.sentences], None
         else:
             views, negatives = [batch.anchors, batch.positives], batch.negatives
-        return with_negatives(views, negatives, self.settings.hard_negative_weight)
+        return with_negatives(views, negatives, self.settings)
 
     def project(self, vectors_ND: Tensor) -> Tensor:
         return self.mlp(vectors_ND)
@@ -81,7 +80,8 @@ class SimCSE(ContrastiveObjective):
             *vectors,
             temperature=self.settings.temperature,
             hard_negative_weight=self.settings.hard_negative_weight,
-            groups=batch.groups if self.settings.exclude_same_anchor and isinstance(batch, TripletBatch) else None,
+            hardness_strength=self.settings.hardness_strength,
+            groups=batch.groups if isinstance(batch, TripletBatch) else None,
             guide=guide,
             texts=texts,
         )

@@ -71,7 +71,7 @@ CASES = {
     "tsdae recomputed": ("tsdae", {"token_budget": 20, "recompute": "on"}, damaged),
     "tsdae by layers": ("tsdae", {"recompute": "layers"}, damaged),
     "simcse unsupervised": ("simcse", {"temperature": 0.5, "pooling": "mean"}, sentences),
-    "simcse pairs": ("simcse", SUPERVISED | {"exclude_same_anchor": True}, pairs),
+    "simcse pairs": ("simcse", SUPERVISED, pairs),
     "simcse triplets": ("simcse", SUPERVISED | {"hard_negative_weight": 1.0}, triplets),
     "pairs in four directions": ("pairs", {"temperature": 0.5, "directions": list(DIRECTIONS)}, triplets),
     "simcse guided, by prefixes": ("simcse", SUPERVISED | {"guide": "itself", "matryoshka": [32, 8]}, triplets),

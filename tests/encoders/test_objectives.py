@@ -89,7 +89,7 @@ def test_ranked_scores_are_the_librarys(tiny_bert, tmp_path, name, library):
 
 @pytest.mark.parametrize("columns", [2, 4])
 def test_pairs_in_four_directions_are_the_librarys_multiple_negatives_ranking(tiny_bert, tmp_path, columns):
-    model = built("pairs", tiny_bert, directions=list(DIRECTIONS), temperature=0.1, **OFF)
+    model = built("pairs", tiny_bert, directions=list(DIRECTIONS), temperature=0.1, exclude_equal_texts=False, **OFF)
     losses, other = oracle(model, tmp_path)
     texts = [LEFT, RIGHT, THIRD, DAMAGED][:columns]
     negatives = [text for row in zip(*texts[2:], strict=True) for text in row]
@@ -107,7 +107,7 @@ def test_pairs_in_four_directions_are_the_librarys_multiple_negatives_ranking(ti
 @pytest.mark.parametrize("mlp_only_train", [None, False], ids=["no mlp", "mlp stays"])
 def test_supervised_simcse_is_the_librarys_multiple_negatives_ranking(tiny_bert, tmp_path, columns, mlp_only_train):
     mlp = mlp_only_train is not None
-    options = {"pooling": "mean", "mlp": mlp, "mlp_only_train": False, "temperature": 0.1}
+    options = {"pooling": "mean", "mlp": mlp, "mlp_only_train": False, "temperature": 0.1, "exclude_equal_texts": False}
     model = built("simcse", tiny_bert, **options, **OFF)
     losses, other = oracle(model, tmp_path)
     texts = [LEFT, RIGHT, THIRD, DAMAGED, LEFT[::-1]][:columns]
@@ -185,14 +185,12 @@ def test_the_hard_negative_weight_is_a_logit_of_the_own_negative(tiny_bert, weig
     assert found["loss"].item() == pytest.approx(by_the_book(*vectors, 0.05, weight), rel=1e-4)
 
 
-def test_equal_anchors_may_be_kept_apart(tiny_bert):
-    """Two rows of one anchor: their positives are then no negatives of each other, so nothing is left to lose."""
-    left, right = LEFT[:1] * 2, RIGHT[:2]
-    groups = torch.tensor([7, 7])
-    losses = []
-    for exclude in (False, True):
-        model = built("simcse", tiny_bert, exclude_same_anchor=exclude, **OFF)
-        found, _ = step(model, TripletBatch(*ragged(model, left, right), None, groups, ROWS[:2]))
+@pytest.mark.parametrize("name", ["simcse", "pairs"])
+def test_positives_of_a_group_are_no_negatives_of_each_other(tiny_bert, name):
+    """Two rows that share a meaning, as the data says: nothing is left to lose."""
+    model, losses = built(name, tiny_bert, **OFF), []
+    for groups in (None, torch.tensor([7, 7])):
+        found, _ = step(model, TripletBatch(*ragged(model, LEFT[:2], RIGHT[:2]), None, groups, ROWS[:2]))
         losses.append(found["loss"].item())
     assert losses[0] > 0.1
     assert losses[1] == 0
@@ -201,13 +199,13 @@ def test_equal_anchors_may_be_kept_apart(tiny_bert):
 @pytest.mark.parametrize("name", ["pairs", "simcse"])
 def test_equal_texts_are_no_negatives(tiny_bert, name):
     """Two rows with one anchor, two with one positive, a hard negative that is a positive: each is left out."""
-    options = {"exclude_equal_texts": True} | ({"mlp": False} if name == "simcse" else {})
+    options = {"mlp": False} if name == "simcse" else {}
     model = built(name, tiny_bert, temperature=0.5, **options, **OFF)
     left, right = [LEFT[0], LEFT[0], LEFT[1], LEFT[2]], [RIGHT[0], RIGHT[1], RIGHT[2], RIGHT[2]]
-    third = [RIGHT[1], THIRD[1], THIRD[2], LEFT[2]]
+    third = [RIGHT[1], THIRD[1], THIRD[2], LEFT[2]]  # the first is another positive of its anchor
     found, _ = step(model, TripletBatch(*ragged(model, left, right, third), torch.arange(4), ROWS[:4]))
     vectors = [F.normalize(model.encoder.embed(texts), dim=-1) for texts in (left, right, third)]
-    negatives = [[2, 3, 4, 5, 6, 7], [2, 3, 5, 6, 7], [0, 1, 4, 5, 6, 7], [0, 1, 4, 5, 6]]  # of positives and thirds
+    negatives = [[2, 3, 5, 6, 7], [2, 3, 5, 6, 7], [0, 1, 4, 5, 6, 7], [0, 1, 4, 5, 6]]  # of positives and thirds
     losses = []
     for row, others in enumerate(negatives):
         cosines = torch.cat([vectors[1], vectors[2]]) @ vectors[0][row] / 0.5
@@ -217,7 +215,7 @@ def test_equal_texts_are_no_negatives(tiny_bert, name):
 
 def test_the_two_views_of_a_sentence_have_dropout_masks_of_their_own(tiny_mlm_with_dropout):
     """One encoding of the sentences twice over, then the equation; the layers are run by hand, from the same seed."""
-    model = built("simcse", tiny_mlm_with_dropout, temperature=0.05, **OFF).train()
+    model = built("simcse", tiny_mlm_with_dropout, temperature=0.05, exclude_equal_texts=False, **OFF).train()
     sentences = model.encoder.tokenize(["The ferry leaves."] * 4)  # of one length: one chunk, in this order
     torch.manual_seed(3)
     found, _ = step(model, SentenceBatch(sentences, ROWS[:4]))

@@ -52,6 +52,27 @@ def test_value_and_gradient_are_the_librarys(directions, partition, hard):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("hard", [1, 3])
+@pytest.mark.parametrize("directions", [SUBSETS[0], SUBSETS[-1]], ids="+".join)
+def test_hard_negatives_weigh_by_their_cosine_as_the_library_has_it(directions, hard):
+    library = MultipleNegativesRankingLoss(
+        None,
+        scale=20.0,
+        directions=tuple(map(THEIRS.get, directions)),
+        hardness_mode="hard_negatives",
+        hardness_strength=5.0,
+    )
+    columns = views(hard)
+    columns[2:] = [(columns[0] + 0.5 * negative).detach().requires_grad_() for negative in columns[2:]]
+    expected = library.compute_loss_from_embeddings(columns, None)
+    wanted = torch.autograd.grad(expected, columns)
+    found = ours(columns, directions=directions, hardness_strength=5.0)
+    torch.testing.assert_close(found.loss, expected, rtol=0, atol=1e-6)
+    for one, other in zip(torch.autograd.grad(found.loss, columns), wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+    assert not math.isclose(found.loss.item(), ours(columns, directions=directions).loss.item(), rel_tol=1e-2)
+
+
 def by_the_book(columns, directions, groups, weight, too_near=lambda *_: False):
     """Each pair's softmax, one candidate after the other. ``too_near(of, row, to, other)`` leaves negatives out."""
     unit = {"query": columns[0], "document": torch.cat(columns[1:])}
@@ -120,7 +141,8 @@ def test_one_direction_is_info_nce_and_the_pair_that_stands_twice_is_no_rival():
         ({"directions": ("document_query",)}, "query_document, which has the pair"),
         ({"directions": ("query_document", "query_query"), "partition": "per_direction"}, "no softmax"),
         ({"partition": "apart"}, "'apart' is unknown"),
-        ({"directions": SUBSETS[-1], "hard_negative_weight": 1.0}, "no hard negatives"),
+        ({"directions": SUBSETS[-1], "hard_negative_weight": 1.0}, "hard_negative_weight 1.0 has no hard negatives"),
+        ({"hardness_strength": 5.0}, "hardness_strength 5.0 has no hard negatives"),
     ],
 )
 def test_directions_that_make_no_loss_are_refused(options, message):

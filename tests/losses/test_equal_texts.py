@@ -13,7 +13,14 @@ from tests.distributed import steps
 TEMPERATURE = 0.3
 ANCHORS = [3, 7, 3, 5, 9, 9]  # numbers of texts; of two anchors 3 and two anchors 9
 POSITIVES = [1, 2, 4, 2, 3, 8]  # 2 twice; one is the text of an anchor
-NEGATIVES = [6, 2, 7, 1, 5, 8]  # some are positives, of their own row or of others; 5 is an anchor
+NEGATIVES = [
+    7,
+    2,
+    1,
+    1,
+    5,
+    8,
+]  # positives of their own row, of an equal anchor, of others; 7 and 5 are anchors
 
 
 def vectors(seed: int) -> torch.Tensor:
@@ -31,11 +38,18 @@ def is_negative(own: int, partner: int, text: int, partner_of_text: int | None) 
     return text not in (own, partner) and partner_of_text != own
 
 
+def partner_of_negative(j: int) -> int | None:
+    """A hard negative that some row has as a positive of an equal anchor is another positive of it."""
+    return ANCHORS[j] if (ANCHORS[j], NEGATIVES[j]) in zip(ANCHORS, POSITIVES, strict=True) else None
+
+
 def info_nce_by_hand(a, p, n):
     losses = []
     for i in range(6):
         others = [(p[j], is_negative(ANCHORS[i], POSITIVES[i], POSITIVES[j], ANCHORS[j])) for j in range(6) if j != i]
-        others += [(n[j], is_negative(ANCHORS[i], POSITIVES[i], NEGATIVES[j], None)) for j in range(6)]
+        others += [
+            (n[j], is_negative(ANCHORS[i], POSITIVES[i], NEGATIVES[j], partner_of_negative(j))) for j in range(6)
+        ]
         losses.append(row_loss(a[i], p[i], others))
     return torch.stack(losses).mean()
 
@@ -45,7 +59,11 @@ def nt_xent_by_hand(a, p, n):
     for i in range(12):
         partner = (i + 6) % 12
         others = [
-            (rows[j], is_negative(texts[i], texts[partner], texts[j], texts[(j + 6) % 12]))
+            (
+                rows[j],
+                is_negative(texts[i], texts[partner], texts[j], texts[(j + 6) % 12])
+                and texts[(j + 6) % 12] != texts[partner],
+            )
             for j in range(12)
             if j not in (i, partner)
         ]
@@ -61,11 +79,15 @@ def directions_by_hand(a, p, n):
         for j in range(6):
             if j != i:
                 pair.append((a[i], p[j], is_negative(query, positive, POSITIVES[j], ANCHORS[j])))
-                pair.append((p[i], p[j], is_negative(positive, query, POSITIVES[j], ANCHORS[j])))
-                pair.append((p[i], n[j], is_negative(positive, query, NEGATIVES[j], None)))
-            pair.append((a[i], n[j], is_negative(query, positive, NEGATIVES[j], None)))
+                both = is_negative(positive, query, POSITIVES[j], ANCHORS[j]) and ANCHORS[j] != query
+                pair.append((p[i], p[j], both))
+                of_negative = partner_of_negative(j)
+                hard = is_negative(positive, query, NEGATIVES[j], of_negative) and of_negative != query
+                pair.append((p[i], n[j], hard))
+            pair.append((a[i], n[j], is_negative(query, positive, NEGATIVES[j], partner_of_negative(j))))
             if j != i:
-                pair.append((a[i], a[j], is_negative(query, positive, ANCHORS[j], POSITIVES[j])))
+                both = is_negative(query, positive, ANCHORS[j], POSITIVES[j]) and POSITIVES[j] != positive
+                pair.append((a[i], a[j], both))
                 pair.append((p[i], a[j], is_negative(positive, query, ANCHORS[j], POSITIVES[j])))
         own = F.cosine_similarity(a[i], p[i], dim=0)
         logits = [own, own] + [F.cosine_similarity(row, vector, dim=0) for row, vector, negative in pair if negative]

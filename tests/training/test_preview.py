@@ -82,9 +82,7 @@ def test_duplicates_are_counted(spans):
 def test_negatives_that_are_duplicates_are_counted(spans):
     assert false_negatives(spans) == (4 * 3, 1)  # "de" is an anchor, and the positive of another
     assert repeated([spans, spans], Letters(), 5) == [("abc", 2), ("de", 2)]
-    triplets = TripletBatch(
-        ragged("ab", "cd", "ab"), ragged("e", "f", "e"), ragged("f", "cd", "j"), torch.tensor([0, 1, 0]), np.arange(3)
-    )
+    triplets = TripletBatch(ragged("ab", "cd", "ab"), ragged("e", "f", "e"), ragged("f", "cd", "j"), None, np.arange(3))
     # of rows 0 and 2 "f" thrice and "cd", "j"; of row 1 "e" twice, and "f", "cd", "j", two of which are its own
     assert false_negatives(triplets) == (4 + 5 + 4, 2)
     twins = SentenceBatch(ragged("ab", "ab", "c"), np.arange(3))
@@ -120,10 +118,9 @@ def test_each_span_is_drawn_beside_its_own_document():
         assert -apart[0] / 2 < place < 0 if role == "anchor" else 0 < place < apart[0] / 2
 
 
-def test_triplets_show_hard_and_easy_negatives():
-    batch = TripletBatch(
-        ragged("ab", "cd", "ab"), ragged("e", "f", "g"), ragged("h", "i", "j"), torch.tensor([0, 1, 0]), np.arange(3)
-    )
+@pytest.mark.parametrize("groups", [None, torch.tensor([4, 1, 4])])
+def test_triplets_show_hard_and_easy_negatives(groups):
+    batch = TripletBatch(ragged("ab", "cd", "ab"), ragged("e", "f", "g"), ragged("h", "i", "j"), groups, np.arange(3))
     first = next(examples_of(batch, Letters(), 1))
     assert [(part.role, part.text) for part in first.parts] == [
         ("anchor", "ab"),

@@ -102,8 +102,9 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
         elif isinstance(batch, NLIBatch):
             name += f", {RELATIONS[int(batch.labels[row])]}"
         elif isinstance(batch, TripletBatch):
-            same = batch.groups == batch.groups[row]
-            parts += [_part("easy negative", columns[1].ids[other], tokenizer) for other in _others(~same.numpy())]
+            groups = np.array(_groups(batch))
+            same = groups == groups[row]
+            parts += [_part("easy negative", columns[1].ids[other], tokenizer) for other in _others(~same)]
             twins = int(same.sum()) - 1
             name += f", its anchor is there {twins} more times" if twins else ""
         elif isinstance(batch, SentenceBatch) and batch.damaged is None:
@@ -203,7 +204,7 @@ def false_negatives(batch: Any) -> tuple[int, int] | None:
         return None
     columns = [[ids.tobytes() for ids in one.ids] for one in sequences_of(batch)]
     anchors = columns[0]
-    groups = batch.groups.tolist() if isinstance(batch, TripletBatch) else list(range(len(anchors)))
+    groups = _groups(batch) if isinstance(batch, TripletBatch) else list(range(len(anchors)))
     found = columns[0] if isinstance(batch, SentenceBatch) else columns[1]
     candidates = [(groups[place * len(anchors) // len(found)], text) for place, text in enumerate(found)]
     if isinstance(batch, TripletBatch):
@@ -216,6 +217,14 @@ def false_negatives(batch: Any) -> tuple[int, int] | None:
     for anchor, group in zip(anchors, groups, strict=True):
         clashes += sum(everywhere[text] - own[group][text] for text in {anchor, *own[group]})
     return pairs, clashes
+
+
+def _groups(batch: TripletBatch) -> list[int]:
+    """Numbers of the rows, equal where the data says so, or, where it says nothing, where the anchors are."""
+    if batch.groups is not None:
+        return [int(group) for group in batch.groups]
+    numbers = dict[bytes, int]()
+    return [numbers.setdefault(ids.tobytes(), len(numbers)) for ids in sequences_of(batch)[0].ids]
 
 
 def repeated(batches: Sequence[Any], tokenizer: Any, most: int) -> list[tuple[str, int]]:
