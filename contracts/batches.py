@@ -49,6 +49,7 @@ class SentenceBatch(NamedTuple):
     rows: "np.ndarray"  # (N,) int64 rows of the store
     damaged: Ragged | None = None  # what is left of each where words are deleted
     part: Part = None
+    taught: "Tensor | None" = None  # (N, 1, W) float32: a teacher's vectors of the texts
 
 
 class ScoredPairBatch(NamedTuple):
@@ -81,6 +82,7 @@ class TripletBatch(NamedTuple):
     rows: "np.ndarray"
     max_length: int | None = None  # that the texts were cut at, and are with a prompt; None: what the encoder reads
     part: Part = None
+    taught: "Tensor | None" = None  # (N, texts of a row, W) float32: a teacher's vectors of the texts
 
 
 class Seq2SeqBatch(NamedTuple):

@@ -1,6 +1,7 @@
 """Data modules of single sentences, NLI pairs, triplets, and questions with answers."""
 
 import hashlib
+import itertools
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -26,9 +27,10 @@ from datamodules.sources.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKi
 from datamodules.sources.records import RecordSource
 from datamodules.sources.text_prompts import PromptedSource, of_columns
 from datamodules.store.row_statistics import LONGEST_COUNTED
-from datamodules.store.token_store import RowSource, TokenStore
+from datamodules.store.token_store import BATCH_CHARACTERS, RowSource, TokenStore, batches
 from datamodules.store.tokenisation import WholeRows
 from datamodules.store.tokenizer import special_tokens
+from datamodules.store.vector_store import VectorStore
 from datamodules.text_data import TextData, Truncation
 
 COVERED = 0.99  # of the texts, by the length that is chosen where none is given
@@ -69,6 +71,7 @@ class TextRows(TextData):
 
     def __init__(self, settings: Data) -> None:
         super().__init__(settings)
+        self.taught: VectorStore | None = None  # a teacher's vectors of the rows that are drawn
         self.max_length: int | None = self.settings.max_length
         self._wanted: int | None = None
         self._behind = 0
@@ -114,7 +117,32 @@ class TextRows(TextData):
         return len(store)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
-        return self.make_batch(self.store, self.subset[examples])
+        batch = self.make_batch(self.store, self.subset[examples])
+        return batch if self.taught is None else batch._replace(taught=self.taught.of(batch.rows))
+
+    @property
+    def rows_used(self) -> np.ndarray | None:
+        """(examples,) ascending rows of the store that may be drawn; None: all. Call it after `setup`."""
+        if self.num_examples == len(self.store):
+            return None
+        return np.sort(self.subset[np.arange(self.num_examples)])
+
+    def used_texts(self) -> Iterator[tuple[str, ...]]:
+        """Yield the texts of each of these rows without prompts, in order, as the source has them: the ids of the store
+        may be of another tokenizer than the one that is to read them.
+
+        The source is read and tokenised again: that says which rows the store has kept.
+        """
+        reading, source = self.reading(self.load_tokenizer()), self.source()
+        prompts, used = self.prompts_of(source.width), self.rows_used
+        is_used = None if used is None else np.isin(np.arange(len(self.store)), used, assume_unique=True)
+        row = 0
+        for records in batches(source, BATCH_CHARACTERS):
+            texts = [record.texts for record in records]
+            prompted = [tuple(map(str.__add__, prompts, several)) for several in texts]
+            kept = list(itertools.compress(texts, reading.keep(prompted).rows))
+            yield from kept if is_used is None else itertools.compress(kept, is_used[row : row + len(kept)])
+            row += len(kept)
 
     def manifest(self) -> dict[str, Any]:
         found = super().manifest()

@@ -68,7 +68,9 @@ def _unsharded(run: Run, model: Any) -> Any:
     if not is_sharded(model):
         return model
     best = load_checkpoint(Path(str(run.output_dir)) / "checkpoints" / BEST)
-    model = make_model(run)
+    teaching, model = getattr(model, "teaching", None), make_model(run)
+    if teaching is not None:
+        model.learn_from_teacher(teaching.width, run.seed)
     model.on_load_checkpoint(best)
     model.load_state_dict(best["state_dict"])
     return model

@@ -30,6 +30,7 @@ from training.scoring import choose
 from training.settings import Run
 from training.stages import Stage, chosen, folder_of, say_finished, stages_of
 from training.targets import check_targets
+from training.teacher import learn_from_teacher, load_teacher
 from training.wandb_session import close_wandb
 
 TO_COPY = 40.0  # seconds for the copy of the last checkpoint, where a signal or an error has ended a run
@@ -165,8 +166,13 @@ def run_stage(
     run = replace(stage.run, backbone=start.backbone)
     data = make_data(run)
     model = make_model(run)  # what is wrong with it shows before texts are read
+    teacher = load_teacher(run)
     data.prepare_data()
     settle_lengths(run, model, data)
+    learn_from_teacher(run, model, data, folder, teacher)
+    if teacher is not None:
+        del teacher
+        free_memory()
     check_room(folder, model)
     if start.checkpoint:
         check_checkpoint(start.checkpoint, model)

@@ -221,7 +221,7 @@ def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter
     repeats, read = Repeats(), deque[list[Record]]()
 
     def tasks() -> Iterator[Task]:
-        for number, batch in enumerate(_batches(records, BATCH_CHARACTERS // workers)):
+        for number, batch in enumerate(batches(records, BATCH_CHARACTERS // workers)):
             read.append(batch)
             yield Task(number, [record.texts for record in batch])
 
@@ -244,7 +244,7 @@ def _ready(reading: Reading, workers: int) -> Reading:
     return reading
 
 
-def _batches(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
+def batches(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
     """Yield batches of rows that have at least ``least`` characters together, but for the last."""
     batch, characters = list[Record](), 0
     for record in records:
