@@ -85,6 +85,17 @@ class TripletBatch(NamedTuple):
     taught: "Tensor | None" = None  # (N, texts of a row, W) float32: a teacher's vectors of the texts
 
 
+class ScoredTripletBatch(NamedTuple):
+    """An anchor with a positive and its negatives, and what a teacher finds of each of them."""
+
+    anchors: Ragged
+    positives: Ragged
+    negatives: Ragged  # as many for each anchor, side by side
+    scores: "Tensor"  # (N, 1 + negatives of an anchor) float32, of the anchor with its positive and with each negative
+    rows: "np.ndarray"
+    part: Part = None
+
+
 class Seq2SeqBatch(NamedTuple):
     """Texts to write: what the model reads, and what it is to answer; special tokens included in both."""
 

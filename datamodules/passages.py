@@ -55,7 +55,7 @@ class PassagePairs(DocumentFiles, TripletRows):
         return self.apart or self.rows
 
     def reading(self, tokenizer: Any) -> WholeRows:
-        return WholeRows(tokenizer, labelled=True)
+        return WholeRows(tokenizer, labelled=1)
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
         """With ``model.exclude_same_anchor`` the pairs of a passage are no negatives of each other."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from contracts import InputError, NLIBatch, Ragged, RetrievalTask, SentenceBatch, TripletBatch
+from contracts import InputError, NLIBatch, Ragged, RetrievalTask, ScoredTripletBatch, SentenceBatch, TripletBatch
 from datamodules.sampling.held_out import AllButHeldOut
 from datamodules.sampling.word_deletion import WordDeletion
 from datamodules.settings import (
@@ -18,12 +18,13 @@ from datamodules.settings import (
     FileData,
     NLIData,
     QuestionData,
+    ScoredTripletData,
     SentenceData,
     TextsData,
     TripletData,
 )
 from datamodules.sources.hub_datasets import HubKeys
-from datamodules.sources.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
+from datamodules.sources.record_kinds import NLI, QA, SCORED_TRIPLETS, SENTENCES, TRIPLETS, RowKind
 from datamodules.sources.records import RecordSource
 from datamodules.sources.text_prompts import PromptedSource, of_columns
 from datamodules.store.row_statistics import LONGEST_COUNTED
@@ -60,7 +61,8 @@ class StoredRows(TextData):
         return self.records
 
     def reading(self, tokenizer: Any) -> WholeRows:
-        return WholeRows(tokenizer, labelled=self.kind.label is not None)
+        label = self.kind.label
+        return WholeRows(tokenizer, labelled=0 if label is None else self.records.width - 1 if label.several else 1)
 
 
 class TextRows(TextData):
@@ -227,6 +229,25 @@ class Triplets(TripletRows, StoredRows):
         if store.width == 2 and len(self.kind.columns[0]) == 3:
             log.info("data: two columns of texts, so there are no hard negatives")
         return super().ready(store, tokenizer)
+
+
+class ScoredTriplets(TextRows, StoredRows):
+    """Triplets with a teacher's scores of the anchor with each other text, as `datamodules.mine` writes them."""
+
+    settings: ScoredTripletData
+    yields = ScoredTripletBatch
+    kind = SCORED_TRIPLETS
+
+    def make_batch(self, store: TokenStore, rows: np.ndarray) -> ScoredTripletBatch:
+        assert store.labels is not None
+        each = store.width - 2
+        return ScoredTripletBatch(
+            self.sequences(store, rows, 0),
+            self.sequences(store, rows, 1),
+            self.sequences(store, np.repeat(rows, each), np.tile(np.arange(2, store.width), len(rows))),
+            torch.from_numpy(store.labels[rows].reshape(len(rows), -1)),
+            rows,
+        )
 
 
 class QuestionAnswers(Triplets):

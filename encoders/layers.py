@@ -51,7 +51,12 @@ def chosen_layers(wanted: int | Sequence[int], there: int, backbone: str) -> lis
     """
     if isinstance(wanted, int) and 1 <= wanted <= there:
         return [round(place * (there - 1) / max(wanted - 1, 1)) for place in range(wanted)]
-    if isinstance(wanted, int) or not wanted or sorted({*wanted}) != [*wanted] or not 0 <= wanted[0] <= wanted[-1] < there:
+    if (
+        isinstance(wanted, int)
+        or not wanted
+        or sorted({*wanted}) != [*wanted]
+        or not 0 <= wanted[0] <= wanted[-1] < there
+    ):
         shown = wanted if isinstance(wanted, int) else list(wanted)
         raise InputError(
             f"model.layers={shown}: backbone={backbone} has {there} layers. Wanted how many of them to keep, from 1 to "

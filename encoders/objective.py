@@ -49,6 +49,7 @@ class Objective(TrainedModule):
     """
 
     settings: TrainedEncoder
+
     def __init__(self, settings: TrainedEncoder) -> None:
         super().__init__(settings)
         self.teaching: Teaching | None = None  # where a teacher's vectors are learnt, once their width is known

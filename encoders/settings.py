@@ -300,6 +300,24 @@ class SRoBERTaModel(ComparedVectors):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistilScoresModel(ComparedVectors):
+    """Distillation of a teacher's scores."""
+
+    target: str = "encoders.objectives.distil_scores.DistilScores"
+
+    loss: Literal["margin_mse", "kl"] = key(
+        "margin_mse",
+        "margin_mse: how much better the positive is than each negative; kl: the distribution over positive and "
+        "negatives",
+    )
+    similarity: Literal["dot", "cosine"] = key(
+        "dot", "of the encoder's vectors; scores beyond -1 to 1 need dot and vectors that are not of length 1"
+    )
+    temperature: float = key(1.0, "of kl: what both scores are divided by", above=0)
+    teacher_scale: float = key(1.0, "what the teacher's scores are multiplied by first", above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CoSENTModel(ComparedVectors):
     """CoSENT."""
 
@@ -351,6 +369,7 @@ KINDS: Mapping[str, type[Any]] = {  # name of ``model=NAME`` -> its settings
     "cosent": CoSENTModel,
     "declutr": DeCLUTRModel,
     "distil": DistilModel,
+    "distil_scores": DistilScoresModel,
     "gense": GenSEModel,
     "gense_generator": GeneratorModel,
     "pairs": PairsModel,

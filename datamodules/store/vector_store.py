@@ -141,7 +141,9 @@ def _write(
                 vectors = embed([text for row in part for text in row])
                 narrow = vectors.astype(DTYPE)
                 if not np.isfinite(narrow).all():
-                    raise InputError("model.teacher: it makes vectors with numbers that are no numbers, or beyond 65,504.")
+                    raise InputError(
+                        "model.teacher: it makes vectors with numbers that are no numbers, or beyond 65,504."
+                    )
                 content = narrow.tobytes()
                 file.write(content)
                 file.flush()

@@ -26,7 +26,9 @@ class Distil(Objective):
         if isinstance(batch, TripletBatch):
             return [one for one in (batch.anchors, batch.positives, batch.negatives) if one is not None]
         if batch.damaged is not None:
-            raise InputError("model=distil reads sentences whole, and data.deletion takes words out of them: set it to null.")
+            raise InputError(
+                "model=distil reads sentences whole, and data.deletion takes words out of them: set it to null."
+            )
         return [batch.sentences]
 
     def loss(self, vectors: Sequence[Tensor], batch: Any) -> Tensor:
