@@ -37,8 +37,10 @@ from contracts.protocols import (
 )
 from contracts.results import (
     RESULTS_VERSION,
+    BesideTeacher,
     Change,
     Changes,
+    EncoderCost,
     Results,
     Spent,
     StageResults,
@@ -58,10 +60,12 @@ __all__ = [
     "ITEMS_FILE",
     "NO_ROOM",
     "RESULTS_VERSION",
+    "BesideTeacher",
     "Change",
     "Changes",
     "DataModule",
     "Embedder",
+    "EncoderCost",
     "HeldOutTexts",
     "InputError",
     "ItemScores",

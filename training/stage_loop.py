@@ -16,6 +16,7 @@ from cli.signals import TERMINATED
 from contracts import Results
 from storage.ownership import LOCK, work_for
 from storage.results import read_results
+from training.beside_teacher import score_teacher
 from training.build import make_data, make_model, make_trainer, recipe_of
 from training.callbacks.lost_ranks import Companions
 from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
@@ -182,6 +183,7 @@ def run_stage(
     for logger in loggers:
         logger.log_hyperparams(recipe_of(stage.run))
     fitted, status = fit(run, model, data, start.checkpoint, loggers, str(stage.run.backbone), companions, saved)
+    of_teacher = score_teacher(run, fitted.scorer) if status == 0 else None
     if status == 0 and fitted.trainer.is_global_zero:
-        finish(replace(fitted.run, backbone=stage.run.backbone), model, data, fitted, stage.name)
+        finish(replace(fitted.run, backbone=stage.run.backbone), model, data, fitted, stage.name, of_teacher)
     return status
