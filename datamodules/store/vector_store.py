@@ -139,7 +139,8 @@ def _write(
         with Progress("teacher", "rows", rows, before=done, quiet=quiet) as progress:
             for part in _in_parts(itertools.islice(texts, done, None)):
                 vectors = embed([text for row in part for text in row])
-                narrow = np.clip(vectors, -INFINITE, INFINITE).astype(DTYPE)
+                with np.errstate(over="ignore"):
+                    narrow = vectors.astype(DTYPE)
                 if not np.isfinite(narrow).all():
                     raise InputError(
                         "model.teacher: it makes vectors with numbers that are no numbers, or beyond 65,504."
