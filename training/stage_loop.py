@@ -31,7 +31,7 @@ from training.scoring import choose
 from training.settings import Run
 from training.stages import Stage, chosen, folder_of, say_finished, stages_of
 from training.targets import check_targets
-from training.teacher import learn_from_teacher, load_teacher
+from training.teacher import check_taught_texts, learn_from_teacher, load_teacher
 from training.wandb_session import close_wandb
 
 TO_COPY = 40.0  # seconds for the copy of the last checkpoint, where a signal or an error has ended a run
@@ -76,6 +76,7 @@ def _run(whole: Run, stages: list[Stage]) -> int:
             check_targets(stage.run)
             check_model_and_data(stage.run)
             check_values(stage.run)
+            check_taught_texts(stage.run)
             check_lengths(stage.run)
             check_device(stage.run)
     companions = Companions()

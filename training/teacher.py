@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from hydra.utils import get_class
 
 from cli.process_group import from_rank_zero, rank_here
 from contracts import InputError
@@ -18,7 +19,7 @@ from encoders.loading.absent_weights import absent_weights
 from encoders.loading.embedding import LoadedEncoder
 from encoders.loading.load import load_encoder
 from storage.manifest import read_record, write_record
-from training.build import built, is_sharded_run, trainer_keys
+from training.build import built, data_of, is_sharded_run, trainer_keys
 from training.settings import Run
 
 RECORD = "teacher.json"  # in the run's folder: where the vectors lie, and their width
@@ -49,17 +50,20 @@ def _load(run: Run, name: str, found: list[LoadedEncoder], writer: bool) -> list
     return [writer]
 
 
-def check_taught_texts(data: Any) -> None:
+def check_taught_texts(run: Run) -> None:
     """Refuse data whose texts are not those of the token store, each as a whole.
 
     Raises:
         InputError: texts are drawn anew in each epoch.
     """
-    for place, one in built(data).items():
-        if not isinstance(one, TextRows):
+    if getattr(run.model, "teacher", None) is None:
+        return
+    for place, settings in data_of(run).items():
+        if not issubclass(get_class(settings.target), TextRows):
             raise InputError(
-                f"model.teacher: a teacher's vectors are of whole texts, and {place} draws its texts anew in every "
-                "epoch. Take data of sentences, pairs or triplets, or set model.teacher=null."
+                f"model.teacher={run.model.teacher}: a teacher's vectors are of whole texts, and {place} draws spans "
+                "anew in every epoch, for model=declutr. Take model=simcse or model=pairs with data of sentences, "
+                "pairs or triplets, or set model.teacher=null."
             )
 
 
@@ -69,7 +73,6 @@ def learn_from_teacher(run: Run, model: Any, data: Any, folder: Path, teacher: L
     """
     if getattr(run.model, "teacher", None) is None:
         return
-    check_taught_texts(data)
     data.setup()
     from_rank_zero(partial(_decide, run, data, folder, teacher))
     record = read_record(folder / RECORD)

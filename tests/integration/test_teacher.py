@@ -91,7 +91,7 @@ def test_the_projection_stays_out_of_the_encoder(whole):
     state = torch.load(whole / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     assert state["teaching.projections.32.weight"].shape == (WIDTH, 32)
     assert not [name for name in load_file(whole / "encoder" / "model.safetensors") if "teaching" in name]
-    assert load_encoder(whole, device="cpu").vectors.width == 32
+    assert load_encoder(whole, device="cpu").vectors["width"] == 32
     assert losses(whole)[-1] < losses(whole)[0]
 
 
@@ -204,12 +204,15 @@ def test_layers_of_a_checkpoint_alone(few, command, tmp_path):
 
 WRONG = {
     "no such teacher": (["model.teacher=/no/such/folder"], ["model.teacher: encoder=/no/such/folder", "no such file"]),
-    "layers out of range": (["model.layers=[0,5]"], ["model.layers=[0,5]", "has 2 layers"]),
-    "spans": (["model=declutr", "data=text", "model.teacher={teacher}"], ["model=declutr", "model.teacher"]),
+    "layers out of range": (["model.layers=[0,5]"], ["model.layers=[0, 5]", "has 2 layers"]),
+    "spans": (
+        ["model=declutr", "data=text", "model.teacher={teacher}"],
+        ["a teacher's vectors are of whole texts", "model=declutr"],
+    ),
     "documents again": (["model=tsdae", "data.deletion=0.6", "model.teacher={teacher}"], ["model.teacher"]),
     "without teacher": (
         ["model=simcse", "model.mlp=false", "model.teacher=null", "model.teacher_weight=2"],
-        ["model.teacher_weight=2.0: there is no teacher", "Set model.teacher"],
+        ["model.teacher_weight=2: there is no teacher", "Set model.teacher"],
     ),
 }
 
