@@ -173,7 +173,7 @@ def by_the_library(work: Work, model: Any, loss: Any, logging_steps: int = 50) -
 
     options = SentenceTransformerTrainingArguments(
         output_dir=str(work.folder / "theirs"),
-        per_device_train_batch_size=BATCH[work.objective],
+        per_device_train_batch_size=work.data.batch_size,
         max_steps=work.steps + 1,
         learning_rate=LR,
         weight_decay=DECAY,

@@ -49,6 +49,7 @@ class SentenceBatch(NamedTuple):
     rows: "np.ndarray"  # (N,) int64 rows of the store
     damaged: Ragged | None = None  # what is left of each where words are deleted
     part: Part = None
+    taught: "Tensor | None" = None  # (N, 1, W) float32: a teacher's vectors of the texts
 
 
 class ScoredPairBatch(NamedTuple):
@@ -80,6 +81,18 @@ class TripletBatch(NamedTuple):
     groups: "Tensor | None"  # (N,) int64, equal where the data says that rows share a meaning; None: it does not
     rows: "np.ndarray"
     max_length: int | None = None  # that the texts were cut at, and are with a prompt; None: what the encoder reads
+    part: Part = None
+    taught: "Tensor | None" = None  # (N, texts of a row, W) float32: a teacher's vectors of the texts
+
+
+class ScoredTripletBatch(NamedTuple):
+    """An anchor with a positive and its negatives, and what a teacher finds of each of them."""
+
+    anchors: Ragged
+    positives: Ragged
+    negatives: Ragged  # as many for each anchor, side by side
+    scores: "Tensor"  # (N, 1 + negatives of an anchor) float32, of the anchor with its positive and with each negative
+    rows: "np.ndarray"
     part: Part = None
 
 

@@ -78,6 +78,24 @@ class Vectors(TypedDict):
     normalize: bool  # to length 1
 
 
+class EncoderCost(TypedDict):
+    """How large and how fast an encoder is."""
+
+    parameters: int
+    megabytes: float  # of the weights, 10^6 bytes each
+    texts_per_s: float  # of the training data, on the device of the run
+
+
+class BesideTeacher(TypedDict):
+    """What a student keeps of its teacher."""
+
+    teacher: str
+    scores: dict[str, float]  # the teacher's
+    kept: dict[str, float]  # the share of them that the student has, of each task's headline
+    of_teacher: EncoderCost
+    own: EncoderCost
+
+
 class Results(TypedDict):
     """``results.json`` of a finished run or of an evaluation.
 
@@ -94,6 +112,7 @@ class Results(TypedDict):
     scores_before: NotRequired[dict[str, float]]  # of the untrained encoder
     baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
     verdict: NotRequired[Verdict]  # where there are scores from before
+    beside_teacher: NotRequired[BesideTeacher]  # where evaluation.teacher asks for it
     changes: NotRequired[dict[str, Changes]]  # retrieval task -> what was found before and after
     averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
     skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored

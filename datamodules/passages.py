@@ -55,7 +55,7 @@ class PassagePairs(DocumentFiles, TripletRows):
         return self.apart or self.rows
 
     def reading(self, tokenizer: Any) -> WholeRows:
-        return WholeRows(tokenizer, labelled=True)
+        return WholeRows(tokenizer, labelled=1)
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
         """The pairs of a passage are a group: they are no negatives of each other."""

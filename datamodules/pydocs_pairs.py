@@ -49,7 +49,7 @@ class PydocsPairs(TripletRows):
         return RowsOfPairs(self.docstrings)
 
     def reading(self, tokenizer: Any) -> WholeRows:
-        return WholeRows(tokenizer, labelled=False)
+        return WholeRows(tokenizer)
 
     def held_out(self) -> Sequence[RetrievalTask]:
         query, document = self.prompts_of(2)

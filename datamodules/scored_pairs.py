@@ -193,7 +193,8 @@ def decide(postprocess: str, labels: Iterable[float], smoothing: float) -> tuple
 
 
 def read_pairs(records: Iterable[Record]) -> list[Pair]:
-    return [Pair(record.texts[0], record.texts[1], float(record.label or 0)) for record in records]
+    scores: Any = ((record.texts, record.label) for record in records)  # a number each
+    return [Pair(left, right, float(score or 0)) for (left, right), score in scores]
 
 
 def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:

@@ -131,6 +131,13 @@ class TripletData(TextsData, FileData):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScoredTripletData(TextsData, FileData):
+    """Anchors with a positive, hard negatives and a teacher's score of each."""
+
+    target: str = "datamodules.text_rows.ScoredTriplets"
+
+
+@dataclass(frozen=True, kw_only=True)
 class QuestionData(TripletData):
     """Pairs of question and answer."""
 
@@ -299,6 +306,7 @@ KINDS: Mapping[str, type[Any]] = {  # name of ``data=NAME`` -> its settings
     "pydocs": ModuleData,
     "pydocs_pairs": DocstringPairData,
     "qa": QuestionData,
+    "scored_triplets": ScoredTripletData,
     "sentences": SentenceData,
     "text": DocumentData,
     "triplets": TripletData,

@@ -1,6 +1,7 @@
 """Data modules of single sentences, NLI pairs, triplets, and questions with answers."""
 
 import hashlib
+import itertools
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from contracts import InputError, NLIBatch, Ragged, RetrievalTask, SentenceBatch, TripletBatch
+from contracts import InputError, NLIBatch, Ragged, RetrievalTask, ScoredTripletBatch, SentenceBatch, TripletBatch
 from datamodules.sampling.held_out import AllButHeldOut
 from datamodules.sampling.word_deletion import WordDeletion
 from datamodules.settings import (
@@ -17,18 +18,20 @@ from datamodules.settings import (
     FileData,
     NLIData,
     QuestionData,
+    ScoredTripletData,
     SentenceData,
     TextsData,
     TripletData,
 )
 from datamodules.sources.hub_datasets import HubKeys
-from datamodules.sources.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
+from datamodules.sources.record_kinds import NLI, QA, SCORED_TRIPLETS, SENTENCES, TRIPLETS, RowKind
 from datamodules.sources.records import RecordSource
 from datamodules.sources.text_prompts import PromptedSource, of_columns
 from datamodules.store.row_statistics import LONGEST_COUNTED
-from datamodules.store.token_store import RowSource, TokenStore
+from datamodules.store.token_store import BATCH_CHARACTERS, RowSource, TokenStore, batches
 from datamodules.store.tokenisation import WholeRows
 from datamodules.store.tokenizer import special_tokens
+from datamodules.store.vector_store import VectorStore
 from datamodules.text_data import TextData, Truncation
 
 COVERED = 0.99  # of the texts, by the length that is chosen where none is given
@@ -58,7 +61,8 @@ class StoredRows(TextData):
         return self.records
 
     def reading(self, tokenizer: Any) -> WholeRows:
-        return WholeRows(tokenizer, labelled=self.kind.label is not None)
+        label = self.kind.label
+        return WholeRows(tokenizer, labelled=0 if label is None else self.records.width - 1 if label.several else 1)
 
 
 class TextRows(TextData):
@@ -69,6 +73,7 @@ class TextRows(TextData):
 
     def __init__(self, settings: Data) -> None:
         super().__init__(settings)
+        self.taught: VectorStore | None = None  # a teacher's vectors of the rows that are drawn
         self.max_length: int | None = self.settings.max_length
         self._wanted: int | None = None
         self._behind = 0
@@ -114,7 +119,32 @@ class TextRows(TextData):
         return len(store)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
-        return self.make_batch(self.store, self.subset[examples])
+        batch = self.make_batch(self.store, self.subset[examples])
+        return batch if self.taught is None else batch._replace(taught=self.taught.of(batch.rows))
+
+    @property
+    def rows_used(self) -> np.ndarray | None:
+        """(examples,) ascending rows of the store that may be drawn; None: all. Call it after `setup`."""
+        if self.num_examples == len(self.store):
+            return None
+        return np.sort(self.subset[np.arange(self.num_examples)])
+
+    def used_texts(self) -> Iterator[tuple[str, ...]]:
+        """Yield the texts of each of these rows without prompts, in order, as the source has them: the ids of the store
+        may be of another tokenizer than the one that is to read them.
+
+        The source is read and tokenised again: that says which rows the store has kept.
+        """
+        reading, source = self.reading(self.load_tokenizer()), self.source()
+        prompts, used = self.prompts_of(source.width), self.rows_used
+        is_used = None if used is None else np.isin(np.arange(len(self.store)), used, assume_unique=True)
+        row = 0
+        for records in batches(source, BATCH_CHARACTERS):
+            texts = [record.texts for record in records]
+            prompted = [tuple(map(str.__add__, prompts, several)) for several in texts]
+            kept = list(itertools.compress(texts, reading.keep(prompted).rows))
+            yield from kept if is_used is None else itertools.compress(kept, is_used[row : row + len(kept)])
+            row += len(kept)
 
     def manifest(self) -> dict[str, Any]:
         found = super().manifest()
@@ -199,6 +229,25 @@ class Triplets(TripletRows, StoredRows):
         if store.width == 2 and len(self.kind.columns[0]) == 3:
             log.info("data: two columns of texts, so there are no hard negatives")
         return super().ready(store, tokenizer)
+
+
+class ScoredTriplets(TextRows, StoredRows):
+    """Triplets with a teacher's scores of the anchor with each other text, as `datamodules.mine` writes them."""
+
+    settings: ScoredTripletData
+    yields = ScoredTripletBatch
+    kind = SCORED_TRIPLETS
+
+    def make_batch(self, store: TokenStore, rows: np.ndarray) -> ScoredTripletBatch:
+        assert store.labels is not None
+        each = store.width - 2
+        return ScoredTripletBatch(
+            self.sequences(store, rows, 0),
+            self.sequences(store, rows, 1),
+            self.sequences(store, np.repeat(rows, each), np.tile(np.arange(2, store.width), len(rows))),
+            torch.from_numpy(store.labels[rows].reshape(len(rows), -1)),
+            rows,
+        )
 
 
 class QuestionAnswers(Triplets):

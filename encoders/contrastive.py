@@ -1,18 +1,25 @@
 """The base class of contrastive objectives: hard negatives, a guide, diagnostics of the vectors."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from contracts import InputError, Ragged
 from encoders.objective import Compared, Objective
 from encoders.objectives.guide import GuideEncoder, kept_on_host
+from encoders.objectives.prefixes import over_prefixes
 from encoders.settings import HardNegatives, InBatchContrast
+from encoders.teaching import check_teacher
 from losses.contrastive import Guide
 from losses.diagnostics import contrast_diagnostics
 from losses.equal_texts import text_hashes
 from losses.gather import gather_rows
+
+
+class Distance(NamedTuple):
+    loss: Tensor
 
 
 class ContrastiveObjective(Objective):
@@ -29,6 +36,7 @@ class ContrastiveObjective(Objective):
                 raise InputError(
                     f"model.guide_{name}_margin={margin}: there is no guide to hold it. Set model.guide, too."
                 )
+        check_teacher(settings.teacher, teacher_weight=settings.teacher_weight, distance=settings.distance)
         super().__init__(settings)
         self.margins = margins[0] or 0.0, margins[1] or 0.0
         self.guide = None if settings.guide is None else GuideEncoder(settings.guide, self.encoder.tokenizer)
@@ -59,6 +67,16 @@ class ContrastiveObjective(Objective):
 
     def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Compared:
         return super().compare(vectors, batch, guide=self.guided(batch), texts=self.numbered(batch), **known)
+
+    def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> Compared:
+        """Compare the vectors, and where there is a teacher those that leave the encoder with its own."""
+        contrast, weight = super().compare_encoded(vectors_ND, lengths, batch), self.settings.teacher_weight
+        if self.teaching is None:
+            return contrast
+        teaching = partial(self.teaching, batch=batch)
+        (distance,), _ = over_prefixes(lambda *cut: Distance(teaching(cut)), self.prefixes, *vectors_ND.split(lengths))
+        loss = contrast.loss + (1.0 if weight is None else weight) * distance
+        return Compared(loss, {**contrast.metrics, "distance_to_teacher": distance.detach()})
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
         """Diagnostics of the pairs of all ranks, at steps that are logged: they take an eigendecomposition."""

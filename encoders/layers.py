@@ -7,7 +7,8 @@ task's head is two steps above the top layer; here both have the whole rate.
 
 import logging
 import re
-from typing import NamedTuple, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -39,6 +40,69 @@ def depths(transformer: PreTrainedModel) -> Depths:
     for depth, layer in enumerate(layers, 1):
         found |= {weight: depth for weight in layer.parameters()}  # T5 keeps an embedding of distances in a layer
     return Depths({weight: found.get(weight, len(layers) + 1) for weight in transformer.parameters()}, len(layers))
+
+
+def chosen_layers(wanted: int | Sequence[int], there: int, backbone: str) -> list[int]:
+    """The numbers of the layers to keep, from 0, of so many that are ``there``; a number of layers is evenly spaced
+    from the first to the last.
+
+    Raises:
+        InputError: there are no such layers, or they are not in order.
+    """
+    if isinstance(wanted, int) and 1 <= wanted <= there:
+        return [round(place * (there - 1) / max(wanted - 1, 1)) for place in range(wanted)]
+    if (
+        isinstance(wanted, int)
+        or not wanted
+        or sorted({*wanted}) != [*wanted]
+        or not 0 <= wanted[0] <= wanted[-1] < there
+    ):
+        shown = wanted if isinstance(wanted, int) else list(wanted)
+        raise InputError(
+            f"model.layers={shown}: backbone={backbone} has {there} layers. Wanted how many of them to keep, from 1 to "
+            f"{there}, or different numbers from 0 to {there - 1} in ascending order, such as "
+            f"[{','.join(map(str, sorted({0, there // 2, there - 1})))}]."
+        )
+    return [*wanted]
+
+
+def cut_config(config: Any, kept: Sequence[int]) -> None:
+    """Say in a config that these layers of its own alone are there; in place."""
+    number = next((found for name in COUNTS if (found := getattr(config, name, None)) is not None), None)
+    for name in COUNTS:
+        if getattr(config, name, None) == number:
+            setattr(config, name, len(kept))
+    for name, value in list(vars(config).items()):
+        if isinstance(value, list | tuple) and len(value) == number:  # a kind of attention for each layer
+            setattr(config, name, [value[place] for place in kept])
+
+
+def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None, backbone: str) -> list[int] | None:
+    """Take all but some layers out of a transformer and its config, in place; return the numbers of those kept.
+
+    Raises:
+        InputError: there are no such layers, or the others do not work without the one that is left out.
+    """
+    if wanted is None:
+        return None
+    trunk = cast(PreTrainedModel, transformer.base_model)
+    stacks = stacks_of(trunk)
+    if len(stacks) != 1:
+        what = "an encoder and a decoder" if stacks else "no layers with weights of their own"
+        raise InputError(f"model.layers: backbone={backbone} has {what}. Wanted one stack of layers; set it to null.")
+    (name, stack), *_ = stacks.items()
+    kept = chosen_layers(wanted, len(stack), backbone)
+    names = [frozenset(of for of, _ in layer.named_parameters()) for layer in stack]
+    if kept[0] != 0 and names[0] != names[kept[0]]:
+        raise InputError(
+            f"model.layers={kept}: the first layer of backbone={backbone} has weights that no other has. Keep layer 0."
+        )
+    trunk.set_submodule(name, nn.ModuleList(stack[place] for place in kept))
+    cut_config(trunk.config, kept)
+    if transformer.config is not trunk.config:
+        cut_config(transformer.config, kept)
+    log.info("model.layers: %d of the %d layers of backbone=%s are kept: %s", len(kept), len(stack), backbone, kept)
+    return kept
 
 
 def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> None:
@@ -91,10 +155,15 @@ def _is_embedding(trunk: nn.Module, name: str) -> bool:
 
 def layers_of(trunk: PreTrainedModel) -> list[nn.Module]:
     """The lowest first; none where they share their weights, as ALBERT's."""
+    return [layer for stack in stacks_of(trunk).values() for layer in stack]
+
+
+def stacks_of(trunk: PreTrainedModel) -> dict[str, nn.ModuleList]:
+    """The layers of an encoder, and those of a decoder, by their names in the trunk."""
     counts = {getattr(trunk.config, name, None) for name in COUNTS}
     stacks = dict[str, nn.ModuleList]()
     for name, module in trunk.named_modules():
         inside = any(name.startswith(f"{outer}.") for outer in stacks)
         if isinstance(module, nn.ModuleList) and len(module) in counts and not inside:
             stacks[name] = module
-    return [layer for stack in stacks.values() for layer in stack]
+    return stacks

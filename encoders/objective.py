@@ -22,6 +22,7 @@ from encoders.objectives.prefixes import over_prefixes, prefixes
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.settings import ComparedVectors, TrainedEncoder
 from encoders.sharding import from_first_rank, shard
+from encoders.teaching import Teaching
 from encoders.trained_module import TrainedModule
 
 
@@ -51,6 +52,7 @@ class Objective(TrainedModule):
 
     def __init__(self, settings: TrainedEncoder) -> None:
         super().__init__(settings)
+        self.teaching: Teaching | None = None  # where a teacher's vectors are learnt, once their width is known
         self.trainable = TrainableEncoder(settings)
         self.encoder = self.make_encoder(self.trainable)
         self.hparams.pooling = self.encoder.pooling
@@ -126,8 +128,20 @@ class Objective(TrainedModule):
         """Encode the views and compare them. An objective that learns from more than vectors overrides this step."""
         sequences = concatenate(views)
         encoded = self.encoder.encode(sequences)
-        vectors = self.project(encoded.vectors).split([len(view.lengths) for view in views])
-        return Computed(*self.compare(vectors, batch), int(sequences.lengths.sum()), encoded.padded_tokens)
+        compared = self.compare_encoded(encoded.vectors, [len(view.lengths) for view in views], batch)
+        return Computed(*compared, int(sequences.lengths.sum()), encoded.padded_tokens)
+
+    def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> Compared:
+        """Compare the encoder's vectors of all views, which have so many sequences each."""
+        return self.compare(self.project(vectors_ND).split(lengths), batch)
+
+    def learn_from_teacher(self, width: int, seed: int) -> None:
+        """Prepare for batches with a teacher's vectors of this width; call it before the optimiser is made and a
+        checkpoint is read. ``seed`` draws the first weights of projections.
+        """
+        sizes = [one.size for one in self.prefixes] or [self.encoder.width]
+        distance = getattr(self.settings, "distance", None) or "cosine"
+        self.teaching = Teaching(sizes, width, distance, normalize=self.encoder.normalize, seed=seed)
 
     def training_step(self, batch: Any, batch_idx: int) -> StepOutput:
         computed = self.compute(self.views(batch), batch)

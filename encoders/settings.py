@@ -137,6 +137,11 @@ class TrainedEncoder(Trained):
         "true: vectors of length 1 in scores and exports, so that dot product and cosine rank alike; false: as they "
         "are pooled; null: as the folder of the backbone has it",
     )
+    layers: int | Sequence[int] | None = key(
+        None,
+        "of the backbone that are kept, from 0, e.g. [0,2,3,5]; a number: so many, evenly spaced from the first to the "
+        "last; null: all",
+    )
     append_end: bool | None = key(None, "true: an end of sequence behind every text, for pooling=last of a decoder")
     attention: str | None = key(
         None, "bidirectional: of a causal language model, too; causal; null: as its config says"
@@ -168,6 +173,20 @@ class ComparedVectors(TrainedEncoder):
     matryoshka_weights: Sequence[float] | None = key(None, "of each size, e.g. [1,1,0.5]; null: 1")
 
 
+TEACHER = "an encoder (folder, hub id, run) whose vectors of the texts, computed once before training, are learnt"
+DISTANCE = "cosine: one less the cosine to the teacher's vectors; mse: their mean squared difference"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilModel(ComparedVectors):
+    """Distillation of a teacher's vectors."""
+
+    target: str = "encoders.objectives.distil.Distil"
+
+    teacher: str = key(meaning=TEACHER)
+    distance: Literal["cosine", "mse"] = key("cosine", DISTANCE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class InBatchContrast(ComparedVectors):
     """Keys of an objective whose negatives are the other texts of the batch."""
@@ -185,6 +204,9 @@ class InBatchContrast(ComparedVectors):
         None, "or nearer than the partner's cosine less this; null: 0", least=0, most=2
     )
     guide_relative_margin: float | None = key(None, "or less this share of it, such as 0.05", least=0, most=1)
+    teacher: str | None = key(None, f"{TEACHER} besides")
+    teacher_weight: float | None = key(None, "of the distance to the teacher's vectors in the loss; null: 1", above=0)
+    distance: Literal["cosine", "mse"] | None = key(None, f"{DISTANCE}; null: cosine")
     log_every_n_steps: int = key(of="log_every_n_steps", meaning="steps between two diagnostics", least=1)
 
 
@@ -280,6 +302,24 @@ class SRoBERTaModel(ComparedVectors):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistilScoresModel(ComparedVectors):
+    """Distillation of a teacher's scores."""
+
+    target: str = "encoders.objectives.distil_scores.DistilScores"
+
+    loss: Literal["margin_mse", "kl"] = key(
+        "margin_mse",
+        "margin_mse: how much better the positive is than each negative; kl: the distribution over positive and "
+        "negatives",
+    )
+    similarity: Literal["dot", "cosine"] = key(
+        "dot", "of the encoder's vectors; scores beyond -1 to 1 need dot and vectors that are not of length 1"
+    )
+    temperature: float = key(1.0, "of kl: what both scores are divided by", above=0)
+    teacher_scale: float = key(1.0, "what the teacher's scores are multiplied by first", above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CoSENTModel(ComparedVectors):
     """CoSENT."""
 
@@ -330,6 +370,8 @@ KINDS: Mapping[str, type[Any]] = {  # name of ``model=NAME`` -> its settings
     "angle": AnglEModel,
     "cosent": CoSENTModel,
     "declutr": DeCLUTRModel,
+    "distil": DistilModel,
+    "distil_scores": DistilScoresModel,
     "gense": GenSEModel,
     "gense_generator": GeneratorModel,
     "pairs": PairsModel,

@@ -90,7 +90,7 @@ def build_once(
     if is_whole(directory):
         return
     looked_at = _state(directory)
-    try:
+    with explained(directory, key):
         directory.parent.mkdir(parents=True, exist_ok=True)
         with _lock_of_build(directory):
             # another process may have built it while this one waited
@@ -98,6 +98,18 @@ def build_once(
                 log.info("building %s", directory)
                 with whole_folder(directory) as part:
                     build(part)
+
+
+@contextlib.contextmanager
+def explained(directory: Path, key: str) -> Iterator[None]:
+    """What cannot be written in here is reported with what to do; ``key`` says where such folders lie.
+
+    Raises:
+        NotWritten: the disk is full.
+        InputError: it is read-only.
+    """
+    try:
+        yield
     except OSError as error:
         reason = f"{directory}: cannot write here ({error.strerror})."
         if error.errno in NO_ROOM:

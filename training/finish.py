@@ -20,6 +20,7 @@ from storage.atomic import whole_folder
 from storage.checkpoint import link_checkpoint, load_checkpoint
 from storage.items import items_beside, write_items
 from storage.results import environment, read_results, write_results
+from training.beside_teacher import beside_teacher, table_beside_teacher
 from training.build import make_model, recipe_of
 from training.callbacks.checkpoints import BEST
 from training.curve import Reference, draw_curve, is_alike
@@ -34,9 +35,16 @@ log = logging.getLogger(__name__)
 MADE = ("encoder", "generator")  # folders to use; a run leaves one of them
 
 
-def finish(run: Run, model: Any, data: DataModule, fitted: Fitted, stage: str = "") -> None:
+def finish(
+    run: Run,
+    model: Any,
+    data: DataModule,
+    fitted: Fitted,
+    stage: str = "",
+    of_teacher: Mapping[str, float] | None = None,
+) -> None:
     """What was trained, the curve, and results.json last: its presence says that the run is done. ``stage``: its name
-    where it is one of several."""
+    where it is one of several; ``of_teacher``: the scores of the run's teacher, where they are to stand beside."""
     folder = Path(str(run.output_dir))
     results, items = collect_results(run, model, data, fitted), items_of(fitted)
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
@@ -44,6 +52,8 @@ def finish(run: Run, model: Any, data: DataModule, fitted: Fitted, stage: str = 
     if verdict := verdict_of(run, results, items, fitted.scorer.history, folder, stage):
         results["verdict"] = verdict
     export_product(folder, _unsharded(run, model), results)
+    if of_teacher is not None:
+        results["beside_teacher"] = beside_teacher(run, folder, data, results, of_teacher)
     curve = Reference(
         results["best_step"],
         results["scores"],
@@ -68,7 +78,9 @@ def _unsharded(run: Run, model: Any) -> Any:
     if not is_sharded(model):
         return model
     best = load_checkpoint(Path(str(run.output_dir)) / "checkpoints" / BEST)
-    model = make_model(run)
+    teaching, model = getattr(model, "teaching", None), make_model(run)
+    if teaching is not None:
+        model.learn_from_teacher(teaching.width, run.seed)
     model.on_load_checkpoint(best)
     model.load_state_dict(best["state_dict"])
     return model
@@ -247,6 +259,8 @@ def closing_table(
         )
         if more := len(every) - len(shown):
             console.print(f"{more} other scores are in {folder / 'results.json'}", soft_wrap=True, highlight=False)
+    if beside := results.get("beside_teacher"):
+        console.print(table_beside_teacher(beside, results))
     if verdict := results.get("verdict"):
         console.print(in_words(verdict), soft_wrap=True, highlight=False, markup=False)
     for task, changes in results.get("changes", {}).items():

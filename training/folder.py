@@ -36,6 +36,7 @@ ENTRIES = (
     "generator",
     "backbone",
     "neighbours",
+    "teacher.json",
     "curve.png",
     "items.npz",
     "wandb",

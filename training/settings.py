@@ -74,6 +74,9 @@ class Evaluation:
         None,
         "score the encoder before training, too, and end with a verdict; null: where there are tasks; false: not",
     )
+    teacher: bool | None = key(
+        None, "true: score model.teacher, too, and end with size, speed and scores of both; null: not"
+    )
     precision: Literal["fp32", "bf16"] = key(
         "fp32",
         "of the products that make vectors; bf16: where the hardware has them about 0.7 of the time, scores within "

@@ -16,6 +16,7 @@ from cli.signals import TERMINATED
 from contracts import Results
 from storage.ownership import LOCK, work_for
 from storage.results import read_results
+from training.beside_teacher import score_teacher
 from training.build import make_data, make_model, make_trainer, recipe_of
 from training.callbacks.lost_ranks import Companions
 from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
@@ -30,6 +31,7 @@ from training.scoring import choose
 from training.settings import Run
 from training.stages import Stage, chosen, folder_of, say_finished, stages_of
 from training.targets import check_targets
+from training.teacher import check_taught_texts, learn_from_teacher, load_teacher
 from training.wandb_session import close_wandb
 
 TO_COPY = 40.0  # seconds for the copy of the last checkpoint, where a signal or an error has ended a run
@@ -74,6 +76,7 @@ def _run(whole: Run, stages: list[Stage]) -> int:
             check_targets(stage.run)
             check_model_and_data(stage.run)
             check_values(stage.run)
+            check_taught_texts(stage.run)
             check_lengths(stage.run)
             check_device(stage.run)
     companions = Companions()
@@ -165,8 +168,13 @@ def run_stage(
     run = replace(stage.run, backbone=start.backbone)
     data = make_data(run)
     model = make_model(run)  # what is wrong with it shows before texts are read
+    teacher = load_teacher(run)
     data.prepare_data()
     settle_lengths(run, model, data)
+    learn_from_teacher(run, model, data, folder, teacher)
+    if teacher is not None:
+        del teacher
+        free_memory()
     check_room(folder, model)
     if start.checkpoint:
         check_checkpoint(start.checkpoint, model)
@@ -176,6 +184,7 @@ def run_stage(
     for logger in loggers:
         logger.log_hyperparams(recipe_of(stage.run))
     fitted, status = fit(run, model, data, start.checkpoint, loggers, str(stage.run.backbone), companions, saved)
+    of_teacher = score_teacher(run, fitted.scorer) if status == 0 else None
     if status == 0 and fitted.trainer.is_global_zero:
-        finish(replace(fitted.run, backbone=stage.run.backbone), model, data, fitted, stage.name)
+        finish(replace(fitted.run, backbone=stage.run.backbone), model, data, fitted, stage.name, of_teacher)
     return status

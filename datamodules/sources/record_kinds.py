@@ -1,11 +1,14 @@
 """Record types of the objectives: column names and labels."""
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from contracts import InputError
+
+MOST_SCORE = 3.4e38  # float32's largest
 
 
 class NoExample(NamedTuple):
@@ -18,7 +21,8 @@ class Label(NamedTuple):
     """The label of a row; ``read`` raises ValueError that says which values are wanted."""
 
     columns: tuple[str, ...]  # names that it goes by
-    read: Callable[[object], float | NoExample]
+    read: Callable[[object], "float | tuple[float, ...] | NoExample"]
+    several: bool = False  # a number for each text behind the first
 
 
 class RowKind(NamedTuple):
@@ -47,6 +51,22 @@ def score(value: object) -> float:
     if not 0 <= number <= 1:  # false for NaN as well
         raise ValueError(wanted)
     return number
+
+
+def scores(value: object) -> tuple[float, ...]:
+    """Numbers of any size; a table without lists has them as JSON."""
+    wanted = "wanted a list of numbers, [of the positive, of each negative]"
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise ValueError(wanted) from None
+    if not isinstance(value, list | tuple):
+        raise ValueError(wanted)
+    for one in value:
+        if isinstance(one, bool) or not isinstance(one, int | float) or not abs(one) <= MOST_SCORE:  # nor for NaN
+            raise ValueError(f"{wanted}, finite ones")
+    return tuple(map(float, value))
 
 
 RELATIONS = ("entailment", "neutral", "contradiction")
@@ -85,6 +105,12 @@ TRIPLETS = RowKind(
         ("sent0", "sent1"),
         ("anchor", "positive"),
     ),
+    numbered=("anchor", "positive", "negative_"),
+)
+SCORED_TRIPLETS = RowKind(
+    "scored_triplets",
+    (("anchor", "positive", "negative"), ("query", "positive", "negative")),
+    Label(("scores", "score", "labels", "label"), scores, several=True),
     numbered=("anchor", "positive", "negative_"),
 )
 MINED = RowKind(  # pairs that hard negatives are found for

@@ -32,7 +32,7 @@ class Record(NamedTuple):
     """An example."""
 
     texts: tuple[str, ...]
-    label: float | None  # None where the kind has none
+    label: float | tuple[float, ...] | None  # None where the kind has none
     where: str  # "file:line"
     made_as: str = ""  # kind of pair, where a source makes several of a text
 
@@ -159,6 +159,12 @@ class RecordSource:
         except ValueError as error:
             quoted = "missing" if value is None else repr(value)[:LONGEST_QUOTE]
             return BadRow(f"{of_label} is {quoted}: {error}. Correct it or delete the row", row.line)
+        if isinstance(label, tuple) and len(label) != len(texts) - 1:
+            return BadRow(
+                f"{of_label} has {len(label)} numbers, and {len(texts) - 1} texts stand behind {names[0]}: wanted one "
+                "for each of them. Correct it or delete the row",
+                row.line,
+            )
         return label if isinstance(label, NoExample) else Record(tuple(texts), label, where)
 
     def _columns(self, file: Rows) -> tuple[tuple[str, ...], str | None]:

@@ -56,8 +56,7 @@ class TokenStore:
             dtype = np.dtype(self.manifest["dtype"])
             self.ids = _mapped(self.directory / "ids.bin", dtype, self.manifest["tokens"])
             self.offsets = _mapped(self.directory / "offsets.bin", OFFSET, self.rows * self.width + 1)  # of all texts
-            labelled = self.manifest["labelled"]
-            self.labels = _mapped(self.directory / "labels.bin", LABEL, self.rows) if labelled else None
+            self.labels = self._labels(int(self.manifest["labelled"]))
             self.lengths = TextLengths.from_json(self.manifest[LENGTHS])
             if verify:
                 self._verify()
@@ -66,6 +65,13 @@ class TokenStore:
 
     def __len__(self) -> int:
         return self.rows
+
+    def _labels(self, each: int) -> np.ndarray | None:
+        """(rows,) float32, or (rows, each) of several; None where rows have none."""
+        if not each:
+            return None
+        flat = _mapped(self.directory / "labels.bin", LABEL, self.rows * each)
+        return flat if each == 1 else flat.reshape(-1, each)
 
     @property
     def account(self) -> dict[str, Any]:
@@ -95,7 +101,7 @@ class TokenStore:
             raise ValueError("its files have changed since they were written")
 
 
-def _files_of(labelled: bool) -> list[str]:
+def _files_of(labelled: int) -> list[str]:
     return ["ids.bin", "offsets.bin", *(["labels.bin"] if labelled else [])]
 
 
@@ -109,7 +115,7 @@ def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
 class StoreWriter:
     """Appends rows to the files of a store; a context manager, whose ``totals`` go into meta.json."""
 
-    def __init__(self, folder: Path, texts_per_row: int, dtype: np.dtype, labelled: bool) -> None:
+    def __init__(self, folder: Path, texts_per_row: int, dtype: np.dtype, labelled: int) -> None:
         self.texts_per_row, self.dtype, self.labelled = texts_per_row, np.dtype(dtype), labelled
         names = _files_of(labelled)
         self._files = [(folder / name).open("wb") for name in names]
@@ -119,7 +125,9 @@ class StoreWriter:
         self._put(1, np.zeros(1, OFFSET))
 
     def write(self, ids: np.ndarray, lengths: np.ndarray, labels: np.ndarray | None = None) -> None:
-        """(tokens,) ids of whole rows, (rows * texts_per_row,) lengths, and (rows,) labels where there are any."""
+        """(tokens,) ids of whole rows, (rows * texts_per_row,) lengths, and the labels where there are any: (rows,), or
+        (rows, each).
+        """
         self._put(0, ids.astype(self.dtype, copy=False))
         self._put(1, (self.tokens + np.cumsum(lengths)).astype(OFFSET))
         self._lengths.add(lengths)
@@ -221,7 +229,7 @@ def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter
     repeats, read = Repeats(), deque[list[Record]]()
 
     def tasks() -> Iterator[Task]:
-        for number, batch in enumerate(_batches(records, BATCH_CHARACTERS // workers)):
+        for number, batch in enumerate(batches(records, BATCH_CHARACTERS // workers)):
             read.append(batch)
             yield Task(number, [record.texts for record in batch])
 
@@ -244,7 +252,7 @@ def _ready(reading: Reading, workers: int) -> Reading:
     return reading
 
 
-def _batches(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
+def batches(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
     """Yield batches of rows that have at least ``least`` characters together, but for the last."""
     batch, characters = list[Record](), 0
     for record in records:

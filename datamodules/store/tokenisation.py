@@ -42,8 +42,8 @@ class Reading(ABC):
     counts: dict[str, int]
     special_tokens_are_text = False
 
-    def __init__(self, tokenizer: Any, *, labelled: bool = False) -> None:
-        self.labelled = labelled
+    def __init__(self, tokenizer: Any, *, labelled: int = 0) -> None:
+        self.labelled = labelled  # numbers of a row
         self.serialised = serialised(tokenizer)
         self.dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
 
@@ -107,7 +107,7 @@ class WholeRows(Reading):
 
     unit = "rows"
 
-    def __init__(self, tokenizer: Any, *, labelled: bool = False) -> None:
+    def __init__(self, tokenizer: Any, *, labelled: int = 0) -> None:
         super().__init__(tokenizer, labelled=labelled)
         self.counts = {"without_tokens": 0}
 

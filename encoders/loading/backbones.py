@@ -4,7 +4,7 @@ To be trained: with its masked-LM head where one is wanted. To be used: the part
 encoders, encoder-decoders (T5, BART) and decoders (GPT-2), from a folder or hub id or from a checkpoint of ours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
@@ -27,6 +27,7 @@ from transformers.utils import logging as transformers_logging
 
 from contracts import InputError
 from encoders.attention import check_attention, is_decoder_alone, reads_ahead, set_attention, set_dropout
+from encoders.layers import keep_layers
 from encoders.lora import RECORD, Record, restore
 from encoders.pooling import POOLERS
 from readers.hub import only_local
@@ -271,6 +272,7 @@ class Trained(NamedTuple):
     adapters: Record | None  # what the weights are, where they are adapters
     normalize: bool
     layers: list[dict[str, Any]]  # what ``head`` consists of
+    kept: int | Sequence[int] | None = None  # layers of the backbone, where not all
 
 
 def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None) -> PreTrainedModel:
@@ -310,20 +312,28 @@ def read_checkpoint(path: Path) -> Trained:
     backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt"))
     ends, attention = bool(settings.get("append_end")), settings.get("attention")
     length, adapters, behind = found["max_length"], found.get(RECORD), found[BEHIND]
-    return Trained(weights, backbone, pooling, length, head, suffix, ends, attention, adapters, **behind)
+    kept = settings.get("layers")
+    return Trained(weights, backbone, pooling, length, head, suffix, ends, attention, adapters, **behind, kept=kept)
 
 
 def trunk_of_checkpoint(
-    path: Path, trained: Trained, architecture: str, *, decoder: bool, attention: str | None = None
+    path: Path,
+    trained: Trained,
+    architecture: str,
+    *,
+    decoder: bool,
+    attention: str | None = None,
+    whole: bool = True,
 ) -> PreTrainedModel:
-    """``architecture`` is a folder or hub id with the config of the transformer; ``attention`` beats what it was
-    trained with."""
+    """``architecture`` is a folder or hub id with the config of the transformer, of the ``whole`` backbone or of the
+    layers that were kept; ``attention`` beats what it was trained with."""
     config = from_pretrained(AutoConfig, architecture, setting="encoder")
     config.output_hidden_states = False
     set_attention(config, trained.attention if attention is None else attention, architecture, setting="encoder")
     if trained.adapters is not None:
         return _adapted(path, trained, config, decoder=decoder).eval()
     model = states_class(config, decoder=decoder).from_config(config, dtype=torch.float32)
+    keep_layers(model, trained.kept if whole else None, trained.backbone)
     model = model if decoder else without_extras(model)
     prefix = f"{model.base_model_prefix}."
     with_head = any(name.startswith(prefix) for name in trained.weights)

@@ -160,7 +160,14 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
             "and tokenizer are needed. Put it back, or use the encoder/ folder of a finished run."
         )
     decoder = POOLERS[options.pooling or trained.pooling].decodes
-    transformer = trunk_of_checkpoint(path, trained, architecture, decoder=decoder, attention=options.attention)
+    transformer = trunk_of_checkpoint(
+        path,
+        trained,
+        architecture,
+        decoder=decoder,
+        attention=options.attention,
+        whole=not architecture.endswith("/encoder"),
+    )
     check_attention(transformer, options.attention, str(path), setting="encoder")
     tokenizer = load_tokenizer(architecture, ends=trained.append_end)
     length, suffix = trained.max_length, trained.prompt_suffix

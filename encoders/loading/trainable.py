@@ -5,10 +5,11 @@ from functools import cached_property
 from torch import nn
 from transformers import PreTrainedModel
 
+from contracts import InputError
 from encoders.attention import check_first_token
 from encoders.kernels.compiled_layers import compile_layers
 from encoders.kernels.unpadded import set_attn_implementation
-from encoders.layers import check_decay, freeze
+from encoders.layers import check_decay, freeze, keep_layers
 from encoders.lengths import length_to_train
 from encoders.loading.absent_weights import dtype_to_load, forget_weights
 from encoders.loading.backbones import check_vocabulary, load_masked_lm, load_tokenizer
@@ -60,6 +61,11 @@ class TrainableEncoder(TrainableBackbone):
             InputError: the backbone cannot be loaded, or a key does not go with it.
         """
         own = self.settings
+        if own.layers is not None and (own.lora.rank is not None or self.below.adapters):
+            raise InputError(
+                "model.layers: an adapter is kept for a whole backbone, and this one loses layers. Train without "
+                "model.lora.rank, or train a run without a step first and take its folder as the backbone."
+            )
         pooling = own.pooling or pooling_of(own.backbone)
         pooler = POOLERS.get(pooling)
         head: nn.Module | None = shipped_pooler(own.backbone) if pooler is not None and pooler.is_shipped else None
@@ -74,6 +80,7 @@ class TrainableEncoder(TrainableBackbone):
             attention_dropout=own.attention_dropout,
             dtype=dtype_to_load(),
         )
+        keep_layers(transformer, own.layers, own.backbone)
         check_first_token(transformer, pooling, own.backbone)
         tokenizer = load_tokenizer(own.backbone, ends=bool(own.append_end))
         check_vocabulary(transformer, tokenizer, own.backbone)

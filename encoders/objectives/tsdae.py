@@ -24,6 +24,7 @@ from encoders.kernels.faster_cpu_layers import attention_for
 from encoders.kernels.host_layout import Places, places_in_chunks
 from encoders.kernels.masked_rows import head_sees
 from encoders.kernels.recomputed_layers import recomputed_layers
+from encoders.layers import keep_layers
 from encoders.loading.backbones import from_pretrained
 from encoders.loading.trainable import TrainableEncoder
 from encoders.objective import Computed, Objective
@@ -70,7 +71,12 @@ class TSDAE(Objective):
             )
         base = self.trainable.below.base
         self.decoder = tied_decoder(
-            settings.backbone, base, self.encoder.transformer, settings.seed, dropout=settings.dropout
+            settings.backbone,
+            base,
+            self.encoder.transformer,
+            settings.seed,
+            dropout=settings.dropout,
+            layers=settings.layers,
         ).train()
         self.encoder.halves = (self.decoder,)
         self.trainable.prepare(self.encoder.transformer, self.decoder)
@@ -127,11 +133,17 @@ class TSDAE(Objective):
 
 
 def tied_decoder(
-    backbone: str, weights: str, encoder: PreTrainedModel, seed: int, *, dropout: float | None = None
+    backbone: str,
+    weights: str,
+    encoder: PreTrainedModel,
+    seed: int,
+    *,
+    dropout: float | None = None,
+    layers: int | Sequence[int] | None = None,
 ) -> PreTrainedModel:
     """The backbone as a decoder with cross-attention, in float32. ``encoder`` is given its weights in place of its own:
     one parameter for both wherever the names are the same. ``weights`` names the model that has them: the backbone, or
-    what lies below its adapters.
+    what lies below its adapters. ``layers`` are those that the encoder has kept.
 
     What the checkpoint lacks is drawn from ``seed``: the cross-attention, and the language-model head where the
     backbone was saved without.
@@ -149,6 +161,7 @@ def tied_decoder(
         decoder, info = from_pretrained(
             AutoModelForCausalLM, weights, config=config, dtype=torch.float32, output_loading_info=True
         )
+    keep_layers(decoder, layers, backbone)
     trunk = cast(nn.Module, decoder.base_model)
     own, shared = dict(trunk.named_parameters()), dict(encoder.named_parameters())
     if not shared.keys() < own.keys():

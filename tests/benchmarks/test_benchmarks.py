@@ -41,6 +41,7 @@ def records(path):
         ("mntp_and_contrast", "P15", 1),
         ("improve", "E5", 0),
         ("workers", "P18", 0),
+        ("distillation", "P24", 2),
     ],
 )
 def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name, figure, compared):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import NLIBatch, ScoredPairBatch, SentenceBatch, TripletBatch
+from contracts import NLIBatch, ScoredPairBatch, ScoredTripletBatch, SentenceBatch, TripletBatch
 from encoders.lora import narrow
 from losses.directions import DIRECTIONS
 from tests.decoders import save_decoder
@@ -53,6 +53,23 @@ def triplets(model, rank, world):
     return TripletBatch(*texts(model, rank, world, LEFT, RIGHT, THIRD), groups, np.arange(6))
 
 
+def taught(batch_of, columns, width=16):
+    """The same batches with a teacher's vectors."""
+
+    def batch(model, rank, world):
+        vectors = torch.randn(6, columns, width, generator=torch.Generator().manual_seed(2))
+        return batch_of(model, rank, world)._replace(taught=share(vectors, rank, world))
+
+    return batch
+
+
+def scored(model, rank, world):
+    columns = texts(model, rank, world, LEFT, RIGHT, THIRD)
+    return ScoredTripletBatch(
+        *columns, share(torch.randn(6, 2, generator=torch.Generator().manual_seed(2)), rank, world), np.arange(6)
+    )
+
+
 def texts(model, rank, world, *columns):
     return [model.encoder.tokenize(share(column, rank, world)) for column in columns]
 
@@ -75,6 +92,16 @@ CASES = {
     "simcse triplets": ("simcse", SUPERVISED | {"hard_negative_weight": 1.0}, triplets),
     "pairs in four directions": ("pairs", {"temperature": 0.5, "directions": list(DIRECTIONS)}, triplets),
     "simcse guided, by prefixes": ("simcse", SUPERVISED | {"guide": "itself", "matryoshka": [32, 8]}, triplets),
+    "distil": ("distil", {"teacher": "any"}, taught(sentences, 1)),
+    "distil by prefixes, recomputed": (
+        "distil",
+        {"teacher": "any", "matryoshka": [32, 16, 8], "token_budget": 20, "recompute": "on"},
+        taught(triplets, 3),
+    ),
+    "distil adapter": ("distil", {"teacher": "any", "distance": "mse", "lora": LORA}, taught(pairs, 2)),
+    "simcse taught": ("simcse", SUPERVISED | {"teacher": "any", "teacher_weight": 2.0}, taught(triplets, 3)),
+    "distil_scores": ("distil_scores", {}, scored),
+    "distil_scores by kl, prefixes": ("distil_scores", {"loss": "kl", "matryoshka": [32, 8]}, scored),
     "cosent": ("cosent", {"temperature": 0.5}, sroberta),
     "angle by prefixes": ("angle", {"temperature": 0.5, "matryoshka": [32, 8]}, sroberta),
     "sroberta by prefixes": ("sroberta", {"matryoshka": [32, 8]}, sroberta),
@@ -103,6 +130,8 @@ def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
         backbone = decoder if name.startswith("decoder") else encoder
         guide = {"guide": backbone} if "guide" in options else {}
         model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options | guide).eval()
+        if "teacher" in options:
+            model.learn_from_teacher(16, seed=5)
         step = stepping(model, world)
         narrow(model)  # as a trainer does, behind DDP
         found[name] = stepped(step, batch_of(model, rank, world))

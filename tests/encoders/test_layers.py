@@ -1,5 +1,6 @@
 """Which weights stand still, and at which rates the others are trained: by the names of each family's parts."""
 
+import copy
 import re
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import torch
 import transformers
 
 from contracts import InputError
-from encoders.layers import depths
+from encoders.layers import chosen_layers, depths, keep_layers
 from encoders.lora import is_adapter
 from tests.decoders import FAMILIES, save_decoder
 from tests.objectives import built
@@ -86,6 +87,61 @@ def test_depths_are_those_of_the_names(kind):
     for name, weight in model.named_parameters():
         assert found.of[weight] == expected[weight], name
     assert set(expected.values()) >= set(range(layers + 1))
+
+
+KEPT = [0, 2]  # of three layers
+CUT = [kind for kind in NAMES if kind != "T5ForConditionalGeneration"]  # which has two stacks
+
+
+@pytest.mark.parametrize("kind", CUT)
+def test_a_model_that_lost_layers_is_the_same_read_from_its_folder(kind, tmp_path):
+    """And its weights are those of the whole one, by their names; its states are no longer the whole one's."""
+    config, layers, _, layer = NAMES[kind]
+    kept = KEPT if layers == 3 else [0]
+    torch.manual_seed(2)
+    model = getattr(transformers, kind)(copy.deepcopy(config)).eval()
+    whole = {name: weight.clone() for name, weight in model.state_dict().items()}
+    ids = torch.randint(3, 90, (2, 7))
+    states = model(input_ids=ids)[0]
+    assert keep_layers(model, kept, "this") == kept
+    cut = model(input_ids=ids)[0]
+    assert not torch.allclose(cut, states, atol=1e-3)
+    model.save_pretrained(tmp_path)
+    read = type(model).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(read(input_ids=ids)[0], cut)
+    assert depths(read).layers == len(kept)
+    for name, weight in read.state_dict().items():
+        number = re.search(layer, name)
+        if number:
+            at = number.start(number.lastindex)
+            name = f"{name[:at]}{kept[int(name[at])]}{name[at + 1 :]}"
+        torch.testing.assert_close(weight, whole[name])
+
+
+def test_a_number_of_layers_is_spaced_evenly_from_the_first_to_the_last():
+    spaced = {(4, 6): [0, 2, 3, 5], (6, 12): [0, 2, 4, 7, 9, 11], (1, 6): [0], (2, 6): [0, 5], (6, 6): [*range(6)]}
+    assert {key: chosen_layers(*key, "this") for key in spaced} == spaced
+
+
+@pytest.mark.parametrize("wanted", [0, 7, -1, [], [0, 6], [-1, 2], [2, 0], [1, 1]])
+def test_layers_that_are_not_there_are_refused(wanted):
+    with pytest.raises(InputError, match=r"model.layers=.*: backbone=this has 6 layers. Wanted how many"):
+        chosen_layers(wanted, 6, "this")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("T5ForConditionalGeneration", "an encoder and a decoder"),
+        ("T5EncoderModel", "Keep layer 0"),
+        ("Albert", "no layers"),
+    ],
+)
+def test_what_cannot_lose_these_layers_is_refused(kind, said):
+    sizes = {**BERT, "embedding_size": 16}
+    model = transformers.AlbertModel(transformers.AlbertConfig(**sizes)) if kind == "Albert" else None
+    with pytest.raises(InputError, match=said):
+        keep_layers(model or getattr(transformers, kind)(copy.deepcopy(NAMES[kind][0])), [1, 2], "this")
 
 
 def optimizer_of(model):

@@ -1,0 +1,36 @@
+"""Distillation: the vectors of a teacher, which are in the batch, are those that the encoder learns to make.
+
+By their mean squared difference (Reimers and Gurevych, EMNLP 2020) or their cosine (Kim et al., EmbedDistill, 2023).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from contracts import InputError, Ragged, SentenceBatch, TripletBatch
+from encoders.objective import Objective
+from encoders.settings import DistilModel
+
+
+class Distil(Objective):
+    """``teacher`` names the encoder whose vectors they are; of another width, they are compared behind a projection."""
+
+    objective = "distil"
+    consumes = (SentenceBatch, TripletBatch)
+
+    settings: DistilModel
+
+    def views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
+        """All texts."""
+        if isinstance(batch, TripletBatch):
+            return [one for one in (batch.anchors, batch.positives, batch.negatives) if one is not None]
+        if batch.damaged is not None:
+            raise InputError(
+                "model=distil reads sentences whole, and data.deletion takes words out of them: set it to null."
+            )
+        return [batch.sentences]
+
+    def loss(self, vectors: Sequence[Tensor], batch: Any) -> Tensor:
+        assert self.teaching is not None
+        return self.teaching(vectors, batch)

@@ -1,0 +1,40 @@
+"""A teacher's scores: how near an anchor is to its positive and to each negative, as a cross-encoder says.
+
+MarginMSE (Hofstaetter et al., 2020), or KL over an anchor's own texts (Lin et al., 2020). Margins of scores are to be
+those of the encoder, so the scale of the scores matters: vectors of length 1 cannot say 10.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from contracts import Ragged, ScoredTripletBatch
+from encoders.objective import Objective
+from encoders.settings import DistilScoresModel
+from losses.distillation import kl_of_scores, margin_mse, scored
+
+
+class DistilScores(Objective):
+    """Loss = `losses.distillation.margin_mse` or `kl_of_scores`. The similarity is of vectors as they leave the
+    encoder: where it normalises them, a dot product is a cosine, too. The teacher's scores are multiplied by
+    ``teacher_scale``.
+    """
+
+    objective = "distil_scores"
+    consumes = ScoredTripletBatch
+
+    settings: DistilScoresModel
+
+    def views(self, batch: ScoredTripletBatch) -> list[Ragged]:
+        return [batch.anchors, batch.positives, batch.negatives]
+
+    def loss(self, vectors: Sequence[Tensor], batch: ScoredTripletBatch) -> Tensor:
+        anchors_BW, positives_BW, negatives_NW = vectors
+        others_BCW = torch.cat([positives_BW[:, None], negatives_NW.unflatten(0, (len(anchors_BW), -1))], dim=1)
+        cosine = self.encoder.normalize or self.settings.similarity == "cosine"
+        scores_BC = scored(anchors_BW, others_BCW, cosine=cosine)
+        teacher_BC = batch.scores * self.settings.teacher_scale
+        if self.settings.loss == "margin_mse":
+            return margin_mse(scores_BC, teacher_BC)
+        return kl_of_scores(scores_BC, teacher_BC, temperature=self.settings.temperature)

@@ -1,0 +1,181 @@
+"""Learning from a teacher's vectors: a whole step against sentence-transformers' losses, and what else it touches."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from contracts import InputError, ScoredTripletBatch, SentenceBatch, TripletBatch
+from encoders import load_encoder
+from tests.encoders.test_objectives import (
+    LEFT,
+    OFF,
+    RIGHT,
+    ROWS,
+    THIRD,
+    assert_same_gradients,
+    oracle,
+    ragged,
+    step,
+)
+from tests.objectives import built
+
+COLUMNS = [LEFT, RIGHT, THIRD]
+CHUNKS = pytest.mark.parametrize("chunks", [OFF, {"token_budget": 20, "recompute": "on"}], ids=["whole", "in chunks"])
+
+
+def taught(columns, width):
+    return torch.randn(5, columns, width, generator=torch.Generator().manual_seed(4))
+
+
+def batch_of(model, columns, vectors):
+    """Single texts, pairs or triplets, with a teacher's vectors in 16 bits."""
+    texts = ragged(model, *COLUMNS[:columns])
+    vectors = vectors.half()
+    if columns == 1:
+        return SentenceBatch(*texts, ROWS, taught=vectors)
+    return TripletBatch(*[*texts, None][:3], torch.arange(5), ROWS, taught=vectors)
+
+
+def distil(backbone, width, **keys):
+    model = built("distil", backbone, teacher="any", **keys)
+    model.learn_from_teacher(width, seed=7)
+    return model
+
+
+@CHUNKS
+@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("distance", ["cosine", "mse"])
+@pytest.mark.parametrize("wider", [0, 16], ids=["as wide", "wider"])
+def test_the_loss_is_the_librarys(tiny_bert, tmp_path, columns, distance, wider, chunks):
+    width = built("distil", tiny_bert, teacher="any").encoder.width + wider
+    model = distil(tiny_bert, width, distance=distance, **chunks)
+    losses, other = oracle(model, tmp_path)
+    vectors = taught(columns, width)
+    library = losses.EmbedDistillLoss(other, distance_metric=distance, projection_dim=width if wider else None)
+    if wider:
+        (projection,) = model.teaching.projections.values()
+        library.projection.load_state_dict(projection.state_dict())
+    labels = vectors.half().float().squeeze(1)
+    loss = library([other.tokenize(column) for column in COLUMNS[:columns]], labels)
+    loss.backward()
+    found, gradients = step(model, batch_of(model, columns, vectors))
+    torch.testing.assert_close(found["loss"], loss.detach(), atol=1e-6, rtol=1e-5)
+    assert_same_gradients(gradients, other)
+    if wider:
+        name = next(name for name in gradients if name.endswith("weight") and name.startswith("teaching."))
+        torch.testing.assert_close(gradients[name], library.projection.weight.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["simcse", "pairs", "gense"])
+def test_a_contrast_gets_its_weight_of_the_distance(objective, tiny_bert, tmp_path):
+    """Gradients of the sum are those of the contrast alone, and the weight times those of the library's distance."""
+    keys = {"pooling": "mean"} | ({"mlp": False} if objective == "simcse" else {})
+    keys |= {"prompt": None} if objective == "gense" else {}
+    model = built(objective, tiny_bert, teacher="any", teacher_weight=3.0, **keys, **OFF).eval()
+    batch = batch_of(model, 3, taught(3, model.encoder.width))
+    alone, of_contrast = step(model, batch)
+    model.learn_from_teacher(model.encoder.width, seed=7)
+    found, gradients = step(model, batch)
+    losses, other = oracle(model, tmp_path)
+    labels = batch.taught.float()
+    distance = losses.EmbedDistillLoss(other)([other.tokenize(column) for column in COLUMNS], labels)
+    torch.testing.assert_close(found["metrics"]["distance_to_teacher"], distance.detach(), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(found["loss"], (alone["loss"] + 3 * distance).detach(), atol=1e-5, rtol=1e-5)
+    distance.backward()
+    of_distance = {name: (grad - of_contrast[name]) / 3 for name, grad in gradients.items()}
+    assert_same_gradients(of_distance, other)
+
+
+def test_layers_between_encoder_and_contrast_are_not_between_it_and_the_teacher(tiny_bert):
+    """SimCSE's MLP, which is not exported."""
+    model = built("simcse", tiny_bert, teacher="any", **OFF).eval()
+    model.learn_from_teacher(model.encoder.width, seed=7)
+    batch = batch_of(model, 2, taught(2, model.encoder.width))
+    vectors = torch.cat([model.encoder.embed(LEFT), model.encoder.embed(RIGHT)])
+    targets = batch.taught.float().transpose(0, 1).flatten(0, 1)
+    wanted = 1 - F.cosine_similarity(vectors, targets).mean()
+    found, _ = step(model, batch)
+    torch.testing.assert_close(found["metrics"]["distance_to_teacher"], wanted, atol=1e-6, rtol=1e-5)
+
+
+def test_prefixes_have_projections_of_their_own(tiny_bert):
+    """The sum over prefixes, each by the equation."""
+    width = 24
+    model = distil(tiny_bert, width, matryoshka=[32, 24, 8], matryoshka_weights=[1.0, 0.5, 2.0], **OFF)
+    assert sorted(model.teaching.projections) == ["32", "8"]
+    batch = batch_of(model, 1, taught(1, width))
+    vectors, total = model.encoder.embed(LEFT), 0.0
+    for size, weight in ((32, 1.0), (24, 0.5), (8, 2.0)):
+        cut = vectors[:, :size]
+        if size != width:
+            layer = model.teaching.projections[str(size)]
+            cut = cut @ layer.weight.T + layer.bias
+        rows = [1 - float(a @ b / (a.norm() * b.norm())) for a, b in zip(cut, batch.taught[:, 0].float(), strict=True)]
+        total += weight * sum(rows) / len(rows)
+    found, _ = step(model, batch)
+    assert found["loss"].item() == pytest.approx(total, rel=1e-4)
+
+
+def test_unit_length_is_that_of_the_encoder(tiny_bert):
+    """By mean squared difference, an encoder that normalises is compared as its vectors leave it."""
+    model = distil(tiny_bert, 32, distance="mse", normalize=True, **OFF)
+    batch = batch_of(model, 1, taught(1, 32))
+    wanted = F.mse_loss(model.encoder.embed(LEFT), batch.taught[:, 0].float())
+    found, _ = step(model, batch)
+    torch.testing.assert_close(found["loss"], wanted, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(model.encoder.embed(LEFT).norm(dim=1), torch.ones(5))
+
+
+def test_first_weights_of_a_projection_follow_the_seed(tiny_bert):
+    first, same = (distil(tiny_bert, 48).teaching.projections["32"].weight for _ in range(2))
+    other = built("distil", tiny_bert, teacher="any")
+    other.learn_from_teacher(48, seed=8)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other.teaching.projections["32"].weight)
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+@pytest.mark.parametrize("loss", ["margin_mse", "kl"])
+def test_a_step_on_scores_is_the_librarys(tiny_bert, tmp_path, columns, loss):
+    model = built("distil_scores", tiny_bert, loss=loss, temperature=2.0, **OFF)
+    losses, other = oracle(model, tmp_path)
+    texts = [LEFT, RIGHT, THIRD, LEFT[::-1], RIGHT[::-1]][: columns + 1]
+    scores = torch.randn(5, columns, generator=torch.Generator().manual_seed(4)) * 3
+    if loss == "kl":
+        library = losses.DistillKLDivLoss(other, losses.margin_mse.pairwise_dot_score, temperature=2.0)
+    else:
+        library = losses.MarginMSELoss(other)
+    wanted = library([other.tokenize(column) for column in texts], scores)
+    wanted.backward()
+    negatives = [column[row] for row in range(5) for column in texts[2:]]
+    anchors, positives, third = ragged(model, LEFT, RIGHT, negatives)
+    found, gradients = step(model, ScoredTripletBatch(anchors, positives, third, scores, ROWS))
+    torch.testing.assert_close(found["loss"], wanted.detach(), atol=1e-5, rtol=1e-5)
+    assert_same_gradients(gradients, other)
+
+
+def test_words_that_are_taken_out_are_refused(tiny_bert):
+    model = distil(tiny_bert, 32)
+    whole, left = ragged(model, LEFT, RIGHT)
+    with pytest.raises(InputError, match="model=distil reads sentences whole"):
+        model.check_batch(SentenceBatch(whole, np.arange(5), left))
+
+
+@pytest.mark.parametrize("key", [{"teacher_weight": 0.5}, {"distance": "mse"}])
+def test_keys_of_a_teacher_without_one_are_refused(tiny_bert, key):
+    with pytest.raises(InputError, match=r"there is no teacher to learn from. Set model.teacher, too"):
+        built("simcse", tiny_bert, **key)
+
+
+def test_layers_with_an_adapter_are_refused(tiny_bert):
+    lora = {"rank": 4, "alpha": None, "dropout": 0.0, "targets": "auto", "stages": "merge", "seed": 3}
+    with pytest.raises(InputError, match=r"model.layers: an adapter is kept for a whole backbone"):
+        built("distil", tiny_bert, teacher="any", layers=1, lora=lora)
+
+
+def test_the_encoder_of_a_student_has_its_layers_alone(tiny_bert):
+    whole = load_encoder(tiny_bert, device="cpu")
+    model = built("distil", tiny_bert, teacher="any", layers=[1], pooling="mean")
+    assert model.transformer.config.num_hidden_layers == 1
+    assert not torch.allclose(model.encoder.embed(LEFT), whole.embed(LEFT), atol=1e-3)

@@ -1,0 +1,232 @@
+"""A run that learns from a teacher: alike on two processes and after a kill; what its store, folder and table hold."""
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+from encoders import load_encoder
+from storage.metrics import read_rows
+from storage.results import read_results
+from tests.data import write_rows
+from tests.forks import TRAIN, run_command
+from tests.integration.curves import reached, without_times
+
+THINGS = "ferry violin orchard clock engine choir bread referee river swallow glass comet".split()
+SENTENCES = [f"The {one} is near the {other}." for one in THINGS for other in THINGS if one != other]
+WIDTH = 48
+
+
+@pytest.fixture(scope="module")
+def teacher(tiny_bert, tmp_path_factory):
+    """Another encoder, wider and with a prompt and a length of its own."""
+    library = pytest.importorskip("sentence_transformers")
+    folder = tmp_path_factory.mktemp("teacher")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": len(tokenizer)}
+    torch.manual_seed(8)
+    model = transformers.BertModel(transformers.BertConfig(hidden_size=WIDTH, **sizes))
+    for weight in model.parameters():
+        if weight.dim() > 1:  # or the states hardly hear of each other
+            torch.nn.init.normal_(weight, std=0.3)
+    model.save_pretrained(folder / "bert")
+    tokenizer.save_pretrained(folder / "bert")
+    words = library.sentence_transformer.modules.Transformer(str(folder / "bert"), max_seq_length=9)
+    pooling = library.sentence_transformer.modules.Pooling(WIDTH)
+    whole = library.SentenceTransformer(
+        modules=[words, pooling], prompts={"of": "the river: "}, default_prompt_name="of", device="cpu"
+    )
+    whole.save(str(folder / "encoder"))
+    return folder / "encoder"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("".join(f"{text}\n" for text in SENTENCES))
+    return path
+
+
+@pytest.fixture(scope="module")
+def few(teacher, tiny_bert, file, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    run = ["model=distil", "data=sentences", f"data.path={file}", f"model.teacher={teacher}", f"backbone={tiny_bert}"]
+    run += [f"data.cache_dir={cache}", "batch_size=12", "model.eps=0.001", "log_every_n_steps=1", "trainer=cpu"]
+    return [*run, "checkpoint.every_n_steps=3"]
+
+
+@pytest.fixture(scope="module")
+def words(few):
+    return [*few, "max_steps=14"]
+
+
+def store_of(folder):
+    record = json.loads((folder / "teacher.json").read_text())
+    (path,) = map(Path, record["stores"].values())
+    meta = json.loads((path / "meta.json").read_text())
+    return np.fromfile(path / "vectors.bin", np.float16).reshape(meta["rows"], meta["texts_per_row"], meta["width"])
+
+
+def losses(folder):
+    return [float(row["train/loss"]) for row in read_rows(folder / "metrics.csv")]
+
+
+def test_the_store_has_what_the_teacher_makes_of_the_texts(whole, teacher):
+    """As the library does, with the teacher's own prompt and length; in 16 bits."""
+    library = pytest.importorskip("sentence_transformers").SentenceTransformer(str(teacher), device="cpu")
+    wanted = library.encode(SENTENCES)
+    found = store_of(whole)[:, 0].astype(np.float32)
+    assert found.shape == (len(SENTENCES), WIDTH)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+    assert np.abs(wanted - library.encode(SENTENCES, prompt="")).max() > 0.1
+
+
+def test_the_projection_stays_out_of_the_encoder(whole):
+    state = torch.load(whole / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    assert state["teaching.projections.32.weight"].shape == (WIDTH, 32)
+    assert not [name for name in load_file(whole / "encoder" / "model.safetensors") if "teaching" in name]
+    assert load_encoder(whole, device="cpu").vectors["width"] == 32
+    assert losses(whole)[-1] < losses(whole)[0]
+
+
+def test_two_processes_train_as_one_does(whole, words, tmp_path):
+    done = run_command([TRAIN, *words, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
+    assert done.returncode == 0, done.stderr
+    assert losses(tmp_path / "two") == pytest.approx(losses(whole), rel=1e-4)
+
+
+def test_a_killed_and_continued_run_equals_the_whole_one(whole, words, start, command, tmp_path):
+    run = start(*words, f"output_dir={tmp_path / 'run'}")
+    run.wait_for(lambda: reached(tmp_path / "run", 7))
+    run.kill(signal.SIGKILL)
+    assert command(*words, f"output_dir={tmp_path / 'run'}").status == 0
+    exported = [(one / "encoder" / "model.safetensors").read_bytes() for one in (tmp_path / "run", whole)]
+    assert exported[0] == exported[1]
+    assert without_times(tmp_path / "run") == without_times(whole)
+
+
+def test_a_share_of_the_rows_asks_the_teacher_for_those_alone(whole, words, command, tmp_path):
+    """And each row gets the vector that it has among all."""
+    some = tmp_path / "some"
+    assert command(*words, "data.fraction=0.25", "max_epochs=9", f"output_dir={some}").status == 0
+    found, every = store_of(some), store_of(whole)
+    assert len(found) == round(len(SENTENCES) / 4)
+    places = [int(np.flatnonzero((every == one).all(axis=(1, 2)))[0]) for one in found]
+    assert places == sorted(places)
+
+
+def test_a_store_that_was_damaged_is_made_anew(words, command, tmp_path):
+    words = [word for word in words if not word.startswith("data.cache_dir")] + [f"data.cache_dir={tmp_path / 'cache'}"]
+    assert command(*words, f"output_dir={tmp_path / 'one'}").status == 0
+    (path,) = (tmp_path / "cache").glob("teacher-*/vectors.bin")
+    path.write_bytes(path.read_bytes()[:-1])
+    again = command(*words, f"output_dir={tmp_path / 'two'}")
+    assert again.status == 0
+    assert "The teacher's vectors are made anew" in again.err
+    assert losses(tmp_path / "two") == losses(tmp_path / "one")
+
+
+@pytest.mark.parametrize("homogeneous", ["true", "false"])
+def test_parts_of_a_mixture_each_have_their_vectors(homogeneous, few, teacher, command, tmp_path):
+    """Prompts of the student's data do not reach the teacher."""
+    for name, texts in (("one", SENTENCES[:60]), ("two", SENTENCES[60:])):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{text}\n" for text in texts))
+    few = [word for word in few if not word.startswith("data")]
+    parts = [f"data.parts.{n}={{data: sentences, path: {tmp_path / n}.txt, prompts: 'q: '}}" for n in ("one", "two")]
+    cache = [f"data.parts.{name}.cache_dir={tmp_path / 'cache'}" for name in ("one", "two")]
+    run = [*few, "data=mixture", f"data.homogeneous={homogeneous}", *parts, *cache, "max_epochs=1"]
+    outcome = command(*run, f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+    record = json.loads((tmp_path / "run" / "teacher.json").read_text())["stores"]
+    found = [np.fromfile(Path(one) / "vectors.bin", np.float16).reshape(-1, WIDTH) for one in record.values()]
+    wanted = load_encoder(teacher, device="cpu").embed(SENTENCES).numpy()
+    np.testing.assert_allclose(np.concatenate(found).astype(np.float32), wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_pairs_learn_by_contrast_and_from_a_teacher_by_an_adapter(teacher, tiny_bert, command, tmp_path):
+    rows = write_rows(
+        tmp_path / "qa.jsonl", [{"question": f"where is it, {text}", "answer": text} for text in SENTENCES]
+    )
+    run = ["model=pairs", "data=qa", f"data.path={rows}", f"backbone={tiny_bert}", f"model.teacher={teacher}"]
+    run += ["model.teacher_weight=2", "model.lora.rank=4", "batch_size=12", "max_steps=6", "log_every_n_steps=1"]
+    outcome = command(*run, "model.matryoshka=[32,8]", "model.lr=0.01", f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+    distances = [float(row["train/distance_to_teacher"]) for row in read_rows(tmp_path / "run" / "metrics.csv")]
+    assert distances[-1] < distances[0]
+    assert store_of(tmp_path / "run").shape == (len(SENTENCES), 2, WIDTH)
+
+
+def test_a_student_of_fewer_layers_stands_beside_its_teacher(few, small_eval, teacher, command, tmp_path):
+    suite = [f"evaluation.data_root={small_eval}", "evaluation.suite=[stsb]", "evaluation.teacher=true"]
+    out = tmp_path / "run"
+    outcome = command(*few, *suite, "model.layers=[1]", "max_steps=3", f"output_dir={out}")
+    assert outcome.status == 0, outcome.err
+    found = read_results(out / "results.json")["beside_teacher"]
+    library = pytest.importorskip("sentence_transformers")
+    sides = {"of_teacher": teacher, "own": out / "encoder"}
+    counted = {
+        side: sum(one.numel() for one in library.SentenceTransformer(str(path), device="cpu")[0].model.parameters())
+        for side, path in sides.items()
+    }
+    pooler = {"of_teacher": WIDTH * (WIDTH + 1), "own": 32 * 33}  # the library keeps BERT's, which nothing reads
+    for side, number in counted.items():
+        assert found[side]["parameters"] in (number, number - pooler[side])
+        assert found[side]["megabytes"] == pytest.approx(found[side]["parameters"] * 4 / 1e6)
+        assert found[side]["texts_per_s"] > 0
+    evaluated = tmp_path / "teacher.json"
+    done = run_command(
+        ["-m", "evaluation", f"encoder={teacher}", f"data_root={small_eval}", "suite=[stsb]", f"output={evaluated}"]
+    )
+    assert done.returncode == 0, done.stderr
+    wanted, name = json.loads(evaluated.read_text())["scores"], "stsb/cosine/spearman"
+    assert found["scores"][name] == pytest.approx(wanted[name], abs=1e-3)
+    assert found["kept"][name] == pytest.approx(read_results(out / "results.json")["scores"][name] / wanted[name])
+    assert "Beside the teacher" in outcome.out
+    assert "sentences a second" in outcome.out
+    checkpoint = load_encoder(out / "checkpoints" / "last.ckpt", device="cpu")
+    torch.testing.assert_close(checkpoint.embed(SENTENCES), load_encoder(out, device="cpu").embed(SENTENCES))
+
+
+def test_layers_of_a_checkpoint_alone(few, command, tmp_path):
+    """Of a run whose encoder/ is gone."""
+    out = tmp_path / "run"
+    assert command(*few, "model.layers=1", "max_steps=3", f"output_dir={out}").status == 0
+    wanted = load_encoder(out, device="cpu").embed(SENTENCES)
+    (out / "encoder").rename(tmp_path / "encoder")
+    torch.testing.assert_close(load_encoder(out, device="cpu").embed(SENTENCES), wanted)
+
+
+WRONG = {
+    "no such teacher": (["model.teacher=/no/such/folder"], ["model.teacher: encoder=/no/such/folder", "no such file"]),
+    "layers out of range": (["model.layers=[0,5]"], ["model.layers=[0, 5]", "has 2 layers"]),
+    "spans": (
+        ["model=declutr", "data=text", "model.teacher={teacher}"],
+        ["a teacher's vectors are of whole texts", "model=declutr"],
+    ),
+    "documents again": (["model=tsdae", "data.deletion=0.6", "model.teacher={teacher}"], ["model.teacher"]),
+    "without teacher": (
+        ["model=simcse", "model.mlp=false", "model.teacher=null", "model.teacher_weight=2"],
+        ["model.teacher_weight=2: there is no teacher", "Set model.teacher"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_is_refused_in_one_line(case, few, teacher, command, tmp_path):
+    given, said = WRONG[case]
+    keys = {word.partition("=")[0] for word in given}
+    words = [word for word in few if word.partition("=")[0] not in keys]
+    outcome = command(
+        *words, *(word.format(teacher=teacher) for word in given), "quiet=true", f"output_dir={tmp_path / 'run'}"
+    )
+    assert outcome.status == 2, outcome.err[-3000:]
+    lines = outcome.err.strip().splitlines()
+    assert len(lines) == 1, outcome.err
+    for one in said:
+        assert one in lines[0]

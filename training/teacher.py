@@ -1,0 +1,105 @@
+"""The teacher of a run (``model.teacher``): its vectors of the training texts, made once before training."""
+
+import hashlib
+import json
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import get_class
+
+from cli.process_group import from_rank_zero, rank_here
+from contracts import InputError
+from datamodules.store.vector_store import VERSION, VectorStore, make_or_go_on
+from datamodules.text_rows import TextRows
+from encoders.loading.absent_weights import absent_weights
+from encoders.loading.embedding import LoadedEncoder
+from encoders.loading.load import load_encoder
+from storage.manifest import read_record, write_record
+from training.build import built, data_of, is_sharded_run, trainer_keys
+from training.settings import Run
+
+RECORD = "teacher.json"  # in the run's folder: where the vectors lie, and their width
+
+log = logging.getLogger(__name__)
+
+
+def load_teacher(run: Run) -> LoadedEncoder | None:
+    """The teacher, on rank 0; None on others and where there is none.
+
+    Raises:
+        InputError: it cannot be loaded.
+    """
+    name = getattr(run.model, "teacher", None)
+    if name is None:
+        return None
+    found = list[LoadedEncoder]()
+    from_rank_zero(partial(_load, run, str(name), found))
+    return found[0] if found else None
+
+
+def _load(run: Run, name: str, found: list[LoadedEncoder], writer: bool) -> list[bool]:
+    if writer:
+        try:
+            found.append(load_encoder(name, device="cpu" if trainer_keys(run)["accelerator"] == "cpu" else None))
+        except InputError as error:
+            raise InputError(f"model.teacher: {error}") from error
+    return [writer]
+
+
+def check_taught_texts(run: Run) -> None:
+    """Refuse data whose texts are not those of the token store, each as a whole.
+
+    Raises:
+        InputError: texts are drawn anew in each epoch.
+    """
+    if getattr(run.model, "teacher", None) is None:
+        return
+    for place, settings in data_of(run).items():
+        if not issubclass(get_class(settings.target), TextRows):
+            raise InputError(
+                f"model.teacher={run.model.teacher}: a teacher's vectors are of whole texts, and {place} draws spans "
+                "anew in every epoch, for model=declutr. Take model=simcse or model=pairs with data of sentences, "
+                "pairs or triplets, or set model.teacher=null."
+            )
+
+
+def learn_from_teacher(run: Run, model: Any, data: Any, folder: Path, teacher: LoadedEncoder | None) -> None:
+    """Give the data the vectors of the run's teacher, and the model their width. Rank 0, which has the ``teacher``,
+    makes what is not in the cache yet; the others wait.
+    """
+    if getattr(run.model, "teacher", None) is None:
+        return
+    data.setup()
+    from_rank_zero(partial(_decide, run, data, folder, teacher))
+    record = read_record(folder / RECORD)
+    for place, one in built(data).items():
+        one.taught = VectorStore(record["stores"][place], one.rows_used)
+    with absent_weights(is_sharded_run(run) and rank_here() > 0):
+        model.learn_from_teacher(int(record["width"]), run.seed)
+
+
+def _decide(run: Run, data: Any, folder: Path, teacher: LoadedEncoder | None, writer: bool) -> list[bool]:
+    if not writer or teacher is None:
+        return [False]
+    autocast = torch.bfloat16 if run.precision == "bf16" else None
+    made_by = {"teacher": teacher.fingerprint, "products": run.precision if autocast else "fp32", "version": VERSION}
+
+    def embed(texts: list[str]) -> np.ndarray:
+        return teacher.embed(texts, convert_to_numpy=True, autocast=autocast, progress=False)
+
+    stores, width = dict[str, str](), 0
+    for place, one in built(data).items():
+        key = {**made_by, "tokens": one.data_id, "source": one.source().fingerprint()}
+        if one.rows_used is not None:
+            key["rows"] = hashlib.sha256(one.rows_used.tobytes()).hexdigest()
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        directory = one.cache / f"teacher-{digest}"
+        log.info("teacher: vectors of %d rows in %s", one.num_examples, directory)
+        width = make_or_go_on(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
+        stores[place] = str(directory)
+    write_record(folder / RECORD, {"stores": stores, "width": width})
+    return [True]
