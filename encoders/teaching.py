@@ -36,13 +36,14 @@ class Teaching(nn.Module):
 
     def forward(self, vectors: Sequence[Tensor], batch: Any) -> Tensor:
         """(sequences, D) vectors of each view -> () float32, the mean distance over all texts of the batch."""
-        whole_ND = torch.cat([one.float() for one in vectors])
-        if self.normalize:
-            whole_ND = F.normalize(whole_ND, dim=-1)
-        size = str(whole_ND.shape[-1])
-        if size in self.projections:
-            whole_ND = self.projections[size](whole_ND).float()
-        return self.distance(whole_ND, targets(vectors, batch))
+        with torch.autocast(vectors[0].device.type, enabled=False):
+            whole_ND = torch.cat([one.float() for one in vectors])
+            if self.normalize:
+                whole_ND = F.normalize(whole_ND, dim=-1)
+            size = str(whole_ND.shape[-1])
+            if size in self.projections:
+                whole_ND = self.projections[size](whole_ND)
+            return self.distance(whole_ND, targets(vectors, batch))
 
 
 def targets(vectors: Sequence[Tensor], batch: Any) -> Tensor:
