@@ -1,0 +1,107 @@
+"""Triplets with a teacher's scores: what is read, what is stored, and what is said of rows that are wrong."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from contracts import InputError
+from tests.data import batches, data_module, sequences_of, write_rows
+
+TEXTS = {"anchor": "where is it", "positive": "it is here", "negative_1": "no", "negative_2": "nowhere at all"}
+SCORES = [[9.25, -3, 0.5], [1e6, 0, -1e-3], [8, 8, 8], [-1, 2, 3]]
+
+
+def rows():
+    return [{**TEXTS, "anchor": f"where is it {n}", "scores": one} for n, one in enumerate(SCORES)]
+
+
+def made(path, tiny_bert, tmp_path, **keys):
+    keys = {"tokenizer": str(tiny_bert), "cache_dir": str(tmp_path / "cache"), "batch_size": 2} | keys
+    data = data_module("scored_triplets", path=str(path), max_length=16, **keys)
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def as_csv(path, found):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, found[0])
+        table.writeheader()
+        table.writerows({**row, "scores": json.dumps(row["scores"])} for row in found)
+    return path
+
+
+def as_parquet(path, found):
+    pyarrow = pytest.importorskip("pyarrow")
+    __import__("pyarrow.parquet")
+    floats = [{**row, "scores": list(map(float, row["scores"]))} for row in found]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(floats), path)
+    return path
+
+
+@pytest.mark.parametrize(("name", "write"), [("a.jsonl", write_rows), ("a.csv", as_csv), ("a.parquet", as_parquet)])
+def test_rows_keep_their_scores_through_store_and_batch(name, write, tiny_bert, tmp_path):
+    data = made(write(tmp_path / name, rows()), tiny_bert, tmp_path)
+    assert data.store.labels.shape == (4, 3)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    seen = []
+    for batch in batches(data):
+        wanted = np.array([SCORES[row] for row in batch.rows], np.float32)
+        np.testing.assert_array_equal(batch.scores.numpy(), wanted)
+        texts = [f"where is it {row}" for row in batch.rows]
+        assert sequences_of(batch.anchors) == tokenizer(texts)["input_ids"]
+        negatives = [TEXTS["negative_1"], TEXTS["negative_2"]] * len(texts)
+        assert sequences_of(batch.negatives) == tokenizer(negatives)["input_ids"]
+        seen += batch.rows.tolist()
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
+def test_one_negative_has_two_scores(tiny_bert, tmp_path):
+    row = {"anchor": "a b", "positive": "c d", "negative": "e f", "scores": [1.5, 0.5]}
+    (batch,) = batches(made(write_rows(tmp_path / "a.jsonl", [row, row]), tiny_bert, tmp_path))
+    assert batch.scores.tolist() == [[1.5, 0.5]] * 2
+    assert len(batch.negatives.lengths) == 2
+
+
+def test_a_store_that_was_cut_short_is_built_anew(tiny_bert, tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", rows())
+    labels = made(path, tiny_bert, tmp_path).store.directory / "labels.bin"
+    labels.write_bytes(labels.read_bytes()[:-4])
+    assert made(path, tiny_bert, tmp_path).store.labels.tolist() == np.array(SCORES, np.float32).tolist()
+
+
+WRONG = [
+    ([1.0, 2.0], "scores has 2 numbers, and 3 texts stand behind anchor: wanted one for each of them"),
+    ([1.0, 2.0, 3.0, 4.0], "scores has 4 numbers"),
+    (None, "scores is missing: wanted a list of numbers"),
+    (0.5, "scores is 0.5: wanted a list of numbers, [of the positive, of each negative]"),
+    ([1.0, None, 2.0], "wanted a list of numbers, [of the positive, of each negative], finite ones"),
+    ([1.0, True, 2.0], "finite ones"),
+    ([1.0, "2", 3.0], "finite ones"),
+    ([1.0, float("nan"), 2.0], "finite ones"),
+    ([1.0, 1e39, 2.0], "finite ones"),
+    ([1.0, 10**400, 2.0], "finite ones"),
+    ("1 2 3", "wanted a list of numbers"),
+    ([], "scores has 0 numbers"),
+]
+
+
+@pytest.mark.parametrize(("scores", "said"), WRONG, ids=str)
+def test_a_wrong_row_is_named_by_file_and_line(scores, said, tiny_bert, tmp_path):
+    path = tmp_path / "a.jsonl"
+    good, bad = ({**TEXTS, "scores": one} for one in (SCORES[0], scores))
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in (good, bad)), encoding="utf-8")
+    with pytest.raises(InputError) as raised:
+        made(path, tiny_bert, tmp_path)
+    assert f"{path}:2: " in str(raised.value)
+    assert said in str(raised.value)
+    assert made(path, tiny_bert, tmp_path, on_error="skip", batch_size=1).num_examples == 1
+
+
+def test_rows_without_scores_or_without_negatives_are_refused(tiny_bert, tmp_path):
+    for name, row in (("a", TEXTS), ("b", {"anchor": "a", "positive": "b", "scores": [1.0]})):
+        with pytest.raises(InputError, match=rf"{name}.jsonl:1: wanted anchor, positive, negative.*with scores"):
+            made(write_rows(tmp_path / f"{name}.jsonl", [row]), tiny_bert, tmp_path)
