@@ -32,6 +32,7 @@ from contracts.protocols import (
     DataModule,
     Embedder,
     HeldOutTexts,
+    PairScorer,
     Writer,
 )
 from contracts.results import (
@@ -66,6 +67,7 @@ __all__ = [
     "ItemScores",
     "NLIBatch",
     "NotWritten",
+    "PairScorer",
     "PairTask",
     "Part",
     "Ragged",
