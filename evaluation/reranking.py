@@ -1,7 +1,7 @@
 """Scores of a reranker: an encoder finds documents for each query, and the reranker orders the first of them anew.
 
-The documents behind these keep the encoder's order. A score is called ``task/reranked/ndcg@10``, that of the encoder
-alone ``task/cosine/ndcg@10``; both are of the same queries and resamples, and compared query by query.
+The documents behind these keep the encoder's order. A score is called ``task/reranked/ndcg@10``. In training it is
+compared, query by query, with that of the encoder alone, which stands before training in its place.
 
 Shape letters: Q queries, K documents that are reranked, B queries of one block, N documents.
 """
@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from contracts import Embedder, InputError, ItemScores, PairScorer, RetrievalTask
+from contracts import Embedder, InputError, PairScorer, RetrievalTask
 from evaluation.bootstrap import Estimate, Scores
 from evaluation.scorer import Scorer
-from evaluation.suite import items_of, of_items
+from evaluation.suite import items_of
 from evaluation.tasks.retrieval import BLOCK, Retrieval
 from evaluation.vectors import VectorStore, embed_pool, rank_and_world
 
@@ -44,12 +44,11 @@ class Reranking(Scorer):
         self.not_as_published = dict[str, str]()
         self._retriever = retriever
         self._found = dict[str, Candidates]()
-        self._alone = dict[str, Estimate]()
 
     def of(self, tasks: Iterable[Retrieval]) -> "Reranking":
         """Some of the tasks; what the encoder has found is shared."""
         part = Reranking(list(tasks), self._retriever, self.top, self.store)
-        part._found, part._alone = self._found, self._alone
+        part._found = self._found
         return part
 
     def __iter__(self) -> Iterator[Retrieval]:
@@ -76,17 +75,16 @@ class Reranking(Scorer):
         for task in self.tasks:
             scores_QK = self._reranked(task, module, autocast, progress)
             found |= task.scores("reranked", self._ordered(task, scores_QK), intervals=intervals)
-        items = items_of(self.tasks, {}, found) if intervals else None
-        return Scores.of(found, items=items)
+        return self._as_scores(found, intervals)
 
-    def baselines(self) -> dict[str, float]:
-        """The scores of the encoder alone, whose documents were reranked."""
-        return {name: estimate.value for name, estimate in self._alone.items()}
+    def before(self, module: PairScorer, *, intervals: bool, **_: Any) -> Scores:
+        """The scores of the encoder alone, by the names of those of its reranked documents."""
+        self._retrieve()
+        alone = (task.scores("reranked", self._found[task.name].cosines, intervals=intervals) for task in self.tasks)
+        return self._as_scores({name: one for scores in alone for name, one in scores.items()}, intervals)
 
-    def with_baselines(self, items: ItemScores) -> ItemScores:
-        """The items with those of the encoder alone, so that it is compared query by query."""
-        replicates, values = of_items(self._alone)
-        return items._replace(replicates={**items.replicates, **replicates}, values={**items.values, **values})
+    def _as_scores(self, found: dict[str, Estimate], intervals: bool) -> Scores:
+        return Scores.of(found, items=items_of(self.tasks, {}, found) if intervals else None)
 
     def sentences(self) -> dict[str, list[str]]:
         return {task.name: list(dict.fromkeys(text for texts in task.texts() for text in texts)) for task in self.tasks}
@@ -102,7 +100,6 @@ class Reranking(Scorer):
             most = min(self.top, len(task.documents))
             blocks = (cosines(start, min(start + BLOCK, queries)) for start in range(0, queries, BLOCK))
             self._found[task.name] = Candidates(cosines, torch.cat([one.topk(most).indices for one in blocks]))
-            self._alone |= task.scores("cosine", cosines, intervals=True)
 
     def _reranked(self, task: Retrieval, scorer: PairScorer, autocast: torch.dtype | None, progress: bool) -> Tensor:
         """(Q, K) scores of the documents that were found; queries are dealt to the ranks."""

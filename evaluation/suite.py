@@ -17,7 +17,7 @@ from torch import Tensor
 from contracts import Changes, Embedder, InputError, ItemScores, PairTask, RetrievalTask
 from evaluation.bootstrap import Estimate, Scores
 from evaluation.papers import averages
-from evaluation.scorer import InTraining
+from evaluation.scorer import InTraining, Scorer
 from evaluation.task import How, Task
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.tasks.sts import Similarity, cosines
@@ -26,7 +26,7 @@ from evaluation.vectors import LastVectors, Pool, VectorStore, embed_pool, rank_
 POOLED_TEXTS = 400_000  # bounds the vectors that are held at a time: 1.2 GB at 768 features
 
 
-class Suite:
+class Suite(Scorer):
     """Iterating over it gives its tasks, so that a suite can be made of a suite. ``sizes`` are those of prefixes."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Suite:
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
         """The items with those of the baselines, so that an encoder is compared with them query by query."""
-        replicates, values = of_items(self._baselines)
+        replicates, values = _of_items(self._baselines)
         return items._replace(replicates={**items.replicates, **replicates}, values={**items.values, **values})
 
     @cached_property
@@ -190,7 +190,7 @@ def _score_dealt(
 def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
     """Return the scores of single test items, by which encoders are compared."""
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
-    replicates, values = of_items(scores)
+    replicates, values = _of_items(scores)
     retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, Retrieval)}
     several = dict[str, str]()  # of forums, of images
     for task in tasks:
@@ -209,7 +209,7 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
     )
 
 
-def of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def _of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return the replicates and the values of single queries, of the scores that have them."""
     return (
         {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},

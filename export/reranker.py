@@ -42,8 +42,9 @@ def reranker_card(results: Results) -> str:
         base_model=backbone if is_hub_id(backbone) else None,
         datasets=list(dict.fromkeys(name for one in results["data"] for name in hub_sets(one))) or None,
     )
-    rows = sorted({**results["scores"], **results.get("baselines", {})}.items())
-    scores = Table([Column("score"), Column("value", ".2f")], rows)
+    alone = results.get("scores_before", {})
+    rows = [(name, alone.get(name), score) for name, score in sorted(results["scores"].items())]
+    scores = Table([Column("score"), Column("encoder alone", ".2f"), Column("reranked", ".2f")], rows)
     parts = [
         f"---\n{data.to_yaml()}\n---",
         f"# A reranker trained with model={results['objective']}",
@@ -55,4 +56,4 @@ def reranker_card(results: Results) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-SCORES = "On a scale of 0 to 100: `reranked` by this model, `cosine` by the encoder alone whose documents it reranks."
+SCORES = "On a scale of 0 to 100, of the encoder that found the documents, and with them reranked by this model."
