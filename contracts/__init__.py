@@ -33,6 +33,7 @@ from contracts.protocols import (
     DataModule,
     Embedder,
     HeldOutTexts,
+    PairScorer,
     Writer,
 )
 from contracts.results import (
@@ -71,6 +72,7 @@ __all__ = [
     "ItemScores",
     "NLIBatch",
     "NotWritten",
+    "PairScorer",
     "PairTask",
     "Part",
     "Ragged",

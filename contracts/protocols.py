@@ -57,6 +57,22 @@ class Writer(Protocol):
         ...
 
 
+@runtime_checkable
+class PairScorer(Protocol):
+    """All that evaluation knows about a model that reads a query and a document together."""
+
+    def score_pairs(
+        self,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        *,
+        autocast: "torch.dtype | None" = None,
+        progress: bool = True,
+    ) -> "Tensor":
+        """N queries and as many documents -> (N,) float32 scores on the CPU; more is better."""
+        ...
+
+
 class DataModule(Protocol):
     """What ``train.py`` asks of a data module beyond Lightning's own methods."""
 

@@ -11,15 +11,18 @@ if __name__ == "__main__":
 
 import contextlib
 import hashlib
+import io
 import json
 import logging
+import math
 import os
 import random
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, cast
 
 from omegaconf import DictConfig
 
@@ -40,6 +43,8 @@ log = logging.getLogger("datamodules.mine")
 
 TEXTS_AT_ONCE = 8192  # of the corpus, while it is read
 COSINES_AT_ONCE, ANCHORS_AT_ONCE = 2**28, 16384  # 1 GiB of cosines while anchors and corpus are compared
+MOST_SCORES_TOLD = 2**24  # the library's table, and with it its counts, fails beyond
+LEFT_OUT = re.compile(r"Skipped ([\d,]+) potential negatives .* due to the (absolute_margin|relative_margin|max_score)")
 ADVICE = " Say column=NAME, or correct the row."
 LIMITS = ("absolute_margin", "relative_margin", "max_score", "min_score")
 RULES = ("num_negatives", "range_min", "range_max", *LIMITS, "sampling_strategy")
@@ -62,7 +67,7 @@ class Keys(TypedDict):
     relative_margin: float | None
     max_score: float | None
     min_score: float | None
-    cross_encoder: str | None
+    reranker: str | None
     sampling_strategy: Literal["top", "random"]
     seed: int
     use_faiss: bool
@@ -90,15 +95,17 @@ def run(cfg: DictConfig) -> int:
     output = check_values(cfg)
     check_output_file(output)
     pairs, account = read(cfg)
-    model, cross_encoder, models = load(cfg)
+    model, reranker, models = load(cfg)
     identity = {"pairs": digest(*pairs), **{key: cfg[key] for key in (*RULES, *PROMPTS, "seed", "use_faiss")}, **models}
     lock = hold_file(output)
     try:
         if is_finished(output, identity, overwrite=cfg.overwrite):
             log.info("%s is finished. overwrite=true mines it again.", output)
             return 0
-        mined = mine(cfg, pairs, model, cross_encoder, vectors_of(cfg.cache_folder, models["encoder"]))
-        write(output, account | {"identity": identity}, pairs, mined, cfg.num_negatives)
+        with kept_scores(cfg, reranker, models) as scorer:
+            mined = mine(cfg, pairs, model, scorer, vectors_of(cfg.cache_folder, models["encoder"]))
+        account |= {"identity": identity, "left_out": mined.left_out}
+        write(output, account, pairs, mined.rows, cfg.num_negatives)
     finally:
         let_go(lock)
     return 0
@@ -135,11 +142,6 @@ def check_rules(cfg: DictConfig) -> None:
     if None not in (cfg.min_score, cfg.max_score) and cfg.min_score > cfg.max_score:
         raise InputError(
             f"min_score={cfg.min_score} max_score={cfg.max_score}: no score lies between; turn them round."
-        )
-    if cfg.cross_encoder is not None and all(cfg[key] is None for key in LIMITS):
-        raise InputError(
-            f"cross_encoder={cfg.cross_encoder} scores what a margin or a limit is about, and there is none. Say "
-            "relative_margin=0.05, say, absolute_margin, max_score or min_score, or leave cross_encoder out."
         )
 
 
@@ -202,10 +204,10 @@ def load(cfg: DictConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, di
     )
     encoder.model.similarity_fn_name = "cosine"
     identity = {"encoder": digest(encoder.fingerprint, encoder.model.prompts)}
-    if cfg.cross_encoder is None:
+    if cfg.reranker is None:
         return encoder.model, None, identity
-    cross_encoder, fingerprint = load_cross_encoder(cfg.cross_encoder, device)
-    return encoder.model, cross_encoder, identity | {"cross_encoder": digest(fingerprint)}
+    reranker, fingerprint = load_cross_encoder(cfg.reranker, device)
+    return encoder.model, reranker, identity | {"reranker": digest(fingerprint)}
 
 
 def folder_of(name: str) -> str:
@@ -229,14 +231,23 @@ def folder_of(name: str) -> str:
     return str(path)
 
 
+class Mined(NamedTuple):
+    """Rows of anchor, positive, negative_1 ..., and ``scores`` of the positive and each negative; and how many texts
+    each rule has left out that would otherwise have been candidates.
+    """
+
+    rows: Iterable[Mapping[str, Any]]
+    left_out: dict[str, int]
+
+
 def mine(
     cfg: DictConfig,
     pairs: Pairs,
     model: "SentenceTransformer",
-    cross_encoder: "CrossEncoder | None",
+    reranker: "KeptScores | None",
     cache_folder: str | None,
-) -> Iterable[Mapping[str, Any]]:
-    """Rows of anchor, positive, negative_1 ..., and ``scores`` of the positive and each negative.
+) -> Mined:
+    """Mine by the library. With a reranker the scores are its, of the positive and of each negative, else cosines.
 
     An anchor that stands in the corpus itself is given as a positive of its own, because it must be no negative; a
     margin looks at its score as well.
@@ -247,20 +258,91 @@ def mine(
     known = set(pairs.corpus)
     own = [(anchor, anchor) for anchor, _ in pairs.rows if anchor in known]
     anchors, positives = zip(*dict.fromkeys([*pairs.rows, *own]), strict=True)
-    with drawn_by(cfg.seed), progress_shown(sys.stderr.isatty() and not cfg.quiet):
-        return mine_hard_negatives(
+    rules = {key: cfg[key] for key in RULES}
+    if reranker is not None and all(cfg[key] is None for key in LIMITS):
+        rules["min_score"] = -math.inf  # without a limit the library would leave the reranker out
+    said = io.StringIO()
+    with drawn_by(cfg.seed), progress_shown(sys.stderr.isatty() and not cfg.quiet), contextlib.redirect_stdout(said):
+        rows = mine_hard_negatives(
             Dataset.from_dict({"anchor": anchors, "positive": positives}),
             model,
             corpus=pairs.corpus,
-            cross_encoder=cross_encoder,
-            **{key: cfg[key] for key in (*RULES, *PROMPTS, "use_faiss", "batch_size")},
+            cross_encoder=cast("CrossEncoder | None", reranker),
+            **rules,
+            **{key: cfg[key] for key in (*PROMPTS, "use_faiss", "batch_size")},
             output_format="n-tuple",
             output_scores=True,
             faiss_batch_size=max(1, min(ANCHORS_AT_ONCE, COSINES_AT_ONCE // len(pairs.corpus))),
-            use_multi_process=processes(cfg, model, cross_encoder),
+            use_multi_process=processes(cfg, model, reranker and reranker.model),
             cache_folder=cache_folder,
-            verbose=False,  # its table fails where there are more than 2**24 scores
+            verbose=len(anchors) * cfg.num_negatives < MOST_SCORES_TOLD,
         )
+    return Mined(rows, {rule: int(number.replace(",", "")) for number, rule in LEFT_OUT.findall(said.getvalue())})
+
+
+class KeptScores:
+    """A cross-encoder of the library that keeps each score at once, so that a command that goes on after it was killed
+    scores no pair twice. ``file`` is a database of this cross-encoder's scores; None keeps none.
+    """
+
+    def __init__(self, model: "CrossEncoder", file: Path | None) -> None:
+        import sqlite3
+
+        self.model, self.base = model, None
+        if file is not None:
+            check_output_folder("cache_folder", file.parent)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self.base = sqlite3.connect(file)
+            try:
+                self.base.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, score REAL)")
+                self.base.execute("SELECT count(score) FROM scores")
+            except sqlite3.DatabaseError as error:
+                raise InputError(
+                    f"cache_folder: {file} is no database of scores ({error}). Remove the file; its scores are "
+                    "computed anew."
+                ) from None
+        self.known = 0  # scores that were there already
+
+    def start_multi_process_pool(self, **options: Any) -> Any:
+        return self.model.start_multi_process_pool(**options)
+
+    def stop_multi_process_pool(self, pool: Any) -> None:
+        self.model.stop_multi_process_pool(pool)
+
+    def predict(self, pairs: Sequence[tuple[str, str]], **options: Any) -> Any:
+        """(N,) float32 scores of N pairs, as the library's."""
+        import torch
+
+        if self.base is None:
+            return self.model.predict(pairs, **options)
+        keys = [hashlib.blake2b("\0".join(pair).encode(), digest_size=16).digest() for pair in pairs]
+        found = dict[bytes, float]()
+        for key in keys:
+            found.update(self.base.execute("SELECT pair, score FROM scores WHERE pair = ?", (key,)))
+        self.known += len(found)
+        if new := {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in found}:
+            scores = self.model.predict(list(new.values()), **options).float().tolist()
+            with self.base:  # a transaction
+                self.base.executemany("INSERT INTO scores VALUES (?, ?)", zip(new, scores, strict=True))
+            found.update(zip(new, scores, strict=True))
+        return torch.tensor([found[key] for key in keys])
+
+
+@contextlib.contextmanager
+def kept_scores(cfg: DictConfig, model: "CrossEncoder | None", models: Mapping[str, str]) -> Iterator[KeptScores | None]:
+    """The reranker with its scores in ``cache_folder``, in a folder for each reranker."""
+    if model is None:
+        yield None
+        return
+    folder = cfg.cache_folder
+    kept = KeptScores(model, None if folder is None else Path(folder) / models["reranker"] / "scores.sqlite")
+    try:
+        yield kept
+    finally:
+        if kept.known:
+            log.info("%d scores of the reranker were in %s already.", kept.known, folder)
+        if kept.base is not None:
+            kept.base.close()
 
 
 @contextlib.contextmanager
@@ -343,6 +425,8 @@ def write(
         # Of another job: the record, which comes before the rows, would be taken for its
         output.unlink(missing_ok=True)
         write_record(about(output), {**account, "rows": rows, "too_few": too_few})
+    for rule, number in account["left_out"].items():
+        log.info("%d candidates were left out by %s.", number, rule)
     log.info(
         "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
         *(output, rows, num_negatives, too_few),

@@ -366,6 +366,29 @@ class GeneratorModel(Trained):
     log_every_n_steps: int = key(of="log_every_n_steps", meaning="steps between two accuracies", least=1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RerankerModel(Trained):
+    """A cross-encoder that reranks what an encoder has found."""
+
+    target: str = "encoders.objectives.reranker.Reranker"
+
+    loss: Literal["binary", "listwise"] = key(
+        "binary", "of each pair for itself; listwise: of a positive among its hard negatives (ListNet)"
+    )
+    head_lr: float | None = key(None, "learning rate of the layers that give the score; null: lr", least=0)
+    dropout: float | None = key(
+        None, "of the backbone in training: attention, states and embeddings; null: as its config says"
+    )
+    max_length: int | None = key(
+        None, "tokens of a query and a document together; null: what the backbone allows, up to 512", least=1
+    )
+    retriever: str | None = key(
+        None, "an encoder (folder, hub id, run), whose first documents are reranked in scores; null: no scores"
+    )
+    rerank_top: int = key(100, "how many of them", least=1)
+    seed: int = key(of="seed", meaning="of the first weights of the layers that give the score")
+
+
 KINDS: Mapping[str, type[Any]] = {  # name of ``model=NAME`` -> its settings
     "angle": AnglEModel,
     "cosent": CoSENTModel,
@@ -375,6 +398,7 @@ KINDS: Mapping[str, type[Any]] = {  # name of ``model=NAME`` -> its settings
     "gense": GenSEModel,
     "gense_generator": GeneratorModel,
     "pairs": PairsModel,
+    "reranker": RerankerModel,
     "sbert_nli": SBERTModel,
     "simcse": SimCSEModel,
     "sroberta": SRoBERTaModel,

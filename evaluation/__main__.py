@@ -35,6 +35,8 @@ MTEB = "mteb"
 class Keys(TypedDict):
     action: Literal["score", "list", "check", "fetch"]
     encoder: str | None
+    reranker: str | None
+    rerank_top: int
     pooling: str | None
     prompt: str | None
     prompt_suffix: str | None
@@ -76,8 +78,12 @@ def score(cfg: DictConfig) -> int:
     check_names(cfg)
     began = time.time()
     with process_group() as rank:
+        import torch
+
+        from encoders.cross_encoder import load_reranker
         from encoders.loading.sentence_transformers_folder import named_prompts
         from evaluation.catalogue import Chosen, load_tasks
+        from evaluation.reranking import Reranking, retrieval_tasks
         from evaluation.suite import Suite
         from evaluation.vectors import VectorStore
 
@@ -87,13 +93,21 @@ def score(cfg: DictConfig) -> int:
         chosen = load_tasks(cfg.data_root, names, options_of(cfg)) if of_tables else Chosen([], {}, {})
         prompts = named_prompts(cfg.encoder) if cfg.prompt is None and own else {}
         suite = Suite([*(task for one in own for task in one.read(options_of(cfg), prompts)), *chosen.tasks])
+        reranked = retrieval_tasks(suite, f"reranker={cfg.reranker}") if cfg.reranker else []
         encoder = load(cfg)
+        reranker = load_reranker(cfg.reranker, device=device_of(cfg.device)) if cfg.reranker else None
         if cfg.output:
             check_output(Path(cfg.output))  # not after hours
         if cfg.cache_dir:
             check_output_folder("cache_dir", Path(cfg.cache_dir))
         store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
         found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
+        if reranker is not None:
+            reranking = Reranking(reranked, lambda: encoder, cfg.rerank_top, store)
+            autocast = torch.bfloat16 if cfg.precision == "bf16" else None
+            found = found.with_others(
+                reranking.score(reranker, intervals=cfg.intervals, autocast=autocast, progress=not cfg.quiet)
+            )
         if rank == 0:
             leave(cfg, collect(cfg, found, chosen, encoder.description, time.time() - began, own), found)
     return 0
@@ -122,6 +136,8 @@ def check_mteb(action: str, suites: Sequence[str]) -> None:
 
 def score_by_mteb(cfg: DictConfig) -> int:
     """Score the mteb library's tasks, in one process and without intervals."""
+    if cfg.reranker is not None:
+        raise InputError("reranker: suite=mteb scores encoders alone. Leave it out, or name tasks=FOLDER.")
     from encoders.loading.sentence_transformers_folder import named_prompts
     from evaluation.bootstrap import Scores
     from evaluation.catalogue import Chosen
@@ -147,6 +163,8 @@ def check_names(cfg: DictConfig) -> None:
         raise InputError(
             "encoder is not set: a run folder, a model folder, a hub id or a word-vector file; say encoder=..."
         )
+    if cfg.rerank_top < 1:
+        raise InputError(f"rerank_top={cfg.rerank_top}: wanted 1 or more documents; 100 is usual.")
     if cfg.output is not None and not cfg.output.endswith(".json"):
         raise InputError(
             f"output={cfg.output}: wanted a name that ends in .json; a Markdown table is written beside it."

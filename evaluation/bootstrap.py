@@ -52,6 +52,18 @@ class Scores(NamedTuple):
             found or {},
         )
 
+    def with_others(self, others: "Scores") -> "Scores":
+        """These scores and others of the same tasks, with the items of both."""
+        items = self.items
+        if items is not None and others.items is not None:
+            items = items._replace(
+                replicates={**items.replicates, **others.items.replicates},
+                values={**items.values, **others.items.values},
+            )
+        return self._replace(
+            values={**self.values, **others.values}, intervals={**self.intervals, **others.intervals}, items=items
+        )
+
 
 class Estimate(NamedTuple):
     """A value and its bootstrap replicates, both in the unit of the score; None where no interval is wanted."""

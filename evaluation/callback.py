@@ -34,6 +34,7 @@ HEADLINES = (
     "cosine/spearman",
     "cosine/mrr",
     "cosine/ndcg@10",
+    "reranked/ndcg@10",
     "cosine/ap",
     "cosine/accuracy",
     "knn/accuracy",
@@ -167,7 +168,7 @@ class ScoreCallback(pl.Callback):
     ) -> Scores:
         step, began = trainer.global_step, time.perf_counter()
         with undisturbed(pl_module):
-            scores = suite.score(
+            scores = (suite.score if step else suite.before)(
                 pl_module,
                 intervals=intervals,
                 store=store,

@@ -20,7 +20,7 @@ class Named(Protocol):
 
 class Scorer(Protocol):
     """Iterating over it gives its tasks; all that a run asks of what scores its model. A class that has no texts to
-    look for, no baselines and no changes to tell inherits from it.
+    look for, no baselines, no changes to tell and nothing else to be compared with inherits from it.
     """
 
     not_as_published: dict[str, str]  # table with other rows than the published one -> how many
@@ -46,6 +46,10 @@ class Scorer(Protocol):
         for the next time, ``autocast`` is the type of products, ``progress`` shows how far it is.
         """
         ...
+
+    def before(self, module: Any, **options: Any) -> Scores:
+        """What the scores at the end are compared with: the same of the module before training."""
+        return self.score(module, **options)
 
     def sentences(self) -> dict[str, list[str]]:
         """Task -> its distinct texts, to look for in the training text."""

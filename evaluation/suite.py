@@ -17,7 +17,7 @@ from torch import Tensor
 from contracts import Changes, Embedder, InputError, ItemScores, PairTask, RetrievalTask
 from evaluation.bootstrap import Estimate, Scores
 from evaluation.papers import averages
-from evaluation.scorer import InTraining
+from evaluation.scorer import InTraining, Scorer
 from evaluation.task import How, Task
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.tasks.sts import Similarity, cosines
@@ -26,7 +26,7 @@ from evaluation.vectors import LastVectors, Pool, VectorStore, embed_pool, rank_
 POOLED_TEXTS = 400_000  # bounds the vectors that are held at a time: 1.2 GB at 768 features
 
 
-class Suite:
+class Suite(Scorer):
     """Iterating over it gives its tasks, so that a suite can be made of a suite. ``sizes`` are those of prefixes."""
 
     def __init__(

@@ -7,6 +7,7 @@ from typing import Any
 from contracts import Results
 from encoders.lora import merged
 from export.model_card import model_card
+from export.reranker import write_reranker
 from export.training_prompts import learnt_prompts
 from export.whole_folder import export_folder
 from prompts import write_generator_prompts
@@ -14,8 +15,8 @@ from reports.tables import Column, Table, markdown
 
 
 def export_product(folder: Path, model: Any, results: Results) -> None:
-    """Write ``folder``/encoder or ``folder``/generator, as ``model.product`` says; whole or not at all."""
-    write = {"encoder": _write_encoder, "generator": _write_generator}[model.product]
+    """Write ``folder``/encoder, ``folder``/generator or ``folder``/reranker, as ``model.product`` says; whole or not at all."""
+    write = {"encoder": _write_encoder, "generator": _write_generator, "reranker": write_reranker}[model.product]
     write(folder / model.product, model, results)
 
 

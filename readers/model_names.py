@@ -55,10 +55,10 @@ def located(name: str, setting: str = "backbone") -> Located:
 
 
 def run_folder(name: str) -> str | None:
-    """The ``encoder/`` or ``generator/`` folder when ``name`` is the folder of a finished run, else None."""
+    """The ``encoder/``, ``generator/`` or ``reranker/`` folder when ``name`` is the folder of a finished run, else None."""
     if not (Path(name) / "checkpoints" / "best.ckpt").is_file():
         return None
-    parts = [Path(name) / part for part in ("encoder", "generator")]
+    parts = [Path(name) / part for part in ("encoder", "generator", "reranker")]
     return str(next((part for part in parts if part.is_dir()), parts[0]))
 
 

@@ -32,7 +32,7 @@ from training.verdict import in_words, items_of, items_of_all, verdict_of, verdi
 MOST_ROWS = 16  # of the closing table, where it shows all scores
 MOST_SHOWN = 100  # characters of a query, and of a text that was found
 log = logging.getLogger(__name__)
-MADE = ("encoder", "generator")  # folders to use; a run leaves one of them
+MADE = ("encoder", "generator", "reranker")  # folders to use; a run leaves one of them
 
 
 def finish(

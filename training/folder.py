@@ -34,6 +34,7 @@ ENTRIES = (
     "checkpoints",
     "encoder",
     "generator",
+    "reranker",
     "backbone",
     "neighbours",
     "teacher.json",
@@ -44,8 +45,8 @@ ENTRIES = (
     SNAPSHOTS,
     STAGES,
 )
-RESULTS_OF_TRAINING = ("metrics.csv", "checkpoints", "results.json", "encoder", "generator")
-EXPORTS = ("encoder", "generator")
+RESULTS_OF_TRAINING = ("metrics.csv", "checkpoints", "results.json", "encoder", "generator", "reranker")
+EXPORTS = ("encoder", "generator", "reranker")
 
 
 MIRRORED = (MARKER, *(name for name in ENTRIES if name not in (SNAPSHOTS, "wandb")))

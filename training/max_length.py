@@ -18,6 +18,7 @@ from encoders.appended_prompt import ids_behind
 from encoders.lengths import length_to_train, longest_input
 from encoders.loading.backbones import from_pretrained, load_tokenizer
 from encoders.objective import Objective
+from encoders.objectives.reranker import Reranker
 from encoders.settings import KINDS
 from training.build import built, data_of
 from training.settings import Run
@@ -56,6 +57,8 @@ def settle_lengths(run: Run, model: Any, data: Any) -> None:
         if appended is not None:
             for one in built(data).values():
                 appended.room_in(one.max_length)
+    elif isinstance(model, Reranker):
+        _settle(run, data, model.cross_encoder.longest, model.cross_encoder.max_length, 0)
 
 
 def settle_without_weights(run: Run, data: Any) -> None:

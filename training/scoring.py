@@ -10,11 +10,14 @@ from typing import Any
 import pytorch_lightning as pl
 
 from cli.keys import of_defaults
-from contracts import DataModule, Writer
+from contracts import DataModule, PairScorer, Writer
+from encoders import load_encoder
 from encoders.objective import Objective
 from evaluation.callback import Suites, choose_suites
 from evaluation.catalogue import files, is_task
+from evaluation.reranking import Reranking
 from evaluation.task import Options, Task
+from evaluation.tasks.retrieval import Retrieval
 from evaluation.tsv import SENTEVAL
 from evaluation.user_tasks.resolve import own_tasks
 from training.checks import check_scoring, names_of
@@ -49,8 +52,21 @@ def choose(run: Run, model: pl.LightningModule, data: DataModule) -> tuple[Run, 
     during = names_of(scoring.during) if scoring.every_n_steps else []
     sizes = model.sizes if isinstance(model, Objective) else []
     suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, options, sizes)
+    if isinstance(model, PairScorer):
+        suites = reranked(suites, run.model)
     check_scoring(run, *suites)
     return run, suites
+
+
+def reranked(suites: Suites, settings: Any) -> Suites:
+    """The retrieval tasks among those of a run, as a reranker is scored on them."""
+    tasks = [task for task in suites.final if isinstance(task, Retrieval) and settings.retriever]
+    if others := [task.name for task in suites.final if task not in tasks]:
+        why = "reranks documents for queries" if settings.retriever else "has no model.retriever, which finds documents"
+        log.warning("%s: this model %s, so they are not scored.", ", ".join(others), why)
+    final = Reranking(tasks, lambda: load_encoder(settings.retriever), settings.rerank_top)
+    during = {task.name for task in suites.during}
+    return Suites(final, final.of(task for task in tasks if task.name in during))
 
 
 def own_suite(run: Run, options: Options) -> list[Task]:

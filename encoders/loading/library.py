@@ -16,6 +16,7 @@ from contracts import InputError
 from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.sentence_encoder import precision_of
 from readers.hub import only_local
+from readers.model_names import run_folder
 
 LOADING_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError, UnpicklingError)
 Model = TypeVar("Model", SentenceTransformer, CrossEncoder)
@@ -91,15 +92,15 @@ def load_cross_encoder(name: str, device: torch.device) -> tuple[CrossEncoder, s
         InputError: it could not be loaded, gives several scores, or has no layer for them, which the library then draws
             at random.
     """
-    model = _load(CrossEncoder, "cross_encoder", name, device)
+    model = _load(CrossEncoder, "reranker", run_folder(name) or name, device)
     kind, trained = type(model.transformers_model).__name__, model.config.architectures or []
     if kind.endswith("ForSequenceClassification") and kind not in trained:
         raise InputError(
-            f"cross_encoder={name}: wanted a model that was trained to score pairs, such as "
+            f"reranker={name}: wanted a model that was trained to score pairs, such as "
             f"cross-encoder/ms-marco-MiniLM-L6-v2; its config.json says that it is a {', '.join(trained) or 'model'}."
         )
     if model.num_labels != 1:
-        raise InputError(f"cross_encoder={name}: wanted a model with one score for a pair, got {model.num_labels}.")
+        raise InputError(f"reranker={name}: wanted a model with one score for a pair, got {model.num_labels}.")
     return model, fingerprint(model.state_dict(), modules=repr(model), max_length=model.max_seq_length)
 
 

@@ -51,13 +51,18 @@ class Retrieval:
         yield self.documents
 
     def score_names(self) -> list[str]:
-        return [f"{self.name}/cosine/{metric}" for metric in self.metrics] if self.queries else []
+        return self.named("cosine")
+
+    def named(self, protocol: str) -> list[str]:
+        """The names of the scores of a protocol."""
+        return [f"{self.name}/{protocol}/{metric}" for metric in self.metrics] if self.queries else []
 
     def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
         device = how.device.type if how.device.type == "cuda" else "cpu"  # others have no float64
-        return self._scores("cosine", self._cosines(pool, device), self.name if how.intervals else None)
+        return self.scores("cosine", self.cosines(pool, device), intervals=how.intervals)
 
-    def _cosines(self, pool: Pool, device: str) -> Callable[[int, int], Tensor]:
+    def cosines(self, pool: Pool, device: str) -> Callable[[int, int], Tensor]:
+        """(start, stop) -> (B, N) float64 cosines of these queries with all documents, where they are computed."""
         what = "vectors are not finite; their cosines count as 0"
         queries_QD, documents_ND = (unit_rows(pool.of(texts).double(), what=what).to(device) for texts in self.texts())
         return lambda start, stop: queries_QD[start:stop] @ documents_ND.T
@@ -69,7 +74,7 @@ class Retrieval:
 
     def found_first(self, pool: Pool) -> list[int]:
         """The most similar document of each query."""
-        cosines, queries = self._cosines(pool, "cpu"), len(self.queries)
+        cosines, queries = self.cosines(pool, "cpu"), len(self.queries)
         blocks = (cosines(start, min(start + BLOCK, queries)) for start in range(0, queries, BLOCK))
         return [place for block_BN in blocks for place in block_BN.argmax(-1).tolist()]
 
@@ -103,22 +108,23 @@ class Retrieval:
         vectorizer = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
         documents = vectorizer.fit_transform(self.documents)
         queries = vectorizer.transform(self.queries)
-        return self._scores(
-            "tfidf",
-            lambda start, stop: torch.from_numpy((queries[start:stop] @ documents.T).toarray()).double(),
-            self.name,  # the resamples of an encoder's scores
+        return self.scores(
+            "tfidf", lambda start, stop: torch.from_numpy((queries[start:stop] @ documents.T).toarray()).double()
         )
 
-    def _scores(
-        self, protocol: str, similarities: Callable[[int, int], Tensor], key: str | None = None
+    def scores(
+        self, protocol: str, similarities: Callable[[int, int], Tensor], *, intervals: bool = True
     ) -> dict[str, Estimate]:
+        """The measures of any similarities of queries start to stop with all documents, (B, N); of all protocols by the
+        same resamples.
+        """
         if not self.queries:
             return {}
-        ranked = _ranked(self.texts_to_match, similarities)
-        found = dict[str, Estimate]()
-        for metric in self.metrics:
-            found[f"{self.name}/{protocol}/{metric}"] = mean_of_queries(measure(metric, ranked), key)
-        return found
+        ranked, key = _ranked(self.texts_to_match, similarities), self.name if intervals else None
+        return {
+            name: mean_of_queries(measure(metric, ranked), key)
+            for name, metric in zip(self.named(protocol), self.metrics, strict=True)
+        }
 
 
 def _read(root: Path, name: str, options: Options) -> Retrieval:

@@ -170,10 +170,65 @@ def test_a_cross_encoder_s_scores_decide_and_rank(encoder, cross_encoders, given
     if "max_score" in limits:
         rules["max_score"] = float(np.median(list(scores.values())))
     words = [f"{key}={value}" for key, value in rules.items()]
-    assert command(*given, f"output={tmp_path / 'mined.jsonl'}", f"cross_encoder={cross_encoders / '1'}", *words) == 0
+    assert command(*given, f"output={tmp_path / 'mined.jsonl'}", f"reranker={cross_encoders / '1'}", *words) == 0
     wanted = list(expected(PAIRS, texts, cosines_by(encoder, PAIRS, texts), rules, scores))
     assert len(wanted) > 5
     compare(rows_of(tmp_path / "mined.jsonl"), wanted)
+
+
+def test_a_reranker_without_a_limit_scores_all_columns_and_no_pair_twice(encoder, cross_encoders, given, tmp_path):
+    """Killed in the middle of its scores, the command goes on with those that are kept."""
+    from sentence_transformers import CrossEncoder
+
+    cache, output = tmp_path / "cache", tmp_path / "mined.jsonl"
+    words = [*given, f"output={output}", f"reranker={cross_encoders / '1'}", f"cache_folder={cache}"]
+    predict, seen = CrossEncoder.predict, list[tuple[str, str]]()
+
+    def counted(self, pairs, *args, **options):
+        if len(seen) > most:
+            raise KeyboardInterrupt
+        seen.extend(pairs)
+        return predict(self, pairs, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CrossEncoder, "predict", counted)
+        most = 50
+        with pytest.raises(KeyboardInterrupt):
+            command(*words)
+        assert not output.exists()
+        cut, most = len(seen), 10**9
+        assert command(*words) == 0
+    assert 50 < cut < len(seen)
+    assert len(set(seen)) == len(seen)
+    library = CrossEncoder(str(cross_encoders / "1"))
+    for row in rows_of(output):
+        columns = ["positive", *(f"negative_{number}" for number in (1, 2, 3))]
+        assert row.keys() == {"anchor", *columns, "scores"}
+        scores = library.predict([(row["anchor"], row[column]) for column in columns])
+        np.testing.assert_allclose(row["scores"], scores, atol=2e-6)
+        assert sorted(row["scores"][1:], reverse=True) == row["scores"][1:]
+    (kept,) = cache.rglob("scores.sqlite")
+    kept.write_bytes(b"no database at all, of some length")
+    with pytest.raises(InputError, match="no database of scores"):
+        command(*words, "overwrite=true")
+
+
+def test_what_each_rule_left_out_is_counted(encoder, given, tmp_path):
+    output, rules = tmp_path / "mined.jsonl", {"num_negatives": 1, "relative_margin": 0.05, "max_score": 0.9}
+    assert command(*given, f"output={output}", "range_max=200", *(f"{key}={value}" for key, value in rules.items())) == 0
+    texts = texts_of(PAIRS)
+    cosines, wanted = cosines_by(encoder, PAIRS, texts), {"relative_margin": 0, "max_score": 0}
+    for anchor in dict.fromkeys(anchor for anchor, _ in PAIRS):
+        own = {b for a, b in PAIRS if a == anchor} | ({anchor} if anchor in texts else set())
+        farthest = min(cosines[anchor, text] for text in own)
+        for text in set(texts) - own:
+            if cosines[anchor, text] > farthest - 0.05 * abs(farthest):
+                wanted["relative_margin"] += 1
+            elif cosines[anchor, text] > 0.9:
+                wanted["max_score"] += 1
+    told = json.loads((tmp_path / "mined.jsonl.json").read_text())["left_out"]
+    assert told == {rule: number for rule, number in wanted.items() if number}
+    assert told
 
 
 def test_real_answers_by_minilm_follow_the_rules(shared_data, minilm_path, tmp_path):
@@ -310,17 +365,17 @@ def test_several_processes_write_the_rows_of_one_and_end_with_the_command(minilm
     assert not [one for one in workers if Path(f"/proc/{one}").exists()]
 
 
-@pytest.mark.parametrize(("key", "source"), [("encoder", "encoder"), ("cross_encoder", "cross_encoders")])
+@pytest.mark.parametrize(("key", "source"), [("encoder", "encoder"), ("reranker", "cross_encoders")])
 def test_code_of_a_model_is_never_run(key, source, given, tmp_path, request):
     kept = request.getfixturevalue(source)
-    shutil.copytree(kept / "1" if key == "cross_encoder" else kept, tmp_path / "model")
+    shutil.copytree(kept / "1" if key == "reranker" else kept, tmp_path / "model")
     (tmp_path / "model" / "evil.py").write_text(
         f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\nclass Bad: pass\n"
     )
     (tmp_path / "model" / "modules.json").write_text(
         json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Bad"}])
     )
-    about = {"model_type": "CrossEncoder" if key == "cross_encoder" else "SentenceTransformer"}
+    about = {"model_type": "CrossEncoder" if key == "reranker" else "SentenceTransformer"}
     (tmp_path / "model" / "config_sentence_transformers.json").write_text(json.dumps(about))
     with pytest.raises(InputError, match=r"evil\.Bad"):
         command(*given, f"output={tmp_path / 'x.jsonl'}", "relative_margin=0", f"{key}={tmp_path / 'model'}")
@@ -338,10 +393,9 @@ def test_code_of_a_model_is_never_run(key, source, given, tmp_path, request):
         (["min_score=0.5", "max_score=0.4"], "no score lies between"),
         (["column=text"], "is of the corpus, and there is none"),
         (["corpus={tmp}/blank.txt"], "has no texts"),
-        (["cross_encoder={cross}/1"], "there is none. Say relative_margin"),
-        (["cross_encoder={cross}/3", "relative_margin=0"], "one score for a pair, got 3"),
-        (["cross_encoder={bert}", "relative_margin=0"], "it is a BertForMaskedLM"),
-        (["cross_encoder={tmp}/none", "relative_margin=0"], "cross_encoder=.* could not be loaded"),
+        (["reranker={cross}/3", "relative_margin=0"], "one score for a pair, got 3"),
+        (["reranker={bert}", "relative_margin=0"], "it is a BertForMaskedLM"),
+        (["reranker={tmp}/none", "relative_margin=0"], "reranker=.* could not be loaded"),
         (["encoder={tmp}/none"], "no file and no folder here"),
         (["encoder={tmp}"], "wanted the folder of a finished run"),
         (["encoder={tmp}/theirs.jsonl"], "python -m export run=CHECKPOINT"),

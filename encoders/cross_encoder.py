@@ -1,0 +1,400 @@
+"""The cross-encoder: a transformer that reads a query and a document in one sequence, and gives the pair one logit.
+
+Shape letters: N pairs, B pairs of a chunk, T tokens of its longest.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from contracts import InputError, Ragged
+from encoders.attention import set_dropout
+from encoders.kernels.chunks import (
+    check_recompute,
+    chunk_cost,
+    computed,
+    on_device,
+    padded,
+    padded_tokens,
+    places_in,
+    plan_chunks,
+    recomputes,
+)
+from encoders.kernels.compiled_layers import even, fast_layers
+from encoders.kernels.faster_cpu_layers import attention_for, packed_linears, shared_between_chunks
+from encoders.kernels.recomputed_layers import check_layers, recomputed_layers
+from encoders.kernels.token_budget import budget_of
+from encoders.lengths import longest_input, usual_length
+from encoders.loading.backbones import check_vocabulary, from_pretrained, load_tokenizer
+from readers.model_names import run_folder
+from reports.progress import Progress
+
+SCORE_TOKENS_CPU, SCORE_TOKENS_GPU = 2_048, 65_536  # of a chunk without gradients, as of an encoder
+PAIRS_AT_ONCE = 4_096  # that are tokenised and sorted by length together
+SCORES_PAIRS = "ForSequenceClassification"  # how transformers calls the classes
+
+
+class PairForm(NamedTuple):
+    """What a tokenizer puts around two texts, and the types of the tokens of each of the five parts."""
+
+    before: np.ndarray
+    between: np.ndarray
+    after: np.ndarray
+    around_one: tuple[int, int]  # tokens before and behind a text that stands alone
+    types: tuple[np.ndarray, np.ndarray, np.ndarray, int, int] | None  # before, between, after, first, second text
+    keeps_end: bool
+
+    @property
+    def number(self) -> int:
+        return len(self.before) + len(self.between) + len(self.after)
+
+
+class Joined(NamedTuple):
+    """Pairs as single sequences."""
+
+    sequences: Ragged
+    types: Tensor | None  # (tokens,) int64 beside the ids; None: the tokenizer gives none
+
+
+class Scored(NamedTuple):
+    """The result of a training step."""
+
+    logits_N: Tensor  # float32, with gradient
+    padded_tokens: int  # padding that was computed along
+    real_tokens: int
+
+
+class Float32Linear(nn.Linear):
+    """A linear layer that computes in float32 under autocast, too: the layer that gives the logits."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        with torch.autocast(input.device.type, enabled=False):
+            return super().forward(input.to(self.weight.dtype))
+
+
+class CrossEncoder(nn.Module):
+    """``transformer`` is a model of transformers for sequence classification with one label. A pair has at most
+    ``max_length`` tokens; the longer text of a longer pair is cut first.
+    """
+
+    def __init__(
+        self,
+        transformer: PreTrainedModel,
+        tokenizer: Tokenizer,
+        *,
+        max_length: int,
+        token_budget: int | None = None,
+        recompute: str = "auto",
+    ) -> None:
+        super().__init__()
+        check_recompute(recompute)
+        check_layers(recompute, transformer)
+        self.transformer, self.tokenizer, self.form = transformer, tokenizer, pair_form(tokenizer)
+        self.token_budget, self.recompute = token_budget, recompute
+        self.longest = longest_input(transformer.config)
+        self.max_length = min(max_length, self.longest)
+        if self.max_length <= self.form.number + 1:
+            raise InputError(
+                f"model.max_length={max_length}: {self.form.number} special tokens stand around two texts, which "
+                f"leaves no token of one of them. Wanted {self.form.number + 2} or more; 512 is usual."
+            )
+        for layer in self.head:
+            if isinstance(layer, nn.Linear) and layer.out_features == 1:
+                layer.__class__ = Float32Linear
+
+    @property
+    def head(self) -> list[nn.Module]:
+        """The layers behind the states."""
+        inside = set(self.transformer.base_model.modules())
+        return [layer for layer in self.transformer.modules() if layer not in inside and layer is not self.transformer]
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def join(self, queries: Ragged, documents: Ragged, query_of: np.ndarray) -> Joined:
+        """Join document i of (N,) to the query ``query_of[i]``. Both have the special tokens of a single text around
+        them.
+
+        The ids are those of ``tokenizer(query, document, truncation="longest_first", max_length=max_length)`` for texts
+        that have lost no token yet.
+        """
+        return joined(queries, documents, query_of, self.form, self.max_length)
+
+    def score(self, pairs: Joined) -> Scored:
+        """Compute the logits of a training step. Under ``recompute="auto"`` chunks are recomputed in the backward pass
+        only where the pairs exceed the budget.
+        """
+        lengths, ids = pairs.sequences.lengths, pairs.sequences.ids
+        budget = budget_of(self.token_budget, ids.device, self.transformer, recompute=self.recompute)
+        chunks = plan_chunks(even(lengths, self.transformer, self.longest), budget, chunk_cost(ids.device))
+        again = recomputes(self.recompute, padded_tokens(chunks), budget)
+        embedding = self.transformer.get_input_embeddings()
+        pad = cast(int, self.tokenizer.pad_token_id)
+        sharing = shared_between_chunks(embedding, ids, pad, self.transformer.base_model)
+        with contextlib.nullcontext() if again else sharing:
+            parts = [computed(self.score_chunk, *laid, again=again) for laid in self._laid_out(pairs, chunks)]
+        logits_N = torch.cat(parts)[places_in(chunks, ids.device)]
+        real = int(lengths.sum())
+        return Scored(logits_N, padded_tokens(chunks) - real, real)
+
+    def _laid_out(self, pairs: Joined, chunks: list[Any]) -> Any:
+        ids, lengths = pairs.sequences.ids, pairs.sequences.lengths
+        laid = padded(ids, lengths, chunks, cast(int, self.tokenizer.pad_token_id))
+        if pairs.types is None:
+            return ((ids_BT, mask_BT, None) for ids_BT, mask_BT in laid)
+        fill = int(getattr(self.tokenizer, "pad_token_type_id", 0) or 0)
+        types = padded(pairs.types, lengths, chunks, fill)
+        return ((*one, types_BT) for one, (types_BT, _) in zip(laid, types, strict=True))
+
+    def score_chunk(self, ids_BT: Tensor, mask_BT: Tensor, types_BT: Tensor | None) -> Tensor:
+        """(B, T) ids -> (B,) float32 logits: no collective, nothing random but dropout."""
+        inputs = {"input_ids": ids_BT, "attention_mask": mask_BT.long()}
+        if types_BT is not None:
+            inputs["token_type_ids"] = types_BT
+        layers = recomputed_layers(self.transformer, self.recompute, lambda: attention_for(ids_BT))
+        with attention_for(ids_BT), fast_layers(self.transformer), layers:
+            logits_B = self.transformer(**inputs).logits.squeeze(-1)
+        return logits_B.to(torch.promote_types(logits_B.dtype, torch.float32))
+
+    @torch.no_grad()
+    def score_pairs(
+        self,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        *,
+        autocast: torch.dtype | None = None,
+        progress: bool = True,
+    ) -> Tensor:
+        """N queries and as many documents -> (N,) float32 logits on the CPU; the train/eval mode is left as it was."""
+        training, device = self.training, self.device
+        first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+        scores_N = torch.zeros(len(queries))
+        order = np.argsort([-len(a) - len(b) for a, b in zip(queries, documents, strict=True)], kind="stable")
+        self.eval()
+        try:
+            with contextlib.ExitStack() as inside:
+                bar = inside.enter_context(Progress("reranking", "pairs", len(order), quiet=not (progress and first)))
+                if autocast is not None:
+                    inside.enter_context(torch.autocast(device.type, autocast))
+                inside.enter_context(packed_linears(self.transformer.base_model, 100 * len(order)))
+                for start in range(0, len(order), PAIRS_AT_ONCE):
+                    part = order[start : start + PAIRS_AT_ONCE]
+                    texts = [queries[i] for i in part], [documents[i] for i in part]
+                    scores_N[torch.from_numpy(part)] = self._scored(*texts, device)
+                    bar.to(start + len(part))
+        finally:
+            self.train(training)
+        return scores_N
+
+    def _scored(self, queries: list[str], documents: list[str], device: torch.device) -> Tensor:
+        pairs = self._tokenized(queries, documents)
+        budget = SCORE_TOKENS_CPU if device.type == "cpu" else SCORE_TOKENS_GPU
+        chunks = plan_chunks(pairs.sequences.lengths, budget, chunk_cost(device))
+        types = None if pairs.types is None else pairs.types.to(device)
+        pairs = Joined(pairs.sequences._replace(ids=pairs.sequences.ids.to(device)), types)
+        parts = [self.score_chunk(*laid) for laid in self._laid_out(pairs, chunks)]
+        return torch.cat(parts)[places_in(chunks, device)].float().cpu()
+
+    def _tokenized(self, queries: list[str], documents: list[str]) -> Joined:
+        found = self.tokenizer(queries, documents, truncation="longest_first", max_length=self.max_length)
+        lengths = np.array([len(one) for one in found["input_ids"]], np.int64)
+        ids, types = (
+            torch.from_numpy(np.concatenate([np.array(one, np.int64) for one in found[name]]))
+            if name in found
+            else None
+            for name in ("input_ids", "token_type_ids")
+        )
+        return Joined(Ragged(cast(Tensor, ids), lengths), types)
+
+
+def pair_form(tokenizer: Any) -> PairForm:
+    """Found by encoding two words alone and together.
+
+    Raises:
+        InputError: the tokenizer does not put one behind the other.
+    """
+    first, second = (tokenizer(word, add_special_tokens=False)["input_ids"] for word in ("a", "b"))
+    alone, both = tokenizer("a"), tokenizer("a", "b")
+    place = _place(first, alone["input_ids"], 0)
+    start = _place(first, both["input_ids"], 0)
+    other = None if start is None else _place(second, both["input_ids"], start + len(first))
+    if place is None or start is None or other is None:
+        raise InputError(
+            f"backbone: {type(tokenizer).__name__} encodes the pair a, b as {both['input_ids']}; wanted {first} and "
+            f"behind it {second} in there. Take another backbone."
+        )
+    ids = np.array(both["input_ids"], np.int64)
+    cuts = [(0, start), (start + len(first), other), (other + len(second), len(ids))]
+    types = None
+    if "token_type_ids" in both:
+        of = np.array(both["token_type_ids"], np.int64)
+        types = *(of[slice(*cut)] for cut in cuts), int(of[start]), int(of[other])
+    return PairForm(
+        *(ids[slice(*cut)] for cut in cuts),
+        around_one=(place, len(alone["input_ids"]) - place - len(first)),
+        types=cast(Any, types),
+        keeps_end=tokenizer.truncation_side == "left",
+    )
+
+
+def _place(part: list[int], whole: list[int], start: int) -> int | None:
+    return next((at for at in range(start, len(whole)) if whole[at : at + len(part)] == part), None)
+
+
+def longest_first(first_N: np.ndarray, second_N: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths of N pairs of texts -> lengths that fit into ``room`` tokens together, as the tokenizers library cuts
+    them: the longer text alone where that suffices, else both to halves, the odd token to the longer one.
+    """
+    shorter, longer = np.minimum(first_N, second_N), np.maximum(first_N, second_N)
+    half = np.full_like(shorter, room // 2)
+    both = shorter > half
+    cut_longer = np.where(both, room - half, np.minimum(longer, room - np.minimum(shorter, room)))
+    cut_shorter = np.where(both, half, shorter)
+    fits, swapped = first_N + second_N <= room, first_N > second_N
+    cut_first, cut_second = np.where(swapped, cut_longer, cut_shorter), np.where(swapped, cut_shorter, cut_longer)
+    return np.where(fits, first_N, cut_first), np.where(fits, second_N, cut_second)
+
+
+def joined(queries: Ragged, documents: Ragged, query_of: np.ndarray, form: PairForm, max_length: int) -> Joined:
+    """`CrossEncoder.join`."""
+    head, tail = form.around_one
+    kinds = queries.lengths[query_of] - head - tail, documents.lengths - head - tail
+    kept = longest_first(*kinds, max_length - form.number)
+    begins = (
+        (np.cumsum(queries.lengths) - queries.lengths)[query_of] + head,
+        np.cumsum(documents.lengths) - documents.lengths + head + len(queries.ids),
+    )
+    if form.keeps_end:
+        begins = begins[0] + kinds[0] - kept[0], begins[1] + kinds[1] - kept[1]
+    template = len(queries.ids) + len(documents.ids)
+    sizes = [len(part) for part in (form.before, form.between, form.after)]
+    number = len(documents.lengths)
+    starts_5N = np.stack(
+        [
+            np.full(number, template),
+            begins[0],
+            np.full(number, template + sizes[0]),
+            begins[1],
+            np.full(number, template + sizes[0] + sizes[1]),
+        ]
+    )
+    lengths_5N = np.stack(
+        [
+            np.full(number, sizes[0]),
+            kept[0],
+            np.full(number, sizes[1]),
+            kept[1],
+            np.full(number, sizes[2]),
+        ]
+    )
+    starts, lengths = starts_5N.T.ravel(), lengths_5N.T.ravel()
+    within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    index = np.repeat(starts, lengths) + within
+    device = queries.ids.device
+    special = on_device(np.concatenate([form.before, form.between, form.after]), device)
+    ids = torch.cat([queries.ids, documents.ids, special])[on_device(index, device)]
+    sequences = Ragged(ids, lengths_5N.sum(0))
+    if form.types is None:
+        return Joined(sequences, None)
+    *special_types, first, second = form.types
+    types = np.concatenate(
+        [np.full(len(queries.ids), first), np.full(len(documents.ids), second), *special_types]
+    ).astype(np.int64)
+    return Joined(sequences, on_device(types[index], device))
+
+
+def load_cross_encoder(
+    backbone: str,
+    *,
+    weights: str | None = None,
+    setting: str = "backbone",
+    seed: int | None = None,
+    dropout: float | None = None,
+    dtype: torch.dtype | str = torch.float32,
+) -> PreTrainedModel:
+    """A model for sequence classification with one label, in float32. Where the backbone is an encoder, its head is
+    drawn from ``seed``; without a seed it must have one. ``weights`` names a model of the same config that has them.
+
+    Raises:
+        InputError: it cannot be loaded, gives several scores, or has no head and there is no seed.
+    """
+    config = from_pretrained(AutoConfig, backbone, setting=setting)
+    config.output_hidden_states = False
+    trained = [name for name in config.architectures or [] if name.endswith(SCORES_PAIRS)]
+    if trained and config.num_labels != 1:
+        raise InputError(
+            f"{setting}={backbone}: wanted a model with one score for a pair, got {config.num_labels}. Take one with "
+            "one label, such as cross-encoder/ms-marco-MiniLM-L6-v2."
+        )
+    if not trained and seed is None:
+        raise InputError(
+            f"{setting}={backbone}: wanted a model that was trained to score pairs, such as "
+            "cross-encoder/ms-marco-MiniLM-L6-v2, or a run of model=reranker; its config.json says that it is a "
+            f"{', '.join(config.architectures or []) or 'model'}."
+        )
+    if type(config) not in AutoModelForSequenceClassification._model_mapping:
+        raise InputError(
+            f"{setting}={backbone}: transformers has no {config.model_type} that scores pairs. Take a BERT, RoBERTa, "
+            "ModernBERT, DeBERTa or another encoder."
+        )
+    config.num_labels = 1
+    set_dropout(config, dropout, None, backbone)
+    with torch.random.fork_rng(devices=[]):  # what is drawn there is replaced below
+        model, info = from_pretrained(
+            AutoModelForSequenceClassification,
+            weights or backbone,
+            setting=setting,
+            config=config,
+            dtype=dtype,
+            output_loading_info=True,
+        )
+    missing = sorted(info["missing_keys"])
+    inside = model.base_model_prefix + "."
+    lacking = [name for name in missing if trained or (name.startswith(inside) and ".pooler." not in name)]
+    if lacking or info["mismatched_keys"]:
+        raise InputError(
+            f"{setting}={backbone}: its weights do not fit its config.json: "
+            f"{(lacking or sorted(str(key[0]) for key in info['mismatched_keys']))[0]} is missing or of another size. "
+            "It may have been cut short while it was copied; fetch it again."
+        )
+    _draw(model, missing, cast(int, seed or 0))
+    return cast(PreTrainedModel, model)
+
+
+@torch.no_grad()
+def _draw(model: PreTrainedModel, names: Sequence[str], seed: int) -> None:
+    """Give the weights of a fresh head their first values, as transformers does, but from a seed."""
+    spread = float(getattr(model.config, "initializer_range", None) or 0.02)
+    drawn = torch.Generator().manual_seed(seed)
+    for name in names:
+        weight = model.get_parameter(name)
+        if weight.is_meta:
+            continue
+        if weight.ndim > 1:
+            nn.init.normal_(weight, 0.0, spread, generator=drawn)
+        else:
+            nn.init.constant_(weight, 0.0 if name.endswith("bias") else 1.0)
+
+
+def load_reranker(name: str | Path, *, max_length: int | None = None, device: str | torch.device) -> CrossEncoder:
+    """The cross-encoder of a run of ``model=reranker``, of a folder or of a hub id, for scoring.
+
+    Raises:
+        InputError: there is none, it has several labels, or no layer for a score.
+    """
+    name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
+    found = run_folder(name) or name
+    transformer = load_cross_encoder(found, setting="reranker")
+    tokenizer = load_tokenizer(found)
+    check_vocabulary(transformer, tokenizer, name, setting="reranker")
+    length = usual_length(transformer.config, tokenizer) if max_length is None else max_length
+    return CrossEncoder(transformer, tokenizer, max_length=length).eval().requires_grad_(False).to(device)

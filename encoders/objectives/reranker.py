@@ -1,0 +1,125 @@
+"""A cross-encoder that is trained to tell what answers a query from its hard negatives (Nogueira and Cho, 2019)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from transformers import PreTrainedModel
+
+from contracts import InputError, Ragged, ScoredPairBatch, StepOutput, TripletBatch
+from encoders.cross_encoder import CrossEncoder, load_cross_encoder
+from encoders.kernels.chunks import concatenate
+from encoders.lengths import length_to_train
+from encoders.loading.backbones import check_vocabulary, load_tokenizer
+from encoders.loading.trainable import TrainableBackbone
+from encoders.settings import RerankerModel
+from encoders.trained_module import TrainedModule
+from losses.reranking import binary_relevance, listwise
+
+MINE = (
+    "python -m datamodules.mine encoder=sentence-transformers/all-MiniLM-L6-v2 input=PAIRS output=mined.jsonl "
+    "num_negatives=4 range_min=5"
+)
+
+
+class Reranker(TrainedModule):
+    """``loss="binary"`` scores each pair for itself, `losses.reranking.binary_relevance`; ``"listwise"`` compares the
+    positive with its hard negatives, `losses.reranking.listwise`.
+    """
+
+    objective = "reranker"
+    consumes = (TripletBatch, ScoredPairBatch)
+    product = "reranker"
+
+    settings: RerankerModel
+
+    def __init__(self, settings: RerankerModel) -> None:
+        super().__init__(settings)
+        trainable, backbone = TrainableBackbone(settings), settings.backbone
+        transformer = load_cross_encoder(
+            backbone, weights=trainable.below.base, seed=settings.seed, dropout=settings.dropout
+        )
+        tokenizer = load_tokenizer(backbone)
+        check_vocabulary(transformer, tokenizer, backbone)
+        trainable.prepare(transformer)
+        self.cross_encoder = CrossEncoder(
+            transformer,
+            tokenizer,
+            max_length=length_to_train(settings.max_length, transformer.config, tokenizer, backbone),
+            token_budget=settings.token_budget,
+            recompute=settings.recompute,
+        ).train()
+        for weight in self._head_weights():  # an adapter freezes all but its own
+            weight.requires_grad_(True)
+
+    @property
+    def transformer(self) -> PreTrainedModel:
+        return self.cross_encoder.transformer
+
+    def shard(self, mesh: DeviceMesh) -> None:
+        raise InputError("trainer=fsdp shards encoders, and model=reranker is a cross-encoder. Take trainer=ddp.")
+
+    def _head_weights(self) -> list[nn.Parameter]:
+        return [weight for layer in self.cross_encoder.head for weight in layer.parameters(recurse=False)]
+
+    def own_rates(self) -> dict[nn.Parameter, float]:
+        rate = self.settings.head_lr
+        return {} if rate is None else dict.fromkeys(self._head_weights(), rate)
+
+    def check_batch(self, batch: Any) -> None:
+        if isinstance(batch, ScoredPairBatch):
+            if self.settings.loss != "binary":
+                raise InputError(
+                    f"model.loss={self.settings.loss} ranks the documents of a query, and scored pairs have one each. "
+                    "Set model.loss=binary, or take triplets."
+                )
+        elif batch.negatives is None:
+            raise InputError(
+                "model=reranker learns to tell a positive from hard negatives, and this data has two columns of texts. "
+                f"Mine negatives first: {MINE}; then say data=triplets data.path=mined.jsonl."
+            )
+
+    def negatives(self, batch: Any, processes: int) -> int:
+        found = getattr(batch, "negatives", None)
+        return 0 if found is None else len(found.lengths) // len(batch.rows)
+
+    def training_step(self, batch: TripletBatch | ScoredPairBatch, batch_idx: int) -> StepOutput:
+        self.check_batch(batch)
+        if isinstance(batch, ScoredPairBatch):
+            scored = self._score(batch.left, [batch.right])
+            loss, metrics = binary_relevance(scored.logits_N, batch.scores), dict[str, Tensor]()
+        else:
+            assert batch.negatives is not None
+            scored = self._score(batch.anchors, [batch.positives, batch.negatives])
+            rows = len(batch.rows)
+            negative_BL = scored.logits_N[rows:].unflatten(0, (rows, -1))
+            logits_BL = torch.cat([scored.logits_N[:rows, None], negative_BL], dim=1)
+            labels_BL = torch.zeros_like(logits_BL)
+            labels_BL[:, 0] = 1
+            if self.settings.loss == "binary":
+                loss = binary_relevance(logits_BL.flatten(), labels_BL.flatten())
+            else:
+                loss = listwise(logits_BL, labels_BL)
+            first_B = (logits_BL[:, :1] > logits_BL[:, 1:]).all(1)
+            metrics = {"positive_first": first_B.float().mean().detach()}
+        return {
+            "loss": loss,
+            "metrics": metrics,
+            "spent": {
+                "examples": len(batch.rows),
+                "real_tokens": scored.real_tokens,
+                "padded_tokens": scored.padded_tokens,
+            },
+        }
+
+    def _score(self, queries: Ragged, documents: Sequence[Ragged]) -> Any:
+        rows = np.arange(len(queries.lengths))
+        query_of = np.concatenate([np.repeat(rows, len(one.lengths) // len(rows)) for one in documents])
+        return self.cross_encoder.score(self.cross_encoder.join(queries, concatenate(documents), query_of))
+
+    def score_pairs(self, queries: Sequence[str], documents: Sequence[str], **options: Any) -> Tensor:
+        """`CrossEncoder.score_pairs`."""
+        return self.cross_encoder.score_pairs(queries, documents, **options)
