@@ -142,11 +142,14 @@ def test_the_identity_covers_all_stages_and_their_order():
     assert plain == identities("only_stage=nli", "quiet=true", "devices=2")
 
 
+GIVEN = {"distil": ["model.teacher=t"]}  # what a model cannot do without
+
+
 @pytest.mark.parametrize("model", choices("model"))
 def test_a_model_fits_some_data(model):
     fitting = []
     for data in choices("data"):
-        run = with_path(compose_run([f"model={model}", f"data={data}"]))
+        run = with_path(compose_run([f"model={model}", f"data={data}", *GIVEN.get(model, [])]))
         consumes, yields = get_object(run.model.target).consumes, get_object(run.data.target).yields
         if yields in (consumes if isinstance(consumes, tuple) else (consumes,)):
             check_model_and_data(run)

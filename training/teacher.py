@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from hydra.utils import get_class
 
-from cli.process_group import from_rank_zero, rank_here
+from cli.process_group import from_rank_zero
 from contracts import InputError
 from datamodules.store.vector_store import VERSION, VectorStore, make_or_go_on
 from datamodules.text_rows import TextRows
-from encoders.loading.absent_weights import absent_weights
 from encoders.loading.embedding import LoadedEncoder
 from encoders.loading.load import load_encoder
 from storage.manifest import read_record, write_record
-from training.build import built, data_of, is_sharded_run, trainer_keys
+from training.build import built, data_of, trainer_keys
 from training.settings import Run
 
 RECORD = "teacher.json"  # in the run's folder: where the vectors lie, and their width
@@ -78,8 +77,7 @@ def learn_from_teacher(run: Run, model: Any, data: Any, folder: Path, teacher: L
     record = read_record(folder / RECORD)
     for place, one in built(data).items():
         one.taught = VectorStore(record["stores"][place], one.rows_used)
-    with absent_weights(is_sharded_run(run) and rank_here() > 0):
-        model.learn_from_teacher(int(record["width"]), run.seed)
+    model.learn_from_teacher(int(record["width"]), run.seed)
 
 
 def _decide(run: Run, data: Any, folder: Path, teacher: LoadedEncoder | None, writer: bool) -> list[bool]:

@@ -101,6 +101,17 @@ def test_two_processes_train_as_one_does(whole, words, tmp_path):
     assert losses(tmp_path / "two") == pytest.approx(losses(whole), rel=1e-4)
 
 
+def test_sharded_weights_train_alike(whole, words, tmp_path):
+    """Of the projection, too; the encoder that is left has none of it."""
+    words = [word for word in words if word != "trainer=cpu"]
+    run = [*words, "trainer=fsdp", "trainer.accelerator=cpu", "devices=2", f"output_dir={tmp_path / 'two'}"]
+    done = run_command([TRAIN, *run])
+    assert done.returncode == 0, done.stderr
+    assert losses(tmp_path / "two") == pytest.approx(losses(whole), rel=1e-4)
+    found, wanted = (load_encoder(one, device="cpu").embed(SENTENCES) for one in (tmp_path / "two", whole))
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
+
+
 def test_a_killed_and_continued_run_equals_the_whole_one(whole, words, start, command, tmp_path):
     run = start(*words, f"output_dir={tmp_path / 'run'}")
     run.wait_for(lambda: reached(tmp_path / "run", 7))
