@@ -329,7 +329,9 @@ class KeptScores:
 
 
 @contextlib.contextmanager
-def kept_scores(cfg: DictConfig, model: "CrossEncoder | None", models: Mapping[str, str]) -> Iterator[KeptScores | None]:
+def kept_scores(
+    cfg: DictConfig, model: "CrossEncoder | None", models: Mapping[str, str]
+) -> Iterator[KeptScores | None]:
     """The reranker with its scores in ``cache_folder``, in a folder for each reranker."""
     if model is None:
         yield None

@@ -233,15 +233,17 @@ def pair_form(tokenizer: Any) -> PairForm:
             f"behind it {second} in there. Take another backbone."
         )
     ids = np.array(both["input_ids"], np.int64)
-    cuts = [(0, start), (start + len(first), other), (other + len(second), len(ids))]
+    before, between, after = slice(start), slice(start + len(first), other), slice(other + len(second), None)
     types = None
     if "token_type_ids" in both:
         of = np.array(both["token_type_ids"], np.int64)
-        types = *(of[slice(*cut)] for cut in cuts), int(of[start]), int(of[other])
+        types = of[before], of[between], of[after], int(of[start]), int(of[other])
     return PairForm(
-        *(ids[slice(*cut)] for cut in cuts),
+        ids[before],
+        ids[between],
+        ids[after],
         around_one=(place, len(alone["input_ids"]) - place - len(first)),
-        types=cast(Any, types),
+        types=types,
         keeps_end=tokenizer.truncation_side == "left",
     )
 
@@ -366,7 +368,7 @@ def load_cross_encoder(
             f"{(lacking or sorted(str(key[0]) for key in info['mismatched_keys']))[0]} is missing or of another size. "
             "It may have been cut short while it was copied; fetch it again."
         )
-    _draw(model, missing, cast(int, seed or 0))
+    _draw(model, missing, seed or 0)
     return cast(PreTrainedModel, model)
 
 

@@ -77,7 +77,7 @@ class Reranking(Scorer):
             found |= task.scores("reranked", self._ordered(task, scores_QK), intervals=intervals)
         return self._as_scores(found, intervals)
 
-    def before(self, module: PairScorer, *, intervals: bool, **_: Any) -> Scores:
+    def before(self, module: Any, *, intervals: bool = True, **options: Any) -> Scores:
         """The scores of the encoder alone, by the names of those of its reranked documents."""
         self._retrieve()
         alone = (task.scores("reranked", self._found[task.name].cosines, intervals=intervals) for task in self.tasks)
@@ -131,12 +131,13 @@ class Reranking(Scorer):
         return similarities
 
 
-def retrieval_tasks(tasks: Sequence[Any], where: str) -> list[Retrieval]:
+def retrieval_tasks(tasks: Iterable[Any], where: str) -> list[Retrieval]:
     """Those that a reranker can be scored on.
 
     Raises:
         InputError: there are none.
     """
+    tasks = list(tasks)
     found = [task for task in tasks if isinstance(task, Retrieval)]
     if not found:
         names = ", ".join(task.name for task in tasks) or "none"

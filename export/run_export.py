@@ -15,7 +15,7 @@ from reports.tables import Column, Table, markdown
 
 
 def export_product(folder: Path, model: Any, results: Results) -> None:
-    """Write ``folder``/encoder, ``folder``/generator or ``folder``/reranker, as ``model.product`` says; whole or not at all."""
+    """Write ``folder``/encoder, /generator or /reranker, as ``model.product`` says; whole or not at all."""
     write = {"encoder": _write_encoder, "generator": _write_generator, "reranker": write_reranker}[model.product]
     write(folder / model.product, model, results)
 

@@ -55,7 +55,7 @@ def located(name: str, setting: str = "backbone") -> Located:
 
 
 def run_folder(name: str) -> str | None:
-    """The ``encoder/``, ``generator/`` or ``reranker/`` folder when ``name`` is the folder of a finished run, else None."""
+    """The ``encoder/``, ``generator/`` or ``reranker/`` folder of a finished run; None: ``name`` is no such folder."""
     if not (Path(name) / "checkpoints" / "best.ckpt").is_file():
         return None
     parts = [Path(name) / part for part in ("encoder", "generator", "reranker")]

@@ -64,6 +64,8 @@ def reranked(suites: Suites, settings: Any) -> Suites:
     if others := [task.name for task in suites.final if task not in tasks]:
         why = "reranks documents for queries" if settings.retriever else "has no model.retriever, which finds documents"
         log.warning("%s: this model %s, so they are not scored.", ", ".join(others), why)
+    if tasks:
+        load_encoder(settings.retriever, device="cpu")  # what is no encoder is refused before the training
     final = Reranking(tasks, lambda: load_encoder(settings.retriever), settings.rerank_top)
     during = {task.name for task in suites.during}
     return Suites(final, final.of(task for task in tasks if task.name in during))

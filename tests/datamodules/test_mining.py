@@ -215,7 +215,9 @@ def test_a_reranker_without_a_limit_scores_all_columns_and_no_pair_twice(encoder
 
 def test_what_each_rule_left_out_is_counted(encoder, given, tmp_path):
     output, rules = tmp_path / "mined.jsonl", {"num_negatives": 1, "relative_margin": 0.05, "max_score": 0.9}
-    assert command(*given, f"output={output}", "range_max=200", *(f"{key}={value}" for key, value in rules.items())) == 0
+    assert (
+        command(*given, f"output={output}", "range_max=200", *(f"{key}={value}" for key, value in rules.items())) == 0
+    )
     texts = texts_of(PAIRS)
     cosines, wanted = cosines_by(encoder, PAIRS, texts), {"relative_margin": 0, "max_score": 0}
     for anchor in dict.fromkeys(anchor for anchor, _ in PAIRS):

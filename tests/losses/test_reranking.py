@@ -27,7 +27,9 @@ def test_they_are_those_of_sentence_transformers_with_their_gradients(library):
     flat = [pair for one in PAIRS for pair in one]
     labels = [torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.0])]
     theirs = {
-        "binary": lambda: BinaryCrossEntropyLoss(library)([list(side) for side in zip(*flat, strict=True)], torch.cat(labels)),
+        "binary": lambda: BinaryCrossEntropyLoss(library)(
+            [list(side) for side in zip(*flat, strict=True)], torch.cat(labels)
+        ),
         "listwise": lambda: ListNetLoss(library)([queries, documents], labels),
     }
 

@@ -1,0 +1,142 @@
+"""Scores of a reranker: against trec_eval on the library's scores, by the command line, and what cannot be scored."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from contracts import InputError, RetrievalTask
+from encoders import load_encoder
+from evaluation import __main__ as command
+from evaluation.reranking import Reranking
+from evaluation.tasks.retrieval import Retrieval
+from tests.conftest import SENTENCES
+from tests.data import write_rows
+from tests.in_process import run_here
+
+QUERIES = [f"{SENTENCES[n]} {SENTENCES[(n + 5) % 12]}" for n in range(8)]
+DOCUMENTS = [f"{SENTENCES[n % 12]} {SENTENCES[(n + 1 + n // 12) % 12]}" for n in range(30)]
+GAINS = [{(3 * n) % 30: 1.0, (7 * n + 1) % 30: 2.0} for n in range(8)]
+
+
+@pytest.fixture(scope="module")
+def reranker(tiny_bert, tmp_path_factory):
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    folder, tokenizer = tmp_path_factory.mktemp("cross"), AutoTokenizer.from_pretrained(tiny_bert)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(tokenizer), num_labels=1, initializer_range=0.4, **sizes)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("task") / "mine"
+    write_rows(folder / "queries.jsonl", [{"_id": f"q{n}", "text": text} for n, text in enumerate(QUERIES)])
+    write_rows(folder / "corpus.jsonl", [{"_id": f"d{n}", "text": text} for n, text in enumerate(DOCUMENTS)])
+    rows = [f"q{n}\td{place}\t{gain:g}\n" for n, one in enumerate(GAINS) for place, gain in one.items()]
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    return folder
+
+
+def evaluate(*words):
+    return run_here("evaluation", command.run, command.Keys, ("device=cpu", *words))
+
+
+def orders(encoder, reranker, top):
+    """Of each query the documents as the encoder finds them, and with the first ones as the library's class orders
+    them.
+    """
+    from sentence_transformers import CrossEncoder
+
+    vectors = [load_encoder(encoder, device="cpu").embed(texts).double().numpy() for texts in (QUERIES, DOCUMENTS)]
+    left, right = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in vectors)
+    library = CrossEncoder(str(reranker), device="cpu")
+    for query, cosines in zip(QUERIES, left @ right.T, strict=True):
+        found = np.argsort(-cosines, kind="stable").tolist()
+        scores = library.predict([(query, DOCUMENTS[place]) for place in found[:top]])
+        yield found, [found[n] for n in np.argsort(-scores, kind="stable")] + found[top:]
+
+
+def ndcg(order, gains, most=10):
+    dcg = sum(gains.get(place, 0.0) / math.log2(rank + 2) for rank, place in enumerate(order[:most]))
+    return dcg / sum(gain / math.log2(rank + 2) for rank, gain in enumerate(sorted(gains.values(), reverse=True)))
+
+
+@pytest.mark.parametrize("top", [4, 12, 100])
+def test_ndcg_before_and_after_is_that_of_the_librarys_order(top, tiny_bert, reranker, task, tmp_path):
+    output = tmp_path / "scores.json"
+    words = [f"encoder={tiny_bert}", f"reranker={reranker}", f"tasks={task}", f"output={output}", "quiet=true"]
+    assert evaluate(*words, f"rerank_top={top}") == 0
+    results, found = json.loads(output.read_text()), list(orders(tiny_bert, reranker, top))
+    for place, protocol in enumerate(("cosine", "reranked")):
+        wanted = 100 * np.mean([ndcg(one[place], gains) for one, gains in zip(found, GAINS, strict=True)])
+        name = f"mine/{protocol}/ndcg@10"
+        assert results["scores"][name] == pytest.approx(wanted, abs=1e-6)
+        low, high = results["intervals"][name]
+        assert low <= wanted <= high
+
+
+def test_it_is_trec_evals_too(tiny_bert, reranker):
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    gains = {f"q{n}": {f"d{place}": int(gain) for place, gain in one.items()} for n, one in enumerate(GAINS)}
+    run = {
+        f"q{n}": {f"d{place}": float(-rank) for rank, place in enumerate(order)}
+        for n, (_, order) in enumerate(orders(tiny_bert, reranker, 12))
+    }
+    wanted = pytrec_eval.RelevanceEvaluator(gains, {"ndcg_cut_10"}).evaluate(run)
+    from encoders.cross_encoder import load_reranker
+
+    suite = Reranking(
+        [Retrieval(RetrievalTask("mine", QUERIES, DOCUMENTS, GAINS))], lambda: load_encoder(tiny_bert, device="cpu"), 12
+    )
+    found = suite.score(load_reranker(reranker, device="cpu"), intervals=True)
+    values = [100 * one["ndcg_cut_10"] for one in wanted.values()]
+    assert found.values["mine/reranked/ndcg@10"] == pytest.approx(np.mean(values), abs=1e-6)
+    assert found.items is not None
+    np.testing.assert_allclose(found.items.values["mine/reranked/ndcg@10"], values, atol=1e-6)
+
+
+class Constant:
+    def score_pairs(self, queries, documents, **_):
+        return torch.zeros(len(queries))
+
+
+def test_a_reranker_that_tells_nothing_apart_is_scored_at_expected_places(bag_of_words):
+    """As for an encoder whose cosines are all the same: the mean over all orders of what it was given."""
+    documents = ["one fish", "two fish", "red fish", "blue whale"]
+    task = Retrieval(RetrievalTask("mine", ["one fish"], documents, [{0: 1.0}]))
+    reranking = Reranking([task], lambda: bag_of_words, 3)
+    found = reranking.score(Constant(), intervals=False).values["mine/reranked/ndcg@10"]
+    alone = reranking.before(Constant(), intervals=False).values["mine/reranked/ndcg@10"]
+    assert alone == pytest.approx(100)
+    assert found == pytest.approx(100 / math.log2(1 + 2))  # the expected place of three
+
+
+def test_what_cannot_be_reranked_is_told(tiny_bert, reranker, small_tables, task, tmp_path):
+    words = {
+        "an encoder is wanted": ([f"reranker={reranker}", f"tasks={task}"], "encoder is not set"),
+        "sts alone": (
+            [f"encoder={tiny_bert}", f"reranker={reranker}", f"data_root={small_tables}", "suite=[stsb,sts12]"],
+            "a reranker orders what was found for queries, and the tasks here are",
+        ),
+        "no cross-encoder": ([f"encoder={tiny_bert}", f"reranker={tiny_bert}", f"tasks={task}"], "BertForMaskedLM"),
+        "nothing there": (
+            [f"encoder={tiny_bert}", f"reranker={tmp_path / 'no'}", f"tasks={task}"],
+            "reranker=.*loaded",
+        ),
+        "no document": (
+            [f"encoder={tiny_bert}", f"reranker={reranker}", f"tasks={task}", "rerank_top=0"],
+            "wanted 1 or more documents",
+        ),
+    }
+    for given, message in words.values():
+        with pytest.raises(InputError, match=message):
+            evaluate(*given, f"output={tmp_path / 'x.json'}")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,102 @@
+"""A reranker from the command line: mined, trained, killed and continued, scored before and after, used by others."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from storage.metrics import read_rows
+from tests.data import write_rows
+from tests.integration.conftest import NOUNS, TINY
+from tests.integration.curves import reached, without_times
+
+STEPS = 8
+SCORE = "held_out/reranked/ndcg@10"
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    found = []
+    for number in range(80):
+        noun, other = NOUNS[number % 12], NOUNS[(number * 5 + 1) % 12]
+        row = {"anchor": f"Where is {noun} {number}?", "positive": f"The {noun} {number} is by the {other}."}
+        found.append(row | {f"negative_{n}": f"The {noun} {number + n} is by the {other}." for n in (1, 2)})
+    return write_rows(tmp_path_factory.mktemp("rows") / "mined.jsonl", found)
+
+
+@pytest.fixture(scope="module")
+def words(rows, tiny_mlm):
+    run = ["model=reranker", "data=triplets", f"data.path={rows}", *TINY, "tiny.dropout=0.3", "model.loss=listwise"]
+    run += ["batch_size=8", f"max_steps={STEPS}", "model.lr=0.003", f"model.retriever={tiny_mlm}"]
+    run += ["data.held_out_share=0.2", "model.rerank_top=10", "log_every_n_steps=1", "checkpoint.every_n_steps=2"]
+    return [*run, "evaluation.every_n_steps=4", "evaluation.during=[held_out]"]
+
+
+def test_a_killed_and_continued_run_equals_the_whole_one(words, whole, start, command, tmp_path):
+    folder = tmp_path / "run"
+    run = start(*words, f"output_dir={folder}")
+    run.wait_for(lambda: reached(folder, 5))
+    run.kill(signal.SIGKILL)
+    assert run.finish().status == -signal.SIGKILL
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (folder, whole))
+    assert ours["global_step"] == theirs["global_step"] == STEPS
+    assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
+    assert without_times(folder) == without_times(whole)
+
+
+def test_it_is_scored_against_its_retriever_and_judged(whole, tiny_mlm):
+    scored = {int(row["step"]): float(row[SCORE]) for row in read_rows(whole / "metrics.csv") if row.get(SCORE)}
+    assert sorted(scored) == [0, 4, 8]
+    results = json.loads((whole / "results.json").read_text())
+    assert results["scores_before"][SCORE] == pytest.approx(scored[0], rel=1e-5)
+    assert results["scores"][SCORE] == pytest.approx(scored[8], rel=1e-5)
+    assert results["verdict"]["before"] == pytest.approx(results["scores_before"][SCORE])
+    assert not (whole / "encoder").exists()
+
+
+def test_the_library_evaluation_mining_and_another_run_read_the_folder(whole, words, rows, tiny_mlm, command, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    from datamodules import mine
+    from encoders.cross_encoder import load_reranker
+    from tests.in_process import run_here
+
+    pairs = [(f"Where is {noun}?", f"The {noun} is here.") for noun in NOUNS]
+    theirs = CrossEncoder(str(whole / "reranker"), device="cpu").predict(pairs)
+    ours = load_reranker(whole, device="cpu").score_pairs(*map(list, zip(*pairs, strict=True)))
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    two = [{key: row[key] for key in ("anchor", "positive")} for row in map(json.loads, rows.read_text().splitlines())]
+    path = write_rows(tmp_path / "two.jsonl", two[:20])
+    given = (f"encoder={tiny_mlm}", f"input={path}", f"output={tmp_path / 'again.jsonl'}", f"reranker={whole}")
+    assert run_here("mine", mine.run, mine.Keys, (*given, "device=cpu")) == 0
+    row = json.loads((tmp_path / "again.jsonl").read_text().splitlines()[0])
+    score = CrossEncoder(str(whole / "reranker"), device="cpu").predict([(row["anchor"], row["positive"])])
+    assert row["scores"][0] == pytest.approx(float(score[0]), abs=2e-6)
+    others = [word for word in words if not word.startswith(("backbone", "tiny.", "max_steps", "evaluation"))]
+    outcome = command(*others, f"backbone={whole}", "max_steps=1", f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("data=qa", "Mine negatives first: python -m datamodules.mine"),
+        ("model.loss=triplet", "model.loss=.*wanted binary, listwise"),
+        ("data=sentences", "SentenceBatch"),
+        ("model.retriever=nowhere/at/all", "no such file or folder"),
+    ],
+)
+def test_a_wrong_word_is_refused_with_one_message(word, message, words, rows, command, tmp_path):
+    import re
+
+    given = [one for one in words if not (word.startswith("data=") and one.startswith(("data.held", "evaluation")))]
+    if word == "data=qa":
+        given.append("data.columns=[anchor,positive]")
+    outcome = command(*given, word, f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 2, outcome.err
+    assert re.search(message, outcome.err)
+    assert not (tmp_path / "run" / "reranker").exists()
