@@ -19,7 +19,16 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from contracts import NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, Seq2SeqBatch, SpanBatch, TripletBatch
+from contracts import (
+    NLIBatch,
+    Ragged,
+    ScoredPairBatch,
+    ScoredTripletBatch,
+    SentenceBatch,
+    Seq2SeqBatch,
+    SpanBatch,
+    TripletBatch,
+)
 from encoders import sentence_encoder
 from encoders.kernels.unpadded import BY_RUNS, Way
 from encoders.optim import adafactor, adamw
@@ -64,6 +73,14 @@ def texts() -> Seq2SeqBatch:
     return Seq2SeqBatch(ragged(6, 1), ragged(6, 2), np.array([0, 1, 2, 3, 0, 1]), ROWS)
 
 
+def taught() -> TripletBatch:
+    return triplets()._replace(taught=torch.zeros(6, 3, 24, dtype=torch.float16))
+
+
+def scored_triplets() -> ScoredTripletBatch:
+    return ScoredTripletBatch(ragged(6, 1), ragged(6, 2), ragged(6, 3), torch.linspace(0, 1, 12).view(6, 2), ROWS)
+
+
 QUICK = ("declutr", "gense_generator, causal")
 # name -> objective, backbone, batch, other keys than the config's
 CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
@@ -83,6 +100,8 @@ CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
     "gense": ("gense", "t5", triplets, BUDGET),
     "tsdae": ("tsdae", "masked", damaged, BUDGET),
     "simcse, guided": ("simcse", "masked", triplets, {"guide": "masked", "mlp": False}),
+    "simcse, taught": ("simcse", "masked", taught, BUDGET | {"teacher": "any", "mlp": False, "matryoshka": [8, 24]}),
+    "distil_scores": ("distil_scores", "masked", scored_triplets, BUDGET | {"loss": "kl"}),
     "gense_generator": ("gense_generator", "t5", texts, BUDGET),
     "gense_generator, causal": ("gense_generator", "decoder", texts, BUDGET),
 }
@@ -91,7 +110,10 @@ CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
 def module_of(case: str, backbones: Mapping[str, Any], **more: Any) -> Any:
     objective, backbone, _, keys = CASES[case]
     guide = {"guide": str(backbones[keys["guide"]])} if "guide" in keys else {}
-    return built(objective, backbones[backbone], **keys | guide | more)
+    module = built(objective, backbones[backbone], **keys | guide | more)
+    if "teacher" in keys:
+        module.learn_from_teacher(24, seed=1)
+    return module
 
 
 def step(module: Any, batch: Any, optimizer: torch.optim.Optimizer) -> None:
