@@ -83,6 +83,9 @@ CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
     "gense": ("gense", "t5", triplets, BUDGET),
     "tsdae": ("tsdae", "masked", damaged, BUDGET),
     "simcse, guided": ("simcse", "masked", triplets, {"guide": "masked", "mlp": False}),
+    "reranker": ("reranker", "masked", triplets, BUDGET),
+    "reranker, listwise": ("reranker", "masked", triplets, {"loss": "listwise"}),
+    "reranker, scored pairs": ("reranker", "masked", pairs, BUDGET),
     "gense_generator": ("gense_generator", "t5", texts, BUDGET),
     "gense_generator, causal": ("gense_generator", "decoder", texts, BUDGET),
 }
