@@ -144,6 +144,22 @@ def tiny_bert(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def small_reranker(tiny_bert, tmp_path_factory) -> Path:
+    """A cross-encoder of random weights, large enough that its scores differ."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    folder, tokenizer = tmp_path_factory.mktemp("reranker"), AutoTokenizer.from_pretrained(tiny_bert)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = BertConfig(vocab_size=len(tokenizer), num_labels=1, initializer_range=0.4, **sizes)
+        BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tiny_t5(tmp_path_factory) -> Path:
     """A T5ForConditionalGeneration folder, 2 + 2 layers of width 32, no dropout; its pieces begin with a blank."""
     return save_tiny_t5(tmp_path_factory.mktemp("tiny_t5"), dropout=0.0)

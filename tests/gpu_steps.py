@@ -102,6 +102,9 @@ CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
     "simcse, guided": ("simcse", "masked", triplets, {"guide": "masked", "mlp": False}),
     "simcse, taught": ("simcse", "masked", taught, BUDGET | {"teacher": "any", "mlp": False, "matryoshka": [8, 24]}),
     "distil_scores": ("distil_scores", "masked", scored_triplets, BUDGET | {"loss": "kl"}),
+    "reranker": ("reranker", "masked", triplets, BUDGET),
+    "reranker, listwise": ("reranker", "masked", triplets, {"loss": "listwise"}),
+    "reranker, scored pairs": ("reranker", "masked", pairs, BUDGET),
     "gense_generator": ("gense_generator", "t5", texts, BUDGET),
     "gense_generator, causal": ("gense_generator", "decoder", texts, BUDGET),
 }

@@ -80,12 +80,16 @@ def test_a_command_composes(command):
 
 
 @pytest.mark.parametrize("command", EVALUATIONS)
-def test_evaluation_commands_run(command, small_tables, small_word_vectors, tmp_path):
+def test_evaluation_commands_run(command, small_tables, small_word_vectors, small_reranker, tmp_path):
     """As written, but for the encoder and the tables; what is fetched comes from an empty mirror."""
     words = shlex.split(command)
     arguments = words[words.index("evaluation") + 1 :]
     fetches = "action=fetch" in arguments
-    put = {"encoder": small_word_vectors, "data_root": tmp_path if fetches else small_tables}
+    put = {
+        "encoder": small_word_vectors,
+        "reranker": small_reranker,
+        "data_root": tmp_path if fetches else small_tables,
+    }
     kept = [word for word in arguments if word.split("=")[0] not in (*put, "pooling")]
     filled = [f"{key}={value}" for key, value in put.items() if any(word.startswith(key) for word in arguments)]
     (tmp_path / "questions.csv").write_text("query,document\ntea salt,salt drum\nmoss lamp,lamp rope\n")

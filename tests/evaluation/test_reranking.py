@@ -22,19 +22,6 @@ GAINS = [{(3 * n) % 30: 1.0, (7 * n + 1) % 30: 2.0} for n in range(8)]
 
 
 @pytest.fixture(scope="module")
-def reranker(tiny_bert, tmp_path_factory):
-    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
-
-    folder, tokenizer = tmp_path_factory.mktemp("cross"), AutoTokenizer.from_pretrained(tiny_bert)
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(tokenizer), num_labels=1, initializer_range=0.4, **sizes)
-    BertForSequenceClassification(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def task(tmp_path_factory):
     folder = tmp_path_factory.mktemp("task") / "mine"
     write_rows(folder / "queries.jsonl", [{"_id": f"q{n}", "text": text} for n, text in enumerate(QUERIES)])
@@ -70,11 +57,11 @@ def ndcg(order, gains, most=10):
 
 
 @pytest.mark.parametrize("top", [4, 12, 100])
-def test_ndcg_before_and_after_is_that_of_the_librarys_order(top, tiny_bert, reranker, task, tmp_path):
+def test_ndcg_before_and_after_is_that_of_the_librarys_order(top, tiny_bert, small_reranker, task, tmp_path):
     output = tmp_path / "scores.json"
-    words = [f"encoder={tiny_bert}", f"reranker={reranker}", f"tasks={task}", f"output={output}", "quiet=true"]
+    words = [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"tasks={task}", f"output={output}", "quiet=true"]
     assert evaluate(*words, f"rerank_top={top}") == 0
-    results, found = json.loads(output.read_text()), list(orders(tiny_bert, reranker, top))
+    results, found = json.loads(output.read_text()), list(orders(tiny_bert, small_reranker, top))
     for place, protocol in enumerate(("cosine", "reranked")):
         wanted = 100 * np.mean([ndcg(one[place], gains) for one, gains in zip(found, GAINS, strict=True)])
         name = f"mine/{protocol}/ndcg@10"
@@ -83,12 +70,12 @@ def test_ndcg_before_and_after_is_that_of_the_librarys_order(top, tiny_bert, rer
         assert low <= wanted <= high
 
 
-def test_it_is_trec_evals_too(tiny_bert, reranker):
+def test_it_is_trec_evals_too(tiny_bert, small_reranker):
     pytrec_eval = pytest.importorskip("pytrec_eval")
     gains = {f"q{n}": {f"d{place}": int(gain) for place, gain in one.items()} for n, one in enumerate(GAINS)}
     run = {
         f"q{n}": {f"d{place}": float(-rank) for rank, place in enumerate(order)}
-        for n, (_, order) in enumerate(orders(tiny_bert, reranker, 12))
+        for n, (_, order) in enumerate(orders(tiny_bert, small_reranker, 12))
     }
     wanted = pytrec_eval.RelevanceEvaluator(gains, {"ndcg_cut_10"}).evaluate(run)
     from encoders.cross_encoder import load_reranker
@@ -96,7 +83,7 @@ def test_it_is_trec_evals_too(tiny_bert, reranker):
     suite = Reranking(
         [Retrieval(RetrievalTask("mine", QUERIES, DOCUMENTS, GAINS))], lambda: load_encoder(tiny_bert, device="cpu"), 12
     )
-    found = suite.score(load_reranker(reranker, device="cpu"), intervals=True)
+    found = suite.score(load_reranker(small_reranker, device="cpu"), intervals=True)
     values = [100 * one["ndcg_cut_10"] for one in wanted.values()]
     assert found.values["mine/reranked/ndcg@10"] == pytest.approx(np.mean(values), abs=1e-6)
     assert found.items is not None
@@ -119,11 +106,11 @@ def test_a_reranker_that_tells_nothing_apart_is_scored_at_expected_places(bag_of
     assert found == pytest.approx(100 / math.log2(1 + 2))  # the expected place of three
 
 
-def test_what_cannot_be_reranked_is_told(tiny_bert, reranker, small_tables, task, tmp_path):
+def test_what_cannot_be_reranked_is_told(tiny_bert, small_reranker, small_tables, task, tmp_path):
     words = {
-        "an encoder is wanted": ([f"reranker={reranker}", f"tasks={task}"], "encoder is not set"),
+        "an encoder is wanted": ([f"reranker={small_reranker}", f"tasks={task}"], "encoder is not set"),
         "sts alone": (
-            [f"encoder={tiny_bert}", f"reranker={reranker}", f"data_root={small_tables}", "suite=[stsb,sts12]"],
+            [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"data_root={small_tables}", "suite=[stsb,sts12]"],
             "a reranker orders what was found for queries, and the tasks here are",
         ),
         "no cross-encoder": ([f"encoder={tiny_bert}", f"reranker={tiny_bert}", f"tasks={task}"], "BertForMaskedLM"),
@@ -132,7 +119,7 @@ def test_what_cannot_be_reranked_is_told(tiny_bert, reranker, small_tables, task
             "reranker=.*loaded",
         ),
         "no document": (
-            [f"encoder={tiny_bert}", f"reranker={reranker}", f"tasks={task}", "rerank_top=0"],
+            [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"tasks={task}", "rerank_top=0"],
             "wanted 1 or more documents",
         ),
     }
