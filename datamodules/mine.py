@@ -292,7 +292,7 @@ class KeptScores:
         if file is not None:
             check_output_folder("cache_folder", file.parent)
             file.parent.mkdir(parents=True, exist_ok=True)
-            self.base = sqlite3.connect(file)
+            self.base = sqlite3.connect(file, timeout=60.0)  # another command may be writing
             try:
                 self.base.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, score REAL)")
                 self.base.execute("SELECT count(score) FROM scores")
@@ -322,10 +322,22 @@ class KeptScores:
         self.known += len(found)
         if new := {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in found}:
             scores = self.model.predict(list(new.values()), **options).float().tolist()
-            with self.base:  # a transaction
-                self.base.executemany("INSERT INTO scores VALUES (?, ?)", zip(new, scores, strict=True))
+            if not all(map(math.isfinite, scores)):
+                raise InputError("reranker: it gives scores that are no finite numbers. Take another one.")
+            self._keep(zip(new, scores, strict=True))
             found.update(zip(new, scores, strict=True))
         return torch.tensor([found[key] for key in keys])
+
+    def _keep(self, scores: Iterable[tuple[bytes, float]]) -> None:
+        """In a transaction; another command may have written some of them meanwhile."""
+        import sqlite3
+
+        assert self.base is not None
+        try:
+            with self.base:
+                self.base.executemany("INSERT OR IGNORE INTO scores VALUES (?, ?)", scores)
+        except sqlite3.OperationalError as error:
+            raise InputError(f"cache_folder: cannot write the reranker's scores ({error}). Make room there.") from error
 
 
 @contextlib.contextmanager

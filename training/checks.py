@@ -53,6 +53,11 @@ def check_model_and_data(run: Run) -> Any:
                 f"model={model.objective} learns from {' or '.join(one.__name__ for one in consumes)}, but "
                 f"{place}={settings.target} yields {yields.__name__}. Choose a data that fits."
             )
+        if model.objective == "reranker" and getattr(settings, "prompts", None):
+            raise InputError(
+                f"{place}.prompts: a folder of a cross-encoder has no place for prompts, so whoever uses it would "
+                "leave them out. Set it to null."
+            )
     return model
 
 

@@ -1,8 +1,10 @@
 """The teacher of a run (``model.teacher``): its vectors of the training texts, made once before training."""
 
 import hashlib
+import itertools
 import json
 import logging
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from datamodules.store.vector_store import VERSION, VectorStore, make_or_go_on
 from datamodules.text_rows import TextRows
 from encoders.loading.embedding import LoadedEncoder
 from encoders.loading.load import load_encoder
+from encoders.loading.sentence_transformers_folder import read_json
 from storage.manifest import read_record, write_record
 from training.build import built, data_of, trainer_keys
 from training.settings import Run
@@ -24,6 +27,41 @@ from training.settings import Run
 RECORD = "teacher.json"  # in the run's folder: where the vectors lie, and their width
 
 log = logging.getLogger(__name__)
+
+
+def check_keys_of_teacher(stages: Sequence[Run]) -> None:
+    """Refuse keys of a teacher and of kept layers that a run cannot follow.
+
+    Raises:
+        InputError: there is no teacher to compare with, or a stage would take layers out that are out already.
+    """
+    for run in stages:
+        if run.evaluation.teacher and getattr(run.model, "teacher", None) is None:
+            raise InputError(
+                "evaluation.teacher=true compares with model.teacher, and there is none. Set it, or "
+                "evaluation.teacher=false."
+            )
+    for before, after in itertools.pairwise(stages):
+        layers = getattr(after.model, "layers", None)
+        if isinstance(layers, Sequence) and [*layers] == [*(getattr(before.model, "layers", None) or ())]:
+            raise InputError(
+                f"model.layers={[*layers]}: the first stage takes the other layers out, and a later one begins from "
+                "what is left. Say stages.NAME.model.layers= of the first stage alone."
+            )
+
+
+def _refuse_reranker(name: str) -> None:
+    if (Path(name) / "reranker").is_dir():
+        architectures = ["a reranker"]
+    else:
+        is_encoder = read_json(name, "modules.json", "teacher") is not None
+        config = None if is_encoder else read_json(name, "config.json", "teacher")
+        architectures = [str(one) for one in (config or {}).get("architectures") or ()]
+    if any(one == "a reranker" or one.endswith("ForSequenceClassification") for one in architectures):
+        raise InputError(
+            f"{name} is a reranker ({architectures[0]}), which gives pairs of texts a score and has no vectors to "
+            "learn. python -m datamodules.mine reranker=... writes its scores, for model=distil_scores."
+        )
 
 
 def load_teacher(run: Run) -> LoadedEncoder | None:
@@ -43,6 +81,7 @@ def load_teacher(run: Run) -> LoadedEncoder | None:
 def _load(run: Run, name: str, found: list[LoadedEncoder], writer: bool) -> list[bool]:
     if writer:
         try:
+            _refuse_reranker(name)
             found.append(load_encoder(name, device="cpu" if trainer_keys(run)["accelerator"] == "cpu" else None))
         except InputError as error:
             raise InputError(f"model.teacher: {error}") from error
@@ -99,5 +138,11 @@ def _decide(run: Run, data: Any, folder: Path, teacher: LoadedEncoder | None, wr
         log.info("teacher: vectors of %d rows in %s", one.num_examples, directory)
         width = make_or_go_on(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
         stores[place] = str(directory)
-    write_record(folder / RECORD, {"stores": stores, "width": width})
+    record = {"stores": stores, "width": width, "teacher": teacher.fingerprint}
+    if (folder / RECORD).is_file() and read_record(folder / RECORD).get("teacher") != record["teacher"]:
+        raise InputError(
+            f"model.teacher={run.model.teacher} has changed since this run began. Give the one that it began with, say "
+            "overwrite=true, or choose another output_dir."
+        )
+    write_record(folder / RECORD, record)
     return [True]

@@ -42,7 +42,9 @@ def verdict_of(
         steps=results["spent"]["steps"],
         worse=verdict["outcome"] == "worse",
         epochs_said=run.max_epochs is not None,
-        rate=getattr(run.model, "lr", None),
+        rate=None
+        if hasattr(run.model, "retriever")
+        else getattr(run.model, "lr", None),  # before training another model was scored
         losses=[float(row["train/loss"]) for row in read_rows(folder / "metrics.csv") if "train/loss" in row],
         scores=[sign * headline.of(one) for one in scored if all(name in one for name in headline.scores)],
         queries=verdict["items"] or 0,

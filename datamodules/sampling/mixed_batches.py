@@ -106,7 +106,17 @@ class AllPartsBatches(MixedBatches):
     def _of_a_part(self, part: int, pass_index: int, places: np.ndarray) -> Any:
         with named(self.names[part]):
             batch = self.parts[part].batch(pass_index, self.orders[part].at(pass_index, places))
+        if hasattr(batch, "groups"):
+            batch = batch._replace(groups=self._groups(batch, part))
         return batch._replace(part=np.repeat(self.names[part], len(places)))
+
+    def _groups(self, batch: Any, part: int) -> torch.Tensor:
+        """Those of a part, apart from those of others; a row of a part that has none is a group of its own."""
+        kinds = 2 * len(self.parts)
+        if batch.groups is None:
+            return torch.from_numpy(batch.rows * kinds + 2 * part)
+        groups: torch.Tensor = batch.groups * kinds + 2 * part + 1
+        return groups
 
 
 def joined(batches: Sequence[Any]) -> Any:

@@ -18,6 +18,7 @@ import torch
 
 from contracts import InputError
 from datamodules import mine
+from datamodules.mine import KeptScores
 from encoders import load_encoder
 from tests.conftest import COMMON, ROOT, SENTENCES, TOPICS
 from tests.data import data_module, write_rows
@@ -414,3 +415,23 @@ def test_wrong_input_is_told_in_one_message_and_writes_nothing(
         command(*given, f"output={tmp_path / 'mined.jsonl'}", *(word.format(**places) for word in words))
     assert sorted(one.name for one in tmp_path.iterdir()) == ["blank.txt", "theirs.jsonl"]
     assert (tmp_path / "theirs.jsonl").read_text() == "{}\n"
+
+
+def test_two_commands_keep_scores_in_one_place(tmp_path):
+    """The second writes the same pairs while the first one's model is at work."""
+    pairs, file = [("a", "b"), ("a", "c")], tmp_path / "scores.sqlite"
+
+    class Model:
+        def __init__(self, meanwhile=None):
+            self.meanwhile = meanwhile
+
+        def predict(self, pairs, **_):
+            if self.meanwhile:
+                self.meanwhile.predict(pairs)
+            return torch.arange(len(pairs)).float()
+
+    second = KeptScores(Model(), file)
+    assert KeptScores(Model(second), file).predict(pairs).tolist() == [0, 1]
+    assert second.predict(pairs[::-1]).tolist() == [1, 0]
+    with pytest.raises(InputError, match=r"reranker: .*no finite numbers"):
+        KeptScores(type("Broken", (), {"predict": lambda *_: torch.tensor([torch.nan])})(), file).predict([("x", "y")])

@@ -56,7 +56,7 @@ def assert_same(ours, theirs):
     for field, one, other in zip(ours._fields, ours, theirs, strict=True):
         if isinstance(one, Ragged):
             assert sequences_of(one) == sequences_of(other)
-        elif isinstance(one, torch.Tensor | np.ndarray) and field != "part":
+        elif isinstance(one, torch.Tensor | np.ndarray) and field not in ("part", "groups"):
             assert one.tolist() == other.tolist()
 
 
@@ -185,3 +185,22 @@ BAD = [
 def test_what_is_no_mixture_is_refused(keys, said, mixture):
     with pytest.raises(InputError, match=said):
         as_rank(mixture(**{"names": ("few", "many"), **keys}), 0, 1).train_dataloader()
+
+
+@pytest.mark.parametrize("names", [("pairs", "passages"), ("passages", "pairs")])
+def test_pairs_of_a_passage_stay_a_group_beside_rows_of_other_parts(names, files, part, tmp_path):
+    """Whichever part comes first; and a group of one part is none of another's."""
+    documents = [
+        {"title": f"t {i}", "text": f"{SENTENCES[i % len(SENTENCES)]} {SENTENCES[i * 5 % len(SENTENCES)]}"}
+        for i in range(12)
+    ]
+    path = write_rows(tmp_path / "documents.jsonl", documents)
+    parts = {"pairs": part(files["many"], batch_size=16)}
+    parts["passages"] = part(path, "text", target="datamodules.passages.PassagePairs", batch_size=16)
+    data = data_module("mixture", parts={name: parts[name] for name in names}, batch_size=16, homogeneous=False, seed=3)
+    seen = 0
+    for batch in batches(data):
+        alone = [parts["passages"].store.labels[row] if of == "passages" else (of, row) for of, row in rows_of(batch)]
+        assert (batch.groups[:, None] == batch.groups).tolist() == [[one == other for one in alone] for other in alone]
+        seen += len(batch.rows) - len(set(alone))
+    assert seen
