@@ -85,7 +85,7 @@ def score(cfg: DictConfig) -> int:
         from evaluation.catalogue import Chosen, load_tasks
         from evaluation.reranking import Reranking, retrieval_tasks
         from evaluation.suite import Suite
-        from evaluation.vectors import VectorStore
+        from evaluation.vectors import HeldVectors, VectorStore
 
         own = own_of(cfg)
         names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
@@ -100,7 +100,8 @@ def score(cfg: DictConfig) -> int:
             check_output(Path(cfg.output))  # not after hours
         if cfg.cache_dir:
             check_output_folder("cache_dir", Path(cfg.cache_dir))
-        store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
+        in_memory = HeldVectors() if reranker is not None else None  # no text is embedded twice
+        store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else in_memory
         found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
         if reranker is not None:
             reranking = Reranking(reranked, lambda: encoder, cfg.rerank_top, store)

@@ -18,7 +18,7 @@ from evaluation.bootstrap import Estimate, Scores
 from evaluation.scorer import Scorer
 from evaluation.suite import items_of
 from evaluation.tasks.retrieval import BLOCK, Retrieval
-from evaluation.vectors import VectorStore, embed_pool, rank_and_world
+from evaluation.vectors import Store, embed_pool, rank_and_world
 
 ABOVE = 3.0  # the least similarity of a reranked document: no cosine is as high
 
@@ -38,7 +38,7 @@ class Reranking(Scorer):
         tasks: Sequence[Retrieval],
         retriever: Callable[[], Embedder],
         top: int,
-        store: VectorStore | None = None,
+        store: Store | None = None,
     ) -> None:
         self.tasks, self.top, self.store = list(tasks), top, store
         self.not_as_published = dict[str, str]()

@@ -21,7 +21,7 @@ from evaluation.scorer import InTraining, Scorer
 from evaluation.task import How, Task
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.tasks.sts import Similarity, cosines
-from evaluation.vectors import LastVectors, Pool, VectorStore, embed_pool, rank_and_world
+from evaluation.vectors import LastVectors, Pool, Store, embed_pool, rank_and_world
 
 POOLED_TEXTS = 400_000  # bounds the vectors that are held at a time: 1.2 GB at 768 features
 
@@ -54,7 +54,7 @@ class Suite(Scorer):
         embedder: Embedder,
         *,
         intervals: bool,
-        store: VectorStore | LastVectors | None = None,
+        store: Store | None = None,
         report: Callable[[str, float], None] | None = None,
     ) -> Scores:
         """The very same scores on every rank; all ranks must call it.

@@ -105,6 +105,23 @@ class VectorStore:
         return torch.frombuffer(bytearray(vector), dtype=torch.float32)
 
 
+class HeldVectors:
+    """The vectors of one encoder in memory, by their text."""
+
+    def __init__(self) -> None:
+        self.vectors = dict[str, Tensor]()
+
+    def knows(self, texts: Sequence[str]) -> list[bool]:
+        return [text in self.vectors for text in texts]
+
+    def read(self, texts: Sequence[str]) -> Tensor:
+        """(N, D) float32 of texts that are all known."""
+        return torch.stack([self.vectors[text] for text in texts])
+
+    def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
+        self.vectors.update(zip(texts, vectors_ND, strict=True))
+
+
 class LastVectors:
     """The vectors of the last scoring, in memory: a second scoring of the same texts does not encode them again.
 
@@ -125,9 +142,10 @@ class LastVectors:
         self.pools.append((list(texts), vectors_ND))
 
 
-def embed_pool(
-    embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: VectorStore | LastVectors | None = None
-) -> Pool:
+Store = VectorStore | HeldVectors | LastVectors
+
+
+def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: Store | None = None) -> Pool:
     """Embeds the texts of all lists. A collective call when a process group is there: every rank passes the same lists.
 
     ``store`` keeps vectors between calls: rank 0's is the one that counts.

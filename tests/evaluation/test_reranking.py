@@ -11,7 +11,9 @@ from contracts import InputError, RetrievalTask
 from encoders import load_encoder
 from evaluation import __main__ as command
 from evaluation.reranking import Reranking
+from evaluation.suite import Suite
 from evaluation.tasks.retrieval import Retrieval
+from evaluation.vectors import HeldVectors
 from tests.conftest import SENTENCES
 from tests.data import write_rows
 from tests.in_process import run_here
@@ -104,6 +106,17 @@ def test_a_reranker_that_tells_nothing_apart_is_scored_at_expected_places(bag_of
     alone = reranking.before(Constant(), intervals=False).values["mine/reranked/ndcg@10"]
     assert alone == pytest.approx(100)
     assert found == pytest.approx(100 / math.log2(1 + 2))  # the expected place of three
+
+
+def test_no_text_is_embedded_twice(bag_of_words):
+    tasks = [Retrieval(RetrievalTask(name, QUERIES, DOCUMENTS, GAINS)) for name in ("mine", "again")]
+    store, bag_of_words.calls = HeldVectors(), []
+    alone = Suite(tasks).run(bag_of_words, intervals=False, store=store).values
+    reranking = Reranking(tasks, lambda: bag_of_words, 5, store)
+    again = reranking.before(Constant(), intervals=False).values
+    assert again == {name.replace("cosine", "reranked"): value for name, value in alone.items()}
+    texts = [text for call in bag_of_words.calls for text in call]
+    assert sorted(texts) == sorted({*QUERIES, *DOCUMENTS})
 
 
 def test_what_cannot_be_reranked_is_told(tiny_bert, small_reranker, small_tables, task, tmp_path):
