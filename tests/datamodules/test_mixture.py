@@ -12,6 +12,7 @@ from contracts import InputError, Ragged, SentenceBatch, TripletBatch
 from datamodules.sampling.interleaving import Interleaving
 from tests.conftest import SENTENCES
 from tests.data import as_rank, batches, data_module, sequences_of, write_rows
+from tests.datamodules.test_passages import corpus, module
 
 SIZES = {"few": 8, "some": 22, "many": 40}
 
@@ -190,17 +191,15 @@ def test_what_is_no_mixture_is_refused(keys, said, mixture):
 @pytest.mark.parametrize("names", [("pairs", "passages"), ("passages", "pairs")])
 def test_pairs_of_a_passage_stay_a_group_beside_rows_of_other_parts(names, files, part, tmp_path):
     """Whichever part comes first; and a group of one part is none of another's."""
-    documents = [
-        {"title": f"t {i}", "text": f"{SENTENCES[i % len(SENTENCES)]} {SENTENCES[i * 5 % len(SENTENCES)]}"}
-        for i in range(12)
-    ]
-    path = write_rows(tmp_path / "documents.jsonl", documents)
-    parts = {"pairs": part(files["many"], batch_size=16)}
-    parts["passages"] = part(path, "text", target="datamodules.passages.PassagePairs", batch_size=16)
+    parts = {"pairs": part(files["many"], batch_size=16, max_length=64)}
+    keys = {"tokenizer": parts["pairs"].settings.tokenizer, "batch_size": 16, "seed": 3}
+    parts["passages"] = module(corpus(tmp_path / "documents.jsonl", 6), tmp_path, **keys)
     data = data_module("mixture", parts={name: parts[name] for name in names}, batch_size=16, homogeneous=False, seed=3)
     seen = 0
     for batch in batches(data):
-        alone = [parts["passages"].store.labels[row] if of == "passages" else (of, row) for of, row in rows_of(batch)]
+        alone = [
+            float(parts["passages"].store.labels[row]) if of == "passages" else (of, row) for of, row in rows_of(batch)
+        ]
         assert (batch.groups[:, None] == batch.groups).tolist() == [[one == other for one in alone] for other in alone]
         seen += len(batch.rows) - len(set(alone))
     assert seen
