@@ -50,18 +50,25 @@ def check_keys_of_teacher(stages: Sequence[Run]) -> None:
             )
 
 
-def _refuse_reranker(name: str) -> None:
+def _refuse_run_of_reranker(name: str) -> None:
     if (Path(name) / "reranker").is_dir():
-        architectures = ["a reranker"]
-    else:
-        is_encoder = read_json(name, "modules.json", "teacher") is not None
-        config = None if is_encoder else read_json(name, "config.json", "teacher")
-        architectures = [str(one) for one in (config or {}).get("architectures") or ()]
-    if any(one == "a reranker" or one.endswith("ForSequenceClassification") for one in architectures):
-        raise InputError(
-            f"{name} is a reranker ({architectures[0]}), which gives pairs of texts a score and has no vectors to "
-            "learn. python -m datamodules.mine reranker=... writes its scores, for model=distil_scores."
-        )
+        raise _is_reranker(name, "a run of model=reranker")
+
+
+def _refuse_reranker(name: str) -> None:
+    """Of a model that can be loaded: it would be read as an encoder without a word."""
+    if Path(name).is_file() or read_json(name, "modules.json") is not None:
+        return
+    architectures = (read_json(name, "config.json") or {}).get("architectures") or ()
+    if found := [str(one) for one in architectures if str(one).endswith("ForSequenceClassification")]:
+        raise _is_reranker(name, found[0])
+
+
+def _is_reranker(name: str, what: str) -> InputError:
+    return InputError(
+        f"{name} is a reranker ({what}), which gives pairs of texts a score and has no vectors to learn. python -m "
+        "datamodules.mine reranker=... writes its scores, for model=distil_scores."
+    )
 
 
 def load_teacher(run: Run) -> LoadedEncoder | None:
@@ -81,8 +88,10 @@ def load_teacher(run: Run) -> LoadedEncoder | None:
 def _load(run: Run, name: str, found: list[LoadedEncoder], writer: bool) -> list[bool]:
     if writer:
         try:
+            _refuse_run_of_reranker(name)
+            teacher = load_encoder(name, device="cpu" if trainer_keys(run)["accelerator"] == "cpu" else None)
             _refuse_reranker(name)
-            found.append(load_encoder(name, device="cpu" if trainer_keys(run)["accelerator"] == "cpu" else None))
+            found.append(teacher)
         except InputError as error:
             raise InputError(f"model.teacher: {error}") from error
     return [writer]

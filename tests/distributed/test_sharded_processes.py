@@ -23,6 +23,8 @@ def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
         backbone = decoder if name.startswith("decoder") else encoder
         guide = {"guide": backbone} if "guide" in options else {}
         model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options | guide).eval()
+        if "teacher" in options:
+            model.learn_from_teacher(16, seed=5)
         batch = batch_of(model, rank, world)
         if world > 1:
             model.shard(init_device_mesh("cpu", (world,)))
