@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.texts import ROOT, invented
+from readers.model_names import PRODUCTS
 
 PLACE = ROOT / "outputs" / "benchmarks" / "frozen"
 MATERIALS = PLACE / "materials"
@@ -354,7 +355,7 @@ def recorded(case: Case, output: Path) -> Record:
                 named = {name: row[name] for name in row if "loss" in name and row[name]}
                 place = f"{path.parent.relative_to(output)}, step {row['step']}, "
                 record["losses"] |= {place + name: value for name, value in named.items()}
-    product = next(output / name for name in ("encoder", "generator") if (output / name).is_dir())
+    product = next(output / name for name in PRODUCTS if (output / name).is_dir())
     record["weights"] = _digests(product)
     if product.name == "encoder":
         record["vectors"] = _vectors(product)

@@ -130,7 +130,7 @@ def our_model(objective: str, backbone: Path) -> Objective:
 
 
 def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
-    """Seconds of the timed steps, and the weights they led to."""
+    """Train by our trainer; return the seconds of the timed steps, and the weights after them."""
     marks = Marks(work.clock)
     model = our_model(work.objective, work.backbone)
     trainer = trainer_of_a_run(work.folder, work.steps + 1, work.precision == "bf16", marks, device=work.device)
@@ -139,7 +139,7 @@ def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
 
 
 def theirs(work: Work) -> tuple[float, dict[str, Tensor]]:
-    """Return the same of SentenceTransformerTrainer."""
+    """Train by SentenceTransformerTrainer; return the seconds of the timed steps, and the weights after them."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.losses import CosineSimilarityLoss, MultipleNegativesRankingLoss
 
@@ -155,7 +155,7 @@ def theirs(work: Work) -> tuple[float, dict[str, Tensor]]:
 
 
 def by_the_library(work: Work, model: Any, loss: Any, logging_steps: int = 50) -> tuple[float, Any]:
-    """Seconds of the timed steps of SentenceTransformerTrainer, and it."""
+    """Train by SentenceTransformerTrainer with any loss; return the seconds of the timed steps, and the trainer."""
     from datasets import Dataset
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from transformers import TrainerCallback
@@ -197,7 +197,7 @@ def by_the_library(work: Work, model: Any, loss: Any, logging_steps: int = 50) -
 
 
 def order_of(work: Work) -> list[int]:
-    """The rows of our batches, one after the other."""
+    """Return the numbers of the rows in the order in which our batches have them."""
     work.data.trainer = None  # or the loader would go on where the trainer stopped
     batches = islice(work.data.train_dataloader(), work.steps + 1)
     return [int(row) for batch in batches for row in batch.rows]
@@ -219,7 +219,8 @@ def without_dropout(backbone: Path, folder: Path) -> Path:
 
 
 def drift(work: Work) -> float:
-    """How far apart both sides end without dropout, in fp32; ends the program where that is no rounding."""
+    """Return how far apart the weights of both sides are after training without dropout in fp32. It ends the program if
+    that is more than rounding."""
     with tempfile.TemporaryDirectory() as scratch:
         backbone = without_dropout(work.backbone, Path(scratch) / "backbone")
         still = work._replace(backbone=backbone, precision="fp32", steps=CHECKED_STEPS - 1)
@@ -237,7 +238,7 @@ def compare(work: Work, rounds: int, apart: float) -> Line:
 
 
 def score(work: Work, weights: dict[str, Tensor], tables: Path) -> float:
-    """STS-B dev, Spearman x 100."""
+    """Return the Spearman correlation on STS-B's development set, times 100."""
     from sentence_transformers import SentenceTransformer
 
     model: Any = SentenceTransformer(str(work.backbone), device="cpu")

@@ -20,7 +20,7 @@ class Embedder(Protocol):
 
     @property
     def device(self) -> "torch.device":
-        """Where it computes; classifiers of its vectors are trained there."""
+        """The device that the encoder computes on; classifiers of its vectors are trained there, too."""
         ...
 
     def embed(
@@ -53,7 +53,7 @@ class Writer(Protocol):
     """All that evaluation knows about a model that writes texts and has no vectors."""
 
     def held_out_texts(self) -> HeldOutTexts:
-        """All ranks must call it."""
+        """Score the held-out texts. All ranks must call it."""
         ...
 
 
@@ -81,23 +81,24 @@ class DataModule(Protocol):
         ...
 
     def samples(self) -> Iterator[Any]:
-        """A small batch, or of a mixture one of each part: what those of training will be like."""
+        """Yield a small batch like those of training; for a mixture, one of each part."""
         ...
 
     def texts(self) -> Iterator[str]:
-        """The training texts, before there is a tokenizer: ``backbone=tiny`` trains one on them."""
+        """Yield the training texts, on which ``backbone=tiny`` trains a tokenizer."""
         ...
 
     def manifest(self) -> dict[str, Any]:
-        """Where the data came from, counts kept and dropped, sha256; goes into ``results.json``."""
+        """Return the source of the data, counts of rows kept and dropped, and sha256, for ``results.json``."""
         ...
 
     def held_out(self) -> "Sequence[RetrievalTask]":
-        """Tasks made from held-out data, scored besides the suite; mostly empty."""
+        """Return tasks made from data that is held out from training. They are scored besides the suite; most data has
+        none."""
         ...
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
-        """How many of these test sentences stand word for word in the training text.
+        """Count the test sentences that stand word for word in the training text.
 
         Returns ``checked`` (long enough to tell), ``found``.
         """

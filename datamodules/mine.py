@@ -188,7 +188,7 @@ def load(cfg: DictConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, di
     import torch
     from transformers.utils import logging as transformers_logging
 
-    from encoders.loading.library import LibraryEncoder, load_cross_encoder
+    from encoders.loading.library import LibraryEncoder, load_library_cross_encoder
     from encoders.loading.load import PRECISIONS
 
     transformers_logging.disable_progress_bar()  # of a few milliseconds
@@ -206,7 +206,7 @@ def load(cfg: DictConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, di
     identity = {"encoder": digest(encoder.fingerprint, encoder.model.prompts)}
     if cfg.reranker is None:
         return encoder.model, None, identity
-    reranker, fingerprint = load_cross_encoder(cfg.reranker, device)
+    reranker, fingerprint = load_library_cross_encoder(cfg.reranker, device)
     return encoder.model, reranker, identity | {"reranker": digest(fingerprint)}
 
 

@@ -1,4 +1,4 @@
-"""Docstrings as pairs: the summary line and the rest of the docstring."""
+"""A data module of docstrings of installed packages: each is a pair of its summary line and the rest of its text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from datamodules.text_rows import TripletRows
 
 
 class RowsOfPairs:
-    """Pairs as the store wants them: rows of two texts."""
+    """The pairs as a source of rows with two texts, which a token store is built from."""
 
     width = 2
 
@@ -22,7 +22,11 @@ class RowsOfPairs:
         self.fingerprint = lambda: source.fingerprint() | {"kind": "pydocs_pairs"}
 
     def __iter__(self) -> Iterator[Record]:
-        """The pairs, in the order of the modules; InputError where there is none."""
+        """Yield the pairs, in the order of the modules.
+
+        Raises:
+            InputError: there is none.
+        """
         number = 0
         for number, pair in enumerate(self.pairs(), 1):
             yield Record(pair, None, f"pair {number} of the installed docstrings")

@@ -197,12 +197,10 @@ class TripletRows(TextRows):
     yields = TripletBatch
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
-        each = store.width - 2
-        columns = np.tile(np.arange(2, store.width), len(rows))
         return TripletBatch(
             self.sequences(store, rows, 0),
             self.sequences(store, rows, 1),
-            self.sequences(store, np.repeat(rows, each), columns) if each else None,
+            self.sequences.from_column(2, store, rows) if store.width > 2 else None,
             None,
             rows,
             self.sequences.max_length,
@@ -240,11 +238,10 @@ class ScoredTriplets(TextRows, StoredRows):
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> ScoredTripletBatch:
         assert store.labels is not None
-        each = store.width - 2
         return ScoredTripletBatch(
             self.sequences(store, rows, 0),
             self.sequences(store, rows, 1),
-            self.sequences(store, np.repeat(rows, each), np.tile(np.arange(2, store.width), len(rows))),
+            self.sequences.from_column(2, store, rows),
             torch.from_numpy(store.labels[rows].reshape(len(rows), -1)),
             rows,
         )
@@ -274,6 +271,11 @@ class Sequences:
     def __call__(self, store: TokenStore, rows: np.ndarray, column: int | np.ndarray) -> Ragged:
         """(N,) rows, and one column or (N,) of them -> N sequences."""
         return self.framed(store.ids, *store.bounds(rows, column))
+
+    def from_column(self, first: int, store: TokenStore, rows: np.ndarray) -> Ragged:
+        """The texts of (N,) rows from column ``first`` on, those of a row side by side."""
+        columns = np.arange(first, store.width)
+        return self(store, np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
 
     def framed(self, flat: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Ragged:
         """Cut N slices of (tokens,) ids to their length, and put the special tokens around them."""

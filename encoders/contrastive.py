@@ -46,13 +46,10 @@ class ContrastiveObjective(Objective):
         """What the guide reads of each view: the texts, before any mask or prompt."""
         return self.views(batch)
 
-    def loss(
-        self,
-        vectors: Sequence[Tensor],
-        batch: Any,
-        guide: Guide | None = None,
-        texts: Sequence[Tensor] | None = None,
-    ) -> Any:
+    def loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Any:
+        """`Objective.loss`, told which candidates are no negatives: ``guide`` is what `guided` returns, ``texts`` what
+        `numbered` does. A function of `losses` takes both.
+        """
         raise NotImplementedError
 
     def numbered(self, batch: Any) -> Sequence[Tensor] | None:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -34,12 +33,14 @@ from encoders.kernels.recomputed_layers import check_layers, recomputed_layers
 from encoders.kernels.token_budget import budget_of
 from encoders.lengths import longest_input, usual_length
 from encoders.loading.backbones import check_vocabulary, from_pretrained, load_tokenizer
+from encoders.sharding import is_first_rank
 from readers.model_names import run_folder
 from reports.progress import Progress
 
 SCORE_TOKENS_CPU, SCORE_TOKENS_GPU = 2_048, 65_536  # of a chunk without gradients, as of an encoder
 PAIRS_AT_ONCE = 4_096  # that are tokenised and sorted by length together
 SCORES_PAIRS = "ForSequenceClassification"  # how transformers calls the classes
+EXAMPLE_RERANKER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
 
 class PairForm(NamedTuple):
@@ -156,7 +157,7 @@ class CrossEncoder(nn.Module):
         return ((*one, types_BT) for one, (types_BT, _) in zip(laid, types, strict=True))
 
     def score_chunk(self, ids_BT: Tensor, mask_BT: Tensor, types_BT: Tensor | None) -> Tensor:
-        """(B, T) ids -> (B,) float32 logits: no collective, nothing random but dropout."""
+        """Compute the (B,) float32 logits of (B, T) ids. It calls no collective, and only dropout is random."""
         inputs = {"input_ids": ids_BT, "attention_mask": mask_BT.long()}
         if types_BT is not None:
             inputs["token_type_ids"] = types_BT
@@ -174,15 +175,16 @@ class CrossEncoder(nn.Module):
         autocast: torch.dtype | None = None,
         progress: bool = True,
     ) -> Tensor:
-        """N queries and as many documents -> (N,) float32 logits on the CPU; the train/eval mode is left as it was."""
+        """Return the (N,) float32 logits of N queries with as many documents, on the CPU, in eval mode."""
         training, device = self.training, self.device
-        first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
         scores_N = torch.zeros(len(queries))
         order = np.argsort([-len(a) - len(b) for a, b in zip(queries, documents, strict=True)], kind="stable")
         self.eval()
         try:
             with contextlib.ExitStack() as inside:
-                bar = inside.enter_context(Progress("reranking", "pairs", len(order), quiet=not (progress and first)))
+                bar = inside.enter_context(
+                    Progress("reranking", "pairs", len(order), quiet=not (progress and is_first_rank()))
+                )
                 if autocast is not None:
                     inside.enter_context(torch.autocast(device.type, autocast))
                 inside.enter_context(packed_linears(self.transformer.base_model, 100 * len(order)))
@@ -217,7 +219,7 @@ class CrossEncoder(nn.Module):
 
 
 def pair_form(tokenizer: Any) -> PairForm:
-    """Found by encoding two words alone and together.
+    """Find what a tokenizer puts around two texts, by encoding two words alone and together.
 
     Raises:
         InputError: the tokenizer does not put one behind the other.
@@ -253,8 +255,8 @@ def _place(part: list[int], whole: list[int], start: int) -> int | None:
 
 
 def longest_first(first_N: np.ndarray, second_N: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths of N pairs of texts -> lengths that fit into ``room`` tokens together, as the tokenizers library cuts
-    them: the longer text alone where that suffices, else both to halves, the odd token to the longer one.
+    """Cut the lengths of N pairs of texts to lengths that fit into ``room`` tokens together, as the tokenizers library
+    cuts them: the longer text alone where that suffices, else both to halves, the odd token to the longer one.
     """
     shorter, longer = np.minimum(first_N, second_N), np.maximum(first_N, second_N)
     half = np.full_like(shorter, room // 2)
@@ -278,26 +280,11 @@ def joined(queries: Ragged, documents: Ragged, query_of: np.ndarray, form: PairF
     if form.keeps_end:
         begins = begins[0] + kinds[0] - kept[0], begins[1] + kinds[1] - kept[1]
     template = len(queries.ids) + len(documents.ids)
-    sizes = [len(part) for part in (form.before, form.between, form.after)]
-    number = len(documents.lengths)
+    before, between, after = len(form.before), len(form.between), len(form.after)
     starts_5N = np.stack(
-        [
-            np.full(number, template),
-            begins[0],
-            np.full(number, template + sizes[0]),
-            begins[1],
-            np.full(number, template + sizes[0] + sizes[1]),
-        ]
+        np.broadcast_arrays(template, begins[0], template + before, begins[1], template + before + between)
     )
-    lengths_5N = np.stack(
-        [
-            np.full(number, sizes[0]),
-            kept[0],
-            np.full(number, sizes[1]),
-            kept[1],
-            np.full(number, sizes[2]),
-        ]
-    )
+    lengths_5N = np.stack(np.broadcast_arrays(before, kept[0], between, kept[1], after))
     starts, lengths = starts_5N.T.ravel(), lengths_5N.T.ravel()
     within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     index = np.repeat(starts, lengths) + within
@@ -323,8 +310,8 @@ def load_cross_encoder(
     dropout: float | None = None,
     dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
-    """A model for sequence classification with one label, in float32. Where the backbone is an encoder, its head is
-    drawn from ``seed``; without a seed it must have one. ``weights`` names a model of the same config that has them.
+    """Load a model for sequence classification with one label, in float32. Where the backbone is an encoder, its head
+    is drawn from ``seed``; without a seed it must have one. ``weights`` names a model of the same config that has them.
 
     Raises:
         InputError: it cannot be loaded, gives several scores, or has no head and there is no seed.
@@ -332,17 +319,10 @@ def load_cross_encoder(
     config = from_pretrained(AutoConfig, backbone, setting=setting)
     config.output_hidden_states = False
     trained = [name for name in config.architectures or [] if name.endswith(SCORES_PAIRS)]
-    if trained and config.num_labels != 1:
-        raise InputError(
-            f"{setting}={backbone}: wanted a model with one score for a pair, got {config.num_labels}. Take one with "
-            "one label, such as cross-encoder/ms-marco-MiniLM-L6-v2."
-        )
-    if not trained and seed is None:
-        raise InputError(
-            f"{setting}={backbone}: wanted a model that was trained to score pairs, such as "
-            "cross-encoder/ms-marco-MiniLM-L6-v2, or a run of model=reranker; its config.json says that it is a "
-            f"{', '.join(config.architectures or []) or 'model'}."
-        )
+    if trained:
+        check_one_score(f"{setting}={backbone}", config.num_labels)
+    elif seed is None:
+        raise not_trained(f"{setting}={backbone}", config.architectures or [])
     if type(config) not in AutoModelForSequenceClassification._model_mapping:
         raise InputError(
             f"{setting}={backbone}: transformers has no {config.model_type} that scores pairs. Take a BERT, RoBERTa, "
@@ -372,6 +352,27 @@ def load_cross_encoder(
     return cast(PreTrainedModel, model)
 
 
+def check_one_score(where: str, number: int) -> None:
+    """Check that a model gives a pair one score.
+
+    Raises:
+        InputError: it gives another number of them; ``where`` begins the message.
+    """
+    if number != 1:
+        raise InputError(
+            f"{where}: wanted a model with one score for a pair, got {number}. Take one with one label, such as "
+            f"{EXAMPLE_RERANKER}."
+        )
+
+
+def not_trained(where: str, architectures: Sequence[str]) -> InputError:
+    """Return the error for a model whose config names no class that scores pairs; ``where`` begins the message."""
+    return InputError(
+        f"{where}: wanted a model that was trained to score pairs, such as {EXAMPLE_RERANKER}, or a run of "
+        f"model=reranker; its config.json says that it is a {', '.join(architectures) or 'model'}."
+    )
+
+
 @torch.no_grad()
 def _draw(model: PreTrainedModel, names: Sequence[str], seed: int) -> None:
     """Give the weights of a fresh head their first values, as transformers does, but from a seed."""
@@ -388,7 +389,7 @@ def _draw(model: PreTrainedModel, names: Sequence[str], seed: int) -> None:
 
 
 def load_reranker(name: str | Path, *, max_length: int | None = None, device: str | torch.device) -> CrossEncoder:
-    """The cross-encoder of a run of ``model=reranker``, of a folder or of a hub id, for scoring.
+    """Load the cross-encoder of a run of ``model=reranker``, of a folder or of a hub id, for scoring.
 
     Raises:
         InputError: there is none, it has several labels, or no layer for a score.

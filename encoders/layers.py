@@ -43,8 +43,8 @@ def depths(transformer: PreTrainedModel) -> Depths:
 
 
 def chosen_layers(wanted: int | Sequence[int], there: int, backbone: str) -> list[int]:
-    """The numbers of the layers to keep, from 0, of so many that are ``there``; a number of layers is evenly spaced
-    from the first to the last.
+    """Return the numbers of the layers to keep, counted from 0, of so many that are ``there``. If ``wanted`` is one
+    number, so many are taken, evenly spaced from the first to the last.
 
     Raises:
         InputError: there are no such layers, or they are not in order.
@@ -67,7 +67,7 @@ def chosen_layers(wanted: int | Sequence[int], there: int, backbone: str) -> lis
 
 
 def cut_config(config: Any, kept: Sequence[int]) -> None:
-    """Say in a config that these layers of its own alone are there; in place."""
+    """Reduce a config in place to the layers that are kept: their number, and what it lists for each layer."""
     number = next((found for name in COUNTS if (found := getattr(config, name, None)) is not None), None)
     for name in COUNTS:
         if getattr(config, name, None) == number:
@@ -78,7 +78,7 @@ def cut_config(config: Any, kept: Sequence[int]) -> None:
 
 
 def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None, backbone: str) -> list[int] | None:
-    """Take all but some layers out of a transformer and its config, in place; return the numbers of those kept.
+    """Remove layers from a transformer and its config, in place; return the numbers of those that are kept.
 
     Raises:
         InputError: there are no such layers, or the others do not work without the one that is left out.
@@ -133,7 +133,11 @@ def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> Non
 
 
 def check_decay(transformer: PreTrainedModel, decay: float | None) -> None:
-    """InputError where it is none, or there are no layers."""
+    """Check that ``layer_decay`` is a factor, and that the transformer has layers to apply it to.
+
+    Raises:
+        InputError: it is none, or there are no layers.
+    """
     if decay is not None and not 0 < decay <= 1:
         raise InputError(f"model.layer_decay={decay}: wanted a number above 0, up to 1 (no decay); 0.9 is usual.")
     if decay is not None and not depths(transformer).layers:
@@ -154,12 +158,13 @@ def _is_embedding(trunk: nn.Module, name: str) -> bool:
 
 
 def layers_of(trunk: PreTrainedModel) -> list[nn.Module]:
-    """The lowest first; none where they share their weights, as ALBERT's."""
+    """Return the layers, the lowest first; none where all share their weights, as ALBERT's do."""
     return [layer for stack in stacks_of(trunk).values() for layer in stack]
 
 
 def stacks_of(trunk: PreTrainedModel) -> dict[str, nn.ModuleList]:
-    """The layers of an encoder, and those of a decoder, by their names in the trunk."""
+    """Return the stacks of layers of a transformer by their names in it: one, or two where it has an encoder and a
+    decoder."""
     counts = {getattr(trunk.config, name, None) for name in COUNTS}
     stacks = dict[str, nn.ModuleList]()
     for name, module in trunk.named_modules():

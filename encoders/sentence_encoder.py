@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
@@ -47,7 +46,7 @@ from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.loading.backbones import T5_FAMILY
 from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.pooling import POOLERS
-from encoders.sharding import agree_on_chunks, gathered
+from encoders.sharding import agree_on_chunks, gathered, is_first_rank
 from losses.tokens import masked_lm_sum
 from reports.progress import Progress
 
@@ -385,8 +384,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     def _progress(self, total: int, wanted: bool) -> Progress:
         """Silent on all ranks but the first."""
-        first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
-        return Progress("encoding", "texts", total, quiet=not (wanted and first))
+        return Progress("encoding", "texts", total, quiet=not (wanted and is_first_rank()))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """With special tokens and ``prompt_suffix``, cut at ``max_length`` tokens; else the text as it is."""

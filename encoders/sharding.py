@@ -90,6 +90,11 @@ def agree_on_chunks(number: int, recomputed: bool, device: torch.device) -> tupl
     return int(largest[0]), bool(largest[1])
 
 
+def is_first_rank() -> bool:
+    """Return whether this process is rank 0, or the only one."""
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+
+
 def from_first_rank(value: Any) -> Any:
     """Return rank 0's value on all ranks. A collective."""
     values = [value]

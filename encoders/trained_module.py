@@ -27,7 +27,7 @@ class TrainedModule(pl.LightningModule):
     objective: ClassVar[str]
     consumes: ClassVar[type | tuple[type, ...]]
     tiny_backbone: ClassVar[str] = "masked_lm"
-    product: ClassVar[str] = "encoder"  # export/products.py writes it
+    product: ClassVar[str] = "encoder"  # of readers.model_names.PRODUCTS; export/run_export.py writes it
     settled: Mapping[str, str] = {}  # a key that was left to the backbone -> what it has become, and why
     gradient_norm: Tensor | None = None  # of the last step, before it was clipped
     hparams: Any  # Lightning's type knows no keys

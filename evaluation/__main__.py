@@ -80,7 +80,6 @@ def score(cfg: DictConfig) -> int:
     with process_group() as rank:
         import torch
 
-        from encoders.cross_encoder import load_reranker
         from encoders.loading.sentence_transformers_folder import named_prompts
         from evaluation.catalogue import Chosen, load_tasks
         from evaluation.reranking import Reranking, retrieval_tasks
@@ -95,7 +94,11 @@ def score(cfg: DictConfig) -> int:
         suite = Suite([*(task for one in own for task in one.read(options_of(cfg), prompts)), *chosen.tasks])
         reranked = retrieval_tasks(suite, f"reranker={cfg.reranker}") if cfg.reranker else []
         encoder = load(cfg)
-        reranker = load_reranker(cfg.reranker, device=device_of(cfg.device)) if cfg.reranker else None
+        reranker = None
+        if cfg.reranker:
+            from encoders.cross_encoder import load_reranker
+
+            reranker = load_reranker(cfg.reranker, device=device_of(cfg.device))
         if cfg.output:
             check_output(Path(cfg.output))  # not after hours
         if cfg.cache_dir:

@@ -41,7 +41,7 @@ class Pool(NamedTuple):
     vectors_UD: Tensor  # float32 on the CPU
 
     def of(self, texts: Sequence[str]) -> Tensor:
-        """N texts -> (N, D), in the order of ``texts``."""
+        """Return the (N, D) vectors of N texts, in their order."""
         return self.vectors_UD[torch.tensor([self.row_of[text] for text in _behind_prompt(texts)], dtype=torch.long)]
 
     def cut(self, size: int | None, *, unit: bool = False) -> "Pool":
@@ -53,7 +53,7 @@ class Pool(NamedTuple):
 
 
 def _behind_prompt(texts: Sequence[str]) -> Sequence[str]:
-    """Return the key of each text in a pool."""
+    """Return the texts as a `Pool` knows them: with the prompt of their task in front, if it has one of its own."""
     if not isinstance(texts, Prompted) or texts.prompt is None:
         return texts
     return [f"{WITH_PROMPT}{texts.prompt}{text}" for text in texts]
@@ -146,7 +146,8 @@ Store = VectorStore | HeldVectors | LastVectors
 
 
 def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: Store | None = None) -> Pool:
-    """Embeds the texts of all lists. A collective call when a process group is there: every rank passes the same lists.
+    """Embed the texts of all lists, each distinct text once. With several processes it is a collective: every rank
+    passes the same lists.
 
     ``store`` keeps vectors between calls: rank 0's is the one that counts.
     """
@@ -199,7 +200,7 @@ def _embed_group(embedder: Embedder, texts: list[str]) -> Tensor:
 
 
 def _from_rank_zero(held: Any) -> Any:
-    """Rank 0's object on every rank."""
+    """Return rank 0's object on every rank."""
     objects = [held]
     if rank_and_world()[1] > 1:
         dist.broadcast_object_list(objects, src=0)
@@ -207,7 +208,7 @@ def _from_rank_zero(held: Any) -> Any:
 
 
 def rank_and_world() -> tuple[int, int]:
-    """This process's rank and their number; (0, 1) without a process group."""
+    """Return the rank of this process and the number of processes; (0, 1) without a process group."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
@@ -223,7 +224,7 @@ def _embed(embedder: Embedder, texts: list[str]) -> Tensor:
 
 
 def _gather(own_ND: Tensor, total: int) -> Tensor:
-    """Rank r's i-th row becomes row r + i * world of the result, of ``total`` rows."""
+    """Gather the rows of all ranks into ``total`` rows: row i of rank r becomes row r + i * world."""
     world = dist.get_world_size()
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
     rows_ND = torch.empty(total, own_ND.shape[1])

@@ -249,7 +249,7 @@ def info_nce(
 
 
 def _equal(anchors_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor | None = None) -> EqualTexts:
-    """Of anchors among positives and hard negatives."""
+    """Pair the texts of anchors with those of the positives and hard negatives of all ranks."""
     behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
     candidates = gather_plain(torch.cat([positives_B, behind]))
     partners = partners_of_documents(anchors_B, positives_B, behind)
@@ -257,7 +257,7 @@ def _equal(anchors_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor | No
 
 
 def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
-    """Of the positives and of ``each`` hard negatives a row, in the order of the candidates."""
+    """Number the groups of all candidates, positives and ``each`` hard negatives a row; hard negatives are in none."""
     if groups_B is None:
         return None
     return gather_plain(torch.cat([groups_B, torch.full_like(groups_B, NEVER_EXCLUDED).repeat(each)]))
@@ -313,7 +313,7 @@ def check_hard_negatives(each: int, hard_negative_weight: float, hardness_streng
 
 
 def hard_negatives_each(anchors_BD: Tensor, hard_negatives_ND: Tensor) -> int:
-    """How many an anchor has; as many for each."""
+    """Return how many hard negatives an anchor has; all have equally many."""
     each, rest = divmod(len(hard_negatives_ND), len(anchors_BD))
     if rest or not each or hard_negatives_ND.shape[1:] != anchors_BD.shape[1:]:
         raise ValueError(

@@ -69,7 +69,9 @@ def contrast_in_directions(
     guide: Guide | None = None,
     texts: Sequence[Tensor] | None = None,
 ) -> Contrast:
-    """Mean over pairs of -log softmax(cosine of query and positive / temperature), computed in float32 (float64 stays).
+    """Compute the in-batch contrastive loss of pairs: the mean of -log softmax(cosine(query, positive) / temperature).
+
+    It is computed in float32 (float64 stays).
 
     The candidates of a pair are those of its directions: of its query all documents (positives and hard negatives) and
     all other queries, of its positive all queries and all documents of other queries. ``joint`` has one softmax over
@@ -145,7 +147,7 @@ def _candidates(blocks: Sequence[str], queries_CD: Tensor, documents_CD: Tensor)
 def _equal(
     blocks: Sequence[str], queries_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor | None = None
 ) -> EqualTexts:
-    """Of queries and of positives, whichever of them a direction has candidates for."""
+    """Pair the texts of queries and positives with those of the candidates of all directions."""
     behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
     own = {"query": queries_B, "document": torch.cat([positives_B, behind])}
     candidates = {to: gather_plain(one) for to, one in own.items()}
@@ -167,7 +169,7 @@ def _equal(
 
 
 def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, int]:
-    """Where the candidates of each direction begin."""
+    """Return the place at which the candidates of each direction begin."""
     found, start = {}, 0
     for one in blocks:
         found[one] = start
@@ -176,7 +178,7 @@ def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, in
 
 
 def _groups(blocks: Sequence[str], query_B: Tensor, groups: Tensor | None, each: int) -> Tensor:
-    """Of all candidates, the query in whose rows they are left out."""
+    """Number the candidates of all directions; a candidate is left out of the rows of the query with its number."""
     queries_C = gather_plain(query_B)
     documents_C = gather_plain(torch.cat([query_B, query_B.repeat_interleave(each)]))
     same_anchor_C = candidate_groups(groups, each)

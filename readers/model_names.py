@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from contracts import InputError
 
 GGUF = ".gguf"
+PRODUCTS = ("encoder", "generator", "reranker")  # folders to use; a run leaves one of them
 BLANK = "_"  # stands for a mask that is lacking
 _ON_THE_HUB = re.compile(r"(?P<repo>[^:]+):(?P<file>[^:]+\.gguf)")
 
@@ -58,7 +59,7 @@ def run_folder(name: str) -> str | None:
     """The ``encoder/``, ``generator/`` or ``reranker/`` folder of a finished run; None: ``name`` is no such folder."""
     if not (Path(name) / "checkpoints" / "best.ckpt").is_file():
         return None
-    parts = [Path(name) / part for part in ("encoder", "generator", "reranker")]
+    parts = [Path(name) / part for part in PRODUCTS]
     return str(next((part for part in parts if part.is_dir()), parts[0]))
 
 

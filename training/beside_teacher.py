@@ -15,7 +15,7 @@ from contracts import BesideTeacher, EncoderCost, Results
 from encoders.loading.embedding import LoadedEncoder
 from encoders.loading.load import load_encoder
 from evaluation.callback import HEADLINES, ScoreCallback
-from training.build import built, trainer_keys
+from training.build import built, device_to_load
 from training.settings import Run
 
 TIMED = 2_048  # training texts whose embedding is timed
@@ -83,7 +83,7 @@ def table_beside_teacher(found: BesideTeacher, results: Results) -> Table:
 
 
 def _loaded(run: Run, name: str | Path) -> LoadedEncoder:
-    return load_encoder(name, device="cpu" if trainer_keys(run)["accelerator"] == "cpu" else None)
+    return load_encoder(name, device=device_to_load(run))
 
 
 def _embedding(encoder: LoadedEncoder, texts: list[str], autocast: torch.dtype | None) -> Callable[[], object]:

@@ -104,6 +104,13 @@ def make_trainer(run: Run, **given: Any) -> Any:
     return hydra.utils.instantiate(trainer_keys(run), **given)
 
 
+def device_to_load(run: Run) -> str | None:
+    """Return the device for an encoder that a run loads besides its own: "cpu" where its trainer computes there; None
+    takes a GPU if there is one.
+    """
+    return "cpu" if trainer_keys(run)["accelerator"] == "cpu" else None
+
+
 def trainer_keys(run: Run) -> Mapping[str, Any]:
     """What Lightning's trainer is made from. The plain keys of the run stand where the trainer's own are null.
 

@@ -14,6 +14,7 @@ from encoders.objective import Objective
 from encoders.sharding import is_sharded
 from export.model_card import model_card
 from export.run_export import export_product
+from readers.model_names import PRODUCTS
 from reports.figure import NotDrawn
 from reports.progress import clock
 from storage.atomic import whole_folder
@@ -32,7 +33,6 @@ from training.verdict import in_words, items_of, items_of_all, verdict_of, verdi
 MOST_ROWS = 16  # of the closing table, where it shows all scores
 MOST_SHOWN = 100  # characters of a query, and of a text that was found
 log = logging.getLogger(__name__)
-MADE = ("encoder", "generator", "reranker")  # folders to use; a run leaves one of them
 
 
 def finish(
@@ -129,7 +129,7 @@ def finish_stages(run: Run, stages: Sequence[Stage]) -> bool:
     items = items_of_all(folders)
     if verdict := verdict_of_all(results, last, items):
         results["verdict"] = verdict
-    for made in MADE:
+    for made in PRODUCTS:
         if (folders[-1] / made).is_dir():
             with whole_folder(folder / made) as part:
                 shutil.copytree(folders[-1] / made, part, dirs_exist_ok=True)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from contracts import InputError, check_local_output
 from export.whole_folder import EXPORT
+from readers.model_names import PRODUCTS
 from storage.manifest import damage_of
 from storage.ownership import (
     LOCK,
@@ -32,9 +33,7 @@ ENTRIES = (
     ".hydra",
     "metrics.csv",
     "checkpoints",
-    "encoder",
-    "generator",
-    "reranker",
+    *PRODUCTS,
     "backbone",
     "neighbours",
     "teacher.json",
@@ -45,8 +44,7 @@ ENTRIES = (
     SNAPSHOTS,
     STAGES,
 )
-RESULTS_OF_TRAINING = ("metrics.csv", "checkpoints", "results.json", "encoder", "generator", "reranker")
-EXPORTS = ("encoder", "generator", "reranker")
+RESULTS_OF_TRAINING = ("metrics.csv", "checkpoints", "results.json", *PRODUCTS)
 
 
 MIRRORED = (MARKER, *(name for name in ENTRIES if name not in (SNAPSHOTS, "wandb")))
@@ -94,7 +92,7 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
     if marker and not begins:
         check_identity("output_dir", folder, marker.identity or {}, _named(identity))
     if writer:
-        for name in () if begins else EXPORTS:
+        for name in () if begins else PRODUCTS:
             if (folder / name).exists():  # it is replaced at the end of the run, and should not fail there
                 check_replaceable("output_dir", folder / name, EXPORT)
         if begins:

@@ -36,11 +36,11 @@ log = logging.getLogger(__name__)
 
 
 class TakenOver(Exception):
-    """Another process copies to the address."""
+    """Raised when another process has begun to copy to the address."""
 
 
 class Mirror:
-    """The copies of ``folder`` at ``address``.
+    """Copies a run's ``folder`` to an ``address``, and fetches it from there.
 
     Args:
         entries: patterns of what belongs to the folder.
@@ -183,7 +183,7 @@ class Mirror:
             remove(snapshot)
 
     def _say_failed(self, error: Exception) -> None:
-        """Once, until a copy is whole again."""
+        """Warn that a copy has failed; once, until a copy is whole again."""
         if not self._failed:
             said = explained(self.address, "mirror", error, "written")
             log.warning("%s Training goes on, and the next copy is tried after the next checkpoint.", said or error)
@@ -279,7 +279,7 @@ class Mirror:
                 yield from (path for path in inside if path.is_file() and not path.name.endswith((".part", ".lock")))
 
     def _names(self, *within: str) -> list[str]:
-        """What lies at the address, or in a folder there, by its name."""
+        """List the names of what lies at the address, or in a folder there."""
         self._system.invalidate_cache()
         try:
             paths: list[str] = self._system.ls(self._path(*within), detail=False)

@@ -110,6 +110,7 @@ def prepare_whole(run: Run, stages: Sequence[Stage], chosen: Sequence[Stage], wr
         _refuse_lost_decoder(before, after)
         _refuse_lost_pooler(before, after)
         _refuse_lost_head(before, after)
+        _refuse_lost_layers(before, after)
     alone = len(chosen) < len(stages)
     if alone and run.overwrite:
         _refuse_what_others_stand_on(stages, chosen[-1], folder)
@@ -184,6 +185,16 @@ def _refuse_lost_head(before: Stage, after: Stage) -> None:
             f"stages.{after.name}.model.mlm_weight={weight:g} trains a masked-LM head, and stage {before.name} is "
             f"trained without one and leaves none. Set stages.{after.name}.model.mlm_weight=0, or let {after.name} "
             "be the first stage."
+        )
+
+
+def _refuse_lost_layers(before: Stage, after: Stage) -> None:
+    """Refuse a stage that keeps layers by the same numbers as the stage before, which leaves fewer layers."""
+    layers = getattr(after.run.model, "layers", None)
+    if isinstance(layers, Sequence) and [*layers] == [*(getattr(before.run.model, "layers", None) or ())]:
+        raise InputError(
+            f"stages.{after.name}.model.layers={[*layers]}: stage {before.name} takes the other layers out, and "
+            f"{after.name} begins from what is left. Say model.layers of the first stage alone."
         )
 
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def choose(run: Run, model: pl.LightningModule, data: DataModule) -> tuple[Run, Suites]:
-    """The run with what is really scored and monitored, and what is scored at the end and while training.
+    """Return the run with what is really scored and monitored, and what is scored at the end and while training.
 
     Raises:
         InputError: what is to be scored or monitored is not there.
@@ -59,7 +59,7 @@ def choose(run: Run, model: pl.LightningModule, data: DataModule) -> tuple[Run, 
 
 
 def reranked(suites: Suites, settings: Any) -> Suites:
-    """The retrieval tasks among those of a run, as a reranker is scored on them."""
+    """Return the suites of a reranker: the retrieval tasks of a run. Other tasks are left out."""
     tasks = [task for task in suites.final if isinstance(task, Retrieval) and settings.retriever]
     if others := [task.name for task in suites.final if task not in tasks]:
         why = "reranks documents for queries" if settings.retriever else "has no model.retriever, which finds documents"
@@ -72,7 +72,7 @@ def reranked(suites: Suites, settings: Any) -> Suites:
 
 
 def own_suite(run: Run, options: Options) -> list[Task]:
-    """The tasks of the user's own.
+    """Read the test sets that the user has named in ``evaluation.tasks``.
 
     Raises:
         InputError: one is not there or damaged.

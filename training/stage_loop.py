@@ -31,7 +31,7 @@ from training.scoring import choose
 from training.settings import Run
 from training.stages import Stage, chosen, folder_of, say_finished, stages_of
 from training.targets import check_targets
-from training.teacher import check_keys_of_teacher, check_taught_texts, learn_from_teacher, load_teacher
+from training.teacher import check_teacher_keys, learn_from_teacher, load_teacher
 from training.wandb_session import close_wandb
 
 TO_COPY = 40.0  # seconds for the copy of the last checkpoint, where a signal or an error has ended a run
@@ -71,13 +71,12 @@ def _run(whole: Run, stages: list[Stage]) -> int:
     selected = chosen(stages, whole.only_stage)
     check_writable(Path(str(whole.output_dir)))
     leave_group_at_exit()
-    check_keys_of_teacher([stage.run for stage in stages])
     for stage in selected:
         with stage.named_in_errors():
             check_targets(stage.run)
             check_model_and_data(stage.run)
             check_values(stage.run)
-            check_taught_texts(stage.run)
+            check_teacher_keys(stage.run)
             check_lengths(stage.run)
             check_device(stage.run)
     companions = Companions()

@@ -1,10 +1,8 @@
 """The teacher of a run (``model.teacher``): its vectors of the training texts, made once before training."""
 
 import hashlib
-import itertools
 import json
 import logging
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,37 +15,17 @@ from cli.process_group import from_rank_zero
 from contracts import InputError
 from datamodules.store.vector_store import VERSION, VectorStore, make_or_go_on
 from datamodules.text_rows import TextRows
+from encoders.cross_encoder import SCORES_PAIRS
 from encoders.loading.embedding import LoadedEncoder
 from encoders.loading.load import load_encoder
 from encoders.loading.sentence_transformers_folder import read_json
 from storage.manifest import read_record, write_record
-from training.build import built, data_of, trainer_keys
+from training.build import built, data_of, device_to_load
 from training.settings import Run
 
 RECORD = "teacher.json"  # in the run's folder: where the vectors lie, and their width
 
 log = logging.getLogger(__name__)
-
-
-def check_keys_of_teacher(stages: Sequence[Run]) -> None:
-    """Refuse keys of a teacher and of kept layers that a run cannot follow.
-
-    Raises:
-        InputError: there is no teacher to compare with, or a stage would take layers out that are out already.
-    """
-    for run in stages:
-        if run.evaluation.teacher and getattr(run.model, "teacher", None) is None:
-            raise InputError(
-                "evaluation.teacher=true compares with model.teacher, and there is none. Set it, or "
-                "evaluation.teacher=false."
-            )
-    for before, after in itertools.pairwise(stages):
-        layers = getattr(after.model, "layers", None)
-        if isinstance(layers, Sequence) and [*layers] == [*(getattr(before.model, "layers", None) or ())]:
-            raise InputError(
-                f"model.layers={[*layers]}: the first stage takes the other layers out, and a later one begins from "
-                "what is left. Say stages.NAME.model.layers= of the first stage alone."
-            )
 
 
 def _refuse_run_of_reranker(name: str) -> None:
@@ -56,11 +34,11 @@ def _refuse_run_of_reranker(name: str) -> None:
 
 
 def _refuse_reranker(name: str) -> None:
-    """Of a model that can be loaded: it would be read as an encoder without a word."""
+    """Refuse a cross-encoder, which `load_encoder` reads as an encoder without a word."""
     if Path(name).is_file() or read_json(name, "modules.json") is not None:
         return
     architectures = (read_json(name, "config.json") or {}).get("architectures") or ()
-    if found := [str(one) for one in architectures if str(one).endswith("ForSequenceClassification")]:
+    if found := [str(one) for one in architectures if str(one).endswith(SCORES_PAIRS)]:
         raise _is_reranker(name, found[0])
 
 
@@ -72,7 +50,7 @@ def _is_reranker(name: str, what: str) -> InputError:
 
 
 def load_teacher(run: Run) -> LoadedEncoder | None:
-    """The teacher, on rank 0; None on others and where there is none.
+    """Load the teacher of a run on rank 0; None on other ranks, or if the run has none.
 
     Raises:
         InputError: it cannot be loaded.
@@ -89,7 +67,7 @@ def _load(run: Run, name: str, found: list[LoadedEncoder], writer: bool) -> list
     if writer:
         try:
             _refuse_run_of_reranker(name)
-            teacher = load_encoder(name, device="cpu" if trainer_keys(run)["accelerator"] == "cpu" else None)
+            teacher = load_encoder(name, device=device_to_load(run))
             _refuse_reranker(name)
             found.append(teacher)
         except InputError as error:
@@ -97,13 +75,18 @@ def _load(run: Run, name: str, found: list[LoadedEncoder], writer: bool) -> list
     return [writer]
 
 
-def check_taught_texts(run: Run) -> None:
-    """Refuse data whose texts are not those of the token store, each as a whole.
+def check_teacher_keys(run: Run) -> None:
+    """Refuse a comparison without a teacher, and data whose texts are not those of the token store, each as a whole.
 
     Raises:
-        InputError: texts are drawn anew in each epoch.
+        InputError: there is no teacher to compare with, or texts are drawn anew in each epoch.
     """
     if getattr(run.model, "teacher", None) is None:
+        if run.evaluation.teacher:
+            raise InputError(
+                "evaluation.teacher=true compares with model.teacher, and there is none. Set it, or "
+                "evaluation.teacher=false."
+            )
         return
     for place, settings in data_of(run).items():
         if not issubclass(get_class(settings.target), TextRows):

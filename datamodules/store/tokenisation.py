@@ -1,4 +1,4 @@
-"""Parallel tokenisation: text normalisation, and which rows are kept.
+"""Tokenisation of the rows of a source: it normalises texts, and decides which rows are stored.
 
 `WholeRows` reads rows of texts as they are; `LongDocuments` normalises documents and drops those that are too short.
 """
@@ -23,7 +23,7 @@ Texts = tuple[str, ...]  # of a row
 
 
 class TokenisedRows(NamedTuple):
-    """The ids of those rows of a batch that are kept."""
+    """The token ids of a batch of rows, of those rows that are kept."""
 
     ids: np.ndarray  # (tokens,) in the type of the store, all texts one behind the other
     lengths: np.ndarray  # (rows kept * texts of a row,) int64
@@ -134,7 +134,7 @@ class WholeRows(Reading):
 
 
 class LengthRule(NamedTuple):
-    """The least length of a document.
+    """The least length that a document must have to be stored.
 
     ``tokens`` keeps n >= min_length tokens. ``words`` keeps n > min_length whitespace words, strictly, as DeCLUTR's
     published script does, and drops what has fewer than ``min_tokens`` tokens besides.
@@ -256,7 +256,7 @@ def serialised(tokenizer: Any) -> str:
 
 
 def keep_rows(reading: Reading, tasks: Iterator[Task]) -> Iterator[tuple[int, TokenisedRows]]:
-    """Tokenise the rows of each task, in order; the rows of the next task are fetched meanwhile."""
+    """Yield the tokenised rows of each task, in order. A thread tokenises, while the next task is fetched."""
     with ThreadPoolExecutor(1) as tokeniser:
         under_way = deque[tuple[int, Future[TokenisedRows]]]()
         for task in tasks:

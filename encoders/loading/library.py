@@ -13,6 +13,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import Tensor
 
 from contracts import InputError
+from encoders.cross_encoder import SCORES_PAIRS, check_one_score, not_trained
 from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.sentence_encoder import precision_of
 from readers.hub import only_local
@@ -85,7 +86,7 @@ class LibraryEncoder(LoadedEncoder):
         return rows.float().cpu()[torch.tensor([place_of[text] for text in texts], dtype=torch.long)]
 
 
-def load_cross_encoder(name: str, device: torch.device) -> tuple[CrossEncoder, str]:
+def load_library_cross_encoder(name: str, device: torch.device) -> tuple[CrossEncoder, str]:
     """A model that gives a pair of texts one score, and its fingerprint.
 
     Raises:
@@ -94,13 +95,9 @@ def load_cross_encoder(name: str, device: torch.device) -> tuple[CrossEncoder, s
     """
     model = _load(CrossEncoder, "reranker", run_folder(name) or name, device)
     kind, trained = type(model.transformers_model).__name__, model.config.architectures or []
-    if kind.endswith("ForSequenceClassification") and kind not in trained:
-        raise InputError(
-            f"reranker={name}: wanted a model that was trained to score pairs, such as "
-            f"cross-encoder/ms-marco-MiniLM-L6-v2; its config.json says that it is a {', '.join(trained) or 'model'}."
-        )
-    if model.num_labels != 1:
-        raise InputError(f"reranker={name}: wanted a model with one score for a pair, got {model.num_labels}.")
+    if kind.endswith(SCORES_PAIRS) and kind not in trained:
+        raise not_trained(f"reranker={name}", trained)
+    check_one_score(f"reranker={name}", model.num_labels)
     return model, fingerprint(model.state_dict(), modules=repr(model), max_length=model.max_seq_length)
 
 

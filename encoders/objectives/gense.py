@@ -9,6 +9,7 @@ Data of two columns has no hard negatives. The same data trains a T5's encoder a
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 from transformers import AutoConfig
@@ -22,7 +23,7 @@ from encoders.loading.trainable import TrainableEncoder
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.settings import GenSEModel
-from losses.contrastive import Contrast, Guide, info_nce
+from losses.contrastive import Contrast, info_nce
 
 log = logging.getLogger(__name__)
 
@@ -66,21 +67,14 @@ class GenSE(ContrastiveObjective):
         keeps = self.settings.truncation == "keep_prompt"
         return [appended(text, keep_prompt=keeps, max_length=batch.max_length) for text in texts]
 
-    def loss(
-        self,
-        vectors: Sequence[Tensor],
-        batch: TripletBatch,
-        guide: Guide | None = None,
-        texts: Sequence[Tensor] | None = None,
-    ) -> Contrast:
+    def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, **known: Any) -> Contrast:
         return info_nce(
             *vectors,
             temperature=self.settings.temperature,
             hard_negative_weight=self.settings.hard_negative_weight,
             hardness_strength=self.settings.hardness_strength,
             groups=batch.groups,
-            guide=guide,
-            texts=texts,
+            **known,
         )
 
 

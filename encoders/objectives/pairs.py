@@ -5,13 +5,14 @@ third column. `losses.directions` says what the other directions are.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
 from contracts import InputError, Ragged, TripletBatch
 from encoders.contrastive import ContrastiveObjective, with_negatives
 from encoders.settings import PairsModel
-from losses.contrastive import Contrast, Guide
+from losses.contrastive import Contrast
 from losses.directions import check_directions, contrast_in_directions
 
 
@@ -36,21 +37,14 @@ class Pairs(ContrastiveObjective):
         """Anchors, positives, and the hard negatives where there are any."""
         return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings)
 
-    def loss(
-        self,
-        vectors: Sequence[Tensor],
-        batch: TripletBatch,
-        guide: Guide | None = None,
-        texts: Sequence[Tensor] | None = None,
-    ) -> Contrast:
+    def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, **known: Any) -> Contrast:
         return contrast_in_directions(
             *vectors,
-            temperature=self.settings.temperature,
             directions=self.settings.directions,
             partition=self.settings.partition,
+            temperature=self.settings.temperature,
             hard_negative_weight=self.settings.hard_negative_weight,
             hardness_strength=self.settings.hardness_strength,
             groups=batch.groups,
-            guide=guide,
-            texts=texts,
+            **known,
         )

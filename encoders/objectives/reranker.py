@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
 from contracts import InputError, Ragged, ScoredPairBatch, StepOutput, TripletBatch
-from encoders.cross_encoder import CrossEncoder, load_cross_encoder
+from encoders.cross_encoder import CrossEncoder, Scored, load_cross_encoder
 from encoders.kernels.chunks import concatenate
 from encoders.lengths import length_to_train
 from encoders.loading.backbones import check_vocabulary, load_tokenizer
@@ -115,7 +115,7 @@ class Reranker(TrainedModule):
             },
         }
 
-    def _score(self, queries: Ragged, documents: Sequence[Ragged]) -> Any:
+    def _score(self, queries: Ragged, documents: Sequence[Ragged]) -> Scored:
         rows = np.arange(len(queries.lengths))
         query_of = np.concatenate([np.repeat(rows, len(one.lengths) // len(rows)) for one in documents])
         return self.cross_encoder.score(self.cross_encoder.join(queries, concatenate(documents), query_of))

@@ -39,7 +39,7 @@ from losses.tokens import token_losses
 
 
 class Written(NamedTuple):
-    """In the order of the batch."""
+    """What writing the targets of a batch came to, in the order of the batch."""
 
     losses_N: Tensor  # float32, -log p of each target given its source, with gradient
     answers_NA: Tensor  # float32 logits of the answers at the first place of the target; detached
@@ -71,11 +71,11 @@ class Seq2Seq(nn.Module, ABC):
 
     @property
     def halves(self) -> list[PreTrainedModel]:
-        """Each keeps the activations of a chunk's tokens."""
+        """Return the parts of the transformer that keep activations for each token of a chunk."""
         return [self.transformer]
 
     def budget(self, device: torch.device) -> int:
-        """Tokens of a chunk of a training step on this device."""
+        """Return how many tokens a chunk of a training step has on this device."""
         beside = [self.transformer]
         return budget_of(self.token_budget, device, *self.halves, beside=beside, recompute=self.recompute)
 
@@ -97,21 +97,22 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
-        """(B,) losses and (B, A) logits of the answers: no collective, nothing random but dropout."""
+        """Compute the (B,) losses and (B, A) logits of the answers of a chunk. It calls no collective, and only dropout
+        is random, so a chunk can be computed again."""
 
     @contextlib.contextmanager
     def layers(self, ids: Tensor) -> Iterator[None]:
-        """Inside, the layers of the transformer compute as a training step of a chunk wants them."""
+        """Set up the layers of the transformer for a training step of a chunk, inside a with statement."""
         again = recomputed_layers(self.transformer, self.recompute, lambda: attention_for(ids))
         with attention_for(ids), fast_layers(self.transformer), again:
             yield
 
     def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
-        """Around the chunks of a step that are computed once."""
+        """Share what the chunks of a step have in common, inside a with statement, where no chunk is computed again."""
         return contextlib.nullcontext()
 
     def outcome(self, logits_MV: Tensor, ids_BT: Tensor, targets: Places) -> tuple[Tensor, Tensor]:
-        """What `write_chunk` gives, of the logits from which each target token is read."""
+        """Return what `write_chunk` returns, from the (M, V) logits that predict the target tokens."""
         losses_M, row_M = token_losses(logits_MV, targets.of(ids_BT)), targets.rows_M
         losses_B = losses_M.new_zeros(len(ids_BT)).index_add(0, row_M, losses_M)
         lengths_B = row_M.new_zeros(len(ids_BT)).index_add(0, row_M, torch.ones_like(row_M))
@@ -121,7 +122,7 @@ class Seq2Seq(nn.Module, ABC):
 
 
 class Cut(NamedTuple):
-    """A batch in chunks."""
+    """The chunks of a batch, with the inputs of each."""
 
     chunks: list[Chunk]
     inputs: Iterator[tuple[Any, ...]]  # of `write_chunk`, one for each
@@ -199,7 +200,7 @@ class CausalWriter(Seq2Seq):
 
 
 def one_behind_the_other(sources: Ragged, targets: Ragged) -> tuple[Ragged, np.ndarray]:
-    """N sequences, a source and its target each, and the places among their ids of those of the targets."""
+    """Join each of N sources to its target; return the sequences, and the places of target tokens among their ids."""
     lengths_N = sources.lengths + targets.lengths
     row_M = np.repeat(np.arange(len(lengths_N)), lengths_N)
     place_M = np.arange(len(row_M)) - (np.cumsum(lengths_N) - lengths_N)[row_M]
@@ -211,7 +212,7 @@ def one_behind_the_other(sources: Ragged, targets: Ragged) -> tuple[Ragged, np.n
 
 
 def load_writer(factory: Any, backbone: str) -> PreTrainedModel:
-    """With its head, in float32; training keeps no cache.
+    """Load a model with its language-model head, in float32, without a cache of keys and values.
 
     Raises:
         InputError: it is none, or its checkpoint lacks weights (transformers would draw random ones and go on).

@@ -5,6 +5,7 @@ it, and texts that contradict join the candidates. Two columns without contradic
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,7 +14,7 @@ from encoders.attention import has_dropout
 from encoders.contrastive import ContrastiveObjective, with_negatives
 from encoders.pooling import TanhHead
 from encoders.settings import SimCSEModel
-from losses.contrastive import Contrast, Guide, info_nce
+from losses.contrastive import Contrast, info_nce
 
 
 class SimCSE(ContrastiveObjective):
@@ -69,19 +70,12 @@ class SimCSE(ContrastiveObjective):
     def project(self, vectors_ND: Tensor) -> Tensor:
         return self.mlp(vectors_ND)
 
-    def loss(
-        self,
-        vectors: Sequence[Tensor],
-        batch: SentenceBatch | TripletBatch,
-        guide: Guide | None = None,
-        texts: Sequence[Tensor] | None = None,
-    ) -> Contrast:
+    def loss(self, vectors: Sequence[Tensor], batch: SentenceBatch | TripletBatch, **known: Any) -> Contrast:
         return info_nce(
             *vectors,
             temperature=self.settings.temperature,
             hard_negative_weight=self.settings.hard_negative_weight,
             hardness_strength=self.settings.hardness_strength,
             groups=batch.groups if isinstance(batch, TripletBatch) else None,
-            guide=guide,
-            texts=texts,
+            **known,
         )

@@ -39,14 +39,16 @@ log = logging.getLogger(__name__)
 
 
 class Written(NamedTuple):
-    """What writing the whole texts again came to, on this rank."""
+    """The loss of reconstructing the whole texts on this rank."""
 
     loss: Tensor
     padded_tokens: int  # padding that was computed along
 
 
 class TSDAE(Objective):
-    """Loss = mean over the tokens of the whole texts, from the second on, of -log p given those before and the vector.
+    """An encoder of damaged texts is trained with a decoder that reconstructs the whole texts from its vectors.
+
+    The loss is the mean of -log p(token | tokens before it, vector) over all tokens of the whole texts but the first.
 
     ``seed`` draws the first weights of the cross-attention, which no checkpoint has.
     """
@@ -105,7 +107,7 @@ class TSDAE(Objective):
         return Computed(written.loss, {}, real_tokens, encoded.padded_tokens + written.padded_tokens)
 
     def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
-        """The summed loss of the texts given their vectors, and the padding that was computed along."""
+        """Return the summed loss of the texts given their vectors, and the number of padding tokens computed."""
         device, encoder = texts.ids.device, self.encoder
         widths = even(texts.lengths, self.decoder, encoder.longest)
         budget = encoder.budget(device)
@@ -122,7 +124,8 @@ class TSDAE(Objective):
         return torch.stack(sums).sum(), padding
 
     def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: Places) -> Tensor:
-        """No collective, nothing random but dropout. Padding lies behind what is real, where no real token looks."""
+        """Return the summed loss of a chunk. It calls no collective, and only dropout is random. Padding stands behind
+        the text, which a causal decoder does not see."""
         before = wanted._replace(columns_M=wanted.columns_M - 1)
         layers = recomputed_layers(self.decoder, self.encoder.recompute, lambda: attention_for(ids_BT))
         with attention_for(ids_BT), fast_layers(self.decoder), head_sees(self.decoder, before), layers:

@@ -27,7 +27,7 @@ EASY_SHOWN = 2
 
 
 class Piece(NamedTuple):
-    """Some tokens' text; ``fate`` is empty, or what masking did: mask, random, kept."""
+    """The text of one or more tokens. ``fate`` says what masking did to them (mask, random, kept), or is empty."""
 
     text: str
     fate: str = ""
@@ -65,7 +65,7 @@ class Sequences(NamedTuple):
 
 
 def sequences_of(batch: Any) -> list[Sequences]:
-    """By role, in the batch's order."""
+    """Return the sequences of a batch by role, in the order of its fields."""
     roles: dict[str, Ragged | None]
     if isinstance(batch, SpanBatch):
         roles = {"anchor": batch.anchors, "positive": batch.positives}
@@ -89,7 +89,7 @@ def split(part: Ragged) -> list[np.ndarray]:
 
 
 def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
-    """The first ``number`` rows, each with what it is pulled to and pushed from."""
+    """Yield the first ``number`` rows, each with the texts that it is pulled to and pushed from."""
     if isinstance(batch, SpanBatch):
         yield from _spans(batch, tokenizer, number)
         return
@@ -115,7 +115,7 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
 
 
 def _rows(batch: Any, number: int) -> list[int]:
-    """The first; where those of several parts stand in the batch, of each in turn."""
+    """Return the first rows; if the batch mixes several parts, the first of each part in turn."""
     rows = range(len(batch.rows))
     if isinstance(batch.part, np.ndarray):
         of_each = [np.flatnonzero(batch.part == name) for name in np.unique(batch.part)]
@@ -130,7 +130,7 @@ def _part_of(batch: Any, row: int) -> str:
 
 
 def _of_row(ids: list[np.ndarray], row: int, rows: int) -> list[np.ndarray]:
-    """Those of a role that has as many sequences for each row."""
+    """Return the sequences of one row; a role has equally many of them for each row."""
     each = len(ids) // rows
     return ids[row * each : (row + 1) * each]
 
@@ -165,7 +165,9 @@ def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
 
 
 def pieces_of(ids: np.ndarray, masked: np.ndarray, labels: np.ndarray, tokenizer: Any) -> list[Piece]:
-    """Tokens that are predicted stand alone, with what the model sees in their place."""
+    """Split an anchor into parts, so that each token that is predicted stands alone, with what the model sees in its
+    place.
+    """
     pieces, run = list[Piece](), list[int]()
     for token, seen, label in zip(ids.tolist(), masked.tolist(), labels.tolist(), strict=True):
         if label == IGNORED_LABEL:
@@ -185,7 +187,8 @@ def _part(role: str, ids: np.ndarray, tokenizer: Any) -> Part:
 
 
 def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
-    """Share of the anchors' tokens that is predicted, and of those, what the model sees; ``mask`` is the mask's id."""
+    """Return the share of the anchors' tokens that are predicted, and the shares of what the model sees in their place;
+    ``mask`` is the id of the mask."""
     predicted = (batch.labels != IGNORED_LABEL).numpy()
     original, seen = batch.anchors.ids.numpy()[predicted], batch.masked_ids.numpy()[predicted]
     masked = float((seen == mask).mean()) if len(seen) else 0.0
@@ -195,7 +198,7 @@ def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
 
 
 def false_negatives(batch: Any) -> tuple[int, int] | None:
-    """How many pairs of an anchor and a negative there are, and in how many the negative is the anchor's own text or
+    """Count the pairs of an anchor and a negative, and those in which the negative is the anchor's own text or
     its positive once more; None for batches without negatives.
     """
     if isinstance(batch, SentenceBatch) and batch.damaged is not None:
@@ -220,7 +223,7 @@ def false_negatives(batch: Any) -> tuple[int, int] | None:
 
 
 def _groups(batch: TripletBatch) -> list[int]:
-    """Numbers of the rows, equal where the data says so, or, where it says nothing, where the anchors are."""
+    """Number the rows, with equal numbers in a group: the groups of the data, else rows of equal anchors."""
     if batch.groups is not None:
         return [int(group) for group in batch.groups]
     numbers = dict[bytes, int]()
@@ -228,7 +231,7 @@ def _groups(batch: TripletBatch) -> list[int]:
 
 
 def repeated(batches: Sequence[Any], tokenizer: Any, most: int) -> list[tuple[str, int]]:
-    """Texts that a batch has more than once, whatever their roles: in the batch that has them most often."""
+    """Return the texts that stand more than once in a batch, in any role, with the largest count of a batch."""
     often, ids_of = Counter[bytes](), dict[bytes, np.ndarray]()
     for batch in batches:
         counts = Counter[bytes]()
@@ -240,6 +243,6 @@ def repeated(batches: Sequence[Any], tokenizer: Any, most: int) -> list[tuple[st
 
 
 def shared_texts(columns: Sequence[Sequences]) -> int:
-    """Sequences of one role that stand in another as well, as a text that is its own negative would."""
+    """Count the texts that stand in two roles of a batch. A text that is both a positive and a negative is one."""
     seen = [{ids.tobytes() for ids in one.ids} for one in columns]
     return sum(len(a & b) for place, a in enumerate(seen) for b in seen[place + 1 :])
