@@ -1,6 +1,7 @@
 """A run that learns from a teacher: alike on two processes and after a kill; what its store, folder and table hold."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from encoders import load_encoder
@@ -120,6 +121,27 @@ def test_a_killed_and_continued_run_equals_the_whole_one(whole, words, start, co
     exported = [(one / "encoder" / "model.safetensors").read_bytes() for one in (tmp_path / "run", whole)]
     assert exported[0] == exported[1]
     assert without_times(tmp_path / "run") == without_times(whole)
+
+
+def test_another_teacher_under_the_same_name_is_refused_until_the_first_is_back(
+    teacher, words, start, command, tmp_path
+):
+    ours = tmp_path / "teacher"
+    shutil.copytree(teacher, ours)
+    weights = ours / "model.safetensors"
+    run = [*words, f"model.teacher={ours}", f"output_dir={tmp_path / 'run'}"]
+    begun = start(*run)
+    begun.wait_for(lambda: reached(tmp_path / "run", 7))
+    begun.kill(signal.SIGKILL)
+    rows = (tmp_path / "run" / "metrics.csv").read_bytes()
+    first = weights.read_bytes()
+    save_file({name: 2 * weight for name, weight in load_file(weights).items()}, weights, {"format": "pt"})
+    outcome = command(*run)
+    assert outcome.status == 2
+    assert f"model.teacher={ours} has changed since this run began" in outcome.err
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == rows
+    weights.write_bytes(first)
+    assert command(*run).status == 0
 
 
 def test_a_share_of_the_rows_asks_the_teacher_for_those_alone(whole, words, command, tmp_path):
