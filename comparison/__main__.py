@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from comparison.contrasts import Headline
     from comparison.probe_sentences import Probe
     from comparison.report import Comparison
+    from evaluation.bootstrap import Estimate
+    from evaluation.tasks.retrieval import Retrieval
 
 log = logging.getLogger("comparison")
 
@@ -81,6 +83,8 @@ def run(cfg: DictConfig) -> int:
         return compare(cfg, patterns, output)
     if cfg.runs is not None:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
+    from comparison.choice import choice_of, choose
+    from comparison.preparation import commands_of, prepare
     from comparison.race import plan, train_all
     from comparison.train_processes import open_workers
 
@@ -91,9 +95,13 @@ def run(cfg: DictConfig) -> int:
     options = [f"--config-dir={folder}" for folder in config_folders(sys.argv[1:])]
     options += [word for word in sys.argv[1:] if word.startswith("hydra.searchpath=")]
     asked: Any = OmegaConf.to_container(cfg.race, resolve=True)
+    where = f"race={asked.get('name', '?')}"
+    choice, commands = choice_of(asked, where), commands_of(asked.get("prepare"), where)
     with open_workers(output, cfg.parallel, cfg.cluster, cfg.num_cpus, cfg.num_gpus) as pool:
         race = plan(asked, cfg.budget, cfg.seeds, output)
-        failed = train_all(
+        prepare(commands, options)
+        race, failed = (race, []) if choice is None else choose(choice, race, output, pool, cfg.quiet, options)
+        failed += train_all(
             race,
             output,
             pool,
@@ -102,13 +110,17 @@ def run(cfg: DictConfig) -> int:
             options=options,
             untrained=cfg.untrained,
         )
-    status = compare(cfg, [str(Path(glob.escape(str(output))) / "runs" / "*")], output, race.budget_said())
+    runs = [str(Path(glob.escape(str(output))) / "runs" / "*")]
+    status = compare(cfg, runs, output, race.budget_said(), choice and choice.score)
     return 1 if failed else status
 
 
-def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str = "") -> int:
+def compare(
+    cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str = "", choosing: str | None = None
+) -> int:
+    """``choosing`` is the score by which a race recommends an arm."""
     from comparison.arms import arms_of
-    from comparison.baselines import TFIDF, tfidf_arm
+    from comparison.baselines import BM25, TFIDF, bm25_arm, tfidf_arm
     from comparison.collect import collect
     from comparison.contrasts import choose_headline
     from comparison.report import compare, sections, write_report
@@ -116,7 +128,8 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
 
     began = time.perf_counter()
     runs, left_out = collect(patterns)
-    runs, not_compared = select(runs, cfg.headline)
+    wanted = cfg.headline or (cfg.get("race") or {}).get("headline")
+    runs, not_compared = select(runs, wanted)
     for one in not_compared:
         log.warning("left out: %s", one.reason)
     left_out += not_compared
@@ -126,10 +139,14 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
         raise InputError(f"strict=true: {left_out[0].reason}")
     claim_folder("output", output, COMPARISON, ENTRIES)
     arms = arms_of(runs)
-    headline = choose_headline(arms, cfg.headline)
+    headline = choose_headline(arms, wanted)
     if cfg.get("race") is not None and cfg.tfidf and all(arm.label != TFIDF for arm in arms):
         arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
+    if choosing is not None and all(arm.label != BM25 for arm in arms):
+        arms += [arm] if (arm := bm25_arm(arms, headline, bm25_of(arms, headline))) else []
     found = compare(arms, headline, left_out, probes_of(cfg, arms, headline), spent_alike=spent_alike)
+    if choosing is not None:
+        found = with_recommendation(cfg, found, choosing, output)
     command = f"python -m comparison {shlex.join(sys.argv[1:])}"
     written = write_report(found, output, command)
     if cfg.wandb:
@@ -147,6 +164,42 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
         show(found, output)
         log.info("%d runs compared in %.1f s.", len(runs), time.perf_counter() - began)
     return 0
+
+
+def task_of(arms: "list[Arm]", headline: "Headline") -> "Retrieval | None":
+    """The retrieval task of the headline, as the first run was scored on it; None where it is none of a folder."""
+    from evaluation.task import Options
+    from evaluation.tasks.retrieval import Retrieval
+    from evaluation.user_tasks.resolve import own_tasks
+
+    name = headline.tasks[0].split("/")[0]
+    words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("tasks")
+    own = next((one for one in own_tasks(words) if one.name == name), None)
+    [task] = own.read(of_defaults(Options, "evaluation")) if own else [None]
+    return task if isinstance(task, Retrieval) else None
+
+
+def bm25_of(arms: "list[Arm]", headline: "Headline") -> "dict[str, Estimate]":
+    """BM25's scores on the task of the headline; none, with a line, where its library is not installed."""
+    try:
+        return task.bm25() if (task := task_of(arms, headline)) else {}
+    except InputError as error:
+        log.info("BM25 is no arm. %s", error)
+        return {}
+
+
+def with_recommendation(cfg: DictConfig, found: "Comparison", choosing: str, output: Path) -> "Comparison":
+    """Add what the race recommends, and keep that encoder in ``output``."""
+    from comparison.choice import CHOSEN
+    from comparison.recommendation import before_and_after, keep_encoder, recommend, values_tried
+    from storage.manifest import read_record
+
+    one = recommend(found.arms, found.headline, found.contrasts, choosing, output)
+    keep_encoder(one, output)
+    task = task_of(found.arms, found.headline)
+    shown = task and before_and_after(one, task.texts_to_match, lambda arm, texts: embed(cfg, arm, texts))
+    tables = [table for table in (shown, values_tried(read_record(output / CHOSEN))) if table]
+    return found._replace(recommended=one.sentence, shown=tables)
 
 
 def probes_of(cfg: DictConfig, arms: "list[Arm]", headline: "Headline") -> "list[Probe]":
@@ -215,6 +268,8 @@ def show(found: "Comparison", output: Path) -> None:
     from reports.tables import on_terminal
 
     console = Console()
+    if found.recommended:
+        console.print(found.recommended, highlight=False, markup=False, soft_wrap=True)
     board = tables.leaderboard(found.arms, found.headline, found.standings, output)
     left_away = {"runs", "peak MiB", "steps", "examples", "real tokens", "seeds"}
     kept = [place for place, column in enumerate(board.columns) if column.heading not in left_away]

@@ -1,9 +1,12 @@
-"""Baselines of a comparison: the untrained encoder, and TF-IDF on retrieval tasks."""
+"""Baselines of a comparison: the untrained encoder, and TF-IDF and BM25 on retrieval tasks."""
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from comparison.arms import Arm
 from comparison.collect import Run
@@ -13,7 +16,8 @@ from contracts import Results, Spent
 
 log = logging.getLogger(__name__)
 
-UNTRAINED, TFIDF = "untrained", "TF-IDF"
+UNTRAINED, TFIDF, BM25 = "untrained", "TF-IDF", "BM25"
+BASELINES = (TFIDF, BM25)  # arms without an encoder
 OF_A_STAGE = re.compile(r"\+{0,2}stages\.[^.=]+\.([^=]+)=")
 
 
@@ -43,8 +47,21 @@ def tfidf_arm(arms: Sequence[Arm], headline: Headline) -> Arm | None:
         for run in arm.runs:
             found = {_of_cosine(name): score for name, score in run.results.get("baselines", {}).items()}
             if all(task in found for task in headline.tasks):
-                return Arm(TFIDF, [_as_run(run, found)], {})
+                return Arm(TFIDF, [_as_run(run, found, TFIDF)], {})
     return None
+
+
+def bm25_arm(arms: Sequence[Arm], headline: Headline, scores: Mapping[str, Any]) -> Arm | None:
+    """BM25, from its ``scores`` (`evaluation.bootstrap.Estimate`) on the headline's tasks; None where one lacks."""
+    found = {name.replace("/bm25/", "/cosine/"): one for name, one in scores.items()}
+    if any(name not in found for name in headline.tasks):
+        return None
+    run = _as_run(arms[0].runs[0], {name: one.value for name, one in found.items()}, BM25)
+    if run.items is not None:
+        replicates = {name: np.asarray(one.replicates_R) for name, one in found.items()}
+        values = {name: np.asarray(one.values_N) for name, one in found.items()}
+        run = run._replace(items=run.items._replace(cosines={}, replicates=replicates, values=values))
+    return Arm(BM25, [run], {})
 
 
 def _of_cosine(name: str) -> str:
@@ -52,7 +69,7 @@ def _of_cosine(name: str) -> str:
     return name.replace("/tfidf/", "/cosine/")
 
 
-def _as_run(run: Run, scores: dict[str, float]) -> Run:
+def _as_run(run: Run, scores: dict[str, float], label: str) -> Run:
     items = run.items and run.items._replace(
         cosines={},
         replicates={_of_cosine(name): one for name, one in run.items.replicates.items() if "/tfidf/" in name},
@@ -61,7 +78,7 @@ def _as_run(run: Run, scores: dict[str, float]) -> Run:
     nothing = Spent(steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0)
     results: Results = {
         **run.results,
-        "objective": TFIDF,
+        "objective": label,
         "scores": scores,
         "spent": nothing,
         "recipe": {},
@@ -71,4 +88,4 @@ def _as_run(run: Run, scores: dict[str, float]) -> Run:
     }
     for entry in ("stages", "changes", "scores_before", "averages", "verdict"):
         results.pop(entry, None)  # type: ignore[misc]
-    return run._replace(results=results, rows=[], items=items, label=TFIDF)
+    return run._replace(results=results, rows=[], items=items, label=label)

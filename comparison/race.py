@@ -102,7 +102,7 @@ def train_all(
     Raises:
         InputError: train.py refused an arm.
     """
-    steps = {label: _steps(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
+    steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
     jobs, labels = list[Job](), dict[str, str]()
     if untrained and UNTRAINED not in race.arms:
         first = next(iter(race.arms.values()))
@@ -141,7 +141,7 @@ def _remove_checkpoints(folder: Path) -> None:
             log.warning("%s could not be removed: %s", path, error)
 
 
-def _steps(label: str, words: list[str], race: Race, output: Path, pool: InProcess | Pool) -> list[str]:
+def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InProcess | Pool) -> list[str]:
     """Words that make a run of this arm as long as the budget allows."""
     kind, amount = race.budget
     if kind == "steps":

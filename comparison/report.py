@@ -35,10 +35,12 @@ class Comparison(NamedTuple):
     left_out: list[LeftOut]
     probes: list[Probe]  # of the best arms that have an encoder; empty where none was wanted
     spent_alike: str = ""  # what a race says of its budget
+    recommended: str = ""  # of a race that chooses: what it recommends, or that it recommends nothing
+    shown: Sequence[Table] = ()  # behind it: queries before and after training, and how a value was chosen
 
 
 def compare(
-    arms: Sequence[Arm], headline: Headline, left_out: Sequence[LeftOut], probes: Sequence[Probe] = (), **more: str
+    arms: Sequence[Arm], headline: Headline, left_out: Sequence[LeftOut], probes: Sequence[Probe] = (), **more: Any
 ) -> Comparison:
     found = contrasts(arms, headline)
     return Comparison(list(arms), headline, found, ranking(arms, headline, found), list(left_out), list(probes), **more)
@@ -52,6 +54,7 @@ def sections(one: Comparison, output: Path) -> list[Section]:
     every = tables.all_contrasts(arms, found)
     shown = shown_of(probes)
     parts: list[tuple[str, str, list[Any]]] = [
+        ("recommended", "Before and after", [*one.shown]),
         (
             "ranking",
             "Ranking",
@@ -148,10 +151,12 @@ def _of_markdown(section: Section) -> Section:
 
 def lead(one: Comparison) -> list[str]:
     runs = sum(len(arm.runs) for arm in one.arms)
+    said = [one.recommended] if one.recommended else []
     return [
+        *said,
         f"{runs} {'run' if runs == 1 else 'runs'} of {'one arm' if len(one.arms) == 1 else f'{len(one.arms)} arms'}, "
         f"ranked by {one.headline.name}"
-        + (f", the average of {', '.join(one.headline.tasks)}." if len(one.headline.tasks) > 1 else ".")
+        + (f", the average of {', '.join(one.headline.tasks)}." if len(one.headline.tasks) > 1 else "."),
     ]
 
 
@@ -160,6 +165,7 @@ def _numbers(one: Comparison, whole: Sequence[Section]) -> dict[str, Any]:
 
     return {
         "headline": one.headline._asdict(),
+        **({"recommended": one.recommended} if one.recommended else {}),
         "arms": {arm.label: [str(run.path) for run in arm.runs] for arm in one.arms},
         "ranking": [
             {"arm": one.arms[place.arm].label, "best": place.best_rank, "worst": place.worst_rank}

@@ -1,4 +1,4 @@
-"""Retrieval of documents for queries by cosine or TF-IDF.
+"""Retrieval of documents for queries by cosine, TF-IDF or BM25.
 
 Of a tie's places each is as likely as any other, so its relevant documents stand at their expected ones: counting a tie
 as a win would give a collapsed encoder, whose similarities are all the same, 100 %. Without ties the measures are those
@@ -13,8 +13,9 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -111,6 +112,29 @@ class Retrieval:
         return self.scores(
             "tfidf", lambda start, stop: torch.from_numpy((queries[start:stop] @ documents.T).toarray()).double()
         )
+
+    def bm25(self) -> dict[str, Estimate]:
+        """Score Lucene's BM25 with k1 = 1.5 and b = 0.75, without stop words or stems, by the library bm25s.
+
+        Raises:
+            InputError: the library is not installed.
+        """
+        try:
+            import bm25s
+        except ModuleNotFoundError:
+            raise InputError("BM25 wants bm25s. Say pip install 'contrastive-encoders[retrieval]'.") from None
+        words: dict[str, Any] = {"token_pattern": r"(?u)\b\w+\b", "stopwords": None, "show_progress": False}
+        index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
+        index.index(bm25s.tokenize(list(self.documents), **words), show_progress=False)
+        asked = bm25s.tokenize(list(self.queries), return_ids=False, **words)
+        known = [[word for word in query if word in index.vocab_dict] for query in asked]
+        nothing = np.zeros(len(self.documents), np.float32)
+
+        def similarities(start: int, stop: int) -> Tensor:
+            found = [index.get_scores(query) if query else nothing for query in known[start:stop]]
+            return torch.from_numpy(np.array(found)).double()
+
+        return self.scores("bm25", similarities)
 
     def scores(
         self, protocol: str, similarities: Callable[[int, int], Tensor], *, intervals: bool = True

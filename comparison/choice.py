@@ -1,0 +1,98 @@
+"""Choice of one key's value for each arm of a race, such as its learning rate, by scores that are not reported.
+
+Each arm is trained once with each of its values, by the race's budget and first seed, and keeps the value that scores
+best on the tasks that are for choosing.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from comparison.collect import read_run
+from comparison.race import Race, steps_of
+from comparison.train_processes import Done, Job, run_all
+from contracts import InputError
+from storage.manifest import write_record
+from workers.pool import InProcess, Pool
+
+log = logging.getLogger(__name__)
+
+CHOOSING, CHOSEN = "choosing", "chosen.json"  # folder of the runs that choose, and what they came to
+
+
+class Choice(NamedTuple):
+    """The key, the values of each arm, the score that chooses, and further words of the runs that choose."""
+
+    key: str
+    values: dict[str, list[Any]]
+    score: str
+    words: list[str]
+
+
+def choice_of(race: Mapping[str, Any], where: str) -> Choice | None:
+    """
+    Raises:
+        InputError: ``choose`` lacks a part, or an arm has no values.
+    """
+    given = race.get("choose")
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or {"key", "values", "score"} - set(given):
+        raise InputError(f"{where}: wanted choose, a mapping with key, values and score.")
+    values = {str(label): list(some) for label, some in given["values"].items()}
+    for label in race.get("arms") or {}:
+        if not values.get(str(label)):
+            raise InputError(f"{where}: choose.values has none for the arm {label}. Add a list of values.")
+    words = [str(word) for word in given.get("words") or []]
+    return Choice(str(given["key"]), values, str(given["score"]), words)
+
+
+def choose(
+    choice: Choice, race: Race, output: Path, pool: InProcess | Pool, quiet: bool = False, options: Sequence[str] = ()
+) -> tuple[Race, list[Done]]:
+    """Train what is missing, and return the race whose arms have the chosen values, and the runs that failed. An arm
+    of which every run failed is left out.
+
+    Raises:
+        InputError: train.py refused an arm, or a run has no such score.
+    """
+    jobs, tried = list[Job](), dict[str, dict[Any, Path]]()
+    for label, words in race.arms.items():
+        own = [*options, *words, *steps_of(label, [*options, *words], race, output, pool)]
+        for value in choice.values[label]:
+            folder = output / CHOOSING / f"{label}-{value}"
+            told = [*own, *choice.words, f"{choice.key}={value}", f"seed={race.seeds[0]}", "quiet=true"]
+            jobs.append(Job(f"{label} {choice.key}={value}", told, folder))
+            tried.setdefault(label, {})[value] = folder
+
+    def end(job: Job, done: Done) -> None:
+        if not quiet:
+            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
+
+    failed = [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
+    for done in failed:
+        log.warning("%s failed: %s", done.name, done.said)
+    lost = {done.name for done in failed}
+    arms, found = dict[str, list[str]](), dict[str, dict[str, float]]()
+    for label, words in race.arms.items():
+        scores = {
+            value: _score(folder, choice.score)
+            for value, folder in tried[label].items()
+            if f"{label} {choice.key}={value}" not in lost
+        }
+        if not scores:
+            continue
+        best = max(scores, key=lambda value: scores[value])
+        arms[label] = [*words, f"{choice.key}={best}"]
+        found[label] = {str(value): score for value, score in scores.items()}
+        log.info("%s: %s=%s, %s %.2f", label, choice.key, best, choice.score, scores[best])
+    write_record(output / CHOSEN, {"key": choice.key, "score": choice.score, "values": found})
+    return race._replace(arms=arms), failed
+
+
+def _score(folder: Path, name: str) -> float:
+    scores = read_run(folder).results["scores"]
+    if name not in scores:
+        raise InputError(f"choose.score={name}: {folder} has no such score. It has {', '.join(scores) or 'none'}.")
+    return scores[name]
