@@ -13,6 +13,7 @@ from hydra import compose, initialize_config_dir
 from comparison import train_processes as processes
 from comparison.__main__ import Keys
 from comparison.__main__ import run as compare_command
+from comparison.choice import Choice, choice_of, choose
 from comparison.outputs import COMPARISON, ENTRIES
 from comparison.race import Race, plan
 from comparison.race import train_all as train_race
@@ -392,6 +393,44 @@ def test_an_arm_of_two_stages_has_the_budget_of_one(tmp_path, fake_train, budget
     name = {"tokens": "real_tokens", "seconds": "wall_seconds"}.get(kind, kind)
     assert spent["b"][name] == amount
     assert kind == "seconds" or spent["a"][name] == amount  # the fake's clock counts otherwise than its account
+
+
+def chosen(race: Race, output: Path, values: dict, score: str = "stsb/cosine/spearman") -> tuple[Race, list[Done]]:
+    with open_workers(output) as pool:
+        return choose(Choice("model.lr", values, score, ["of=choice"]), race, output, pool)
+
+
+def test_each_arm_keeps_the_value_that_scores_best(tmp_path, fake_train):
+    """Its score is 50 and the rate; by the race's steps, once for each rate, and not again."""
+    arms = {"a": ["each=8"], "b": ["each=16"], "c": ["each=8", "wrong=1"]}
+    race = plan({"arms": arms, "seeds": [4, 5]}, {"steps": 6}, None, tmp_path)
+    race, failed = chosen(race, tmp_path, {"a": [1, 3, 2], "b": [0.5, 0.25], "c": [1]})
+    assert race.arms == {"a": ["each=8", "model.lr=3"], "b": ["each=16", "model.lr=0.5"]}
+    assert [done.name for done in failed] == ["c model.lr=1"]
+    record = json.loads((tmp_path / "chosen.json").read_text(encoding="utf-8"))
+    assert record["values"]["a"] == {"1": 51.0, "3": 53.0, "2": 52.0}
+    results = json.loads((tmp_path / "choosing" / "a-2" / "results.json").read_text(encoding="utf-8"))
+    assert {key: results["recipe"][key] for key in ("max_steps", "seed", "of")} == {
+        "max_steps": "6",
+        "seed": "4",
+        "of": "choice",
+    }
+    chosen(
+        plan({"arms": arms, "seeds": [4]}, {"steps": 6}, None, tmp_path),
+        tmp_path,
+        {"a": [1, 3, 2], "b": [0.5], "c": [1]},
+    )
+    assert attempts(tmp_path / "choosing" / "a-3") == 1
+
+
+def test_a_choice_that_cannot_be_made_is_told(tmp_path, fake_train):
+    race = plan({"arms": {"a": []}, "seeds": [1]}, {"steps": 6}, None, tmp_path)
+    with pytest.raises(InputError, match=r"choose\.score=of/none: .*a-1 has no such score. It has stsb/"):
+        chosen(race, tmp_path, {"a": [1]}, "of/none")
+    with pytest.raises(InputError, match=r"race=r: choose\.values has none for the arm a"):
+        choice_of({"arms": {"a": []}, "choose": {"key": "model.lr", "values": {}, "score": "x"}}, "race=r")
+    with pytest.raises(InputError, match="wanted choose, a mapping with key, values and score"):
+        choice_of({"arms": {"a": []}, "choose": {"key": "model.lr"}}, "race=r")
 
 
 def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
