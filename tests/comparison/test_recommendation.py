@@ -47,9 +47,8 @@ def suite_of(*names):
 def arm(run_folder, root, name, seed, held_out, choice):
     """A run of a race that finds these shares of the questions that are held out, and of those that choose."""
     folder = run_folder(root / f"{name}-seed{seed}", name, seed, 0.2)
-    parts = [
-        suite_of(task).run(Sees(share), intervals=True) for task, share in zip(TASKS, (held_out, choice), strict=True)
-    ]
+    shares = {"held_out": held_out, "choice": choice}
+    parts = [suite_of(task).run(Sees(share), intervals=True) for task, share in shares.items()]
     scores = parts[0].with_others(parts[1])
     write_items(folder / "items.npz", scores.items._replace(digests=dict.fromkeys(shares, "0")))
     values = {**parts[0].values, **parts[1].values}
