@@ -19,6 +19,11 @@ COMMANDS = {  # name on the console -> module, how it is called without the cons
         "python -m comparison race=head_to_head",
         "train objectives head to head, and compare",
     ),
+    "adapt": (
+        "comparison.__main__",
+        "python -m comparison race=documents",
+        "make an encoder for your documents, without labels, and prove it",
+    ),
     "compare": ("comparison.__main__", "python -m comparison", "set finished runs head to head"),
     "preview": ("preview", "python -m preview", "show what a batch is, without training"),
 }

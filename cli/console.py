@@ -7,6 +7,8 @@ from cli.command_names import COMMANDS, CONSOLE, use
 from cli.config_files import ROOT
 from cli.signals import heed_signals
 
+ADAPTED = "adapted"  # output folder of `adapt`
+
 
 def main() -> None:
     """Hand over to the command, which takes the words behind its name."""
@@ -24,10 +26,24 @@ def main() -> None:
     if name == "race":
         chosen = any(word.startswith("race=") for word in words)
         words = ["hydra/help=race", *([] if chosen else ["race=head_to_head"]), *words]
+    if name == "adapt":
+        words = _of_documents(words)
     # Lightning starts its other processes by this path; beside it they find our modules, wherever the user is
     sys.argv = [str(ROOT / f"{module.replace('.', '/')}.py"), *words]
     use(name)
     importlib.import_module(module).main()
+
+
+def _of_documents(words: list[str]) -> list[str]:
+    """The words of a race over documents: files and folders stand without a key."""
+    from cli.keys import word_of
+
+    paths = [word for word in words if "=" not in word and not word.startswith("-")]
+    given = [word_of("", path)[1:] for path in paths]
+    together = given[0] if len(given) == 1 else f"[{','.join(given)}]"
+    texts = [f"race.texts={together}"] if given else []
+    output = [] if any(word.startswith("output=") for word in words) else [f"output={ADAPTED}"]
+    return ["hydra/help=adapt", "race=documents", *texts, *output, *(word for word in words if word not in paths)]
 
 
 def overview() -> str:
