@@ -97,7 +97,7 @@ class VectorStore:
         rows = zip(texts, vectors_ND.numpy(), strict=True)
         with self.base:  # a transaction
             self.base.executemany(
-                "INSERT INTO vectors VALUES (?, ?)", ((_key(text), row.tobytes()) for text, row in rows)
+                "INSERT OR IGNORE INTO vectors VALUES (?, ?)", ((_key(text), row.tobytes()) for text, row in rows)
             )
 
     def _vector(self, text: str) -> Tensor:

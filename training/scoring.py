@@ -20,6 +20,7 @@ from evaluation.task import Options, Task
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.tsv import SENTEVAL
 from evaluation.user_tasks.resolve import own_tasks
+from training.build import device_to_load
 from training.checks import check_scoring, names_of
 from training.settings import Run
 
@@ -53,20 +54,22 @@ def choose(run: Run, model: pl.LightningModule, data: DataModule) -> tuple[Run, 
     sizes = model.sizes if isinstance(model, Objective) else []
     suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, options, sizes)
     if isinstance(model, PairScorer):
-        suites = reranked(suites, run.model)
+        suites = reranked(suites, run)
     check_scoring(run, *suites)
     return run, suites
 
 
-def reranked(suites: Suites, settings: Any) -> Suites:
+def reranked(suites: Suites, run: Run) -> Suites:
     """Return the suites of a reranker: the retrieval tasks of a run. Other tasks are left out."""
+    settings: Any = run.model
     tasks = [task for task in suites.final if isinstance(task, Retrieval) and settings.retriever]
     if others := [task.name for task in suites.final if task not in tasks]:
         why = "reranks documents for queries" if settings.retriever else "has no model.retriever, which finds documents"
         log.warning("%s: this model %s, so they are not scored.", ", ".join(others), why)
     if tasks:
         load_encoder(settings.retriever, device="cpu")  # what is no encoder is refused before the training
-    final = Reranking(tasks, lambda: load_encoder(settings.retriever), settings.rerank_top)
+    device = device_to_load(run)
+    final = Reranking(tasks, lambda: load_encoder(settings.retriever, device=device), settings.rerank_top)
     during = {task.name for task in suites.during}
     return Suites(final, final.of(task for task in tasks if task.name in during))
 

@@ -34,6 +34,14 @@ def test_the_second_time_only_new_texts_are_encoded(tmp_path, bag_of_words):
     assert len(bag_of_words.calls) == 3
 
 
+def test_two_commands_that_share_a_folder_may_both_add_a_text(tmp_path):
+    one, other = VectorStore(tmp_path, "abc"), VectorStore(tmp_path, "abc")
+    assert one.knows(["b", "c"]) == other.knows(["b", "c"]) == [False, False]
+    one.add(["b", "c"], vectors(2, 1))
+    other.add(["b", "c"], vectors(2, 1))
+    assert torch.equal(other.read(["b", "c"]), vectors(2, 1))
+
+
 def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match=r"cache_dir=.*name another folder"):
