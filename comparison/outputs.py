@@ -6,6 +6,6 @@ COMPARISON = "comparison"  # kind of output
 ENTRIES = (
     *(PAGE, MARKDOWN, NUMBERS, LATEX, CSV, "pictures"),
     *("race.json", "pilots", "runs", "runs.jsonl"),
-    *("data", "choosing", "chosen.json", "encoder"),
+    *("made", "choosing", "chosen.json", "encoder"),
     *("sweep.db*", "trials.jsonl", COMPARISON),
 )
