@@ -29,7 +29,9 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     return text.count(b"\n")
 
 
-def candidate_rows(questions: Sequence[Question], collection: Collection, neighbours: Neighbours) -> Iterator[dict[str, Any]]:
+def candidate_rows(
+    questions: Sequence[Question], collection: Collection, neighbours: Neighbours
+) -> Iterator[dict[str, Any]]:
     """All candidates with their scores and their fate."""
     for one in questions:
         passage = collection.passages[one.passage]

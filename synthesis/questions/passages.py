@@ -162,7 +162,8 @@ def divide(collection: Collection, texts_of: Sequence[str], shares: dict[Part, f
             f"are held out by whole groups: wanted {len(wanted) + 1} groups or more. Give more documents, or hold "
             "nothing out: held_out_share=0 choice_share=0."
         )
-    drawn = sorted((min(_drawn(texts_of[one], seed) for one in documents), root) for root, documents in members.items())
+    # By the first document of a group: copies of it that come later change nothing
+    drawn = sorted((_drawn(texts_of[min(documents)], seed), root) for root, documents in members.items())
     part_of_group = dict[int, Part]()
     begin = 0.0
     for part in wanted:

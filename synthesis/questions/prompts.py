@@ -51,7 +51,11 @@ def parse(found: Mapping[str, Any]) -> QuestionPrompts:
         if not isinstance(template, str) or template.count(PASSAGE) != 1:
             raise InputError(f"{where}: wanted prompts.styles.{style}, a text with one {PASSAGE} in it.")
     wanted = Discrimination._fields
-    if not isinstance(judge, Mapping) or set(judge) != set(wanted) or not all(isinstance(judge[key], str) for key in wanted):
+    if (
+        not isinstance(judge, Mapping)
+        or set(judge) != set(wanted)
+        or not all(isinstance(judge[key], str) for key in wanted)
+    ):
         raise InputError(f"{where}: wanted prompts.judge with the texts {', '.join(wanted)}; quote yes and no.")
     nothing = Generation("", "")
     asked = Prompts(nothing, nothing, Discrimination(**{key: judge[key] for key in wanted}))
@@ -62,7 +66,10 @@ def cut_texts(tokenizer: Any, texts: Sequence[str], most: int) -> list[tuple[str
     """Each text, and whether it was cut, to ``most`` tokens; words where there is no tokenizer, as behind a server."""
     if tokenizer is None:
         rows = [text.split() for text in texts]
-        return [(" ".join(row[:most]), True) if len(row) > most else (text, False) for row, text in zip(rows, texts, strict=True)]
+        return [
+            (" ".join(row[:most]), True) if len(row) > most else (text, False)
+            for row, text in zip(rows, texts, strict=True)
+        ]
     rows = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     return [
         (tokenizer.decode(ids[:most]).strip(), True) if len(ids) > most else (text, False)

@@ -76,7 +76,9 @@ def _parts(manifest: Mapping[str, Any]) -> Section:
         + "".join(f"Passages left out as {why}: {number:,}. " for why, number in found["left_out"].items())
         + f"Training rows, with their negatives: {manifest['counts']['training_rows']:,}."
     )
-    return Section("Parts", [note, Table([Column("part"), *columns("documents", "passages", "questions kept", number=",")], rows)])
+    return Section(
+        "Parts", [note, Table([Column("part"), *columns("documents", "passages", "questions kept", number=",")], rows)]
+    )
 
 
 def _scores(questions: Sequence[Question]) -> Section:
@@ -93,14 +95,18 @@ def _scores(questions: Sequence[Question]) -> Section:
             ):
                 row.append(" / ".join(f"{value:.3g}" for value in np.percentile(values, QUARTERS)) if values else "")
             rows.append(row)
-    note = "The 10th, 50th and 90th percentile of each. Copied: the share of words in runs of three that the passage has."
+    note = (
+        "The 10th, 50th and 90th percentile of each. Copied: the share of words in runs of three that the passage has."
+    )
     heads = [Column("style"), Column("questions", ","), *columns("words", "copied", "P(yes)", "rank", right=True)]
     return Section("Scores", [note, Table(heads, rows)])
 
 
 def _agreement(questions: Sequence[Question], rules: Mapping[str, Any]) -> list[Section]:
     """Whether the judge prefers the questions whose passage the encoder finds."""
-    judged = [(one.candidate["p_yes"], one.rank) for one in questions if one.candidate["p_yes"] is not None and one.rank]
+    judged = [
+        (one.candidate["p_yes"], one.rank) for one in questions if one.candidate["p_yes"] is not None and one.rank
+    ]
     limit = rules["rank"] or 1
     near = np.array([p for p, rank in judged if rank <= limit])
     far = np.array([p for p, rank in judged if rank > limit])

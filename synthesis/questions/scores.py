@@ -43,7 +43,9 @@ class Neighbours(NamedTuple):
 
     ranks_Q: np.ndarray  # int32: of its own passage among all, the best of equal cosines; `NOT_RANKED`: not computed
     cosines_Q: np.ndarray  # float32, to its own passage
-    nearest_QK: np.ndarray  # int32, places of passages of other groups of documents, the nearest first; -1: none is left
+    nearest_QK: (
+        np.ndarray
+    )  # int32, places of passages of other groups of documents, the nearest first; -1: none is left
     nearest_cosines_QK: np.ndarray  # float32
 
 

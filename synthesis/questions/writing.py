@@ -102,18 +102,23 @@ class QuestionShardBuilder:
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt]:
-        """Style after style, because prompts of one share their beginning."""
+        """Passage after passage: prompts of one may share their beginning, and are run together."""
         shards = self.shards
         for task in self.tasks:
             payload: ShardInputs = task.payload
             passages: list[Passage] = payload.inputs
             texts = cut_texts(self.tokenizer, [one.text for one in passages], shards.max_passage_tokens)
-            wanted = len(passages) * len(shards.prompts.styles) * shards.number
-            shard = OpenShard(task.number, wanted, order={name: at for at, name in enumerate(shards.prompts.styles)})
-            for style in shards.prompts.styles:
-                for place, (passage, (text, cut)) in enumerate(zip(passages, texts, strict=True), start=payload.first):
-                    self.shard_of[place], self.cut[place] = shard, cut
-                    yield Prompt((place, style), shards.prompts.asked(style, passage, text), samples=range(shards.number))
+            styles = shards.prompts.styles
+            shard = OpenShard(
+                task.number,
+                len(passages) * len(styles) * shards.number,
+                order={name: at for at, name in enumerate(styles)},
+            )
+            for place, (passage, (text, cut)) in enumerate(zip(passages, texts, strict=True), start=payload.first):
+                self.shard_of[place], self.cut[place] = shard, cut
+                for style in styles:
+                    asked = shards.prompts.asked(style, passage, text)
+                    yield Prompt((place, style), asked, samples=range(shards.number))
 
     def take(self, sampled: Continuation) -> OpenShard | None:
         """Add an answer, and return the shard that it completes, if any."""

@@ -5,6 +5,7 @@ finds for each. Parts, rules, negatives, report and all other files are made fro
 their keys has changed.
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -33,11 +34,11 @@ from synthesis.questions.prompts import QuestionPrompts, parse
 from synthesis.questions.report import write_question_card, write_question_report
 from synthesis.questions.rules import KEPT, QuestionRules, apply_rules, tally
 from synthesis.questions.scores import Neighbours, find_neighbours, nothing_found, read_neighbours, write_neighbours
-from synthesis.questions.writing import Candidate, JudgedQuestions, QuestionShards, Written
+from synthesis.questions.writing import Candidate, JudgedQuestions, QuestionShards, Written, counts_of
 from synthesis.recipe import ModelRecipe, load_writer, log
 from synthesis.shards.provenance import identify_generator, versions
 from synthesis.shards.stage import DataSet, ShardInputs, WrittenShard, write_data_set
-from synthesis.shards.store import MANIFEST, ShardStore, read_entries, read_manifest, read_shard, shard_name
+from synthesis.shards.store import MANIFEST, ShardStore, as_lines, read_entries, read_manifest, read_shard, shard_name
 from synthesis.triplet_recipe import prompts_of
 from workers.serving import Start
 from workers.tasks import Task
@@ -127,9 +128,21 @@ class Queries(ModelRecipe):
         writes = QuestionShards(how, self.asks, self.queries_per_passage, self.max_passage_tokens)
         folder, number = self.folder, len(passages)
         self.written = DataSet(
-            folder / WRITTEN, "questions", number, self.shard_size, identity, about, passages, writes, len(self.asks.styles)
+            folder / WRITTEN,
+            "questions",
+            number,
+            self.shard_size,
+            identity,
+            about,
+            passages,
+            writes,
+            len(self.asks.styles),
         )
-        judge = (identify_generator(self.judge, None, "judge") if not self.served else {"model": self.judge}) if self.judge else weights
+        judge = (
+            (identify_generator(self.judge, None, "judge") if not self.served else {"model": self.judge})
+            if self.judge
+            else weights
+        )
         judged = {
             "kind": SCORED,
             "judge": judge if self.judged else None,
@@ -224,7 +237,14 @@ class Queries(ModelRecipe):
             "rules": tally(questions),
             "parts": {part: len(kept(questions, collection, part)) for part in ("train", *HELD_OUT)},
         }
-        manifest = {"version": 1, "complete": False, "identity": self.identity, **about, "shards_planned": 0, "counts": counts}
+        manifest = {
+            "version": 1,
+            "complete": False,
+            "identity": self.identity,
+            **about,
+            "shards_planned": 0,
+            "counts": counts,
+        }
         store.write_manifest(manifest)
         write_rows(folder / CANDIDATES, candidate_rows(questions, collection, neighbours))
         rows = training_rows(questions, collection, neighbours, self.negatives, self.negative_margin)
@@ -267,7 +287,9 @@ class Queries(ModelRecipe):
             for _, result in pool.run(self.written.work, iter([Task(0, ShardInputs(0, list(some)))]), 1):
                 if isinstance(result, WrittenShard) and self.judged:
                     rows = list(candidates_in(result.lines))
-                    written = [Written(one, [row for row in rows if row["passage"] == at]) for at, one in enumerate(some)]
+                    written = [
+                        Written(one, [row for row in rows if row["passage"] == at]) for at, one in enumerate(some)
+                    ]
                     for _ in pool.run(judge, iter([Task(0, ShardInputs(0, written))]), 1):
                         pass
             seconds = (time.monotonic() - began) / len(some) * len(passages) / self.devices
@@ -279,15 +301,11 @@ class Queries(ModelRecipe):
 
 def as_read(entries: Mapping[str, Any]) -> dict[str, Any]:
     """As a manifest has them that was read again."""
-    import json
-
     found: dict[str, Any] = json.loads(json.dumps(entries))
     return found
 
 
 def candidates_in(lines: bytes) -> Iterator[Candidate]:
-    import json
-
     return (json.loads(line) for line in lines.splitlines())
 
 
@@ -298,9 +316,6 @@ def close(data_set: DataSet) -> None:
 
 def unjudged(_: Any, tasks: Iterator[Task]) -> Iterator[tuple[int | None, WrittenShard]]:
     """The work on written questions where nobody judges."""
-    from synthesis.questions.writing import counts_of
-    from synthesis.shards.store import as_lines
-
     for task in tasks:
         rows = [row for one in task.payload.inputs for row in one.candidates]
         yield task.number, WrittenShard(as_lines(rows), {"tokens": 0, "labels": counts_of(rows), "left_out": []})

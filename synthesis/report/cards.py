@@ -68,7 +68,9 @@ def write_triplet_card(folder: Path, manifest: Mapping[str, Any]) -> None:
         "configs": [_config("default", "shard-*.jsonl")],
     }
     how = {key: value for key, value in scored.items() if key in SETTINGS}
-    write_card(folder, "triplet_card", front, manifest, method=method, how={"rules": manifest["identity"]["rules"], **how})
+    write_card(
+        folder, "triplet_card", front, manifest, method=method, how={"rules": manifest["identity"]["rules"], **how}
+    )
 
 
 def write_card(folder: Path, template: str, front: Mapping[str, Any], manifest: Mapping[str, Any], **more: Any) -> None:
