@@ -30,8 +30,12 @@ class NearCopies:
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether the text of these words is such a one."""
+        return bool(self.like(words))
+
+    def like(self, words: Sequence[str]) -> list[int]:
+        """The places of the texts that it is such a one of."""
         shared = Counter[int]()
         for start in range(0, len(words) - SHINGLE + 1, SHINGLE):
             for place in self.texts_with.get(tuple(words[start : start + SHINGLE]), ()):
                 shared[place] += SHINGLE
-        return any(number >= SHARED * min(len(words), self.lengths[place]) for place, number in shared.items())
+        return [place for place, number in shared.items() if number >= SHARED * min(len(words), self.lengths[place])]

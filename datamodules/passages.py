@@ -98,26 +98,45 @@ class RowsOfPassages:
         return {**self.documents.manifest(), "passages": self.passages, "pairs_by_kind": dict(self.made)}
 
 
-def passages_of(document: Document) -> list[Passage]:
-    """The paragraphs of each section, put together or cut between sentences to `SHORTEST` to `LONGEST` words.
+def passages_of(
+    document: Document, *, shortest: int = SHORTEST, longest: int = LONGEST, overlap: int = 0
+) -> list[Passage]:
+    """The paragraphs of each section, put together or cut between sentences to ``shortest`` to ``longest`` words.
 
-    What is shorter joins what stands before it in its section.
+    What is shorter joins what stands before it in its section. A passage begins with the last sentences of the one
+    before it in its section, as many as have ``overlap`` words or fewer.
     """
     found = list[Passage]()
     for headings, text in document.sections():
         heading = ": ".join(dict.fromkeys(" ".join(one.split()) for one in headings))
-        pieces = list[list[str]]()  # words of each
+        pieces = list[list[list[str]]]()  # words of the sentences of each
         for sentence in (words for one in SENTENCE_END.split(text) if (words := one.split())):
-            for piece in (sentence[at : at + LONGEST] for at in range(0, len(sentence), LONGEST)):
-                if pieces and len(pieces[-1]) + len(piece) <= LONGEST:
-                    pieces[-1] += piece
+            for piece in (sentence[at : at + longest] for at in range(0, len(sentence), longest)):
+                if pieces and words_in(pieces[-1]) + len(piece) <= longest:
+                    pieces[-1].append(piece)
                 else:
-                    pieces.append(piece)
-        if len(pieces) > 1 and len(pieces[-1]) < SHORTEST:
+                    pieces.append([piece])
+        if len(pieces) > 1 and words_in(pieces[-1]) < shortest:
             last = pieces.pop()
             pieces[-1] += last
-        found += [Passage(heading, " ".join(words)) for words in pieces]
+        repeated = [ending(piece, overlap) for piece in pieces]
+        found += [
+            Passage(heading, " ".join(word for sentence in [*before, *piece] for word in sentence))
+            for before, piece in zip([[], *repeated], pieces, strict=False)
+        ]
     return found
+
+
+def words_in(sentences: Sequence[Sequence[str]]) -> int:
+    return sum(map(len, sentences))
+
+
+def ending(sentences: Sequence[list[str]], most: int) -> list[list[str]]:
+    """The last sentences that together have ``most`` words or fewer."""
+    begin = len(sentences)
+    while begin and words_in(sentences[begin - 1 :]) <= most:
+        begin -= 1
+    return list(sentences[begin:])
 
 
 def pairs_of(passages: Sequence[Passage]) -> Iterator[tuple[int, str, tuple[str, str]]]:

@@ -52,7 +52,10 @@ def run(cfg: DictConfig) -> None:
     afterwards.check(folder, overwrite=cfg.overwrite)
     finished = afterwards.asked() and not any((cfg.generator, cfg.recipe.name, cfg.get("spec")))
     if not finished:
-        write(planned(cfg, afterwards))
+        recipe = planned(cfg, afterwards)
+        write(recipe)
+        if recipe.takes_encoder:
+            afterwards = afterwards._replace(encoder=None)
     how = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto"), "overwrite": cfg.overwrite}
     shown = afterwards.do(folder, **how, as_trained=as_trained)
     print(shown, end="\n" if shown else "")
@@ -104,7 +107,8 @@ def planned(cfg: DictConfig, afterwards: Afterwards) -> "Recipe":
             f"python -m synthesis output={recipe.folder} publish=..."
         )
     recipe.plan()
-    afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
+    if not recipe.takes_encoder:
+        afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
     return recipe
 
 

@@ -34,6 +34,7 @@ class Recipe(Bounded, ABC):
     """The base class of all recipes."""
 
     has_labels: ClassVar[bool] = False  # which a person can give, too
+    takes_encoder: ClassVar[bool] = False  # encoder= is the recipe's own key, and not the report's
     recipe: dict[str, Any]  # its name, and what is written by which instructions
     generator: str | None
     input: str | Sequence[str] | None

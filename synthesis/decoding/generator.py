@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ AS_LONG_AS_POSSIBLE = 10**9  # rotary and ALiBi models without a limit in their 
 # Templates that ask for the day would write other texts tomorrow. Llama 3's takes this one where it is told none.
 TODAY = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
 TOKENS_OF_A_PASS = 2048  # padding included
+SHARED_AT_LEAST = 64  # tokens with which prompts begin alike, such as examples: from here on they are run once
+SHARED_STEP = 16  # of that number
+END_OF_A_PROMPT = 32  # tokens
 AnyText = TypeVar("AnyText", bound=PromptText)
 
 
@@ -44,6 +47,7 @@ class Generator:
     eos: tuple[int, ...] = field(init=False)
     surplus: tuple[int, ...] = field(init=False)  # rows of the vocabulary that no token of the tokenizer uses
     accepts: frozenset[str] = field(init=False)  # arguments of the model's forward pass
+    beginnings: "dict[tuple[int, ...], Read]" = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         rows = cast(nn.Embedding, self.model.get_input_embeddings()).num_embeddings
@@ -59,6 +63,11 @@ class Generator:
     def device(self) -> torch.device:
         return self.model.device
 
+    @property
+    def has_window(self) -> bool:
+        """Whether attention reaches back a number of tokens alone."""
+        return getattr(self.model.config.get_text_config(decoder=True), "sliding_window", None) is not None
+
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
         """Inside nothing is learnt, and linear layers take the fastest product of a CPU."""
@@ -69,11 +78,53 @@ class Generator:
         return RowCache()
 
     def begin(self, ids: Sequence[list[int]]) -> PrefillOutput:
-        """Run prompts that share a pass."""
+        """Run prompts that share a pass. What all of them begin with is run once, and so is what neighbours do."""
+        if self.shared(ids):
+            behind, logits_RV = self.of_groups(list(alike(ids)))
+            return PrefillOutput(behind.ending_together(), behind.lengths_R, logits_RV)
         lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
         cache = DynamicCache()
         logits_RV = self._forward(ids_RT, real_RT, places(real_RT), cache)
         return PrefillOutput(without_padding(cache, real_RT), lengths_R, logits_RV)
+
+    def shared(self, ids: Sequence[list[int]]) -> int:
+        """The number of tokens that several prompts begin with; 0 where they are few, or where a model looks back so
+        many columns, of which gaps would be some."""
+        if self.has_window:
+            return 0
+        number = min(common_beginning(ids), min(map(len, ids)) - 1)
+        number -= number % SHARED_STEP  # the same in most passes, whatever their first words
+        return number if len(ids) > 1 and number >= SHARED_AT_LEAST else 0
+
+    def of_groups(self, groups: Sequence[Sequence[list[int]]]) -> "tuple[Read, Tensor]":
+        """Run all rows in order, and return (R, V) logits. What the rows of a group begin with is run once, and so is
+        what all of them do."""
+        begun = [rows[0][: min(common_beginning(rows), min(map(len, rows)) - 1)] for rows in groups]
+        read, number = None, min(self.shared(begun), min(map(len, begun)) - 1)
+        if number > 0:
+            read = self._beginning(tuple(begun[0][:number])).rows([0] * len(begun))
+        read, _ = self.behind(read, [one[number:] for one in begun])
+        owners = [place for place, rows in enumerate(groups) for _ in rows]
+        rest = [row[len(begin) :] for begin, rows in zip(begun, groups, strict=True) for row in rows]
+        return self.behind(read.rows(owners), rest)
+
+    def _beginning(self, ids: tuple[int, ...]) -> "Read":
+        """One row of what prompts begin with; the last one is kept for the next pass."""
+        if ids not in self.beginnings:
+            self.beginnings.clear()
+            self.beginnings[ids] = self.behind(None, [list(ids)])[0]
+        return self.beginnings[ids]
+
+    def behind(self, read: "Read | None", ids: Sequence[list[int]]) -> "tuple[Read, Tensor]":
+        """Run further tokens, at least one in each row, and return all that has been read, and (R, V) logits."""
+        _, ids_RT, real_RT = left_padded(ids, self.device)
+        cache, real_RA = DynamicCache(), real_RT
+        if read is not None:
+            real_RA = torch.cat([read.real_RT, real_RT], dim=1)
+            for layer, (keys, values) in enumerate(read.layers):
+                cache.update(keys, values, layer)
+        logits_RV = self._forward(ids_RT, real_RA, places(real_RA)[:, -ids_RT.shape[1] :], cache)
+        return Read(without_padding(cache, real_RA), real_RA), logits_RV
 
     def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
         """(R, V) logits of the first token behind each prompt."""
@@ -84,6 +135,15 @@ class Generator:
         """(R, A) float32 of these tokens alone, of what `first_logits` gives."""
         with _head_of(self.model, answers):
             return self.first_logits(ids)
+
+    def answer_logits_of_groups(self, groups: Sequence[Sequence[list[int]]], answers: Sequence[int]) -> Tensor:
+        """(R, A) float32 as `answer_logits` of all rows in order; what the rows of a group begin with is run once, and
+        so is what all of them do.
+        """
+        with _head_of(self.model, answers):
+            if self.has_window:
+                return self.first_logits([row for rows in groups for row in rows])
+            return self.of_groups(groups)[1]
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
         """(R, V) logits behind the last token of each row."""
@@ -144,6 +204,50 @@ class Generator:
     def _as_chat(self, text: str) -> str:
         question, begun = asked_and_begun(text)
         return in_chat(self.tokenizer, question) + begun
+
+
+class Read(NamedTuple):
+    """What rows have read so far, with gaps where others read more."""
+
+    layers: list[KeyValues]
+    real_RT: Tensor  # bool: False in the gaps
+
+    @property
+    def lengths_R(self) -> np.ndarray:
+        lengths: np.ndarray = self.real_RT.sum(1).cpu().numpy()
+        return lengths
+
+    @property
+    def tokens(self) -> int:
+        """Of the longest row."""
+        return int(self.lengths_R.max())
+
+    def rows(self, chosen: Sequence[int]) -> "Read":
+        """These rows, each as often as it is named."""
+        index = torch.tensor(list(chosen), device=self.real_RT.device)
+        return Read([KeyValues(keys[index], values[index]) for keys, values in self.layers], self.real_RT[index])
+
+    def ending_together(self) -> list[KeyValues]:
+        """Without gaps: each row ends at the last column."""
+        order_RT = self.real_RT.long().argsort(dim=1, stable=True)
+        order_RHTD = order_RT[:, None, :, None].expand_as(self.layers[0].keys_RHTD)
+        return [KeyValues(*(part.gather(2, order_RHTD) for part in layer)) for layer in self.layers]
+
+
+def alike(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
+    """Groups of neighbours that begin alike but for their last `END_OF_A_PROMPT` tokens."""
+    group = list[list[int]]()
+    for one in ids:
+        if group and common_beginning([group[0], one]) < max(len(group[0]), len(one)) - END_OF_A_PROMPT:
+            yield group
+            group = []
+        group.append(one)
+    yield group
+
+
+def common_beginning(ids: Sequence[list[int]]) -> int:
+    """The number of tokens that all rows begin with."""
+    return next((at for at, column in enumerate(zip(*ids, strict=False)) if len(set(column)) > 1), min(map(len, ids)))
 
 
 def in_chat(tokenizer: Tokenizer, question: str) -> str:

@@ -53,7 +53,7 @@ def write_sheet(
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    writer.writerows((place, _cell(item.text_a), _cell(item.text_b), "") for place, item in enumerate(items, start=1))
+    writer.writerows((place, cell(item.text_a), cell(item.text_b), "") for place, item in enumerate(items, start=1))
     allowed = [RANDOM, *sorted(SIMILARITIES[label] for label in labels)] if similar else list(labels)
     key = {"labels": allowed, "key": {str(place): item.label for place, item in enumerate(items, start=1)}}
     write_whole(folder / KEY, json.dumps(key, indent=1).encode())
@@ -61,7 +61,7 @@ def write_sheet(
     return sheet, allowed
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Return the text in a form that a spreadsheet shows and does not calculate."""
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 

@@ -56,7 +56,7 @@ def write_label_card(folder: Path, manifest: Mapping[str, Any]) -> None:
     }
     if any((folder / X1).glob("shard-*.jsonl")):
         front["configs"].append(_config(X1, f"{X1}/shard-*.jsonl"))
-    _write(folder, "label_card", front, manifest, pairs=pairs, how={**identity["decoding"], **identity["plan"]})
+    write_card(folder, "label_card", front, manifest, pairs=pairs, how={**identity["decoding"], **identity["plan"]})
 
 
 def write_triplet_card(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -68,10 +68,12 @@ def write_triplet_card(folder: Path, manifest: Mapping[str, Any]) -> None:
         "configs": [_config("default", "shard-*.jsonl")],
     }
     how = {key: value for key, value in scored.items() if key in SETTINGS}
-    _write(folder, "triplet_card", front, manifest, method=method, how={"rules": manifest["identity"]["rules"], **how})
+    write_card(
+        folder, "triplet_card", front, manifest, method=method, how={"rules": manifest["identity"]["rules"], **how}
+    )
 
 
-def _write(folder: Path, template: str, front: Mapping[str, Any], manifest: Mapping[str, Any], **more: Any) -> None:
+def write_card(folder: Path, template: str, front: Mapping[str, Any], manifest: Mapping[str, Any], **more: Any) -> None:
     front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     text = environment(Path(__file__).parent).get_template(f"{template}.md.j2").render(**manifest, **more)
     write_whole(folder / CARD, f"---\n{front_matter}---\n\n{text}\n")

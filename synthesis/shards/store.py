@@ -32,7 +32,7 @@ FIGURES = ("fates", "over-time", "lengths", "overlaps", "similarities", "answers
 PICTURES = tuple(f"pictures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg"))
 MOST_LEFT_OUT = 20  # texts that a record keeps of those that were not accepted
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
-NESTED_DATA_SETS = (X1, "scored")  # the latter within triplets: all that was written for them
+NESTED_DATA_SETS = (X1, "scored", "written")  # the others within triplets and questions: all that was written for them
 ANNOTATION_FILES = ("annotation.csv", "annotation-key.json", "annotation.md")
 # In the order in which they are removed: without its record no shard counts, should the removal be cut short
 OWNED_ENTRIES = (
@@ -45,6 +45,10 @@ OWNED_ENTRIES = (
     "report.html",
     "README.md",
     *ANNOTATION_FILES,
+    "train.jsonl.gz",
+    "candidates.jsonl.gz",
+    "held_out",
+    "choice",
     MANIFEST,
 )
 

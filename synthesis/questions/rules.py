@@ -1,0 +1,117 @@
+"""The rules by which questions are kept, applied to scores that lie there already."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from contracts import InputError
+from contracts.settings import key
+from datamodules.near_duplicates import words_of
+from synthesis.bounds import Bounded
+from synthesis.questions.passages import Collection
+from synthesis.questions.scores import Neighbours, copied
+from synthesis.questions.writing import Candidate
+from synthesis.rules.filters import NearDuplicates
+
+KEPT = "kept"
+EMPTY, CUT, FEW, MANY, COPIED, UNANSWERED, NOT_NEAREST, DUPLICATE = REASONS = (
+    "empty",
+    "cut off",
+    "too few words",
+    "too many words",
+    "copied",
+    "not answered, says the judge",
+    "others are nearer",
+    "duplicate",
+)
+LIKE = 0.8  # of the words of both questions: near-duplicates
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionRules(Bounded):
+    """Each is off where it is null or false."""
+
+    prefix: ClassVar[str] = "rules."
+
+    p_yes: float | None = key(least=0, most=1)  # at least so much
+    rank: int | None = key(least=1)  # of the own passage, at most
+    copied: float | None = key(least=0, most=1)  # at most
+    duplicates: bool  # left out
+    shortest: int = key(least=0)  # words
+    longest: int | None = key(least=1)
+
+    def check(self) -> None:
+        super().check()
+        if self.longest is not None and self.longest < self.shortest:
+            raise InputError(
+                f"rules.longest={self.longest} is less than rules.shortest={self.shortest}: no question can be both."
+            )
+
+
+class Question(NamedTuple):
+    """A candidate with all scores and its fate."""
+
+    id: str
+    candidate: Candidate
+    place: int  # among all candidates
+    copied: float
+    rank: int | None
+    broken: tuple[str, ...]  # every rule that it breaks, by itself
+
+    @property
+    def fate(self) -> str:
+        return self.broken[0] if self.broken else KEPT
+
+    @property
+    def text(self) -> str:
+        return self.candidate["text"]
+
+    @property
+    def style(self) -> str:
+        return self.candidate["style"]
+
+    @property
+    def passage(self) -> int:
+        return self.candidate["passage"]
+
+
+def apply_rules(
+    candidates: Sequence[Candidate], collection: Collection, neighbours: Neighbours, rules: QuestionRules
+) -> list[Question]:
+    """Judge every candidate in order. A duplicate is one of an earlier question that is kept."""
+    earlier, found = NearDuplicates(LIKE), list[Question]()
+    for place, one in enumerate(candidates):
+        passage = collection.passages[one["passage"]]
+        share, rank = copied(one["text"], passage.whole), int(neighbours.ranks_Q[place]) or None
+        broken = tuple(_broken(one, share, rank, rules))
+        if not broken and rules.duplicates and earlier.earlier(one["text"]) is not None:
+            broken = (DUPLICATE,)
+        name = f"{passage.id}-{one['style']}-{one['number']}"
+        found.append(Question(name, one, place, share, rank, broken))
+    return found
+
+
+def _broken(one: Candidate, share: float, rank: int | None, rules: QuestionRules) -> Iterator[str]:
+    words = len(one["text"].split())
+    if not words_of(one["text"]):
+        yield EMPTY
+        return
+    if not one["whole"]:
+        yield CUT
+    if words < rules.shortest:
+        yield FEW
+    if rules.longest is not None and words > rules.longest:
+        yield MANY
+    if rules.copied is not None and share > rules.copied:
+        yield COPIED
+    if rules.p_yes is not None and (one["p_yes"] is None or one["p_yes"] < rules.p_yes):
+        yield UNANSWERED
+    if rules.rank is not None and (rank is None or rank > rules.rank):
+        yield NOT_NEAREST
+
+
+def tally(questions: Sequence[Question]) -> dict[str, dict[str, int]]:
+    """Of each rule how many it leaves out as the first that is broken, and how many break it."""
+    first, every = Counter(one.fate for one in questions), Counter(why for one in questions for why in one.broken)
+    return {why: {"left_out": first[why], "break_it": every[why]} for why in REASONS}

@@ -1,0 +1,339 @@
+"""Questions for passages of documents, to train a retrieval encoder on and to evaluate it with.
+
+``OUTPUT/written`` holds every question, ``OUTPUT/scored`` the same with the judge's probability, and what an encoder
+finds for each. Parts, rules, negatives, report and all other files are made from these alone, each time that one of
+their keys has changed.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from cli.devices import device_of
+from contracts import InputError
+from contracts.settings import key
+from prompts import Prompts
+from synthesis.decoding.continuations import Decoding
+from synthesis.questions.output import (
+    CANDIDATES,
+    HELD_OUT,
+    TRAIN,
+    candidate_rows,
+    kept,
+    training_rows,
+    write_beir,
+    write_rows,
+    write_sheet,
+)
+from synthesis.questions.passages import Collection, Passage, Windows, divide, read_collection
+from synthesis.questions.prompts import QuestionPrompts, parse
+from synthesis.questions.report import write_question_card, write_question_report
+from synthesis.questions.rules import KEPT, QuestionRules, apply_rules, tally
+from synthesis.questions.scores import Neighbours, find_neighbours, nothing_found, read_neighbours, write_neighbours
+from synthesis.questions.writing import Candidate, JudgedQuestions, QuestionShards, Written, counts_of
+from synthesis.recipe import ModelRecipe, load_writer, log
+from synthesis.shards.provenance import identify_generator, versions
+from synthesis.shards.stage import DataSet, ShardInputs, WrittenShard, write_data_set
+from synthesis.shards.store import MANIFEST, ShardStore, as_lines, read_entries, read_manifest, read_shard, shard_name
+from synthesis.triplet_recipe import prompts_of
+from workers.serving import Start
+from workers.tasks import Task
+
+WRITTEN, SCORED = "written", "scored"
+MEASURED = 32  # passages that a plan writes questions for
+FEW_KEPT = 0.1  # of all questions
+
+
+@dataclass(kw_only=True)
+class Queries(ModelRecipe):
+    """``python -m synthesis recipe=queries``."""
+
+    takes_encoder: ClassVar[bool] = True
+    input_column: str
+    passages: Windows
+    held_out_share: float = key(least=0, below=1)
+    choice_share: float = key(least=0, below=1)
+    encoder: str | None
+    judge: str | None
+    prompts: Mapping[str, Any]
+    queries_per_passage: int = key(least=1)
+    max_passage_tokens: int = key(least=1)
+    rules: QuestionRules
+    negatives: int = key(least=0)
+    negative_margin: float = key(least=0, most=1)
+    plan_only: bool
+    how: Decoding
+    asks: QuestionPrompts = field(init=False)
+    collection: Collection = field(init=False)
+    written: DataSet = field(init=False)
+    scored: DataSet = field(init=False)
+    identity: dict[str, Any] = field(init=False)  # of all files besides
+
+    def plan(self) -> None:
+        self.check_engine()
+        self.require("generator", "the hub id or folder of a causal language model. Say generator=...")
+        self.require("input", "documents: a file, several, or a folder. Say input=...")
+        self._check_scores()
+        self.asks = parse(prompts_of(self.prompts))
+        weights = self.identify_model()
+        self.collection = read_collection(self.input, self.input_column, self.passages)  # type: ignore[arg-type]
+        self._divide()
+        self._plan_stages(weights)
+        self.identity = {
+            "kind": "queries",
+            "parts": {"held_out_share": self.held_out_share, "choice_share": self.choice_share, "seed": self.how.seed},
+            "rules": asdict(self.rules),
+            "encoder": self._identify_encoder(),
+            "negatives": {"number": self.negatives, "margin": self.negative_margin},
+            SCORED: self.scored.identity,
+        }
+
+    def _check_scores(self) -> None:
+        if self.encoder is None and (self.rules.rank is not None or self.negatives):
+            name = "rules.rank" if self.rules.rank is not None else "negatives"
+            off = "rules.rank=null" if self.rules.rank is not None else "negatives=0"
+            raise InputError(f"{name} asks an encoder, and encoder is not set. Say encoder=..., or {off}.")
+        if self.held_out_share + self.choice_share >= 1:
+            raise InputError(
+                f"held_out_share={self.held_out_share:g} and choice_share={self.choice_share:g} leave nothing to train "
+                "on. Lower them."
+            )
+
+    def _divide(self) -> None:
+        texts = [""] * len(self.collection.documents)
+        for passage in self.collection.passages:
+            texts[passage.document] += f"{passage.whole}\n"
+        divide(self.collection, texts, {"choice": self.choice_share, "held_out": self.held_out_share}, self.how.seed)
+
+    def _plan_stages(self, weights: Mapping[str, Any]) -> None:
+        how = replace(self.how, stop="\n")
+        drawn = ("max_new_tokens", "top_p", "top_k", "temperature", "seed")
+        identity = {
+            "kind": WRITTEN,
+            "styles": self.asks.styles,
+            "generator": weights,
+            "precision": "the server's" if self.served else self.precision,
+            "chat_template": self.chat_template,
+            "decoding": {name: getattr(how, name) for name in drawn},
+            "plan": {name: getattr(self, name) for name in ("queries_per_passage", "max_passage_tokens")},
+            "passages": {**asdict(self.passages), "sha256": self.collection.sha256()},
+            "shard_size": self.shard_size,
+        }
+        passages = self.collection.passages
+        about = {"generator": {"name": self._short(self.generator), "weights": weights}, "versions": versions()}
+        writes = QuestionShards(how, self.asks, self.queries_per_passage, self.max_passage_tokens)
+        folder, number = self.folder, len(passages)
+        self.written = DataSet(
+            folder / WRITTEN,
+            "questions",
+            number,
+            self.shard_size,
+            identity,
+            about,
+            passages,
+            writes,
+            len(self.asks.styles),
+        )
+        judge = (
+            (identify_generator(self.judge, None, "judge") if not self.served else {"model": self.judge})
+            if self.judge
+            else weights
+        )
+        judged = {
+            "kind": SCORED,
+            "judge": judge if self.judged else None,
+            "asked": self.asks.judge.discrimination._asdict(),
+            WRITTEN: identity,
+        }
+        work = JudgedQuestions(self.asks, self.max_passage_tokens) if self.judged else unjudged
+        rows = WrittenQuestions(folder / WRITTEN, passages, self.shard_size)
+        self.scored = DataSet(folder / SCORED, "judged", number, self.shard_size, judged, about, rows, work)
+
+    @property
+    def judged(self) -> bool:
+        """A server may be unable to, and need not where no rule asks."""
+        return not self.served or self.rules.p_yes is not None
+
+    def _short(self, name: str | None) -> str:
+        source = Path(str(name))
+        return source.resolve().name if source.exists() and not self.served else str(name)
+
+    def _identify_encoder(self) -> dict[str, Any] | None:
+        if self.encoder is None:
+            return None
+        from encoders import load_encoder
+
+        return {"name": self._short(self.encoder), "fingerprint": load_encoder(self.encoder, device="cpu").fingerprint}
+
+    def claim(self) -> bool:
+        store = ShardStore(self.folder)
+        before = read_manifest(self.folder) if (self.folder / MANIFEST).is_file() and not self.overwrite else None
+        if before is not None:  # what names the questions must be the same; the rest is made anew
+            ShardStore(self.folder / WRITTEN).is_finished(self.written.identity)
+            ShardStore(self.folder / SCORED).is_finished(self.scored.identity)
+        same = before is not None and before["complete"] and before["identity"] == as_read(self.identity)
+        if self.overwrite or before is None:
+            store.claim(self.identity, overwrite=self.overwrite)
+        return same and self.scored.is_complete() and not self.plan_only
+
+    def write(self) -> None:
+        self._say_plan()
+        if self.plan_only:
+            self._measure()
+            return
+        self._write_scored()
+        candidates: list[Any] = list(read_entries(self.folder / SCORED))
+        self._take(candidates, self._neighbours(candidates))
+
+    def _write_scored(self) -> None:
+        """No model is loaded where all is there."""
+        other = self.judge is not None
+        if not self.written.is_complete() or (not other and not self.scored.is_complete()):
+            with self.open_pool(self.writer()) as pool:
+                write_data_set(self.written, pool, close, quiet=self.quiet)
+                if not other:
+                    write_data_set(self.scored, pool, close, quiet=self.quiet)
+        if not self.scored.is_complete():
+            with self.open_pool(self._judge()) as pool:
+                write_data_set(self.scored, pool, close, quiet=self.quiet)
+
+    def _judge(self) -> Start:
+        assert self.judge is not None
+        if self.served:
+            return replace(self, generator=self.judge).server()  # type: ignore[return-value]
+        return partial(load_writer, self.judge, self.precision, self.device, None, chat=self.chat_template)
+
+    def _neighbours(self, candidates: Sequence[Candidate]) -> Neighbours:
+        if self.encoder is None:
+            return nothing_found(len(candidates))
+        identity = as_read({"encoder": self.identity["encoder"]["fingerprint"], SCORED: self.scored.identity})
+        found = read_neighbours(self.scored.folder, identity)
+        if found is None:
+            from encoders import load_encoder
+
+            encoder = load_encoder(self.encoder, device=device_of(self.device))
+            found = find_neighbours(
+                candidates, self.collection, lambda texts: encoder.embed(texts, convert_to_numpy=True)
+            )
+            write_neighbours(self.scored.folder, found, identity)
+        return found
+
+    def _take(self, candidates: Sequence[Candidate], neighbours: Neighbours) -> None:
+        """The manifest last: where it says complete, all the rest is there."""
+        collection, folder = self.collection, self.folder
+        questions = apply_rules(candidates, collection, neighbours, self.rules)
+        number = sum(one.fate == KEPT for one in questions)
+        store = ShardStore(folder)
+        about = {**self.written.about, "collection": collection.counts()}
+        counts = {
+            "inputs": len(collection.passages),
+            "samples": len(questions),
+            "accepted": number,
+            "yield": number / max(len(questions), 1),
+            "rules": tally(questions),
+            "parts": {part: len(kept(questions, collection, part)) for part in ("train", *HELD_OUT)},
+        }
+        manifest = {
+            "version": 1,
+            "complete": False,
+            "identity": self.identity,
+            **about,
+            "shards_planned": 0,
+            "counts": counts,
+        }
+        store.write_manifest(manifest)
+        write_rows(folder / CANDIDATES, candidate_rows(questions, collection, neighbours))
+        rows = training_rows(questions, collection, neighbours, self.negatives, self.negative_margin)
+        counts["training_rows"] = write_rows(folder / TRAIN, rows)
+        for part, name in HELD_OUT.items():
+            write_beir(folder / name, kept(questions, collection, part), collection)
+        write_sheet(folder, questions, collection, self.how.seed)
+        write_question_report(folder, manifest, questions, collection)
+        write_question_card(folder, manifest)
+        store.write_manifest({**manifest, "complete": True})
+        log.info(
+            "%s: %s of %s questions kept (%.1f %%), %s training rows; report.html says how good they are.",
+            *(folder, f"{number:,}", f"{len(questions):,}", 100 * counts["yield"], f"{counts['training_rows']:,}"),
+        )
+        if number < FEW_KEPT * len(questions):
+            worst = sorted(counts["rules"].items(), key=lambda pair: -pair[1]["left_out"])[:2]
+            log.warning(
+                "%s: almost no question was kept; left out as %s. Perhaps the model cannot write this language, or "
+                "the passages are too alike: report.md shows examples.",
+                folder,
+                ", ".join(f"{why}: {one['left_out']:,}" for why, one in worst),
+            )
+
+    def _say_plan(self) -> None:
+        counts = self.collection.counts()
+        log.info(
+            "%s documents in %s groups, %s passages (%s), %s questions to write",
+            *(f"{counts[name]:,}" for name in ("documents", "groups", "passages")),
+            ", ".join(f"{part} {found['passages']:,}" for part, found in counts["parts"].items()),
+            f"{counts['passages'] * len(self.asks.styles) * self.queries_per_passage:,}",
+        )
+
+    def _measure(self) -> None:
+        """Write questions for some passages, and say how long all would take."""
+        passages = self.collection.passages
+        some = passages[:: max(1, len(passages) // MEASURED)][:MEASURED]
+        judge = JudgedQuestions(self.asks, self.max_passage_tokens)
+        with self.open_pool(self.writer()) as pool:
+            began = time.monotonic()
+            for _, result in pool.run(self.written.work, iter([Task(0, ShardInputs(0, list(some)))]), 1):
+                if isinstance(result, WrittenShard) and self.judged:
+                    rows = list(candidates_in(result.lines))
+                    written = [
+                        Written(one, [row for row in rows if row["passage"] == at]) for at, one in enumerate(some)
+                    ]
+                    for _ in pool.run(judge, iter([Task(0, ShardInputs(0, written))]), 1):
+                        pass
+            seconds = (time.monotonic() - began) / len(some) * len(passages) / self.devices
+        log.info(
+            "%d passages took %.1f s: about %.1f hours for all %s. Nothing was written; leave plan_only out to begin.",
+            *(len(some), time.monotonic() - began, seconds / 3600, f"{len(passages):,}"),
+        )
+
+
+def as_read(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """As a manifest has them that was read again."""
+    found: dict[str, Any] = json.loads(json.dumps(entries))
+    return found
+
+
+def candidates_in(lines: bytes) -> Iterator[Candidate]:
+    return (json.loads(line) for line in lines.splitlines())
+
+
+def close(data_set: DataSet) -> None:
+    """The report lies above it."""
+    data_set.store.write_manifest(data_set.manifest(complete=True))
+
+
+def unjudged(_: Any, tasks: Iterator[Task]) -> Iterator[tuple[int | None, WrittenShard]]:
+    """The work on written questions where nobody judges."""
+    for task in tasks:
+        rows = [row for one in task.payload.inputs for row in one.candidates]
+        yield task.number, WrittenShard(as_lines(rows), {"tokens": 0, "labels": counts_of(rows), "left_out": []})
+
+
+@dataclass(frozen=True)
+class WrittenQuestions:
+    """Passages with their questions, in order, from the shards in which they were written."""
+
+    folder: Path
+    passages: Sequence[Passage]
+    shard_size: int
+
+    def __iter__(self) -> Iterator[Written]:
+        for first in range(0, len(self.passages), self.shard_size):
+            rows: dict[int, list[Any]] = {}
+            for row in read_shard(self.folder / shard_name(first // self.shard_size)):
+                one: Any = row
+                rows.setdefault(one["passage"], []).append(one)
+            for place in range(first, min(first + self.shard_size, len(self.passages))):
+                yield Written(self.passages[place], rows.get(place, []))

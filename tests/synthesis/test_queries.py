@@ -1,0 +1,298 @@
+"""``recipe=queries`` as a command, with a toy that writes a few words; and prompts that begin alike, read once."""
+
+import csv
+import gzip
+import json
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import synthesis.__main__ as command
+from cli.config_files import CONFIGS
+from contracts import InputError
+from encoders import load_encoder
+from evaluation.tasks.retrieval import Retrieval
+from evaluation.user_tasks.beir import read_set, sets_in
+from synthesis.decoding.generator import alike, load_generator
+from synthesis.recipes.queries import WrittenQuestions
+from synthesis.report.actions import Afterwards
+from synthesis.shards.store import SynthesisFailed, shard_name
+from tests.synthesis.commands import here, rows_of, start
+from tests.synthesis.conftest import families
+from tests.synthesis.openai_server import Stand
+from tests.synthesis.test_questions import story
+from tests.synthesis.test_synthesis_command import write_toy_generator
+
+PROMPTS = """
+styles:
+  keywords: "Title: {heading}\\nText: {passage}\\nQuery:"
+  question: "Title: {heading}\\nText: {passage}\\nAsked:"
+judge: {prefix: "Text: ", between: "\\nQuestion: ", suffix: "\\nAnswer: ", "yes": "Yes", "no": "No"}
+"""
+TOPICS = [f"topic{letter}" for letter in "abcdefghijklmnop"]
+CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"  # noqa: E501
+OPEN = ["rules.rank=null", "rules.copied=null", "rules.duplicates=false"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("queries")
+    write_toy_generator(folder / "lm", quote=-4.0, positions=1024)
+    model = AutoModelForCausalLM.from_pretrained(folder / "lm")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "lm")
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(folder / "lm")
+    newline = tokenizer("\n")["input_ids"][0]
+    with torch.no_grad():
+        model.lm_head.weight[newline, 0] = 2.5  # most texts end
+    model.save_pretrained(folder / "lm")
+    (folder / "prompts.yaml").write_text(PROMPTS)
+    rows = [{"_id": f"d{n}", "title": f"On {topic}", "text": story(topic)} for n, topic in enumerate(TOPICS)]
+    rows[3] |= {"title": "<script>alert(1)</script>", "text": f"<img src=x onerror=alert(2)> =1+1 {story('script')}"}
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def words_for(place, output, *words):
+    given = [f"generator={place / 'lm'}", f"input={place / 'corpus.jsonl'}", f"output={output}"]
+    small = ["passages.words=30", "passages.shortest=5", "shard_size=8", "max_new_tokens=12", "precision=fp32"]
+    prompts = [f"+prompts.file={place / 'prompts.yaml'}", "seed=3"]
+    return ["recipe=queries", *given, *small, *prompts, "device=cpu", "quiet=true", "chat_template=true", *words]
+
+
+def planned_recipe(words):
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return command.planned(compose("synthesis", overrides=words), Afterwards(None, None, None, None))
+
+
+def unpacked(path):
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+@pytest.fixture(scope="module")
+def written(place, tiny_bert):
+    """By one process that nobody disturbed."""
+    here(*words_for(place, place / "out", f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
+    return place / "out"
+
+
+def contents(folder):
+    """All that depends on the seed."""
+    names = ["train.jsonl.gz", "candidates.jsonl.gz", "held_out/queries.jsonl", "annotation.csv"]
+    shards = sorted(path.relative_to(folder) for path in folder.rglob("shard-*.jsonl"))
+    return {str(name): (folder / name).read_bytes() for name in [*shards, *names]}
+
+
+@pytest.mark.parametrize("family", list(families(9, 0)))
+def test_prompts_that_begin_alike_are_read_once_to_the_same_end(toy_generator, family):
+    """Against each prompt alone; and whatever the lengths of beginnings and ends."""
+    generator = toy_generator(family)
+    draw = np.random.default_rng(1)
+    head = draw.integers(5, 200, 70).tolist()
+    passages = [draw.integers(5, 200, size).tolist() for size in (3, 17, 9)]
+    groups = [[[*head, *passage, *draw.integers(5, 200, size).tolist()] for size in (1, 4)] for passage in passages]
+    rows = [row for group in groups for row in group]
+    assert list(alike(rows)) != [[row] for row in rows]
+    with torch.inference_mode():
+        alone = torch.cat([generator.first_logits([row]) for row in rows])
+        begun = generator.begin(rows)
+        assert begun.lengths_R.tolist() == [len(row) for row in rows]
+        near = {"rtol": 1e-4, "atol": 2e-6} if family == "bloom" else {}  # its biases of distances are float32
+        torch.testing.assert_close(begun.logits_RV, alone, **near)
+        assert (generator.shared(rows) == 64) == (family != "mistral"), "its window would count gaps"
+        if not generator.has_window:
+            torch.testing.assert_close(generator.of_groups(groups)[1], alone, **near)
+        for place, row in enumerate(rows):
+            for layer, wanted in zip(begun.layers, generator.begin([row]).layers, strict=True):
+                for part, other in zip(layer, wanted, strict=True):
+                    torch.testing.assert_close(part[place, :, -len(row) :], other[0], **near)
+
+
+def test_every_question_is_kept_with_its_scores_and_judged_as_a_plain_pass_does(place, written):
+    rows = rows_of(written / "scored")
+    passages = [json.loads(line) for line in (written / "held_out/corpus.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 * len(passages)
+    tokenizer = AutoTokenizer.from_pretrained(place / "lm")
+    model = AutoModelForCausalLM.from_pretrained(place / "lm").eval()
+    yes, no = (tokenizer(word)["input_ids"][0] for word in ("Yes", "No"))
+    judged = [row for row in rows if row["text"]]
+    assert len(judged) > len(passages)
+    assert all(row["p_yes"] is None for row in rows if not row["text"])
+    for row in judged[:12]:
+        one = passages[row["passage"]]
+        text = tokenizer.decode(tokenizer(f"{one['title']} {one['text']}")["input_ids"][:160])
+        ids = tokenizer(f"<user>Text: {text}\nQuestion: {row['text']}\n<answer>Answer: ", return_tensors="pt")[
+            "input_ids"
+        ]
+        with torch.no_grad():
+            wanted = model(ids).logits[0, -1, [yes, no]].softmax(0)[0]
+        assert row["p_yes"] == pytest.approx(float(wanted), abs=2e-6)
+    found = unpacked(written / "candidates.jsonl.gz")
+    assert [one["text"] for one in found] == [row["text"] for row in rows]
+    assert {"kept"} < {one["fate"] for one in found} <= {"kept", "cut off", "too few words", "empty"}
+
+
+def test_no_text_of_a_held_out_document_is_trained_on(written):
+    found = unpacked(written / "candidates.jsonl.gz")
+    parts = {one["document"]: one["part"] for one in found}
+    assert set(parts.values()) == {"train", "choice", "held_out"}
+    corpus = {row["_id"]: row for row in map(json.loads, (written / "choice/corpus.jsonl").read_text().splitlines())}
+    whole = {f"{row['title']} {row['text']}": key for key, row in corpus.items()}
+    part_of = {one["passage"]: one["part"] for one in found}
+    document_of = {one["passage"]: one["document"] for one in found}
+    rows = unpacked(written / "train.jsonl.gz")
+    assert rows
+    for row in rows:
+        texts = [row[name] for name in ("positive", "negative_1", "negative_2", "negative_3")]
+        assert {part_of[whole[text]] for text in texts} == {"train"}
+        assert document_of[whole[texts[0]]] not in {document_of[whole[text]] for text in texts[1:]}
+    for part in ("choice", "held_out"):
+        asked = [json.loads(line) for line in (written / part / "queries.jsonl").read_text().splitlines()]
+        kept = [one["id"] for one in found if one["part"] == part and one["fate"] == "kept"]
+        assert [one["_id"] for one in asked] == kept != []
+
+
+def test_the_held_out_folder_scores_as_the_librarys_evaluator_does(written, tiny_bert):
+    """nDCG@10 of both, to the sixth decimal."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.evaluation import InformationRetrievalEvaluator
+
+    folder = written / "held_out"
+    corpus = {one["_id"]: one for one in map(json.loads, (folder / "corpus.jsonl").read_text().splitlines())}
+    queries = {one["_id"]: one["text"] for one in map(json.loads, (folder / "queries.jsonl").read_text().splitlines())}
+    with (folder / "qrels/test.tsv").open() as file:
+        relevant = {row["query-id"]: {row["corpus-id"]} for row in csv.DictReader(file, delimiter="\t")}
+    texts = {key: f"{one['title']} {one['text']}" for key, one in corpus.items()}
+    library = InformationRetrievalEvaluator(queries, texts, relevant, write_csv=False, ndcg_at_k=[10])
+    model = SentenceTransformer(str(tiny_bert), device="cpu")
+    wanted = library(model)["cosine_ndcg@10"]
+    task = read_set("held_out", sets_in(folder, None, {})[""])
+    encoder = load_encoder(str(tiny_bert), device="cpu")
+    asked, texts_there = (
+        torch.nn.functional.normalize(torch.as_tensor(encoder.embed(list(some), convert_to_numpy=True)).double())
+        for some in (task.queries, task.documents)
+    )
+    found = Retrieval(task).scores("cosine", lambda begin, end: asked[begin:end] @ texts_there.T, intervals=False)
+    assert found["held_out/cosine/ndcg@10"].value / 100 == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_shard_is_the_same_whoever_writes_it_and_after_whatever_others(place, written):
+    """The works of a worker, by hand: the last shards first."""
+    generator = load_generator(str(place / "lm"), device="cpu", chat_template=True)
+    recipe = planned_recipe(words_for(place, place / "elsewhere", *OPEN, "negatives=0"))
+    for stage, folder in ((recipe.written, "written"), (recipe.scored, "scored")):
+        inputs = (
+            WrittenQuestions(written / "written", recipe.collection.passages, 8) if folder == "scored" else stage.inputs
+        )
+        tasks = list(replace(stage, inputs=inputs).tasks(range(stage.shards)))
+        found = {number: made.lines for number, made in stage.work(generator, iter(tasks[::-1])) if number is not None}
+        assert len(found) == stage.shards > 2
+        for number, lines in found.items():
+            assert lines == (written / folder / shard_name(number)).read_bytes()
+
+
+@pytest.mark.slow  # two processes that load everything
+def test_two_workers_write_what_one_writes(place, written, tiny_bert):
+    here(*words_for(place, place / "two", f"encoder={tiny_bert}", "negative_margin=0", *OPEN, "devices=2"))
+    assert contents(place / "two") == contents(written)
+
+
+def test_a_command_that_was_killed_goes_on_to_the_same_bytes(place, written, tiny_bert):
+    words = words_for(place, place / "killed", f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
+    running = start(*words)
+    running.wait_for(lambda: any((place / "killed").glob("written/shard-*.jsonl")))
+    running.kill(signal.SIGKILL)
+    here(*words)
+    assert contents(place / "killed") == contents(written)
+
+
+def test_other_rules_take_other_questions_without_a_model(place, written, tiny_bert, monkeypatch):
+    def load(*_, **__):
+        raise AssertionError("no language model is wanted")
+
+    monkeypatch.setattr("synthesis.recipe.load_generator", load)
+    before = contents(written)
+    others = [f"encoder={tiny_bert}", *OPEN, "rules.longest=6", "negatives=0", "held_out_share=0.4"]
+    here(*words_for(place, written, *others))
+    after = contents(written)
+    assert {one for one in before if "shard" in one} == {one for one in after if "shard" in one}
+    assert all(before[name] == after[name] for name in before if "shard" in name or name == "annotation.csv")
+    rows = unpacked(written / "train.jsonl.gz")
+    assert all(set(row) == {"anchor", "positive"} and len(row["anchor"].split()) <= 6 for row in rows)
+    here(*words_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
+    assert contents(written) == before
+    with pytest.raises(InputError, match=r"was made otherwise.*temperature"):
+        here(*words_for(place, written, f"encoder={tiny_bert}", "temperature=0.9"))
+
+
+def test_nothing_of_a_document_is_markup_on_a_page_or_a_formula_on_the_sheet(written):
+    page = (written / "report.html").read_text()
+    assert "<script>alert(1)" not in page
+    assert "<img src=x" not in page
+    corpus = (written / "held_out/corpus.jsonl").read_text()
+    assert "<script>alert(1)</script>" in corpus, "the texts stay as they are"
+    sheet = list(csv.DictReader((written / "annotation.csv").read_text(encoding="utf-8-sig").splitlines()))
+    assert len(sheet) == 50 or len(sheet) == len(rows_of(written / "scored"))
+    assert set(sheet[0]) == {"id", "style", "question", "heading", "passage", "answered"}
+    assert not any(value.startswith(("=", "+", "@")) for row in sheet for value in row.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], r"rules.rank asks an encoder.*rules.rank=null"),
+        (["rules.rank=null"], r"negatives asks an encoder.*negatives=0"),
+        (
+            ["rules.rank=null", "negatives=0", "passages.shortest=500", "passages.words=500"],
+            r"no passage has 500 words",
+        ),
+        (["rules.rank=null", "negatives=0", "held_out_share=0.9", "choice_share=0.1"], r"leave nothing to train on"),
+        (["rules.rank=null", "negatives=0", "rules.longest=1"], r"rules.longest=1 is less than"),
+        (["rules.rank=null", "negatives=0", "passages.overlap=20"], r"passages.words=30"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(place, tmp_path, words, said):
+    with pytest.raises(InputError, match=said):
+        here(*words_for(place, tmp_path / "out", *words))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_counts_and_measures_and_writes_nothing(place, tmp_path, caplog):
+    caplog.set_level("INFO")
+    here(*words_for(place, tmp_path / "out", "rules.rank=null", "negatives=0", "plan_only=true"))
+    assert "16 documents" in caplog.text
+    assert "hours for all" in caplog.text
+    assert not any(path.name.startswith("shard") for path in tmp_path.rglob("*"))
+
+
+def test_where_almost_nothing_is_kept_the_reason_is_said(place, tmp_path, caplog):
+    here(*words_for(place, tmp_path / "out", "rules.rank=null", "negatives=0", "rules.p_yes=0.99"))
+    assert "almost no question was kept" in caplog.text
+    assert "not answered, says the judge" in caplog.text
+
+
+def test_a_server_that_stops_in_the_middle_is_asked_for_the_rest_alone(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.02)
+    stand = Stand()
+    try:
+        served = ["engine=openai", f"base_url={stand.url}", "requests.max_retries=2", "requests.timeout=2"]
+        words = words_for(place, tmp_path / "out", *served, "rules.rank=null", "negatives=0")
+        words = [word for word in words if not word.startswith("precision")]
+        stand.most_answered = 30
+        with pytest.raises(SynthesisFailed):
+            here(*words)
+        stand.most_answered = None
+        here(*words)
+        rows = rows_of(tmp_path / "out" / "scored")
+        assert len(rows) == len({(row["passage"], row["style"]) for row in rows})
+        assert len(stand.answered) <= len(rows) + 2, "no answer is asked for twice"
+        assert all(row["text"] and row["p_yes"] is None for row in rows)
+    finally:
+        stand.close()

@@ -1,0 +1,184 @@
+"""Passages, parts, scores and rules of ``recipe=queries`` against loops and examples by hand; no language model."""
+
+import json
+
+import numpy as np
+import pytest
+
+from contracts import InputError
+from datamodules.near_duplicates import NearCopies, words_of
+from datamodules.passages import passages_of
+from datamodules.sources.raw_documents import Document
+from synthesis.questions.passages import PARTS, Collection, Passage, Windows, divide, groups_of, read_collection
+from synthesis.questions.prompts import parse
+from synthesis.questions.rules import COPIED, CUT, DUPLICATE, EMPTY, FEW, KEPT, NOT_NEAREST, QuestionRules, apply_rules
+from synthesis.questions.scores import NOT_RANKED, copied, find_neighbours, nothing_found
+from synthesis.questions.writing import question_in
+
+WINDOWS = Windows(words=40, overlap=0, shortest=5)
+RULES = {"p_yes": None, "rank": None, "copied": None, "duplicates": False, "shortest": 0, "longest": None}
+TOPICS = "bees bridges loans stars tides violins glaciers orchids tunnels turbines".split()
+
+
+def story(topic, version=0):
+    words = [f"{topic}{(7 * place + version * (place == 30)) % 97}" for place in range(60)]
+    return " ".join(words)
+
+
+@pytest.fixture
+def documents(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    rows = [{"_id": f"d{n}", "title": f"On {topic}", "text": story(topic)} for n, topic in enumerate(TOPICS)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def candidate(passage, text, **more):
+    return {
+        "passage": passage,
+        "style": "s",
+        "number": 0,
+        "text": text,
+        "whole": True,
+        "cut": False,
+        "p_yes": 0.5,
+    } | more
+
+
+def collection_of(*texts, groups=None):
+    passages = [Passage(place, 0, "", text) for place, text in enumerate(texts)]
+    found = Collection(passages, [str(place) for place in range(len(texts))], groups or list(range(len(texts))), {})
+    found.part_of = dict.fromkeys(range(len(texts)), "train")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("question", "share"),
+    [
+        ("How do honey bees keep warm?", 0.0),
+        ("honey bees shiver", 0.0),
+        ("Why do bees shiver their muscles?", 4 / 6),  # "bees shiver their muscles"
+        ("BEES SHIVER THEIR, and they fan their wings", 7 / 8),  # all but "and"
+        ("bees shiver", 1.0),
+        ("wings muscles", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_words_count_as_copied_in_runs_of_three(question, share):
+    assert copied(question, "In winter the bees shiver their muscles; they fan their wings.") == pytest.approx(share)
+
+
+def test_ranks_and_nearest_passages_are_those_of_a_loop_over_all():
+    drawn = np.random.default_rng(3)
+    texts = [f"passage {place}" for place in range(30)]
+    collection = collection_of(*texts, groups=[place // 2 for place in range(30)])
+    asked = [candidate(int(drawn.integers(30)), f"question {place}") for place in range(50)] + [candidate(3, "")]
+    vectors = {text: drawn.normal(size=8) for text in [*texts, *(one["text"] for one in asked)]}
+    found = find_neighbours(asked, collection, lambda some: np.stack([vectors[text] for text in some]))
+
+    def cosine(one, other):
+        return vectors[one] @ vectors[other] / np.linalg.norm(vectors[one]) / np.linalg.norm(vectors[other])
+
+    for place, one in enumerate(asked[:-1]):
+        own = one["passage"]
+        cosines = [cosine(one["text"], text) for text in texts]
+        assert found.ranks_Q[place] == 1 + sum(other > cosines[own] for other in cosines)
+        others = sorted((at for at in range(30) if at // 2 != own // 2), key=lambda at: -cosines[at])
+        assert [at for at in found.nearest_QK[place].tolist() if at >= 0] == others
+        assert found.cosines_Q[place] == pytest.approx(cosines[own], abs=1e-6)
+    assert found.ranks_Q[-1] == NOT_RANKED
+
+
+def test_near_copies_and_chains_of_them_are_one_group():
+    one, other = story("bees"), story("loans")
+    halves = " ".join(words_of(one)[:40] + words_of(other)[:40])  # like both
+    assert groups_of([one, other, story("bees", 1), one.upper()]) == [0, 1, 0, 0]
+    assert groups_of([one, other, halves]) == [0, 0, 0]
+    assert groups_of(["short", "Short.", "else"]) == [0, 0, 2]
+    assert sorted(NearCopies([one, other]).like(words_of(halves))) == [0, 1]
+
+
+def test_no_group_is_divided_and_documents_that_come_later_move_no_others(documents):
+    copies = documents.with_name("more.jsonl")
+    rows = [json.loads(line) for line in documents.read_text().splitlines()]
+    new = [{"title": f"New {n}", "text": story(f"new{n}x")} for n in range(4)]
+    again = [{"title": row["title"], "text": row["text"].replace("5", "6", 1)} for row in rows]
+    copies.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *again, *new]))
+    parts = []
+    for path in (documents, copies):
+        found = read_collection(str(path), "text", WINDOWS)
+        divide(found, texts_of(found), {"choice": 0.2, "held_out": 0.3}, 1)
+        assert set(found.part_of.values()) == set(PARTS)
+        parts.append(found.part_of)
+    before, after = parts
+    assert all(after[place] == after[place + len(rows)] for place in range(len(rows)))
+    assert {place: after[place] for place in before} == before
+
+
+def texts_of(collection):
+    texts = [""] * len(collection.documents)
+    for one in collection.passages:
+        texts[one.document] += one.whole
+    return texts
+
+
+@pytest.mark.parametrize("texts", [[story("bees")], [story("bees", version) for version in range(3)]])
+def test_nothing_can_be_held_out_of_one_document_or_of_copies(tmp_path, texts):
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    found = read_collection(str(tmp_path / "in.jsonl"), "text", WINDOWS)
+    with pytest.raises(InputError, match=r"1 group.*held_out_share=0"):
+        divide(found, texts_of(found), {"choice": 0.1, "held_out": 0.2}, 1)
+    divide(found, texts_of(found), {"choice": 0.0, "held_out": 0.0}, 1)
+    assert set(found.part_of.values()) == {"train"}
+
+
+def test_windows_overlap_by_whole_sentences_within_a_section():
+    sentences = [f"Sentence number {n} has six words." for n in range(8)]
+    document = Document("", "f:1", markdown=f"# One\n\n{' '.join(sentences)}\n\n# Two\n\nOnly this here.")
+    plain, with_overlap = (passages_of(document, shortest=1, longest=18, overlap=overlap) for overlap in (0, 7))
+    assert [one.text for one in plain] == [*(" ".join(sentences[at : at + 3]) for at in (0, 3, 6)), "Only this here."]
+    assert [one.text for one in with_overlap] == [
+        *(" ".join(sentences[max(at - 1, 0) : at + 3]) for at in (0, 3, 6)),
+        "Only this here.",
+    ]
+    assert [one.heading for one in plain] == ["One", "One", "One", "Two"]
+
+
+def test_documents_without_a_passage_are_refused(tmp_path):
+    (tmp_path / "in.txt").write_text("two words\nand three more\n")
+    with pytest.raises(InputError, match=r"no passage has 5 words, of 2 documents"):
+        read_collection(str(tmp_path / "in.txt"), "text", WINDOWS)
+
+
+def test_the_first_rule_that_is_broken_is_a_questions_fate():
+    collection = collection_of(story("bees"), story("loans"))
+    asked = [
+        candidate(0, "?"),
+        candidate(0, "what keeps honey", whole=False),
+        candidate(0, "bees"),
+        candidate(0, "bees0 bees7 bees14"),
+        candidate(0, "how do bees keep warm"),
+        candidate(1, "How do bees keep warm?"),
+        candidate(1, "what are loans"),
+    ]
+    on = RULES | {"shortest": 2, "copied": 0.5, "duplicates": True}
+    found = apply_rules(asked, collection, nothing_found(len(asked)), QuestionRules(**on))
+    assert [one.fate for one in found] == [EMPTY, CUT, FEW, COPIED, KEPT, DUPLICATE, KEPT]
+    ranked = nothing_found(len(asked))._replace(ranks_Q=np.array([1, 1, 1, 1, 3, 2, 1]))
+    found = apply_rules(asked, collection, ranked, QuestionRules(**on | {"rank": 2}))
+    assert [one.fate for one in found][4:] == [NOT_NEAREST, KEPT, KEPT], "a duplicate is one of what is kept"
+    strict = apply_rules(asked, collection, ranked, QuestionRules(**RULES | {"p_yes": 0.6}))
+    assert not any(one.fate == KEPT for one in strict)
+
+
+def test_a_question_ends_at_its_mark_and_lines_with_a_heading_go_where_there_is_none():
+    assert question_in(' "How do  bees keep warm? Query: bees') == "How do bees keep warm?"
+    judge = {"prefix": "", "between": "", "suffix": "", "yes": "Yes", "no": "No"}
+    asks = parse({"styles": {"s": "Title: {heading}\nText: {passage}\nQ:"}, "judge": judge})
+    tricky = Passage(0, 0, "On {passage}", "")
+    assert asks.asked("s", tricky, "a {heading} b") == "Title: On {passage}\nText: a {heading} b\nQ:"
+    assert asks.asked("s", tricky._replace(heading=""), "a b") == "Text: a b\nQ:"
+    with pytest.raises(InputError, match=r"prompts.styles.s.*\{passage\}"):
+        parse({"styles": {"s": "nothing"}, "judge": judge})
+    with pytest.raises(InputError, match=r"prompts.judge with the texts"):
+        parse({"styles": {"s": "{passage}"}, "judge": {**judge, True: "x"}})
