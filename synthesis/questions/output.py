@@ -6,9 +6,11 @@ import io
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from datamodules.passages import SENTENCE_END
 from storage.atomic import remove, write_whole
 from synthesis.questions.passages import Collection, Part
 from synthesis.questions.rules import KEPT, Question
@@ -16,6 +18,7 @@ from synthesis.questions.scores import Neighbours
 from synthesis.report.annotate import KEY, SHEET, cell
 
 TRAIN, CANDIDATES = "train.jsonl.gz", "candidates.jsonl.gz"
+DOCUMENTS, SENTENCES = "documents.jsonl.gz", "sentences.txt.gz"  # of the part that is trained on
 HELD_OUT: dict[Part, str] = {"held_out": "held_out", "choice": "choice"}  # part -> folder
 SHEET_COLUMNS = ("id", "style", "question", "heading", "passage", "answered")
 SHEET_QUESTIONS = 50
@@ -79,6 +82,26 @@ def _negatives(one: Question, collection: Collection, neighbours: Neighbours, ma
 
 def kept(questions: Sequence[Question], collection: Collection, part: Part) -> list[Question]:
     return [one for one in questions if one.fate == KEPT and collection.part(one.passage) == part]
+
+
+def document_rows(collection: Collection) -> Iterator[dict[str, str]]:
+    """The documents that are trained on, a row for each section: its passages under one heading, without the others'
+    documents, and so what `data=text` may read of the collection where questions of the rest are held out.
+    """
+    own = [one for place, one in enumerate(collection.passages) if collection.part(place) == "train"]
+    for (_, heading), passages in groupby(own, key=lambda one: (one.document, one.heading)):
+        yield {"title": heading, "text": "\n\n".join(one.text for one in passages)}
+
+
+def sentence_rows(collection: Collection) -> Iterator[str]:
+    """The sentences of the documents that are trained on, each once."""
+    own = [one.text for place, one in enumerate(collection.passages) if collection.part(place) == "train"]
+    yield from dict.fromkeys(sentence for text in own for sentence in SENTENCE_END.split(text) if " " in sentence)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Texts of one line each, packed: the same bytes for the same lines."""
+    write_whole(path, gzip.compress("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"), mtime=0))
 
 
 def write_beir(folder: Path, asked: Sequence[Question], collection: Collection) -> None:

@@ -16,16 +16,20 @@ from typing import Any, ClassVar
 from cli.devices import device_of
 from contracts import InputError
 from contracts.settings import key
-from prompts import Prompts
 from synthesis.decoding.continuations import Decoding
 from synthesis.questions.output import (
     CANDIDATES,
+    DOCUMENTS,
     HELD_OUT,
+    SENTENCES,
     TRAIN,
     candidate_rows,
+    document_rows,
     kept,
+    sentence_rows,
     training_rows,
     write_beir,
+    write_lines,
     write_rows,
     write_sheet,
 )
@@ -249,6 +253,8 @@ class Queries(ModelRecipe):
         write_rows(folder / CANDIDATES, candidate_rows(questions, collection, neighbours))
         rows = training_rows(questions, collection, neighbours, self.negatives, self.negative_margin)
         counts["training_rows"] = write_rows(folder / TRAIN, rows)
+        write_rows(folder / DOCUMENTS, document_rows(collection))
+        write_lines(folder / SENTENCES, sentence_rows(collection))
         for part, name in HELD_OUT.items():
             write_beir(folder / name, kept(questions, collection, part), collection)
         write_sheet(folder, questions, collection, self.how.seed)
