@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 from cli.devices import device_of
 from contracts import InputError
 from contracts.settings import key
-from prompts import Prompts
 from synthesis.decoding.continuations import Decoding
 from synthesis.questions.output import (
     CANDIDATES,
@@ -229,7 +228,7 @@ class Queries(ModelRecipe):
         number = sum(one.fate == KEPT for one in questions)
         store = ShardStore(folder)
         about = {**self.written.about, "collection": collection.counts()}
-        counts = {
+        counts: dict[str, Any] = {
             "inputs": len(collection.passages),
             "samples": len(questions),
             "accepted": number,
