@@ -21,7 +21,17 @@ MAY_IMPORT = {  # of ours
     "encoders": {"contracts", "readers", "reports", "storage", "losses", "prompts"},
     "evaluation": {"cli", "contracts", "readers", "reports", "storage"},
     "export": {"contracts", "encoders", "readers", "reports", "storage", "prompts"},
-    "synthesis": {"cli", "contracts", "encoders", "readers", "reports", "storage", "prompts", "workers"},
+    "synthesis": {
+        "cli",
+        "contracts",
+        "datamodules",
+        "encoders",
+        "readers",
+        "reports",
+        "storage",
+        "prompts",
+        "workers",
+    },
     "comparison": {"cli", "contracts", "reports", "storage", "losses", "workers"},
     "preview": {"cli", "training"},
     "training": {
@@ -73,7 +83,6 @@ COMMAND_LINE_ALSO = {
     "evaluation": {"encoders"},
     "comparison": {"encoders", "evaluation", "training"},
     "export": {"cli", "workers"},
-    "synthesis": {"datamodules"},  # pairs are drawn for a person as training has them
     "training": {"datamodules"},  # a preview draws batches
 }
 NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first takes seconds to import

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -22,7 +22,6 @@ from synthesis.bounds import Bounded
 
 Part = Literal["train", "choice", "held_out"]
 PARTS: tuple[Part, ...] = get_args(Part)
-FEWEST_GROUPS = 3  # one for each part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +183,3 @@ def _drawn(text: str, seed: int) -> float:
     words = " ".join(words_of(text)) or text
     digest = hashlib.blake2b(f"{seed}\0{words}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64
-
-
-def as_json(windows: Windows) -> dict[str, Any]:
-    return asdict(windows)

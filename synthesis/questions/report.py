@@ -61,8 +61,8 @@ def _rules(counts: Mapping[str, Any]) -> Section:
     total = max(counts["samples"], 1)
     rows = [(why, one["left_out"], one["break_it"], one["break_it"] / total) for why, one in counts["rules"].items()]
     note = (
-        "By the first rule that a question breaks; and by every rule, as if it were the only one. The same command with "
-        "other rules takes others without a model."
+        "By the first rule that a question breaks; and by every rule, as if it were the only one. The same command "
+        "with other rules takes others without a model."
     )
     heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
     return Section("Rules", [note, Table(heads, [*rows, ("kept", counts["accepted"], None, counts["yield"])])])

@@ -1,6 +1,7 @@
 """The work on passages: questions are written, and judged.
 
-A question depends on (seed, passage, style, number) alone, so shards, processes and the order of answers change nothing.
+A question depends on (seed, passage, style, number) alone, so shards, processes and the order of answers change
+nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from cli.devices import device_of
 from contracts import InputError
 from contracts.settings import key
+from storage.atomic import remove
 from synthesis.decoding.continuations import Decoding
 from synthesis.questions.output import (
     CANDIDATES,
@@ -62,6 +63,7 @@ class Queries(ModelRecipe):
     held_out_share: float = key(least=0, below=1)
     choice_share: float = key(least=0, below=1)
     encoder: str | None
+    judged: bool
     judge: str | None
     prompts: Mapping[str, Any]
     queries_per_passage: int = key(least=1)
@@ -101,6 +103,8 @@ class Queries(ModelRecipe):
             name = "rules.rank" if self.rules.rank is not None else "negatives"
             off = "rules.rank=null" if self.rules.rank is not None else "negatives=0"
             raise InputError(f"{name} asks an encoder, and encoder is not set. Say encoder=..., or {off}.")
+        if not self.judged and (self.rules.p_yes is not None or self.judge is not None):
+            raise InputError("judged=false: nobody judges, so rules.p_yes and judge have to be null. Leave them out.")
         if self.held_out_share + self.choice_share >= 1:
             raise InputError(
                 f"held_out_share={self.held_out_share:g} and choice_share={self.choice_share:g} leave nothing to train "
@@ -149,18 +153,18 @@ class Queries(ModelRecipe):
         )
         judged = {
             "kind": SCORED,
-            "judge": judge if self.judged else None,
+            "judge": judge if self.has_judge else None,
             "asked": self.asks.judge.discrimination._asdict(),
             WRITTEN: identity,
         }
-        work = JudgedQuestions(self.asks, self.max_passage_tokens) if self.judged else unjudged
+        work = JudgedQuestions(self.asks, self.max_passage_tokens) if self.has_judge else unjudged
         rows = WrittenQuestions(folder / WRITTEN, passages, self.shard_size)
         self.scored = DataSet(folder / SCORED, "judged", number, self.shard_size, judged, about, rows, work)
 
     @property
-    def judged(self) -> bool:
+    def has_judge(self) -> bool:
         """A server may be unable to, and need not where no rule asks."""
-        return not self.served or self.rules.p_yes is not None
+        return self.judged and (not self.served or self.rules.p_yes is not None)
 
     def _short(self, name: str | None) -> str:
         source = Path(str(name))
@@ -176,12 +180,12 @@ class Queries(ModelRecipe):
     def claim(self) -> bool:
         store = ShardStore(self.folder)
         before = read_manifest(self.folder) if (self.folder / MANIFEST).is_file() and not self.overwrite else None
-        if before is not None:  # what names the questions must be the same; the rest is made anew
-            ShardStore(self.folder / WRITTEN).is_finished(self.written.identity)
-            ShardStore(self.folder / SCORED).is_finished(self.scored.identity)
-        same = before is not None and before["complete"] and before["identity"] == as_read(self.identity)
-        if self.overwrite or before is None:
+        if not self.overwrite:  # the questions must be these; the rest is made anew
+            self.written.store.is_finished(self.written.identity)
+        if before is None:
             store.claim(self.identity, overwrite=self.overwrite)
+            return False
+        same = before["complete"] and before["identity"] == as_read(self.identity)
         return same and self.scored.is_complete() and not self.plan_only
 
     def write(self) -> None:
@@ -195,14 +199,18 @@ class Queries(ModelRecipe):
 
     def _write_scored(self) -> None:
         """No model is loaded where all is there."""
-        other = self.judge is not None
-        if not self.written.is_complete() or (not other and not self.scored.is_complete()):
+        scored = self.scored.folder
+        if (scored / MANIFEST).is_file() and read_manifest(scored)["identity"] != as_read(self.scored.identity):
+            log.info("%s was judged otherwise, and is judged anew; the questions stay.", scored)
+            remove(scored)
+        own = self.has_judge and self.judge is None
+        if not self.written.is_complete() or (own and not self.scored.is_complete()):
             with self.open_pool(self.writer()) as pool:
                 write_data_set(self.written, pool, close, quiet=self.quiet)
-                if not other:
+                if own:
                     write_data_set(self.scored, pool, close, quiet=self.quiet)
         if not self.scored.is_complete():
-            with self.open_pool(self._judge()) as pool:
+            with self.open_pool(self._judge() if self.has_judge else nobody) as pool:
                 write_data_set(self.scored, pool, close, quiet=self.quiet)
 
     def _judge(self) -> Start:
@@ -233,7 +241,7 @@ class Queries(ModelRecipe):
         number = sum(one.fate == KEPT for one in questions)
         store = ShardStore(folder)
         about = {**self.written.about, "collection": collection.counts()}
-        counts = {
+        counts: dict[str, Any] = {
             "inputs": len(collection.passages),
             "samples": len(questions),
             "accepted": number,
@@ -291,7 +299,7 @@ class Queries(ModelRecipe):
         with self.open_pool(self.writer()) as pool:
             began = time.monotonic()
             for _, result in pool.run(self.written.work, iter([Task(0, ShardInputs(0, list(some)))]), 1):
-                if isinstance(result, WrittenShard) and self.judged:
+                if isinstance(result, WrittenShard) and self.has_judge:
                     rows = list(candidates_in(result.lines))
                     written = [
                         Written(one, [row for row in rows if row["passage"] == at]) for at, one in enumerate(some)
@@ -318,6 +326,10 @@ def candidates_in(lines: bytes) -> Iterator[Candidate]:
 def close(data_set: DataSet) -> None:
     """The report lies above it."""
     data_set.store.write_manifest(data_set.manifest(complete=True))
+
+
+def nobody() -> None:
+    """No judge is loaded."""
 
 
 def unjudged(_: Any, tasks: Iterator[Task]) -> Iterator[tuple[int | None, WrittenShard]]:

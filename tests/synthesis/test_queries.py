@@ -230,6 +230,17 @@ def test_other_rules_take_other_questions_without_a_model(place, written, tiny_b
         here(*words_for(place, written, f"encoder={tiny_bert}", "temperature=0.9"))
 
 
+def test_another_judge_judges_the_same_questions_anew(place, written, tiny_bert):
+    words = words_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
+    before = contents(written)
+    here(*words, "judged=false")
+    after = contents(written)
+    assert {row["p_yes"] for row in rows_of(written / "scored")} == {None}
+    assert all(before[name] == after[name] for name in before if name.startswith(("written", "train", "held_out")))
+    here(*words)
+    assert contents(written) == before
+
+
 def test_nothing_of_a_document_is_markup_on_a_page_or_a_formula_on_the_sheet(written):
     page = (written / "report.html").read_text()
     assert "<script>alert(1)" not in page
@@ -252,6 +263,7 @@ def test_nothing_of_a_document_is_markup_on_a_page_or_a_formula_on_the_sheet(wri
             r"no passage has 500 words",
         ),
         (["rules.rank=null", "negatives=0", "held_out_share=0.9", "choice_share=0.1"], r"leave nothing to train on"),
+        (["rules.rank=null", "negatives=0", "judged=false", "rules.p_yes=0.5"], r"judged=false: nobody judges"),
         (["rules.rank=null", "negatives=0", "rules.longest=1"], r"rules.longest=1 is less than"),
         (["rules.rank=null", "negatives=0", "passages.overlap=20"], r"passages.words=30"),
     ],
