@@ -100,7 +100,7 @@ def run(cfg: DictConfig) -> int:
     with open_workers(output, cfg.parallel, cfg.cluster, cfg.num_cpus, cfg.num_gpus) as pool:
         race = plan(asked, cfg.budget, cfg.seeds, output)
         if choice is not None and not cfg.quiet:
-            tried, compared = sum(map(len, choice.values.values())), len(race.arms) * len(race.seeds)
+            tried, compared = sum(len(choice.values[label]) for label in race.arms), len(race.arms) * len(race.seeds)
             log.info("%d runs choose %s of %d arms, %d are compared.", tried, choice.key, len(race.arms), compared)
         prepare(commands, options)
         race, failed = (race, []) if choice is None else choose(choice, race, output, pool, cfg.quiet, options)

@@ -18,6 +18,7 @@ from contracts import InputError
 from contracts.settings import key
 from storage.atomic import remove
 from synthesis.decoding.continuations import Decoding
+from synthesis.questions.known import Known, read_known
 from synthesis.questions.output import (
     CANDIDATES,
     DOCUMENTS,
@@ -72,9 +73,12 @@ class Queries(ModelRecipe):
     negatives: int = key(least=0)
     negative_margin: float = key(least=0, most=1)
     plan_only: bool
+    known: str | None
     how: Decoding
     asks: QuestionPrompts = field(init=False)
     collection: Collection = field(init=False)
+    earlier: Known = field(init=False, default_factory=dict)  # of passages that an earlier data set had
+    fresh: list[int] = field(init=False)  # places of the other passages
     written: DataSet = field(init=False)
     scored: DataSet = field(init=False)
     identity: dict[str, Any] = field(init=False)  # of all files besides
@@ -88,7 +92,12 @@ class Queries(ModelRecipe):
         weights = self.identify_model()
         self.collection = read_collection(self.input, self.input_column, self.passages)  # type: ignore[arg-type]
         self._divide()
+        self.fresh = list(range(len(self.collection.passages)))
         self._plan_stages(weights)
+        if self.known is not None:
+            self.earlier = read_known(Path(self.known).expanduser(), self.scored.identity)
+            self.fresh = [place for place in self.fresh if self._key(place) not in self.earlier]
+            self._plan_stages(weights)
         self.identity = {
             "kind": "queries",
             "parts": {"held_out_share": self.held_out_share, "choice_share": self.choice_share, "seed": self.how.seed},
@@ -97,6 +106,11 @@ class Queries(ModelRecipe):
             "negatives": {"number": self.negatives, "margin": self.negative_margin},
             SCORED: self.scored.identity,
         }
+
+    def _key(self, place: int) -> tuple[str, str]:
+        """What tells that two data sets have a passage in common."""
+        passage = self.collection.passages[place]
+        return passage.heading, passage.text
 
     def _check_scores(self) -> None:
         if self.encoder is None and (self.rules.rank is not None or self.negatives):
@@ -131,7 +145,9 @@ class Queries(ModelRecipe):
             "passages": {**asdict(self.passages), "sha256": self.collection.sha256()},
             "shard_size": self.shard_size,
         }
-        passages = self.collection.passages
+        if self.earlier:
+            identity["known"] = len(self.collection.passages) - len(self.fresh)
+        passages = [self.collection.passages[place] for place in self.fresh]
         about = {"generator": {"name": self._short(self.generator), "weights": weights}, "versions": versions()}
         writes = QuestionShards(how, self.asks, self.queries_per_passage, self.max_passage_tokens)
         folder, number = self.folder, len(passages)
@@ -194,8 +210,18 @@ class Queries(ModelRecipe):
             self._measure()
             return
         self._write_scored()
-        candidates: list[Any] = list(read_entries(self.folder / SCORED))
+        candidates = self._candidates()
         self._take(candidates, self._neighbours(candidates))
+
+    def _candidates(self) -> list[Candidate]:
+        """Those that were written here, and those of the earlier data set, in the order of the passages."""
+        here: list[Any] = list(read_entries(self.folder / SCORED))
+        rows = [{**row, "passage": self.fresh[row["passage"]]} for row in here]
+        for place in set(range(len(self.collection.passages))) - set(self.fresh):
+            rows += [{**row, "passage": place} for row in self.earlier[self._key(place)]]
+        order = {style: place for place, style in enumerate(self.asks.styles)}
+        found: list[Any] = sorted(rows, key=lambda row: (row["passage"], order[row["style"]], row["number"]))
+        return found
 
     def _write_scored(self) -> None:
         """No model is loaded where all is there."""
@@ -288,7 +314,7 @@ class Queries(ModelRecipe):
             "%s documents in %s groups, %s passages (%s), %s questions to write",
             *(f"{counts[name]:,}" for name in ("documents", "groups", "passages")),
             ", ".join(f"{part} {found['passages']:,}" for part, found in counts["parts"].items()),
-            f"{counts['passages'] * len(self.asks.styles) * self.queries_per_passage:,}",
+            f"{len(self.fresh) * len(self.asks.styles) * self.queries_per_passage:,}",
         )
 
     def _measure(self) -> None:
