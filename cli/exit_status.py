@@ -165,9 +165,11 @@ def _of_a_server(error: BaseException | None) -> str:
 def _of_a_disk(error: BaseException) -> tuple[int, str] | None:
     """The status, and in one sentence what is wrong with a disk, a folder or a file; None where it is something else.
 
-    Libraries written in Rust say the number of the error in their text alone.
+    Libraries written in Rust say the number of the error in their text alone, and numpy says none.
     """
     number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, OSError) and re.fullmatch(r"\d+ requested and \d+ written", str(error)):
+        number = errno.ENOSPC
     if in_text := re.search(r"\(os error (\d+)\)", str(error)):
         number = int(in_text[1])
     if number is None:

@@ -288,20 +288,15 @@ class KeptScores:
     def __init__(self, model: "CrossEncoder", file: Path | None) -> None:
         import sqlite3
 
-        self.model, self.base = model, None
+        self.model, self.file, self.base = model, file, None
         if file is not None:
             check_output_folder("cache_folder", file.parent)
             file.parent.mkdir(parents=True, exist_ok=True)
-            self.base = sqlite3.connect(file, timeout=60.0)  # another command may be writing
-            try:
+            with self._told():
+                self.base = sqlite3.connect(file, timeout=60.0)  # another command may be writing
                 self.base.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, score REAL)")
-                self.base.execute("SELECT count(score) FROM scores")
-            except sqlite3.DatabaseError as error:
-                raise InputError(
-                    f"cache_folder: {file} is no database of scores ({error}). Remove the file; its scores are "
-                    "computed anew."
-                ) from None
-        self.known = 0  # scores that were there already
+                _, self.newest = self.base.execute("SELECT count(score), max(rowid) FROM scores").fetchone()
+        self.known = 0  # scores that were there when this command began
 
     def start_multi_process_pool(self, **options: Any) -> Any:
         return self.model.start_multi_process_pool(**options)
@@ -314,30 +309,44 @@ class KeptScores:
         import torch
 
         if self.base is None:
-            return self.model.predict(pairs, **options)
+            return self._computed(pairs, **options)
         keys = [hashlib.blake2b("\0".join(pair).encode(), digest_size=16).digest() for pair in pairs]
         found = dict[bytes, float]()
-        for key in keys:
-            found.update(self.base.execute("SELECT pair, score FROM scores WHERE pair = ?", (key,)))
-        self.known += len(found)
+        with self._told():
+            for key in keys:
+                for score, place in self.base.execute("SELECT score, rowid FROM scores WHERE pair = ?", (key,)):
+                    self.known += key not in found and place <= (self.newest or 0)
+                    found[key] = score
         if new := {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in found}:
-            scores = self.model.predict(list(new.values()), **options).float().tolist()
-            if not all(map(math.isfinite, scores)):
-                raise InputError("reranker: it gives scores that are no finite numbers. Take another one.")
-            self._keep(zip(new, scores, strict=True))
+            scores = self._computed(list(new.values()), **options).tolist()
+            with self._told(), self.base:  # a transaction; another command may have written some meanwhile
+                self.base.executemany("INSERT OR IGNORE INTO scores VALUES (?, ?)", zip(new, scores, strict=True))
             found.update(zip(new, scores, strict=True))
         return torch.tensor([found[key] for key in keys])
 
-    def _keep(self, scores: Iterable[tuple[bytes, float]]) -> None:
-        """In a transaction; another command may have written some of them meanwhile."""
+    def _computed(self, pairs: Sequence[tuple[str, str]], **options: Any) -> Any:
+        scores = self.model.predict(pairs, **options).float()
+        if not scores.isfinite().all():
+            raise InputError("reranker: it gives scores that are no finite numbers. Take another one.")
+        return scores
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell an error of the database in one message."""
         import sqlite3
 
-        assert self.base is not None
         try:
-            with self.base:
-                self.base.executemany("INSERT OR IGNORE INTO scores VALUES (?, ?)", scores)
+            yield
         except sqlite3.OperationalError as error:
-            raise InputError(f"cache_folder: cannot write the reranker's scores ({error}). Make room there.") from error
+            raise InputError(
+                f"cache_folder: {self.file} cannot be read and written ({error}). Make room there, or name another "
+                "folder."
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise InputError(
+                f"cache_folder: {self.file} is no database of scores ({error}). Remove the file; its scores are "
+                "computed anew."
+            ) from error
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ compared, query by query, with that of the encoder alone, which stands before tr
 Shape letters: Q queries, K documents that are reranked, B queries of one block, N documents.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ from evaluation.scorer import Scorer
 from evaluation.suite import items_of
 from evaluation.tasks.retrieval import BLOCK, Retrieval
 from evaluation.vectors import Store, embed_pool, rank_and_world
+
+log = logging.getLogger(__name__)
 
 ABOVE = 3.0  # the least similarity of a reranked document: no cosine is as high
 
@@ -117,7 +120,11 @@ class Reranking(Scorer):
         scores_QK = torch.empty(places_QK.shape, dtype=torch.float64)
         for other, part in enumerate(dealt):
             scores_QK[other::world] = part.view(-1, places_QK.shape[1])
-        return scores_QK
+        lost_QK = scores_QK.isnan()
+        if lost := int(lost_QK.sum()):
+            what = "scores of the reranker are NaN; their documents stand behind the others"
+            log.warning("%s: %d of %d %s", task.name, lost, scores_QK.numel(), what)
+        return scores_QK.masked_fill(lost_QK, -torch.inf)
 
     def _ordered(self, task: Retrieval, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
         """Similarities by which what was reranked stands before all else, in the order of its scores."""

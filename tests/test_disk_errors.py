@@ -17,6 +17,7 @@ from contracts import InputError
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "F/x"), 1, "F/x: No space left on device. Make room"),
         (OSError(errno.EFBIG, os.strerror(errno.EFBIG)), 1, "this command: File too large. Make room"),
         (Exception("File too large (os error 27)"), 1, "File too large. Make room"),  # tokenizers
+        (OSError("23040 requested and 22496 written"), 1, "No space left on device. Make room"),  # numpy
         (SafetensorError("I/O error: No space left on device (os error 28)"), 1, "No space left on device. Make room"),
         (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "F"), 2, "F: Permission denied. Name another"),
         (NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), "F"), 2, "F: Not a directory."),

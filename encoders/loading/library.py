@@ -60,11 +60,7 @@ class LibraryEncoder(LoadedEncoder):
 
     @property
     def fingerprint(self) -> str:
-        described: dict[str, Any] = {"modules": repr(self.model)}
-        transformer = getattr(self.model[0], "auto_model", None)
-        if transformer is not None:
-            described["config"] = described_config(transformer.config)
-            described["tokenizer"] = described_tokenizer(self.model.tokenizer)
+        described = _described(self.model)
         settings = {key: value for key, value in self.description.items() if key != "backbone"}
         # a pooler that the file lacks is drawn at random, and not used
         pooler = "pooler_output" in described["modules"]
@@ -98,7 +94,18 @@ def load_library_cross_encoder(name: str, device: torch.device) -> tuple[CrossEn
     if kind.endswith(SCORES_PAIRS) and kind not in trained:
         raise not_trained(f"reranker={name}", trained)
     check_one_score(f"reranker={name}", model.num_labels)
-    return model, fingerprint(model.state_dict(), modules=repr(model), max_length=model.max_seq_length)
+    settings = {"max_length": model.max_seq_length, "prompt": model.prompts.get(model.default_prompt_name or "", "")}
+    return model, fingerprint(model.state_dict(), **_described(model), **settings, activation=repr(model.activation_fn))
+
+
+def _described(model: SentenceTransformer | CrossEncoder) -> dict[str, Any]:
+    """What changes a vector or a score besides the weights, as the library knows it."""
+    described: dict[str, Any] = {"modules": repr(model)}
+    transformer = getattr(model[0], "auto_model", None)
+    if transformer is not None:
+        described["config"] = described_config(transformer.config)
+        described["tokenizer"] = described_tokenizer(model.tokenizer)
+    return described
 
 
 def _load(kind: type[Model], key: str, name: str, device: torch.device) -> Model:

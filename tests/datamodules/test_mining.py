@@ -1,12 +1,15 @@
 """Hard negatives against the rules written slowly, on vectors and scores of a reader that the command does not use."""
 
+import contextlib
 import gzip
 import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -415,6 +418,64 @@ def test_wrong_input_is_told_in_one_message_and_writes_nothing(
         command(*given, f"output={tmp_path / 'mined.jsonl'}", *(word.format(**places) for word in words))
     assert sorted(one.name for one in tmp_path.iterdir()) == ["blank.txt", "theirs.jsonl"]
     assert (tmp_path / "theirs.jsonl").read_text() == "{}\n"
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_scores_that_are_no_numbers_are_refused_and_nothing_is_written(cross_encoders, given, tmp_path, kept):
+    from transformers import AutoModelForSequenceClassification
+
+    broken, output = shutil.copytree(cross_encoders / "1", tmp_path / "broken"), tmp_path / "mined.jsonl"
+    model = AutoModelForSequenceClassification.from_pretrained(broken)
+    model.classifier.bias.data.fill_(torch.nan)
+    model.save_pretrained(broken)
+    cache = [f"cache_folder={tmp_path / 'cache'}"] if kept else []
+    with pytest.raises(InputError, match=r"reranker: .*no finite numbers"):
+        command(*given, f"output={output}", f"reranker={broken}", *cache)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(("file", "key"), [("config.json", "sentence_transformers"), ("tokenizer.json", "normalizer")])
+def test_a_reranker_of_the_same_weights_has_scores_of_its_own(cross_encoders, given, tmp_path, file, key):
+    """It ends in another function, or reads texts in another way."""
+    other = shutil.copytree(cross_encoders / "1", tmp_path / "other")
+    settings = json.loads((other / file).read_text())
+    settings[key] = None if key == "normalizer" else {"activation_fn": "torch.nn.modules.activation.Tanh"}
+    (other / file).write_text(json.dumps(settings))
+    for name in ("first", "alone"):
+        words = [*given, f"output={tmp_path / name}.jsonl"]
+        if name == "first":
+            words.append(f"cache_folder={tmp_path / 'cache'}")
+            assert command(*words, f"reranker={cross_encoders / '1'}") == 0
+            words.append("overwrite=true")
+        assert command(*words, f"reranker={other}") == 0
+    assert rows_of(tmp_path / "first.jsonl") == rows_of(tmp_path / "alone.jsonl")
+
+
+def test_scores_of_this_command_are_not_told_as_kept_ones(cross_encoders, given, tmp_path, caplog):
+    words = [*given, f"reranker={cross_encoders / '1'}", f"cache_folder={tmp_path / 'cache'}"]
+    with caplog.at_level("INFO"):
+        assert command(*words, f"output={tmp_path / 'first.jsonl'}") == 0
+        assert "scores of the reranker" not in caplog.text
+        assert command(*words, f"output={tmp_path / 'second.jsonl'}") == 0
+    assert re.search(r"\d+ scores of the reranker were in .* already", caplog.text)
+
+
+def test_a_database_that_cannot_be_opened_or_is_damaged_behind_its_beginning_is_told(tmp_path):
+    model, file = type("Model", (), {"predict": lambda _, pairs: torch.zeros(len(pairs))})(), tmp_path / "scores.sqlite"
+    file.mkdir()
+    with pytest.raises(InputError, match=r"scores\.sqlite cannot be read and written"):
+        KeptScores(model, file)
+    file.rmdir()
+    pairs = [("a", str(number)) for number in range(2000)]
+    kept = KeptScores(model, file)
+    kept.predict(pairs)
+    kept.base.close()
+    whole = file.read_bytes()
+    with contextlib.closing(sqlite3.connect(file)) as base:
+        (page,) = base.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index'").fetchone()
+    file.write_bytes(whole[: (page - 1) * 4096] + b"\xff" * 4096 + whole[page * 4096 :])
+    with pytest.raises(InputError, match="no database of scores"):
+        KeptScores(model, file).predict(pairs)
 
 
 def test_two_commands_keep_scores_in_one_place(tmp_path):

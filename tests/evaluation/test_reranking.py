@@ -108,6 +108,19 @@ def test_a_reranker_that_tells_nothing_apart_is_scored_at_expected_places(bag_of
     assert found == pytest.approx(100 / math.log2(1 + 2))  # the expected place of three
 
 
+def test_a_score_that_is_nan_puts_its_document_behind_the_others_and_is_told(bag_of_words, caplog):
+    class Broken:
+        def score_pairs(self, queries, documents, **_):
+            return torch.tensor([math.nan if text == "two fish" else -1.0 * len(text) for text in documents])
+
+    documents = ["one fish", "two fish", "red fish", "blue whale"]
+    task = Retrieval(RetrievalTask("mine", ["one fish"], documents, [{1: 1.0}]))
+    reranking = Reranking([task], lambda: bag_of_words, 4)
+    found = reranking.score(Broken(), intervals=False).values["mine/reranked/ndcg@10"]
+    assert found == pytest.approx(100 / math.log2(1 + 4))
+    assert "mine: 1 of 4 scores of the reranker are NaN" in caplog.text
+
+
 def test_no_text_is_embedded_twice(bag_of_words):
     tasks = [Retrieval(RetrievalTask(name, QUERIES, DOCUMENTS, GAINS)) for name in ("mine", "again")]
     store, bag_of_words.calls = HeldVectors(), []
