@@ -56,6 +56,12 @@ class Passage(NamedTuple):
         return f"{self.document}-{self.number}"
 
     @property
+    def digest(self) -> str:
+        """What its questions are drawn by: they stay the same wherever the passage stands."""
+        text = f"{self.heading}\0{self.text}".encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(text, digest_size=12).hexdigest()
+
+    @property
     def whole(self) -> str:
         """As it is encoded: the heading stands before the text, as BEIR's titles do."""
         return f"{self.heading} {self.text}".strip()

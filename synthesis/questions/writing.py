@@ -1,7 +1,7 @@
 """The work on passages: questions are written, and judged.
 
-A question depends on (seed, passage, style, number) alone, so shards, processes and the order of answers change
-nothing.
+A question depends on (seed, text of the passage, style, number) alone, so shards, processes and the order of answers do
+not change it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -99,6 +99,7 @@ class QuestionShardBuilder:
     def __init__(self, shards: QuestionShards, tokenizer: Any, tasks: Iterable[Task]) -> None:
         self.shards, self.tokenizer, self.tasks = shards, tokenizer, tasks
         self.shard_of: dict[int, OpenShard] = {}
+        self.place_of: dict[str, int] = {}  # of a passage under way, by its digest
         self.cut: dict[int, bool] = {}
         self.groups_done = 0
 
@@ -116,14 +117,14 @@ class QuestionShardBuilder:
                 order={name: at for at, name in enumerate(styles)},
             )
             for place, (passage, (text, cut)) in enumerate(zip(passages, texts, strict=True), start=payload.first):
-                self.shard_of[place], self.cut[place] = shard, cut
+                self.shard_of[place], self.cut[place], self.place_of[passage.digest] = shard, cut, place
                 for style in styles:
                     asked = shards.prompts.asked(style, passage, text)
-                    yield Prompt((place, style), asked, samples=range(shards.number))
+                    yield Prompt((passage.digest, style), asked, samples=range(shards.number))
 
     def take(self, sampled: Continuation) -> OpenShard | None:
         """Add an answer, and return the shard that it completes, if any."""
-        place, style = int(sampled.prompt.key[0]), str(sampled.prompt.key[1])
+        place, style = self.place_of[str(sampled.prompt.key[0])], str(sampled.prompt.key[1])
         shard, text = self.shard_of[place], question_in(sampled.text)
         ended = sampled.closed or text.endswith("?") or sampled.tokens < self.shards.how.max_new_tokens
         shard.found[place, style, sampled.sample] = Candidate(

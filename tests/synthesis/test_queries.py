@@ -81,6 +81,10 @@ def written(place, tiny_bert):
     return place / "out"
 
 
+def without_p(row):
+    return {name: value for name, value in row.items() if name != "p_yes"}
+
+
 def contents(folder):
     """All that depends on the seed."""
     names = ["train.jsonl.gz", "candidates.jsonl.gz", "held_out/queries.jsonl", "annotation.csv"]
@@ -194,6 +198,34 @@ def test_a_shard_is_the_same_whoever_writes_it_and_after_whatever_others(place, 
         assert len(found) == stage.shards > 2
         for number, lines in found.items():
             assert lines == (written / folder / shard_name(number)).read_bytes()
+
+
+def test_a_data_set_of_more_documents_takes_what_an_earlier_one_has_and_equals_one_from_nothing(
+    place, written, tiny_bert, tmp_path
+):
+    rows = (place / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "some.jsonl").write_text("".join(rows[::2]))
+    common = [f"encoder={tiny_bert}", "negative_margin=0", *OPEN]
+    some = [f"input={tmp_path / 'some.jsonl'}", f"output={tmp_path / 'some'}"]
+    here(*words_for(place, tmp_path / "some", *common, *some))
+    here(*words_for(place, tmp_path / "all", *common, f"known={tmp_path / 'some'}"))
+    assert len(rows_of(tmp_path / "all" / "written")) < len(rows_of(written / "written"))
+    for name in ("train.jsonl.gz", "held_out/queries.jsonl", "choice/queries.jsonl"):
+        assert (tmp_path / "all" / name).read_bytes() == (written / name).read_bytes()
+    found, wanted = (unpacked(folder / "candidates.jsonl.gz") for folder in (tmp_path / "all", written))
+    assert all(without_p(one) == without_p(other) for one, other in zip(found, wanted, strict=True))
+    judged = [[row["p_yes"] or 0.0 for row in rows] for rows in (found, wanted)]
+    np.testing.assert_allclose(*judged, atol=2e-6)  # other passages stood in the same pass
+    here(*words_for(place, tmp_path / "again", *common, f"known={tmp_path / 'all'}"))
+    assert rows_of(tmp_path / "again" / "written") == []
+    assert unpacked(tmp_path / "again" / "candidates.jsonl.gz") == found
+
+
+def test_an_earlier_data_set_that_is_none_or_was_written_otherwise_is_refused(place, written, tmp_path):
+    with pytest.raises(InputError, match=r"known=.*: wanted the output of an earlier recipe=queries"):
+        planned_recipe(words_for(place, tmp_path / "new", *OPEN, "negatives=0", f"known={tmp_path}"))
+    with pytest.raises(InputError, match=r"its questions were written otherwise: .*temperature"):
+        planned_recipe(words_for(place, tmp_path / "new", *OPEN, "negatives=0", f"known={written}", "temperature=0.9"))
 
 
 @pytest.mark.slow  # two processes that load everything
