@@ -27,14 +27,14 @@ def main() -> None:
         chosen = any(word.startswith("race=") for word in words)
         words = ["hydra/help=race", *([] if chosen else ["race=head_to_head"]), *words]
     if name == "adapt":
-        words = _of_documents(words)
+        words = of_documents(words)
     # Lightning starts its other processes by this path; beside it they find our modules, wherever the user is
     sys.argv = [str(ROOT / f"{module.replace('.', '/')}.py"), *words]
     use(name)
     importlib.import_module(module).main()
 
 
-def _of_documents(words: list[str]) -> list[str]:
+def of_documents(words: list[str]) -> list[str]:
     """The words of a race over documents: files and folders stand without a key."""
     from cli.keys import word_of
 

@@ -2,8 +2,9 @@
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from cli.child_processes import start
 from cli.signals import INTERRUPTED, TERMINATED
@@ -57,4 +58,10 @@ def commands_of(given: object, where: str) -> dict[str, list[str]]:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(words, list) for words in given.values()):
         raise InputError(f"{where}: wanted prepare, a mapping of a name to words of python -m synthesis.")
-    return {str(name): [str(word) for word in words] for name, words in given.items()}
+    return {str(name): list(_flat(words)) for name, words in given.items()}
+
+
+def _flat(words: Sequence[Any]) -> Iterator[str]:
+    """The words, and in their place those of lists among them."""
+    for word in words:
+        yield from _flat(word) if isinstance(word, list) else [str(word)]

@@ -156,5 +156,5 @@ def test_bm25_is_the_formula_of_lucene(run_folder, tmp_path):
 def test_commands_are_lists_of_words_under_a_name(given):
     with pytest.raises(InputError, match=re.escape("race=x: wanted prepare, a mapping of a name to words")):
         commands_of(given, "race=x")
-    assert commands_of({"one": ["a=1"]}, "race=x") == {"one": ["a=1"]}
+    assert commands_of({"one": ["a=1", ["b=2"], []]}, "race=x") == {"one": ["a=1", "b=2"]}
     assert commands_of(None, "race=x") == {}

@@ -1,0 +1,150 @@
+"""``contrastive-encoders adapt DOCS``: from documents to a recommended encoder, or to none; and going on."""
+
+import gzip
+import json
+import signal
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from cli.console import ADAPTED, of_documents
+from tests.forks import Started, run_command
+from tests.synthesis.test_queries import PROMPTS
+from tests.synthesis.test_questions import story
+from tests.synthesis.test_synthesis_command import write_toy_generator
+
+ARMS = ("titles", "questions")
+TOPICS = [f"topic{letter}" for letter in "abcdefghijklmnopqrst"]
+OPEN = ["rules.rank=null", "rules.copied=null", "rules.duplicates=false", "negative_margin=0", "negatives=1"]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A folder with documents and a language model of random weights."""
+    folder = tmp_path_factory.mktemp("desk")
+    write_toy_generator(folder / "lm", quote=-4.0, positions=1024)
+    model = AutoModelForCausalLM.from_pretrained(folder / "lm")
+    newline = AutoTokenizer.from_pretrained(folder / "lm")("\n")["input_ids"][0]
+    with torch.no_grad():
+        model.lm_head.weight[newline, 0] = 2.5  # most texts end
+    model.save_pretrained(folder / "lm")
+    (folder / "prompts.yaml").write_text(PROMPTS)
+    (folder / "docs").mkdir()
+    for topic in TOPICS:
+        (folder / "docs" / f"{topic}.md").write_text(f"# On {topic}\n\n{story(topic)}\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def words(desk, tiny_bert):
+    questions = [
+        "passages.words=30",
+        "passages.shortest=5",
+        "shard_size=8",
+        "max_new_tokens=12",
+        "precision=fp32",
+        *OPEN,
+    ]
+    questions += [f"+prompts.file={desk / 'prompts.yaml'}", "device=cpu", "held_out_share=0.3", "choice_share=0.2"]
+    left_out = [f"~race.arms.{name}" for name in ("declutr", "tsdae", "dino", "questions-hard", "titles-and-questions")]
+    given = [
+        f"race.backbone={tiny_bert}",
+        f"race.generator={desk / 'lm'}",
+        "race.questions=[" + ",".join(f"'{word}'" for word in questions) + "]",
+    ]
+    return [*given, *left_out, "~race.prepare.dino", "budget={steps: 2}", "seeds=[1]", "sentences=0", "device=cpu"]
+
+
+@pytest.fixture(scope="module")
+def adapted(desk, words):
+    done = run_command(
+        ["-m", "comparison", "race=documents", f"race.texts={desk / 'docs'}", f"output={ADAPTED}", *words], desk
+    )
+    assert done.returncode == 0, done.stderr
+    return done, desk / ADAPTED
+
+
+@pytest.mark.slow  # eight starts of train.py
+def test_the_page_begins_with_what_is_recommended(adapted):
+    done, folder = adapted
+    numbers = json.loads((folder / "comparison.json").read_text())
+    assert numbers["recommended"].startswith(("Better: ", "Nothing is recommended: "))
+    assert numbers["recommended"] in " ".join(done.stdout.split())
+    assert (folder / "encoder" / "modules.json").exists() == numbers["recommended"].startswith("Better")
+    assert numbers["headline"]["name"] == "held_out/cosine/ndcg@10"
+    assert {*ARMS, "untrained", "TF-IDF"} <= set(numbers["arms"])
+    page = (folder / "report.html").read_text()
+    assert page.index(numbers["recommended"][:30]) < page.index("Ranking")
+    assert "Five questions, before and after" in page
+
+
+@pytest.mark.slow  # eight starts of train.py
+def test_rates_are_chosen_on_questions_that_are_not_reported(adapted):
+    _, folder = adapted
+    chosen = json.loads((folder / "chosen.json").read_text())
+    assert chosen["score"] == "choice/cosine/ndcg@10"
+    for arm in ARMS:
+        best = max(chosen["values"][arm], key=chosen["values"][arm].get)
+        results = json.loads((folder / "runs" / f"{arm}-seed1" / "results.json").read_text())
+        assert results["recipe"]["model"]["lr"] == float(best)
+        for value, score in chosen["values"][arm].items():
+            results = json.loads((folder / "choosing" / f"{arm}-{value}" / "results.json").read_text())
+            assert results["scores"][chosen["score"]] == pytest.approx(score)
+            assert not [name for name in results["scores"] if name.startswith("held_out")]
+
+
+@pytest.mark.slow  # eight starts of train.py
+def test_no_held_out_document_was_trained_on(adapted):
+    _, folder = adapted
+    made = folder / "made" / "questions"
+    held_out = {line.split("\t")[1] for line in (made / "held_out/qrels/test.tsv").read_text().splitlines()[1:]}
+    corpus = map(json.loads, (made / "held_out/corpus.jsonl").read_text().splitlines())
+    texts = {row["_id"]: row["text"] for row in corpus}
+    trained = gzip.decompress((made / "documents.jsonl.gz").read_bytes()).decode()
+    assert held_out
+    assert not [key for key in held_out if texts[key] in trained]
+    assert len([key for key in texts if texts[key] in trained]) > len(held_out)
+
+
+def test_documents_stand_without_a_key_on_the_console():
+    wanted = ["hydra/help=adapt", "race=documents", "race.texts=[docs,more docs]", f"output={ADAPTED}", "seeds=[1]"]
+    assert of_documents(["docs", "more docs", "seeds=[1]"]) == wanted
+    assert of_documents(["a'b.txt", "output=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
+
+
+@pytest.mark.slow  # eight starts of train.py
+def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_path):
+    line = [
+        "race=documents",
+        f"race.texts={desk / 'docs'}",
+        f"output={tmp_path / 'out'}",
+        *words,
+        "seeds=[1]",
+        "race.known=null",
+    ]
+    run = Started("comparison/__main__.py", line)
+    run.wait_for(lambda: (tmp_path / "out" / "made" / "questions" / "manifest.json").exists())
+    run.kill(signal.SIGKILL)
+    run.finish()
+    done = run_command(["-m", "comparison", *line])
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_documents_that_are_too_few_are_refused_once(words, tmp_path):
+    (tmp_path / "one.txt").write_text(f"{story('alone')}\n")
+    done = run_command(
+        [
+            "-m",
+            "comparison",
+            "race=documents",
+            f"race.texts={tmp_path / 'one.txt'}",
+            f"output={tmp_path / 'out'}",
+            *words,
+        ]
+    )
+    assert done.returncode == 2
+    assert "1 documents make 1 group(s)" in done.stderr
+    assert "race.prepare.questions: python -m synthesis refused its input" in done.stderr
+    assert "Traceback" not in done.stderr
