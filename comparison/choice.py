@@ -55,7 +55,7 @@ def choose(
     of which every run failed is left out.
 
     Raises:
-        InputError: train.py refused an arm, or a run has no such score.
+        InputError: train.py refused every arm, or a run has no such score.
     """
     jobs, tried = list[Job](), dict[str, dict[Any, Path]]()
     for label, words in race.arms.items():
@@ -87,6 +87,8 @@ def choose(
         arms[label] = [*words, f"{choice.key}={best}"]
         found[label] = {str(value): score for value, score in scores.items()}
         log.info("%s: %s=%s, %s %.2f", label, choice.key, best, choice.score, scores[best])
+    if not arms:
+        raise InputError(f"race: none of its arms can be trained. {failed[0].name}: {failed[0].said}")
     write_record(output / CHOSEN, {"key": choice.key, "score": choice.score, "values": found})
     return race._replace(arms=arms), failed
 

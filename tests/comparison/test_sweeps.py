@@ -427,6 +427,9 @@ def test_a_choice_that_cannot_be_made_is_told(tmp_path, fake_train):
     race = plan({"arms": {"a": []}, "seeds": [1]}, {"steps": 6}, None, tmp_path)
     with pytest.raises(InputError, match=r"choose\.score=of/none: .*a-1 has no such score. It has stsb/"):
         chosen(race, tmp_path, {"a": [1]}, "of/none")
+    wrong = plan({"arms": {"a": ["wrong=1"]}, "seeds": [1]}, {"steps": 6}, None, tmp_path / "wrong")
+    with pytest.raises(InputError, match=r"none of its arms can be trained\. a model\.lr=1: no such key"):
+        chosen(wrong, tmp_path / "wrong", {"a": [1]})
     with pytest.raises(InputError, match=r"race=r: choose\.values has none for the arm a"):
         choice_of({"arms": {"a": []}, "choose": {"key": "model.lr", "values": {}, "score": "x"}}, "race=r")
     with pytest.raises(InputError, match="wanted choose, a mapping with key, values and score"):

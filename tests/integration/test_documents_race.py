@@ -53,7 +53,16 @@ def words(desk, tiny_bert):
         f"race.generator={desk / 'lm'}",
         "race.questions=[" + ",".join(f"'{word}'" for word in questions) + "]",
     ]
-    return [*given, *left_out, "~race.prepare.dino", "budget={steps: 2}", "seeds=[1]", "sentences=0", "device=cpu"]
+    return [
+        *given,
+        *left_out,
+        "~race.prepare.dino",
+        "budget={steps: 2}",
+        "seeds=[1]",
+        "sentences=0",
+        "device=cpu",
+        "race.batch_size=8",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +132,9 @@ def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_pat
         "seeds=[1]",
         "race.known=null",
     ]
-    run = Started("comparison/__main__.py", line)
+    run = Started("comparison", line)
     run.wait_for(lambda: (tmp_path / "out" / "made" / "questions" / "manifest.json").exists())
+    assert run.process.is_alive(), run.said()
     run.kill(signal.SIGKILL)
     run.finish()
     done = run_command(["-m", "comparison", *line])
