@@ -130,7 +130,6 @@ def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_pat
         f"output={tmp_path / 'out'}",
         *words,
         "seeds=[1]",
-        "race.known=null",
     ]
     run = Started("comparison", line)
     run.wait_for(lambda: (tmp_path / "out" / "made" / "questions" / "manifest.json").exists())
