@@ -96,6 +96,11 @@ class SentenceData(TextsData, FileData):
         "share of the words that are taken out of a second copy, for model=tsdae; null: no copy",
         of="deletion",
     )
+    joined: int | None = key(
+        None,
+        "every other n texts become one, so that an encoder that will read long texts meets some; null: none",
+        least=2,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from datamodules.settings import (
     TripletData,
 )
 from datamodules.sources.hub_datasets import HubKeys
+from datamodules.sources.joined_sentences import JoinedSentences
 from datamodules.sources.record_kinds import NLI, QA, SCORED_TRIPLETS, SENTENCES, TRIPLETS, RowKind
 from datamodules.sources.records import RecordSource
 from datamodules.sources.text_prompts import PromptedSource, of_columns
@@ -157,6 +158,9 @@ class Sentences(TextRows, StoredRows):
     settings: SentenceData
     yields = SentenceBatch
     kind = SENTENCES
+
+    def source(self) -> RowSource:
+        return self.records if self.settings.joined is None else JoinedSentences(self.records, self.settings.joined)
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         if self.settings.deletion is not None and self.settings.prompts:

@@ -36,6 +36,22 @@ def test_sentences(tmp_path, tiny_bert):
     assert list(data.texts()) == [sentence(i) for i in range(10)]
 
 
+@pytest.mark.parametrize(("count", "joined"), [(12, [(3, 4, 5), (9, 10, 11)]), (10, [(3, 4, 5), (8, 9)]), (1, [])])
+def test_every_other_sentences_become_one_text(tmp_path, tiny_bert, count, joined):
+    path = tmp_path / "s.txt"
+    path.write_text("\n".join(sentence(i) for i in range(count)))
+    data = make("sentences", path, tiny_bert, tmp_path, max_length=None, joined=3, batch_size=1)
+    within = {number for group in joined for number in group}
+    wanted = [sentence(i) for i in range(count) if i not in within]
+    wanted += [" ".join(map(sentence, group)) for group in joined]
+    assert sorted(data.texts()) == sorted(wanted)
+    assert sorted(len(ids) for batch in data.train_dataloader() for ids in sequences_of(batch.sentences)) == sorted(
+        len(ids) for ids in AutoTokenizer.from_pretrained(tiny_bert)(wanted)["input_ids"]
+    )
+    assert sorted(text for texts in data.used_texts() for text in texts) == sorted(wanted)
+    assert data.manifest()["source"]["joined"] == {"texts": 3, "rows": len(within)}
+
+
 def test_nli_pairs(tmp_path, tiny_mlm):
     labels = [i % 3 for i in range(8)]
     records = [{"premise": sentence(i), "hypothesis": sentence(i + 1), "label": RELATIONS[labels[i]]} for i in range(8)]
