@@ -334,9 +334,13 @@ class Queries(ModelRecipe):
                         pass
             seconds = (time.monotonic() - began) / len(some) * len(passages) / self.devices
         log.info(
-            "%d passages took %.1f s: about %.1f hours for all %s. Nothing was written; leave plan_only out to begin.",
-            *(len(some), time.monotonic() - began, seconds / 3600, f"{len(passages):,}"),
+            "%d passages took %.1f s: about %s for all %s. Nothing was written; leave plan_only out to begin.",
+            *(len(some), time.monotonic() - began, _about(seconds), f"{len(passages):,}"),
         )
+
+
+def _about(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
 
 
 def as_read(entries: Mapping[str, Any]) -> dict[str, Any]:

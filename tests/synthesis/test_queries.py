@@ -310,7 +310,7 @@ def test_a_plan_counts_and_measures_and_writes_nothing(place, tmp_path, caplog):
     caplog.set_level("INFO")
     here(*words_for(place, tmp_path / "out", "rules.rank=null", "negatives=0", "plan_only=true"))
     assert "16 documents" in caplog.text
-    assert "hours for all" in caplog.text
+    assert "minutes for all" in caplog.text
     assert not any(path.name.startswith("shard") for path in tmp_path.rglob("*"))
 
 
