@@ -3,9 +3,9 @@
     python -m benchmarks.written_questions --race DIR --people FOLDER [--quick]
 
 DIR is the output of ``python -m comparison race=documents``, FOLDER a BEIR folder with people's queries about the same
-documents. Encoders are the untrained one and every run of DIR/runs and DIR/choosing, and BM25 and TF-IDF. Each is
-scored on the questions of DIR/data that were not trained on and on people's queries. Tau's 95 % interval resamples the
-queries of both sides. People's queries choose nothing. Scores are kept in --kept, and continued there.
+documents. Ranked are every run of DIR/runs (the untrained encoder is one) and DIR/choosing, BM25 and TF-IDF. Each is
+scored on the questions of DIR/made/questions that were not trained on and on people's queries. Tau's 95 % interval
+resamples the queries of both sides. People's queries choose nothing. Scores are kept in --kept, and continued there.
 """
 
 import json
@@ -26,6 +26,7 @@ from evaluation.tasks.retrieval import Retrieval
 from evaluation.user_tasks.resolve import own_tasks
 from storage.atomic import write_whole
 
+MADE = Path("made") / "questions"  # in a race's folder
 METRIC = "ndcg@10"
 RESAMPLES = 1000
 WORDS = 8  # of a query: below and from here on they are ranked apart, too
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 def tasks_of(race: Path, people: Path) -> dict[str, Retrieval]:
     """The written questions that nothing was trained on, and people's queries."""
-    words = {"held_out": race / "data" / "held_out", "choice": race / "data" / "choice", "people": people}
+    words = {"held_out": race / MADE / "held_out", "choice": race / MADE / "choice", "people": people}
     found = dict[str, Retrieval]()
     for name, folder in words.items():
         [own] = own_tasks({name: {"kind": "retrieval", "path": str(folder)}})
@@ -51,16 +52,15 @@ def encoders_in(race: Path) -> Iterator[tuple[str, Path]]:
             yield folder.name, folder / "encoder"
 
 
-def values_of(task: Retrieval, name: str, encoder: Path | None) -> np.ndarray:
-    """(Q,) the measure of each query."""
+def values_of(tasks: dict[str, Retrieval], name: str, encoder: Path | None) -> dict[str, list[float]]:
+    """Task -> the measure of each query; a text that stands in several tasks is encoded once."""
     if encoder is None:
-        found = task.bm25() if name == "BM25" else task.tfidf()
-        values = found[f"{task.name}/{name.lower().replace('-', '')}/{METRIC}"].values_N
-        return np.asarray(values)
-    suite = Suite([task])
-    scores = suite.run(load_encoder(str(encoder), device="cpu"), intervals=True)
+        kind = name.lower().replace("-", "")
+        found = {task: (one.bm25() if kind == "bm25" else one.tfidf()) for task, one in tasks.items()}
+        return {task: scores[f"{task}/{kind}/{METRIC}"].values_N.tolist() for task, scores in found.items()}  # type: ignore[union-attr]
+    scores = Suite(tasks.values()).run(load_encoder(str(encoder), device="cpu"), intervals=True)
     assert scores.items is not None
-    return np.asarray(scores.items.values[f"{task.name}/cosine/{METRIC}"])
+    return {task: scores.items.values[f"{task}/cosine/{METRIC}"].tolist() for task in tasks}
 
 
 def scored(race: Path, people: Path, kept: Path, most: int | None) -> dict[str, dict[str, np.ndarray]]:
@@ -71,8 +71,7 @@ def scored(race: Path, people: Path, kept: Path, most: int | None) -> dict[str, 
     for name, encoder in [("BM25", None), ("TF-IDF", None), *some]:
         path = kept / f"{name}.json"
         if not path.is_file():
-            values = {task: values_of(one, name, encoder).tolist() for task, one in tasks.items()}
-            write_whole(path, json.dumps(values))
+            write_whole(path, json.dumps(values_of(tasks, name, encoder)))
         found[name] = {task: np.array(values) for task, values in json.loads(path.read_text()).items()}
     return found
 
