@@ -9,7 +9,6 @@ resamples the queries of both sides. People's queries choose nothing. Scores are
 """
 
 import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,8 +30,6 @@ METRIC = "ndcg@10"
 RESAMPLES = 1000
 WORDS = 8  # of a query: below and from here on they are ranked apart, too
 
-log = logging.getLogger(__name__)
-
 
 def tasks_of(race: Path, people: Path) -> dict[str, Retrieval]:
     """The written questions that nothing was trained on, and people's queries."""
@@ -53,7 +50,7 @@ def encoders_in(race: Path) -> Iterator[tuple[str, Path]]:
 
 
 def values_of(tasks: dict[str, Retrieval], name: str, encoder: Path | None) -> dict[str, list[float]]:
-    """Task -> the measure of each query; a text that stands in several tasks is encoded once."""
+    """Return for each task the measure of every query. A text that stands in several tasks is encoded once."""
     if encoder is None:
         kind = name.lower().replace("-", "")
         found = {task: (one.bm25() if kind == "bm25" else one.tfidf()) for task, one in tasks.items()}
@@ -63,9 +60,9 @@ def values_of(tasks: dict[str, Retrieval], name: str, encoder: Path | None) -> d
     return {task: scores.items.values[f"{task}/cosine/{METRIC}"].tolist() for task in tasks}
 
 
-def scored(race: Path, people: Path, kept: Path, most: int | None) -> dict[str, dict[str, np.ndarray]]:
-    """Encoder -> task -> (Q,)."""
-    tasks, found = tasks_of(race, people), dict[str, dict[str, np.ndarray]]()
+def scored(tasks: dict[str, Retrieval], race: Path, kept: Path, most: int | None) -> dict[str, dict[str, np.ndarray]]:
+    """Return for each encoder and task the (Q,) measures of its queries."""
+    found = dict[str, dict[str, np.ndarray]]()
     some = [*encoders_in(race)][:most]
     kept.mkdir(parents=True, exist_ok=True)
     for name, encoder in [("BM25", None), ("TF-IDF", None), *some]:
@@ -96,16 +93,16 @@ def main() -> None:
     asked = parser.parse_args()
     on_the_cpu()
     materials.hush()
-    found = scored(asked.race, asked.people, asked.kept or asked.race / "judged", 2 if asked.quick else None)
+    tasks = tasks_of(asked.race, asked.people)
+    found = scored(tasks, asked.race, asked.kept or asked.race / "judged", 2 if asked.quick else None)
     names = sorted(found, key=lambda name: -found[name]["people"].mean())
     lines = [
         Line("E6", name, METRIC, found[name]["people"].mean(), _written(found[name]).mean(), None, "") for name in names
     ]
     written = np.array([_written(found[name]) for name in names])
     people = np.array([found[name]["people"] for name in names])
-    queries = tasks_of(asked.race, asked.people)
     lengths = np.array(
-        [len(text.split()) for name in ("held_out", "choice") for text in queries[name].texts_to_match.queries]
+        [len(text.split()) for name in ("held_out", "choice") for text in tasks[name].texts_to_match.queries]
     )
     dense = np.array([name not in ("BM25", "TF-IDF") for name in names])
     for case, side, rows in (

@@ -145,11 +145,12 @@ def compare(
     headline = choose_headline(arms, wanted)
     if cfg.get("race") is not None and cfg.tfidf and all(arm.label != TFIDF for arm in arms):
         arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
-    if choosing is not None and all(arm.label != BM25 for arm in arms):
-        arms += [arm] if (arm := bm25_arm(arms, headline, bm25_of(arms, headline))) else []
+    task = task_of(arms, headline) if choosing is not None else None
+    if task is not None and all(arm.label != BM25 for arm in arms):
+        arms += [arm] if (arm := bm25_arm(arms, headline, bm25_of(task))) else []
     found = compare(arms, headline, left_out, probes_of(cfg, arms, headline), spent_alike=spent_alike)
     if choosing is not None:
-        found = with_recommendation(cfg, found, choosing, output)
+        found = with_recommendation(cfg, found, choosing, task, output)
     command = f"python -m comparison {shlex.join(sys.argv[1:])}"
     written = write_report(found, output, command)
     if cfg.wandb:
@@ -182,16 +183,18 @@ def task_of(arms: "list[Arm]", headline: "Headline") -> "Retrieval | None":
     return task if isinstance(task, Retrieval) else None
 
 
-def bm25_of(arms: "list[Arm]", headline: "Headline") -> "dict[str, Estimate]":
-    """BM25's scores on the task of the headline; none, with a line, where its library is not installed."""
+def bm25_of(task: "Retrieval") -> "dict[str, Estimate]":
+    """Return BM25's scores on a task; none, with a line, where its library is not installed."""
     try:
-        return task.bm25() if (task := task_of(arms, headline)) else {}
+        return task.bm25()
     except InputError as error:
         log.info("BM25 is no arm. %s", error)
         return {}
 
 
-def with_recommendation(cfg: DictConfig, found: "Comparison", choosing: str, output: Path) -> "Comparison":
+def with_recommendation(
+    cfg: DictConfig, found: "Comparison", choosing: str, task: "Retrieval | None", output: Path
+) -> "Comparison":
     """Add what the race recommends, and keep that encoder in ``output``."""
     from comparison.choice import CHOSEN
     from comparison.recommendation import before_and_after, keep_encoder, recommend, values_tried
@@ -199,7 +202,6 @@ def with_recommendation(cfg: DictConfig, found: "Comparison", choosing: str, out
 
     one = recommend(found.arms, found.headline, found.contrasts, choosing, output)
     keep_encoder(one, output)
-    task = task_of(found.arms, found.headline)
     shown = task and before_and_after(one, task.texts_to_match, lambda arm, texts: embed(cfg, arm, texts))
     tables = [table for table in (shown, values_tried(read_record(output / CHOSEN))) if table]
     return found._replace(recommended=one.sentence, shown=tables)

@@ -1,6 +1,6 @@
 """Data that a race makes before anything is trained: commands of ``python -m synthesis``, each in a child process."""
 
-import logging
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,12 +8,10 @@ from typing import Any
 
 from cli.child_processes import start
 from cli.signals import INTERRUPTED, TERMINATED
+from comparison.train_processes import WRONG_INPUT
 from contracts import InputError, NotWritten
 
-log = logging.getLogger(__name__)
-
 SYNTHESIS = Path(__file__).resolve().parents[1] / "synthesis" / "__main__.py"
-WRONG_INPUT = 2
 
 
 def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) -> None:
@@ -36,9 +34,9 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
             process.terminate()
             process.wait()
             raise
-        if status in (INTERRUPTED, -2):
+        if status in (INTERRUPTED, -signal.SIGINT):
             raise KeyboardInterrupt
-        if status in (TERMINATED, -15):
+        if status in (TERMINATED, -signal.SIGTERM):
             raise SystemExit(TERMINATED)
         if status == WRONG_INPUT:
             raise InputError(f"race.prepare.{name}: python -m synthesis refused its input, for the reason above.")
@@ -50,7 +48,8 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
 
 
 def commands_of(given: object, where: str) -> dict[str, list[str]]:
-    """
+    """Return the words of each command of a race's ``prepare``, by the command's name.
+
     Raises:
         InputError: it is no mapping of a name to the words of a command.
     """

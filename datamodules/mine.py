@@ -332,7 +332,7 @@ class KeptScores:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Tell an error of the database in one message."""
+        """Raise an error of the database as an InputError, inside a with statement."""
         import sqlite3
 
         try:
@@ -428,8 +428,8 @@ def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
 def write(
     output: Path, account: dict[str, Any], pairs: Pairs, mined: Iterable[Mapping[str, Any]], num_negatives: int
 ) -> None:
-    """The rows, whole or not at all, and beside them the account, with their number and that of the pairs that got too
-    few negatives.
+    """Write the mined rows at once, and beside them a record of what was read, of how many rows there are, and of how
+    many pairs got too few negatives.
     """
     rows, given = 0, set(pairs.rows)
     with whole_file(output) as part:

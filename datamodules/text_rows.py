@@ -259,7 +259,7 @@ class QuestionAnswers(Triplets):
 
 
 class Sequences:
-    """``sequences(store, rows, column)`` has the ids of ``tokenizer(text, truncation=True, max_length=max_length)``."""
+    """Reads texts from the store as the tokenizer itself gives them: with special tokens, cut at ``max_length``."""
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         specials = special_tokens(tokenizer)

@@ -1,4 +1,4 @@
-"""The LightningModule behind all objectives, encoders and generators: optimisation and checkpoints."""
+"""The base class of every LightningModule of the project: optimisers, learning rates and checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

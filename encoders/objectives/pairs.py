@@ -17,8 +17,8 @@ from losses.directions import check_directions, contrast_in_directions
 
 
 class Pairs(ContrastiveObjective):
-    """``directions`` and ``partition`` are those of `losses.directions`, the weights of hard negatives those of
-    `losses.contrastive.info_nce`.
+    """Pairs learn by contrast within a batch. `losses.directions` explains ``directions`` and ``partition``, and
+    `losses.contrastive.info_nce` the weights of hard negatives.
     """
 
     objective = "pairs"

@@ -219,7 +219,7 @@ class Read(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Of the longest row."""
+        """Return the number of tokens of the longest row."""
         return int(self.lengths_R.max())
 
     def rows(self, chosen: Sequence[int]) -> "Read":

@@ -107,7 +107,7 @@ def read_collection(path: str | Sequence[str | Path], column: str, windows: Wind
     """
     source = TextSource(path, document=None, on_error="fail", split="train", column=column)
     found = Collection([], [], [], Counter())
-    texts, seen = list[str](), dict[tuple[str, str], int]()
+    texts, seen = list[str](), set[tuple[str, str]]()
     for number, document in enumerate(source.documents()):
         found.documents.append(document.where)
         texts.append(document.text)
@@ -118,7 +118,7 @@ def read_collection(path: str | Sequence[str | Path], column: str, windows: Wind
             elif (heading, text) in seen:
                 found.left_out["repeated"] += 1
             else:
-                seen[heading, text] = number
+                seen.add((heading, text))
                 found.passages.append(Passage(number, place, heading, text))
     if not found.passages:
         raise InputError(

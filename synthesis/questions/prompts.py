@@ -20,9 +20,6 @@ class QuestionPrompts(NamedTuple):
     styles: dict[str, str]
     judge: Prompts
 
-    def to_json(self) -> dict[str, Any]:
-        return {"styles": self.styles, "judge": self.judge.discrimination._asdict()}
-
     def asked(self, style: str, passage: Passage, text: str) -> str:
         """The prompt for a passage, whose ``text`` may be cut. Lines with a heading are left out where it has none."""
         template = self.styles[style]

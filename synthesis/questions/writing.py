@@ -123,7 +123,7 @@ class QuestionShardBuilder:
                     yield Prompt((passage.digest, style), asked, samples=range(shards.number))
 
     def take(self, sampled: Continuation) -> OpenShard | None:
-        """Add an answer, and return the shard that it completes, if any."""
+        """Add an answer to its shard; return the shard if all of its answers have come, else None."""
         place, style = self.place_of[str(sampled.prompt.key[0])], str(sampled.prompt.key[1])
         shard, text = self.shard_of[place], question_in(sampled.text)
         ended = sampled.closed or text.endswith("?") or sampled.tokens < self.shards.how.max_new_tokens
