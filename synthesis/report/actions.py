@@ -8,6 +8,7 @@ from typing import NamedTuple
 from cli.devices import device_of
 from contracts import InputError
 from storage.atomic import write_whole
+from synthesis.questions.answers import answers_table
 from synthesis.report.annotate import TABLE, Item, agreement_table, read_agreement, write_sheet
 from synthesis.report.publish import check_target, publish
 from synthesis.report.report import Encoder, write_report
@@ -108,8 +109,11 @@ def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], 
 
 def take_back(folder: Path, sheet: Path) -> str:
     """The table, which is written beside the data set too."""
-    labels_of(folder)
-    table = agreement_table(read_agreement(folder, sheet))
+    if read_manifest(folder)["identity"]["kind"] == "queries":
+        table = answers_table(folder, sheet)
+    else:
+        labels_of(folder)
+        table = agreement_table(read_agreement(folder, sheet))
     write_whole(folder / TABLE, table.encode())
     return table
 
@@ -118,5 +122,6 @@ def labels_of(folder: Path) -> Sequence[str]:
     """Raises InputError where there is no data set, or one without labels."""
     identity = read_manifest(folder)["identity"]
     if "spec" not in identity:
-        raise InputError(f"output={folder} holds triplets. A sheet is for texts that were written for labels.")
+        kind = "questions, whose sheet is written with them" if identity["kind"] == "queries" else "triplets"
+        raise InputError(f"output={folder} holds {kind}. annotate is for texts that were written for labels.")
     return list(identity["spec"]["labels"])

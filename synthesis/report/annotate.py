@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,28 +96,17 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
     Raises:
         InputError: no sheet or key, an unknown id, or a label that is none.
     """
-    try:
-        found = json.loads((folder / KEY).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(
-            f"annotations={sheet}: {folder / KEY} is missing, which annotate=100 writes beside the sheet."
-        ) from None
-    key, allowed = found["key"], found["labels"]
+    allowed, key, given = read_column(folder, sheet, "label")
     counts: dict[tuple[str, str], int] = {}
     unlabelled = 0
-    for line, row in _rows(sheet):
-        where = f"annotations={sheet}, row {line}"
-        if row["id"] not in key:
-            raise InputError(
-                f"{where}: there is no item with the id {row['id']!r} in {KEY}. Use the sheet as it was written."
-            )
-        if not (given := row["label"].strip()):
+    for where, place, label in given:
+        if not label:
             unlabelled += 1
             continue
-        human = _as_label(given, allowed)
+        human = _as_label(label, allowed)
         if human is None:
-            raise InputError(f"{where}: the label is {given!r}; wanted one of {', '.join(allowed)}, or nothing.")
-        counts[human, key[row["id"]]] = counts.get((human, key[row["id"]]), 0) + 1
+            raise InputError(f"{where}: the label is {label!r}; wanted one of {', '.join(allowed)}, or nothing.")
+        counts[human, key[place]] = counts.get((human, key[place]), 0) + 1
     items = {dino: sum(number for (_, of), number in counts.items() if of == dino) for dino in allowed}
     percent = {
         human: {dino: 100 * counts.get((human, dino), 0) / max(items[dino], 1) for dino in allowed} for human in allowed
@@ -125,17 +114,36 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
     return Agreement(allowed, percent, items, unlabelled)
 
 
-def _rows(sheet: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict[str, str], list[tuple[str, str, str]]]:
+    """Read a filled-in sheet and its key: the labels that a person may give, what each id stands for, and for each line
+    where it is, its id, and what the person wrote into ``column``.
+
+    Raises:
+        InputError: no sheet or key, no such column, or an unknown id.
+    """
+    try:
+        found = json.loads((folder / KEY).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"annotations={sheet}: {folder / KEY} is missing, which is written beside the sheet."
+        ) from None
     try:
         text = sheet.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"annotations={sheet}: wanted the filled-in {SHEET} in UTF-8, got: {error}.") from None
     first = text.partition("\n")[0]
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in first and "," not in first else ",")
-    if not {"id", "label"} <= set(reader.fieldnames or ()):
-        raise InputError(f"annotations={sheet}: wanted the columns {', '.join(COLUMNS)}, got {reader.fieldnames}.")
+    if not {"id", column} <= set(reader.fieldnames or ()):
+        raise InputError(f"annotations={sheet}: wanted the columns id and {column}, got {reader.fieldnames}.")
+    given = list[tuple[str, str, str]]()
     for line, row in enumerate(reader, start=2):
-        yield line, {"id": (row["id"] or "").strip(), "label": row["label"] or ""}
+        place, where = (row["id"] or "").strip(), f"annotations={sheet}, row {line}"
+        if place not in found["key"]:
+            raise InputError(
+                f"{where}: there is no item with the id {place!r} in {KEY}. Use the sheet as it was written."
+            )
+        given.append((where, place, (row[column] or "").strip()))
+    return found["labels"], found["key"], given
 
 
 def _as_label(given: str, allowed: Sequence[str]) -> str | None:

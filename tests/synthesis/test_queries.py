@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import shutil
 import signal
 from dataclasses import replace
 
@@ -283,6 +284,45 @@ def test_nothing_of_a_document_is_markup_on_a_page_or_a_formula_on_the_sheet(wri
     assert len(sheet) == 50 or len(sheet) == len(rows_of(written / "scored"))
     assert set(sheet[0]) == {"id", "style", "question", "heading", "passage", "answered"}
     assert not any(value.startswith(("=", "+", "@")) for row in sheet for value in row.values())
+
+
+def test_a_persons_answers_are_counted_for_kept_questions_and_others(place, written, tmp_path):
+    """Truth: the fates in the manifest's own file, and Wilson's interval written out."""
+    folder = tmp_path / "out"
+    shutil.copytree(written, folder)
+    fates = {row["id"]: row["fate"] for row in unpacked(folder / "candidates.jsonl.gz")}
+    key = json.loads((folder / "annotation-key.json").read_text())["key"]
+    sheet = list(csv.DictReader((folder / "annotation.csv").read_text(encoding="utf-8-sig").splitlines()))
+    for number, row in enumerate(sheet):
+        row["answered"] = ("yes", "no", "Yes", "")[number % 4]
+    filled = tmp_path / "filled.csv"
+    with filled.open("w", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, list(sheet[0]))
+        writer.writeheader()
+        writer.writerows(sheet)
+    here(f"output={folder}", f"annotations={filled}")
+    table = (folder / "annotation.md").read_text()
+    kept = [row["answered"] for row in sheet if row["answered"] and fates[key[row["id"]]] == "kept"]
+    yes, n = sum(answer.lower() == "yes" for answer in kept), len(kept)
+    p, z = yes / n, 1.959964
+    middle, half = p + z * z / (2 * n), z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
+    low, high = ((middle + sign * half) / (1 + z * z / n) for sign in (-1, 1))
+    row = next(line for line in table.splitlines() if line.startswith("| kept, all styles"))
+    assert [one.strip() for one in row.strip("|").split("|")][1:] == [
+        f"{n}",
+        f"{yes}",
+        f"{p:.1%}",
+        f"{low:.1%} to {high:.1%}",
+    ]
+    sheet[0]["answered"] = "perhaps"
+    with filled.open("w", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, list(sheet[0]))
+        writer.writeheader()
+        writer.writerows(sheet)
+    with pytest.raises(InputError, match=r"filled.csv, row 2: the answer is 'perhaps'; wanted yes or no"):
+        here(f"output={folder}", f"annotations={filled}")
+    with pytest.raises(InputError, match="holds questions, whose sheet is written with them"):
+        here(f"output={folder}", "annotate=5")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""What a person's answers on a sheet of questions say: how many of them their passage answers, kept ones and others."""
+
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+
+from scipy.stats import binomtest
+
+from contracts import InputError
+from reports.tables import Column, Table, columns, markdown
+from synthesis.questions.output import ANSWERED, CANDIDATES
+from synthesis.questions.rules import KEPT
+from synthesis.report.annotate import read_column
+
+
+def answers_table(folder: Path, sheet: Path) -> str:
+    """Markdown: of kept questions and of those left out, in each style, the share that a person answered with yes, with
+    Wilson's 95 % interval. A question's fate is that of the rules that ``folder`` was last made with.
+
+    Raises:
+        InputError: no sheet or key, an unknown id, or an answer that is neither yes nor no.
+    """
+    labels, key, given = read_column(folder, sheet, ANSWERED)
+    candidates = {
+        row["id"]: row for row in map(json.loads, gzip.decompress((folder / CANDIDATES).read_bytes()).splitlines())
+    }
+    counts: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for where, place, answer in given:
+        if not answer:
+            continue
+        if answer.lower() not in labels:
+            raise InputError(f"{where}: the answer is {answer!r}; wanted {' or '.join(labels)}, or nothing.")
+        question = candidates.get(key[place])
+        if question is None:
+            raise InputError(
+                f"{where}: {folder} no longer has this question. Move the sheet away; the command that made the data "
+                "set writes another."
+            )
+        fate = KEPT if question["fate"] == KEPT else "left out"
+        for style in ("all styles", question["style"]):
+            counts[fate, style].append(answer.lower() == labels[0])
+    rows = list[list[object]]()
+    for (fate, style), answers in sorted(counts.items()):
+        low, high = binomtest(sum(answers), len(answers)).proportion_ci(method="wilson")
+        share = sum(answers) / len(answers)
+        rows.append([f"{fate}, {style}", len(answers), sum(answers), share, f"{low:.1%} to {high:.1%}"])
+    read = sum(len(answers) for (_, style), answers in counts.items() if style == "all styles")
+    about = f"{read} questions were answered, {len(given) - read} were left blank."
+    heads = [
+        Column("questions"),
+        *columns("read", "answered", number=","),
+        Column("share", ".1%"),
+        Column("95 % interval"),
+    ]
+    return f"# Questions that their passage answers\n\n{about}\n\n{markdown(Table(heads, rows))}\n"
