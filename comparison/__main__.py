@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from cli.child_processes import check_number
 from cli.devices import device_of
@@ -85,7 +85,7 @@ def run(cfg: DictConfig) -> int:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
     from comparison.choice import choice_of, choose
     from comparison.preparation import commands_of, prepare
-    from comparison.race import plan, train_all
+    from comparison.race import plain, plan, train_all
     from comparison.train_processes import open_workers
 
     if cfg.parallel < 1:
@@ -94,9 +94,12 @@ def run(cfg: DictConfig) -> int:
         check_number("parallel", cfg.parallel)
     options = [f"--config-dir={folder}" for folder in config_folders(sys.argv[1:])]
     options += [word for word in sys.argv[1:] if word.startswith("hydra.searchpath=")]
-    asked: Any = OmegaConf.to_container(cfg.race, resolve=True)
+    asked = plain(cfg.race)
     where = f"race={asked.get('name', '?')}"
     choice, commands = choice_of(asked, where), commands_of(asked.get("prepare"), where)
+    if asked.get("plan_only"):  # the first command plans, and writes nothing
+        prepare(dict(list(commands.items())[:1]), options)
+        return 0
     with open_workers(output, cfg.parallel, cfg.cluster, cfg.num_cpus, cfg.num_gpus) as pool:
         race = plan(asked, cfg.budget, cfg.seeds, output)
         if choice is not None and not cfg.quiet:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from omegaconf import DictConfig, OmegaConf
+
 from comparison.baselines import UNTRAINED, untrained_job
 from comparison.collect import CLOCK, in_turn, labels_of, read_run
 from comparison.outputs import COMPARISON, ENTRIES
@@ -25,6 +27,16 @@ log = logging.getLogger(__name__)
 BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
 PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches are much alike in what they hold, less so in time
+STRUCTURE = (
+    "name",
+    "prepare",
+    "common",
+    "arms",
+    "headline",
+    "choose",
+    "seeds",
+    "budget",
+)  # other keys are a race's own
 KEPT = ("metrics.csv", "checkpoints", "results.json")  # of a run or a stage that has begun to train
 PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
 
@@ -37,6 +49,14 @@ class Race(NamedTuple):
     def budget_said(self) -> str:
         kind, amount = self.budget
         return f"Each run had a budget of {amount:,.0f} {BUDGETS[kind]}."
+
+
+def plain(race: DictConfig) -> dict[str, Any]:
+    """Resolve the interpolations of a race. A key of its own that is null stands as ``null`` in the words of runs."""
+    for name in [name for name in race if name not in STRUCTURE and OmegaConf.select(race, str(name)) is None]:
+        race[name] = "null"
+    found: Any = OmegaConf.to_container(race, resolve=True)
+    return dict(found)
 
 
 def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Sequence[int] | None, output: Path) -> Race:

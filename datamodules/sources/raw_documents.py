@@ -115,7 +115,10 @@ class RowFilter:
     def refuse(self, where: str, message: str) -> None:
         """InputError, or one more that is skipped."""
         if self.on_error == "fail":
-            raise InputError(f"{where}: {message}. Or go on without such rows: data.on_error=skip.")
+            raise InputError(
+                f"{where}: {message}. Or go on without such rows: data.on_error=skip; on_error=skip where nothing is "
+                "trained."
+            )
         self.skipped += 1
         if len(self.skipped_where) < MOST_LISTED:
             self.skipped_where.append(f"{where}: {message}")

@@ -99,13 +99,15 @@ class Collection:
         }
 
 
-def read_collection(path: str | Sequence[str | Path], column: str, windows: Windows) -> Collection:
+def read_collection(
+    path: str | Sequence[str | Path], column: str, windows: Windows, on_error: Literal["fail", "skip"] = "fail"
+) -> Collection:
     """Read documents of every kind that `TextSource` reads, and cut them into passages.
 
     Raises:
         InputError: a file cannot be read, or no passage is long enough.
     """
-    source = TextSource(path, document=None, on_error="fail", split="train", column=column)
+    source = TextSource(path, document=None, on_error=on_error, split="train", column=column)
     found = Collection([], [], [], Counter())
     texts, seen = list[str](), set[tuple[str, str]]()
     for number, document in enumerate(source.documents()):
@@ -120,6 +122,8 @@ def read_collection(path: str | Sequence[str | Path], column: str, windows: Wind
             else:
                 seen.add((heading, text))
                 found.passages.append(Passage(number, place, heading, text))
+    if source.tally.skipped:
+        found.left_out["unreadable"] = source.tally.skipped
     if not found.passages:
         raise InputError(
             f"input={path}: no passage has {windows.shortest} words, of {len(texts):,} documents. Give longer "

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from cli.devices import device_of
 from contracts import InputError
@@ -60,6 +60,7 @@ class Queries(ModelRecipe):
 
     takes_encoder: ClassVar[bool] = True
     input_column: str
+    on_error: Literal["fail", "skip"]
     passages: Windows
     held_out_share: float = key(least=0, below=1)
     choice_share: float = key(least=0, below=1)
@@ -90,7 +91,7 @@ class Queries(ModelRecipe):
         self._check_scores()
         self.asks = parse(prompts_of(self.prompts))
         weights = self.identify_model()
-        self.collection = read_collection(self.input, self.input_column, self.passages)  # type: ignore[arg-type]
+        self.collection = read_collection(self.input, self.input_column, self.passages, self.on_error)  # type: ignore[arg-type]
         self._divide()
         self.fresh = list(range(len(self.collection.passages)))
         self._plan_stages(weights)

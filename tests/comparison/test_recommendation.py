@@ -6,12 +6,14 @@ import re
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from comparison.arms import arms_of
 from comparison.baselines import BM25, UNTRAINED, bm25_arm
 from comparison.collect import collect
 from comparison.contrasts import choose_headline, contrasts
 from comparison.preparation import commands_of
+from comparison.race import plain
 from comparison.recommendation import before_and_after, keep_encoder, recommend
 from contracts import InputError, RetrievalTask
 from evaluation.suite import Suite
@@ -158,3 +160,9 @@ def test_commands_are_lists_of_words_under_a_name(given):
         commands_of(given, "race=x")
     assert commands_of({"one": ["a=1", ["b=2"], []]}, "race=x") == {"one": ["a=1", "b=2"]}
     assert commands_of(None, "race=x") == {}
+
+
+def test_a_key_of_a_race_that_is_null_is_the_word_null_in_its_commands():
+    written = {"known": None, "choose": None, "prepare": {"made": ["known=${race.known}"]}, "arms": {"a": ["x=1"]}}
+    race = OmegaConf.create({"race": written}).race
+    assert plain(race) == {**written, "known": "null", "prepare": {"made": ["known=null"]}}

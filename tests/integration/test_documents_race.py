@@ -141,6 +141,16 @@ def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_pat
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+@pytest.mark.slow  # a start of two commands
+def test_a_plan_of_a_race_says_how_long_it_takes_and_trains_nothing(desk, words, tmp_path):
+    line = ["race=documents", f"race.texts={desk / 'docs'}", f"output={tmp_path / 'out'}", *words]
+    done = run_command(["-m", "comparison", *line, "race.plan_only=true", "race.known=null"])
+    assert done.returncode == 0, done.stderr
+    assert "for all 40. Nothing was written" in done.stderr
+    assert not list((tmp_path / "out").rglob("shard-*"))
+    assert not (tmp_path / "out" / "race.json").exists()
+
+
 def test_documents_that_are_too_few_are_refused_once(words, tmp_path):
     (tmp_path / "one.txt").write_text(f"{story('alone')}\n")
     done = run_command(

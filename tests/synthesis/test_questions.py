@@ -144,6 +144,16 @@ def test_windows_overlap_by_whole_sentences_within_a_section():
     assert [one.heading for one in plain] == ["One", "One", "One", "Two"]
 
 
+def test_a_row_that_cannot_be_read_is_refused_or_counted(tmp_path):
+    path = tmp_path / "docs.jsonl"
+    path.write_text("".join(f'{{"text": "{story(topic)}"}}\n' for topic in ("one", "two")) + '{"text": 3}\n')
+    with pytest.raises(InputError, match=r"docs.jsonl:3: .*on_error=skip where nothing is trained"):
+        read_collection(path, "text", WINDOWS)
+    found = read_collection(path, "text", WINDOWS, "skip")
+    assert len(found.documents) == 2
+    assert found.left_out["unreadable"] == 1
+
+
 def test_documents_without_a_passage_are_refused(tmp_path):
     (tmp_path / "in.txt").write_text("two words\nand three more\n")
     with pytest.raises(InputError, match=r"no passage has 5 words, of 2 documents"):
