@@ -173,6 +173,7 @@ def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InPro
         f"seed={race.seeds[0]}",
         "quiet=true",
         "evaluation.data_root=null",
+        "evaluation.tasks=null",
         "evaluation.every_n_steps=null",
         "evaluation.at_start=false",
         "monitor=null",
