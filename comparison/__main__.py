@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from cli.child_processes import check_number
 from cli.devices import device_of
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from evaluation.tasks.retrieval import Retrieval
 
 log = logging.getLogger("comparison")
+
+STRUCTURE = ("name", "prepare", "common", "arms", "headline", "choose", "seeds", "budget")  # others are a race's own
 
 
 class Keys(TypedDict):
@@ -85,7 +87,7 @@ def run(cfg: DictConfig) -> int:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
     from comparison.choice import choice_of, choose
     from comparison.preparation import commands_of, prepare
-    from comparison.race import plain, plan, train_all
+    from comparison.race import plan, train_all
     from comparison.train_processes import open_workers
 
     if cfg.parallel < 1:
@@ -96,6 +98,10 @@ def run(cfg: DictConfig) -> int:
     options += [word for word in sys.argv[1:] if word.startswith("hydra.searchpath=")]
     asked = plain(cfg.race)
     where = f"race={asked.get('name', '?')}"
+    if asked.get("choose") and not cfg.untrained:
+        raise InputError(
+            f"untrained=false: {where} says whether an arm is better than the untrained one. Leave it out."
+        )
     choice, commands = choice_of(asked, where), commands_of(asked.get("prepare"), where)
     if asked.get("plan_only"):  # the first command plans, and writes nothing
         prepare(dict(list(commands.items())[:1]), options)
@@ -119,6 +125,14 @@ def run(cfg: DictConfig) -> int:
     runs = [str(Path(glob.escape(str(output))) / "runs" / "*")]
     status = compare(cfg, runs, output, race.budget_said(), choice and choice.score)
     return 1 if failed else status
+
+
+def plain(race: DictConfig) -> dict[str, Any]:
+    """Resolve the interpolations of a race. A key of its own that is null stands as ``null`` in the words of runs."""
+    for name in [name for name in race if name not in STRUCTURE and OmegaConf.select(race, str(name)) is None]:
+        race[name] = "null"
+    found: Any = OmegaConf.to_container(race, resolve=True)
+    return dict(found)
 
 
 def compare(
@@ -199,12 +213,15 @@ def with_recommendation(
     cfg: DictConfig, found: "Comparison", choosing: str, task: "Retrieval | None", output: Path
 ) -> "Comparison":
     """Add what the race recommends, and keep that encoder in ``output``."""
-    from comparison.choice import CHOSEN
+    from comparison.outputs import CHOSEN
     from comparison.recommendation import before_and_after, keep_encoder, recommend, values_tried
     from storage.manifest import read_record
 
     one = recommend(found.arms, found.headline, found.contrasts, choosing, output)
     keep_encoder(one, output)
+    if one is None:
+        lacking = "Nothing can be recommended: the encoder that all began from was not scored, or no other was."
+        return found._replace(recommended=lacking)
     shown = task and before_and_after(one, task.texts_to_match, lambda arm, texts: embed(cfg, arm, texts))
     tables = [table for table in (shown, values_tried(read_record(output / CHOSEN))) if table]
     return found._replace(recommended=one.sentence, shown=tables)

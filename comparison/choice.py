@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from comparison.collect import read_run
+from comparison.outputs import CHOOSING, CHOSEN
 from comparison.race import Race, steps_of
-from comparison.train_processes import Done, Job, run_all
+from comparison.train_processes import WRONG_INPUT, Done, Job, run_all
 from contracts import InputError
-from storage.manifest import write_record
+from storage.manifest import read_record, write_record
 from workers.pool import InProcess, Pool
 
 log = logging.getLogger(__name__)
-
-CHOOSING, CHOSEN = "choosing", "chosen.json"  # folder of the runs that choose, and what they came to
 
 
 class Choice(NamedTuple):
@@ -52,14 +51,18 @@ def choose(
     choice: Choice, race: Race, output: Path, pool: InProcess | Pool, quiet: bool = False, options: Sequence[str] = ()
 ) -> tuple[Race, list[Done]]:
     """Train what is missing, and return the race whose arms have the chosen values, and the runs that failed. An arm
-    of which every run failed is left out.
+    of which every run failed is left out; one that was trained with a value keeps it.
 
     Raises:
         InputError: train.py refused every arm, or a run has no such score.
     """
-    jobs, tried = list[Job](), dict[str, dict[Any, Path]]()
+    jobs, tried, failed = list[Job](), dict[str, dict[Any, Path]](), list[Done]()
     for label, words in race.arms.items():
-        own = [*options, *words, *steps_of(label, [*options, *words], race, output, pool)]
+        try:
+            own = [*options, *words, *steps_of(label, [*options, *words], race, output, pool)]
+        except InputError as error:
+            failed.append(Done(f"pilot of {label}", WRONG_INPUT, 0.0, 1, str(error)))
+            continue
         for value in choice.values[label]:
             folder = output / CHOOSING / f"{label}-{value}"
             told = [*own, *choice.words, f"{choice.key}={value}", f"seed={race.seeds[0]}", "quiet=true"]
@@ -70,26 +73,30 @@ def choose(
         if not quiet:
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
-    failed = [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
+    failed += [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
     lost = {done.name for done in failed}
-    arms, found = dict[str, list[str]](), dict[str, dict[str, float]]()
+    kept = read_record(output / CHOSEN)["chosen"] if (output / CHOSEN).exists() else {}
+    arms, found, chosen = dict[str, list[str]](), dict[str, dict[str, float]](), dict[str, Any]()
     for label, words in race.arms.items():
         scores = {
             value: _score(folder, choice.score)
-            for value, folder in tried[label].items()
+            for value, folder in tried.get(label, {}).items()
             if f"{label} {choice.key}={value}" not in lost
         }
         if not scores:
             continue
         best = max(scores, key=lambda value: scores[value])
+        if label in kept and any((output / "runs").glob(f"{label}-seed*")):
+            best = kept[label]
+        chosen[label] = best
         arms[label] = [*words, f"{choice.key}={best}"]
         found[label] = {str(value): score for value, score in scores.items()}
         log.info("%s: %s=%s, %s %.2f", label, choice.key, best, choice.score, scores[best])
     if not arms:
         raise InputError(f"race: none of its arms can be trained. {failed[0].name}: {failed[0].said}")
-    write_record(output / CHOSEN, {"key": choice.key, "score": choice.score, "values": found})
+    write_record(output / CHOSEN, {"key": choice.key, "score": choice.score, "values": found, "chosen": chosen})
     return race._replace(arms=arms), failed
 
 

@@ -2,10 +2,11 @@
 
 PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
 LATEX, CSV = "table.tex", "table.csv"
+CHOOSING, CHOSEN = "choosing", "chosen.json"  # runs that choose a key of each arm, and what they came to
 COMPARISON = "comparison"  # kind of output
 ENTRIES = (
     *(PAGE, MARKDOWN, NUMBERS, LATEX, CSV, "pictures"),
     *("race.json", "pilots", "runs", "runs.jsonl"),
-    *("made", "choosing", "chosen.json", "encoder"),
+    *("made", CHOOSING, CHOSEN, "encoder"),
     *("sweep.db*", "trials.jsonl", COMPARISON),
 )

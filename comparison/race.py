@@ -6,15 +6,13 @@ may spend. Under a budget of seconds the clock also ends a run that turns out sl
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from omegaconf import DictConfig, OmegaConf
-
 from comparison.baselines import UNTRAINED, untrained_job
 from comparison.collect import CLOCK, in_turn, labels_of, read_run
-from comparison.outputs import COMPARISON, ENTRIES
+from comparison.outputs import CHOOSING, COMPARISON, ENTRIES
 from comparison.train_processes import Done, Job, run_all
 from contracts import InputError
 from storage.atomic import remove
@@ -27,16 +25,6 @@ log = logging.getLogger(__name__)
 BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
 PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches are much alike in what they hold, less so in time
-STRUCTURE = (
-    "name",
-    "prepare",
-    "common",
-    "arms",
-    "headline",
-    "choose",
-    "seeds",
-    "budget",
-)  # other keys are a race's own
 KEPT = ("metrics.csv", "checkpoints", "results.json")  # of a run or a stage that has begun to train
 PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
 
@@ -49,14 +37,6 @@ class Race(NamedTuple):
     def budget_said(self) -> str:
         kind, amount = self.budget
         return f"Each run had a budget of {amount:,.0f} {BUDGETS[kind]}."
-
-
-def plain(race: DictConfig) -> dict[str, Any]:
-    """Resolve the interpolations of a race. A key of its own that is null stands as ``null`` in the words of runs."""
-    for name in [name for name in race if name not in STRUCTURE and OmegaConf.select(race, str(name)) is None]:
-        race[name] = "null"
-    found: Any = OmegaConf.to_container(race, resolve=True)
-    return dict(found)
 
 
 def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Sequence[int] | None, output: Path) -> Race:
@@ -79,7 +59,8 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
         raise InputError(f"seeds={numbers}: wanted one or more numbers, each once.")
     words = {str(label): [*map(str, common), *map(str, own)] for label, own in arms.items()}
     claim_folder("output", output, COMPARISON, ENTRIES)
-    _keep(output / "race.json", {"arms": words, "budget": amounts})
+    asked = {"arms": words, "budget": amounts, **({"prepare": race["prepare"]} if race.get("prepare") else {})}
+    _keep(output / "race.json", asked)
     return Race(words, numbers, (str(kind), float(amount)))
 
 
@@ -92,18 +73,23 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
             before = read_record(path)
         except (OSError, Damaged) as error:
             raise InputError(f"{path}: {error}. Choose another output, or remove the file.") from error
-        there = {label: words for label, words in before.get("arms", {}).items() if _is_begun(path.parent, label)}
-        before["budget"] = before.get("budget") if there else asked["budget"]
+        arms = before.get("arms", {})
+        there = {label: words for label, words in arms.items() if _is_begun(path.parent, label, arms)}
+        if not there:
+            before = {**asked, "arms": {}}
         known = {label: there.get(label, words) for label, words in asked["arms"].items()}
         if found := differences({**before, "arms": known}, asked):
             raise InputError(f"output={path.parent} holds another race: {found}. Choose another output.")
     write_record(path, {**asked, "arms": {**there, **asked["arms"]}})
 
 
-def _is_begun(output: Path, label: str) -> bool:
+def _is_begun(output: Path, label: str, labels: Iterable[str]) -> bool:
     """Whether train.py keeps anything of this arm, so that it would refuse other words."""
     runs = [folder for folder in (output / "runs").glob("*/") if folder.name.rpartition("-seed")[0] == label]
-    return any(path.name in KEPT for folder in (output / "pilots" / label, *runs) for path in folder.rglob("*"))
+    longer = tuple(f"{one}-" for one in labels if one.startswith(f"{label}-"))
+    tried = [one for one in (output / CHOOSING).glob(f"{label}-*/") if not one.name.startswith(longer)]
+    folders = (output / "pilots" / label, *runs, *tried)
+    return any(path.name in KEPT for folder in folders for path in folder.rglob("*"))
 
 
 def train_all(

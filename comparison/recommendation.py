@@ -15,11 +15,12 @@ from comparison.arms import Arm
 from comparison.baselines import BASELINES, UNTRAINED
 from comparison.contrasts import Contrast, Headline, values_of
 from comparison.tables import p_value
-from contracts import InputError, RetrievalTask
+from contracts import RetrievalTask
 from reports.tables import Cell, Table, beginning, columns
 from storage.atomic import remove, whole_folder
 
 ENCODER = "encoder"  # folder of the recommended encoder
+FEW = 100  # questions
 ASKED = 5  # queries that a report shows with what was found before and after
 
 
@@ -34,29 +35,33 @@ class Recommendation(NamedTuple):
 
 def recommend(
     arms: Sequence[Arm], headline: Headline, found: Sequence[Contrast], score: str, output: Path
-) -> Recommendation:
-    """Judge the arm with the best mean of ``score``, which is of tasks for choosing.
+) -> Recommendation | None:
+    """Judge the arm with the best mean of ``score``, which is of tasks for choosing; None where no trained arm has the
+    score, or the untrained encoder was not scored.
 
-    Raises:
-        InputError: the untrained encoder is no arm, or no arm has the score.
+    The arm is fixed before the headline is looked at, so this is one comparison, whose p is not corrected.
     """
     trained = [arm for arm in arms if arm.label not in (UNTRAINED, *BASELINES) and arm.has(score)]
     untrained = next((arm for arm in arms if arm.label == UNTRAINED), None)
     if not trained or untrained is None:
-        lacking = f"no arm with the score {score}" if not trained else "no untrained arm; say untrained=true"
-        raise InputError(f"race.choose: an arm cannot be recommended: there is {lacking}.")
+        return None
     best = max(trained, key=lambda arm: float(arm.values(score).mean()))
     places = {arm.label: place for place, arm in enumerate(arms)}
     pair = {places[best.label], places[UNTRAINED]}
     one = next(one for one in found if one.score == headline.name and {one.first, one.second} == pair)
+    one = one._replace(p_holm=one.p)
     sign = 1 if one.first == places[best.label] else -1
     before, after = (float(values_of(arm, headline, headline.name).mean()) for arm in (untrained, best))
     facts = [f"{before:.1f} -> {after:.1f}"]
     if one.over_items is not None:
         low, high = sorted(sign * bound for bound in one.over_items)
         facts.append(f"{after - before:+.1f}, 95 % interval {low:z.1f} to {high:z.1f}")
-    if one.p_holm is not None:
-        facts.append(f"p {p_value(one.p_holm).text}" if one.p_holm < 0.001 else f"p = {p_value(one.p_holm).text}")
+    if one.p is not None:
+        facts.append(f"p {p_value(one.p).text}" if one.p < 0.001 else f"p = {p_value(one.p).text}")
+    items = best.runs[0].items
+    asked = len(items.values[headline.name]) if items is not None and headline.name in items.values else 0
+    if asked:
+        facts.append(f"{asked:,} questions")
     said = f"{headline.name} {facts[0]} ({', '.join(facts[1:])})" if facts[1:] else f"{headline.name} {facts[0]}"
     others = [
         f"{arm.label} {float(values_of(arm, headline, headline.name).mean()):.1f}"
@@ -65,24 +70,26 @@ def recommend(
     ]
     beside = f" {', '.join(others)}." if others else ""
     if one.distinguishable and after > before:
+        from_seed = f", the one of seed {best.runs[0].results['seeds'][0]}" if len(best.runs) > 1 else ""
         return Recommendation(
-            best, best, untrained, f"Better: {best.label}, {said}.{beside} It lies in {output / ENCODER}."
+            best, best, untrained, f"Better: {best.label}, {said}.{beside} It lies in {output / ENCODER}{from_seed}."
         )
     outcome = "is worse" if one.distinguishable else "cannot be told apart from it"
+    few = f" {asked} questions are few: more documents may tell." if 0 < asked < FEW and not one.distinguishable else ""
     return Recommendation(
         None,
         best,
         untrained,
-        f"Nothing is recommended: keep the encoder that you have. The best of {len(trained)} ways to train, "
-        f"{best.label}, {outcome}: {said}.{beside}",
+        f"Nothing is recommended: keep the encoder that you have. Of {len(trained)} ways to train {best.label}, the "
+        f"best on the questions for choosing, {outcome}: {said}.{beside}{few}",
     )
 
 
-def keep_encoder(one: Recommendation, output: Path) -> None:
+def keep_encoder(one: Recommendation | None, output: Path) -> None:
     """Copy the encoder of the recommended arm's first run to ``output``/encoder; remove an earlier one where none is
     recommended now.
     """
-    if one.arm is None:
+    if one is None or one.arm is None:
         remove(output / ENCODER)
         return
     with whole_folder(output / ENCODER) as part:

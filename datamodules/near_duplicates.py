@@ -1,7 +1,7 @@
 """Near-duplicate detection: texts that share half of their word n-grams."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 SHINGLE = 8  # words in a row by which near-copies are found
@@ -23,10 +23,15 @@ class NearCopies:
     def __init__(self, texts: Sequence[str]) -> None:
         words = [words_of(text) for text in texts]
         self.lengths = [len(one) for one in words]
-        self.texts_with = defaultdict[tuple[str, ...], set[int]](set)
+        self.texts_with = dict[int, int | set[int]]()  # by 64 bits of a run; nearly all stand in one text alone
         for place, one in enumerate(words):
             for start in range(len(one) - SHINGLE + 1):
-                self.texts_with[tuple(one[start : start + SHINGLE])].add(place)
+                run = hash(tuple(one[start : start + SHINGLE]))
+                before = self.texts_with.setdefault(run, place)
+                if isinstance(before, set):
+                    before.add(place)
+                elif before != place:
+                    self.texts_with[run] = {before, place}
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether the text of these words is such a one."""
@@ -36,6 +41,7 @@ class NearCopies:
         """The places of the texts that it is such a one of."""
         shared = Counter[int]()
         for start in range(0, len(words) - SHINGLE + 1, SHINGLE):
-            for place in self.texts_with.get(tuple(words[start : start + SHINGLE]), ()):
+            found = self.texts_with.get(hash(tuple(words[start : start + SHINGLE])), ())
+            for place in (found,) if isinstance(found, int) else found:
                 shared[place] += SHINGLE
         return [place for place, number in shared.items() if number >= SHARED * min(len(words), self.lengths[place])]

@@ -99,15 +99,16 @@ class RowFilter:
         """Yield the texts of these rows that are not blank, with the ``markdown`` that they were made of."""
         for row in self.rows(rows, name):
             text, where = text_in(row, column), f"{name}:{row.line}"
+            titled = text_in(row, "title") if isinstance(row.values.get("title"), str) else ""
             if isinstance(text, BadRow):
                 self.refuse(where, text.message)
+            elif isinstance(titled, BadRow):
+                self.refuse(where, titled.message)
             elif not text.strip():
                 self.leave_out("blank")
             else:
                 self.kept += 1
-                title = row.values.get("title")
-                title = title.strip() if isinstance(title, str) else ""
-                yield Document(text, where, title, row.values[SOURCE] if markdown else "")
+                yield Document(text, where, titled.strip(), row.values[SOURCE] if markdown else "")
 
     def leave_out(self, reason: str) -> None:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1

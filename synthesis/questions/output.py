@@ -20,6 +20,7 @@ from synthesis.report.annotate import KEY, SHEET, cell
 TRAIN, CANDIDATES = "train.jsonl.gz", "candidates.jsonl.gz"
 DOCUMENTS, SENTENCES = "documents.jsonl.gz", "sentences.txt.gz"  # of the part that is trained on
 HELD_OUT: dict[Part, str] = {"held_out": "held_out", "choice": "choice"}  # part -> folder
+BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 ANSWERED = "answered"  # column of the sheet that a person fills in with yes or no
 SHEET_COLUMNS = ("id", "style", "question", "heading", "passage", ANSWERED)
 SHEET_QUESTIONS = 50

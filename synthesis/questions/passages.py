@@ -74,7 +74,10 @@ class Collection:
     passages: list[Passage]
     documents: list[str]  # where each stands
     groups: list[int]  # of each document; documents of one group nearly repeat each other
-    left_out: Counter[str]  # reason -> passages
+    left_out: Counter[str]  # reason -> passages, or documents that cannot be read
+    texts: list[str] = field(default_factory=list)  # of each document, its passages, also those left out as repeated
+    unread: list[str] = field(default_factory=list)  # what cannot be read, and why
+    passed_over: dict[str, int] = field(default_factory=dict)  # files of a folder that are no documents, by kind
     part_of: dict[int, Part] = field(default_factory=dict)  # document -> part
 
     def sha256(self) -> str:
@@ -108,26 +111,31 @@ def read_collection(
         InputError: a file cannot be read, or no passage is long enough.
     """
     source = TextSource(path, document=None, on_error=on_error, split="train", column=column)
-    found = Collection([], [], [], Counter())
-    texts, seen = list[str](), set[tuple[str, str]]()
+    found = Collection([], [], [], Counter(), passed_over=source.passed_over)
+    texts, seen = list[str](), set[str]()
     for number, document in enumerate(source.documents()):
         found.documents.append(document.where)
         texts.append(document.text)
+        found.texts.append("")
         cut = passages_of(document, shortest=windows.shortest, longest=windows.words, overlap=windows.overlap)
         for place, (heading, text) in enumerate(cut):
+            passage = Passage(number, place, heading, text)
             if len(text.split()) < windows.shortest:
                 found.left_out["too short"] += 1
-            elif (heading, text) in seen:
+                continue
+            found.texts[number] += f"{passage.whole}\n"
+            if text in seen:
                 found.left_out["repeated"] += 1
             else:
-                seen.add((heading, text))
-                found.passages.append(Passage(number, place, heading, text))
+                seen.add(text)
+                found.passages.append(passage)
+    found.unread = source.tally.skipped_where
     if source.tally.skipped:
         found.left_out["unreadable"] = source.tally.skipped
     if not found.passages:
         raise InputError(
-            f"input={path}: no passage has {windows.shortest} words, of {len(texts):,} documents. Give longer "
-            f"documents, or lower passages.shortest."
+            f"input={path}: no passage has {windows.shortest} words with blanks between them, of {len(texts):,} "
+            "documents. Give longer documents, or lower passages.shortest."
         )
     found.groups = groups_of(texts)
     return found
@@ -154,8 +162,9 @@ def groups_of(texts: Sequence[str]) -> list[int]:
     return [root(place) for place in range(len(texts))]
 
 
-def divide(collection: Collection, texts_of: Sequence[str], shares: dict[Part, float], seed: int) -> None:
-    """Give each document that has passages a part; ``shares`` are those of ``choice`` and ``held_out``.
+def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None:
+    """Give each document that has passages a part; ``shares`` are those of ``choice`` and ``held_out``. Passages that
+    nearly repeat one of a part that is held out from theirs are left out.
 
     Raises:
         InputError: there are too few groups to hold any out.
@@ -165,14 +174,13 @@ def divide(collection: Collection, texts_of: Sequence[str], shares: dict[Part, f
         members[collection.groups[passage.document]].add(passage.document)
     wanted = [part for part, share in shares.items() if share]
     if len(members) < len(wanted) + 1:
-        alike = "they nearly repeat each other" if len(collection.documents) > 1 else "there is one alone"
         raise InputError(
-            f"input: {len(collection.documents):,} documents make {len(members)} group(s), as {alike}, and questions "
-            f"are held out by whole groups: wanted {len(wanted) + 1} groups or more. Give more documents, or hold "
-            "nothing out: held_out_share=0 choice_share=0."
+            f"input: {len(collection.documents):,} documents make {len(members)} group(s) of near-duplicates, and "
+            f"questions are held out by whole groups: wanted {len(wanted) + 1} groups or more. Give more documents, or "
+            "hold nothing out: held_out_share=0 choice_share=0."
         )
     # By the first document of a group: copies of it that come later change nothing
-    drawn = sorted((_drawn(texts_of[min(documents)], seed), root) for root, documents in members.items())
+    drawn = sorted((_drawn(collection.texts[min(documents)], seed), root) for root, documents in members.items())
     part_of_group = dict[int, Part]()
     begin = 0.0
     for part in wanted:
@@ -186,6 +194,22 @@ def divide(collection: Collection, texts_of: Sequence[str], shares: dict[Part, f
     collection.part_of = {
         one: part_of_group.get(root, "train") for root, documents in members.items() for one in documents
     }
+    for part, others in (("choice", ["held_out"]), ("train", ["held_out", "choice"])):
+        _leave_out_copies(collection, part, others)
+
+
+def _leave_out_copies(collection: Collection, part: str, others: Sequence[str]) -> None:
+    """Leave out passages of a part that nearly repeat one of others: documents that differ may share a section."""
+    parts = [collection.part(place) for place in range(len(collection.passages))]
+    near = NearCopies([one.text for one, own in zip(collection.passages, parts, strict=True) if own in others])
+    kept = [
+        one
+        for one, own in zip(collection.passages, parts, strict=True)
+        if own != part or not near.has(words_of(one.text))
+    ]
+    if number := len(collection.passages) - len(kept):
+        collection.left_out["near-copies of what is held out"] += number
+    collection.passages = kept
 
 
 def _drawn(text: str, seed: int) -> float:

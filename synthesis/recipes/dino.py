@@ -135,7 +135,10 @@ class Dino(ModelRecipe):
         if self.input_sample is None:
             return Given(inputs, summary.texts, identity)
         drawn = sample(inputs, summary.texts, self.input_sample, self.how.seed)
-        return Given(drawn, self.input_sample, identity | {"sample": self.input_sample})
+        number = min(self.input_sample, summary.texts)
+        if number < self.input_sample and not self.quiet:
+            log.info("input_sample=%d: the input has %d texts, and all are taken.", self.input_sample, number)
+        return Given(drawn, number, identity | {"sample": number})
 
     def claim(self) -> bool:
         first = self.first_stage() if self.tasks.x1 else None

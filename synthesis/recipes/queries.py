@@ -16,10 +16,12 @@ from typing import Any, ClassVar, Literal
 from cli.devices import device_of
 from contracts import InputError
 from contracts.settings import key
+from readers.listing import check_output_apart
 from storage.atomic import remove
 from synthesis.decoding.continuations import Decoding
 from synthesis.questions.known import Known, read_known
 from synthesis.questions.output import (
+    BEIR_FILES,
     CANDIDATES,
     DOCUMENTS,
     HELD_OUT,
@@ -35,7 +37,7 @@ from synthesis.questions.output import (
     write_rows,
     write_sheet,
 )
-from synthesis.questions.passages import Collection, Passage, Windows, divide, read_collection
+from synthesis.questions.passages import Collection, Part, Passage, Windows, divide, read_collection
 from synthesis.questions.prompts import QuestionPrompts, parse
 from synthesis.questions.report import write_question_card, write_question_report
 from synthesis.questions.rules import KEPT, QuestionRules, apply_rules, tally
@@ -52,6 +54,7 @@ from workers.tasks import Task
 WRITTEN, SCORED = "written", "scored"
 MEASURED = 32  # passages that a plan writes questions for
 FEW_KEPT = 0.1  # of all questions
+SUSPECTED = "Perhaps the model cannot write this language, or the passages are too alike: report.md shows examples."
 
 
 @dataclass(kw_only=True)
@@ -91,6 +94,7 @@ class Queries(ModelRecipe):
         self._check_scores()
         self.asks = parse(prompts_of(self.prompts))
         weights = self.identify_model()
+        check_output_apart(self.input, self.folder)  # type: ignore[arg-type]
         self.collection = read_collection(self.input, self.input_column, self.passages, self.on_error)  # type: ignore[arg-type]
         self._divide()
         self.fresh = list(range(len(self.collection.passages)))
@@ -127,10 +131,7 @@ class Queries(ModelRecipe):
             )
 
     def _divide(self) -> None:
-        texts = [""] * len(self.collection.documents)
-        for passage in self.collection.passages:
-            texts[passage.document] += f"{passage.whole}\n"
-        divide(self.collection, texts, {"choice": self.choice_share, "held_out": self.held_out_share}, self.how.seed)
+        divide(self.collection, {"choice": self.choice_share, "held_out": self.held_out_share}, self.how.seed)
 
     def _plan_stages(self, weights: Mapping[str, Any]) -> None:
         how = replace(self.how, stop="\n")
@@ -203,7 +204,12 @@ class Queries(ModelRecipe):
             store.claim(self.identity, overwrite=self.overwrite)
             return False
         same = before["complete"] and before["identity"] == as_read(self.identity)
-        return same and self.scored.is_complete() and not self.plan_only
+        return same and self.scored.is_complete() and not self.plan_only and all(map(Path.exists, self._made()))
+
+    def _made(self) -> list[Path]:
+        """The files that are made of the questions."""
+        beir = [f"{name}/{file}" for name in HELD_OUT.values() for file in BEIR_FILES]
+        return [self.folder / name for name in (TRAIN, CANDIDATES, DOCUMENTS, SENTENCES, *beir)]
 
     def write(self) -> None:
         self._say_plan()
@@ -295,19 +301,25 @@ class Queries(ModelRecipe):
         write_sheet(folder, questions, collection, self.how.seed)
         write_question_report(folder, manifest, questions, collection)
         write_question_card(folder, manifest)
+        worst = sorted(counts["rules"].items(), key=lambda pair: -pair[1]["left_out"])[:2]
+        why = ", ".join(f"{rule}: {one['left_out']:,}" for rule, one in worst)
+        if lacking := [part for part, share in self._wanted_parts().items() if share and not counts["parts"][part]]:
+            raise InputError(
+                f"{folder}: no question was kept of the documents of {' and '.join(lacking)}, of {len(questions):,} in "
+                f"all; left out as {why}. {SUSPECTED} Give more documents, or let the rules keep more; the questions "
+                "stay."
+            )
         store.write_manifest({**manifest, "complete": True})
         log.info(
             "%s: %s of %s questions kept (%.1f %%), %s training rows; report.html says how good they are.",
             *(folder, f"{number:,}", f"{len(questions):,}", 100 * counts["yield"], f"{counts['training_rows']:,}"),
         )
         if number < FEW_KEPT * len(questions):
-            worst = sorted(counts["rules"].items(), key=lambda pair: -pair[1]["left_out"])[:2]
-            log.warning(
-                "%s: almost no question was kept; left out as %s. Perhaps the model cannot write this language, or "
-                "the passages are too alike: report.md shows examples.",
-                folder,
-                ", ".join(f"{why}: {one['left_out']:,}" for why, one in worst),
-            )
+            log.warning("%s: almost no question was kept; left out as %s. %s", folder, why, SUSPECTED)
+
+    def _wanted_parts(self) -> dict[Part, float]:
+        train = 1 - self.held_out_share - self.choice_share
+        return {"train": train, "choice": self.choice_share, "held_out": self.held_out_share}
 
     def _say_plan(self) -> None:
         counts = self.collection.counts()
@@ -317,10 +329,17 @@ class Queries(ModelRecipe):
             ", ".join(f"{part} {found['passages']:,}" for part, found in counts["parts"].items()),
             f"{len(self.fresh) * len(self.asks.styles) * self.queries_per_passage:,}",
         )
+        if passed := self.collection.passed_over:
+            log.info("passed over: %s", ", ".join(f"{number} {kind}" for kind, number in passed.items()))
+        for one in self.collection.unread:
+            log.warning("left out: %s", one)
 
     def _measure(self) -> None:
         """Write questions for some passages, and say how long all would take."""
-        passages = self.collection.passages
+        passages = [self.collection.passages[place] for place in self.fresh]
+        if not passages:
+            log.info("known has the questions of all passages: nothing is to be written.")
+            return
         some = passages[:: max(1, len(passages) // MEASURED)][:MEASURED]
         judge = JudgedQuestions(self.asks, self.max_passage_tokens)
         with self.open_pool(self.writer()) as pool:

@@ -172,12 +172,13 @@ class SampledTexts:
 
 
 def sample(texts: Iterable[str], number: int, wanted: int, seed: int) -> SampledTexts:
-    """Draw ``wanted`` of the ``number`` texts at random.
+    """Draw ``wanted`` of the ``number`` texts at random; all where there are not so many.
 
     Raises:
-        InputError: there are not so many.
+        InputError: not even one is wanted.
     """
-    if not 1 <= wanted <= number:
-        raise InputError(f"input_sample={wanted}: wanted 1 to {number:,}, the texts of the input.")
+    if wanted < 1:
+        raise InputError(f"input_sample={wanted}: wanted a number of texts, at least 1.")
+    wanted = min(wanted, number)
     places = np.random.default_rng(seed).choice(number, wanted, replace=False)
     return SampledTexts(texts, frozenset(places.tolist()))

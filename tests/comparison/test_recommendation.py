@@ -8,12 +8,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from comparison.__main__ import plain
 from comparison.arms import arms_of
 from comparison.baselines import BM25, UNTRAINED, bm25_arm
 from comparison.collect import collect
 from comparison.contrasts import choose_headline, contrasts
 from comparison.preparation import commands_of
-from comparison.race import plain
 from comparison.recommendation import before_and_after, keep_encoder, recommend
 from contracts import InputError, RetrievalTask
 from evaluation.suite import Suite
@@ -75,7 +75,8 @@ def test_the_best_by_the_questions_for_choosing_is_recommended_if_it_is_better(r
     assert one.arm.label == "chosen"
     before, after = (next(a for a in arms if a.label == name).values(HELD_OUT).mean() for name in (UNTRAINED, "chosen"))
     assert one.sentence.startswith(f"Better: chosen, {HELD_OUT} {before:.1f} -> {after:.1f} ({after - before:+.1f}, ")
-    assert str(tmp_path / "encoder") in one.sentence
+    assert f"It lies in {tmp_path / 'encoder'}, the one of seed 1." in one.sentence
+    assert f"{QUERIES} questions)" in one.sentence
     keep_encoder(one, tmp_path)
     assert (tmp_path / "encoder" / "model.safetensors").read_text() == "chosen 1"
 
@@ -89,6 +90,7 @@ def test_nothing_is_recommended_that_is_not_better_and_an_earlier_encoder_goes(r
     assert one.arm is None
     assert one.sentence.startswith("Nothing is recommended: keep the encoder that you have.")
     assert "cannot be told apart" in one.sentence
+    assert f"{QUERIES} questions are few" in one.sentence
     keep_encoder(one, tmp_path)
     assert not (tmp_path / "encoder").exists()
 
@@ -96,8 +98,11 @@ def test_nothing_is_recommended_that_is_not_better_and_an_earlier_encoder_goes(r
 def test_without_the_untrained_encoder_nothing_can_be_recommended(run_folder, tmp_path):
     arm(run_folder, tmp_path / "runs", "chosen", 1, 0.9, 0.9)
     arm(run_folder, tmp_path / "runs", "other", 1, 0.5, 0.5)
-    with pytest.raises(InputError, match="there is no untrained arm; say untrained=true"):
-        judged(tmp_path / "runs", tmp_path)
+    (tmp_path / "encoder").mkdir()
+    _, one = judged(tmp_path / "runs", tmp_path)
+    assert one is None
+    keep_encoder(one, tmp_path)
+    assert not (tmp_path / "encoder").exists()
 
 
 def test_five_questions_show_what_was_found(run_folder, tmp_path):

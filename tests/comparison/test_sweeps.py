@@ -11,7 +11,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 
 from comparison import train_processes as processes
-from comparison.__main__ import Keys
+from comparison.__main__ import Keys, plain
 from comparison.__main__ import run as compare_command
 from comparison.choice import Choice, choice_of, choose
 from comparison.outputs import COMPARISON, ENTRIES
@@ -421,6 +421,28 @@ def test_each_arm_keeps_the_value_that_scores_best(tmp_path, fake_train):
         {"a": [1, 3, 2], "b": [0.5], "c": [1]},
     )
     assert attempts(tmp_path / "choosing" / "a-3") == 1
+    with pytest.raises(InputError, match="holds another race"):  # nothing but the choosing runs is there
+        plan({"arms": arms, "seeds": [4]}, {"steps": 7}, None, tmp_path)
+
+
+def test_an_arm_that_was_trained_with_a_value_keeps_it(tmp_path, fake_train):
+    """A run that failed when the value was chosen may come out better later."""
+    race = plan({"arms": {"a": ["each=8"]}, "seeds": [4]}, {"steps": 6}, None, tmp_path)
+    first, _ = chosen(race, tmp_path, {"a": [1, 2]})
+    (tmp_path / "runs" / "a-seed4").mkdir(parents=True)
+    again, _ = chosen(race, tmp_path, {"a": [1, 2, 3]})
+    assert first.arms == again.arms == {"a": ["each=8", "model.lr=2"]}
+
+
+def test_data_that_is_prepared_otherwise_is_of_another_race(tmp_path, fake_train):
+    race = {"arms": {"a": ["each=8"]}, "seeds": [4], "prepare": {"made": ["recipe=queries", "held_out_share=0.2"]}}
+    plan(race, {"steps": 6}, None, tmp_path)
+    other = race | {"prepare": {"made": ["recipe=queries", "held_out_share=0.4"]}}
+    plan(other, {"steps": 6}, None, tmp_path)  # nothing is trained yet
+    with open_workers(tmp_path) as pool:
+        train_race(plan(other, {"steps": 6}, None, tmp_path), tmp_path, pool, quiet=True)
+    with pytest.raises(InputError, match=r"holds another race: prepare\.made"):
+        plan(race, {"steps": 6}, None, tmp_path)
 
 
 def test_a_choice_that_cannot_be_made_is_told(tmp_path, fake_train):
@@ -524,8 +546,9 @@ def test_races_compose():
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         for path in (ROOT / "configs" / "race").glob("*.yaml"):
             cfg = compose("comparison", [f"race={path.stem}", "race.texts=texts"])
-            for words in cfg.race.arms.values():
-                for stage in stages_of(compose_run([*map(str, cfg.race.common), *map(str, words)])):
+            race = plain(cfg.race)
+            for words in race["arms"].values():
+                for stage in stages_of(compose_run([*map(str, race["common"]), *map(str, words)])):
                     check_model_and_data(stage.run)
                     check_values(stage.run)
                     check_lengths(stage.run)

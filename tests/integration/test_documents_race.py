@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cli.console import ADAPTED, of_documents
+from contracts import InputError
 from tests.forks import Started, run_command
 from tests.synthesis.test_queries import PROMPTS
 from tests.synthesis.test_questions import story
@@ -120,6 +121,10 @@ def test_documents_stand_without_a_key_on_the_console():
     wanted = ["hydra/help=adapt", "race=documents", "race.texts=[docs,more docs]", f"output={ADAPTED}", "seeds=[1]"]
     assert of_documents(["docs", "more docs", "seeds=[1]"]) == wanted
     assert of_documents(["a'b.txt", "output=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
+    words = ["~race.arms.dino", "+race.new=1", "--config-dir", "mine", "output=o"]
+    assert of_documents(["~/docs", *words]) == [*wanted[:2], "race.texts=~/docs", *words]
+    with pytest.raises(InputError, match="adapt FILE_OR_FOLDER"):
+        of_documents(["seeds=[1]"])
 
 
 @pytest.mark.slow  # eight starts of train.py
@@ -164,6 +169,6 @@ def test_documents_that_are_too_few_are_refused_once(words, tmp_path):
         ]
     )
     assert done.returncode == 2
-    assert "1 documents make 1 group(s)" in done.stderr
+    assert "1 documents make 1 group(s) of near-duplicates" in done.stderr
     assert "race.prepare.questions: python -m synthesis refused its input" in done.stderr
     assert "Traceback" not in done.stderr

@@ -263,6 +263,26 @@ def test_other_rules_take_other_questions_without_a_model(place, written, tiny_b
         here(*words_for(place, written, f"encoder={tiny_bert}", "temperature=0.9"))
 
 
+def test_a_file_that_is_gone_is_made_again_of_the_questions(place, written, tiny_bert, monkeypatch):
+    before = contents(written)
+    shutil.rmtree(written / "held_out")
+    (written / "train.jsonl.gz").unlink()
+    monkeypatch.setattr("synthesis.recipe.load_generator", None)
+    here(*words_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
+    assert contents(written) == before
+
+
+def test_a_part_without_a_question_is_an_error_that_loses_nothing(place, written, tiny_bert, tmp_path):
+    folder = tmp_path / "out"
+    shutil.copytree(written, folder)
+    words = words_for(place, folder, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
+    with pytest.raises(InputError, match=r"no question was kept of the documents of train and choice and held_out, of"):
+        here(*words, "rules.shortest=30")
+    assert (folder / "report.html").exists()
+    here(*words)
+    assert contents(folder) == contents(written)
+
+
 def test_another_judge_judges_the_same_questions_anew(place, written, tiny_bert):
     words = words_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN)
     before = contents(written)
@@ -355,7 +375,11 @@ def test_a_plan_counts_and_measures_and_writes_nothing(place, tmp_path, caplog):
 
 
 def test_where_almost_nothing_is_kept_the_reason_is_said(place, tmp_path, caplog):
-    here(*words_for(place, tmp_path / "out", "rules.rank=null", "negatives=0", "rules.p_yes=0.99"))
+    words = words_for(place, tmp_path / "out", "rules.rank=null", "negatives=0", "held_out_share=0", "choice_share=0")
+    with pytest.raises(InputError, match=r"no question was kept of the documents of train.*not answered, says"):
+        here(*words, "rules.p_yes=0.99")
+    best = max(row["p_yes"] for row in rows_of(tmp_path / "out" / "scored") if row["text"])
+    here(*words, f"rules.p_yes={best}", "rules.copied=null", "rules.shortest=1")
     assert "almost no question was kept" in caplog.text
     assert "not answered, says the judge" in caplog.text
 

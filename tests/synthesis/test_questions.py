@@ -1,6 +1,7 @@
 """Passages, parts, scores and rules of ``recipe=queries`` against loops and examples by hand; no language model."""
 
 import json
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -107,7 +108,7 @@ def test_no_group_is_divided_and_documents_that_come_later_move_no_others(docume
     parts = []
     for path in (documents, copies):
         found = read_collection(str(path), "text", WINDOWS)
-        divide(found, texts_of(found), {"choice": 0.2, "held_out": 0.3}, 1)
+        divide(found, {"choice": 0.2, "held_out": 0.3}, 1)
         assert set(found.part_of.values()) == set(PARTS)
         parts.append(found.part_of)
     before, after = parts
@@ -115,11 +116,41 @@ def test_no_group_is_divided_and_documents_that_come_later_move_no_others(docume
     assert {place: after[place] for place in before} == before
 
 
-def texts_of(collection):
-    texts = [""] * len(collection.documents)
-    for one in collection.passages:
-        texts[one.document] += one.whole
-    return texts
+def test_a_section_that_documents_share_is_in_one_part_alone(tmp_path):
+    """Each document has a section of its own and one of three that others have, too, with other words in one place."""
+    path = tmp_path / "in.jsonl"
+    shared = [story(f"licence{n}") for n in range(3)]
+    rows = [{"text": f"# {topic}\n\n{story(topic)} {story(topic + 'more')}"} for topic in TOPICS]
+    with path.open("w") as file:
+        for place, row in enumerate(rows):
+            common = shared[place % 3].replace("licence", "license", place)
+            file.write(json.dumps({"title": TOPICS[place], "text": f"{row['text']}. {common.capitalize()}."}) + "\n")
+    found = read_collection(path, "text", Windows(words=130, overlap=0, shortest=5))
+    assert len(found.passages) == 2 * len(TOPICS)
+    divide(found, {"choice": 0.2, "held_out": 0.3}, 1)
+    assert found.left_out["near-copies of what is held out"]
+    runs = {part: set() for part in PARTS}
+    for place, passage in enumerate(found.passages):
+        words = words_of(passage.text)
+        runs[found.part(place)] |= {tuple(words[start : start + 8]) for start in range(len(words) - 7)}
+    assert all(runs.values())
+    for one, other in combinations(runs.values(), 2):
+        assert not one & other
+
+
+def test_a_document_that_comes_first_and_shares_a_section_moves_no_other(tmp_path):
+    topics = [f"{topic}{letter}" for topic in TOPICS for letter in "abcd"]
+    rows = [{"text": f"{story(topic)} {story(topic + 'more')}. {story('Licence')}."} for topic in topics]
+    new = {"text": f"{story('new')} {story('newer')}. {story('Licence')}."}
+    for seed in range(5):
+        parts = []
+        for written in (rows, [new, *rows]):
+            path = tmp_path / "in.jsonl"
+            path.write_text("".join(json.dumps(row) + "\n" for row in written))
+            found = read_collection(path, "text", Windows(words=130, overlap=0, shortest=5))
+            divide(found, {"choice": 0.2, "held_out": 0.3}, seed)
+            parts.append([found.part_of[place] for place in range(len(written))][-len(rows) :])
+        assert parts[0] == parts[1]
 
 
 @pytest.mark.parametrize("texts", [[story("bees")], [story("bees", version) for version in range(3)]])
@@ -127,8 +158,8 @@ def test_nothing_can_be_held_out_of_one_document_or_of_copies(tmp_path, texts):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found = read_collection(str(tmp_path / "in.jsonl"), "text", WINDOWS)
     with pytest.raises(InputError, match=r"1 group.*held_out_share=0"):
-        divide(found, texts_of(found), {"choice": 0.1, "held_out": 0.2}, 1)
-    divide(found, texts_of(found), {"choice": 0.0, "held_out": 0.0}, 1)
+        divide(found, {"choice": 0.1, "held_out": 0.2}, 1)
+    divide(found, {"choice": 0.0, "held_out": 0.0}, 1)
     assert set(found.part_of.values()) == {"train"}
 
 
@@ -156,7 +187,7 @@ def test_a_row_that_cannot_be_read_is_refused_or_counted(tmp_path):
 
 def test_documents_without_a_passage_are_refused(tmp_path):
     (tmp_path / "in.txt").write_text("two words\nand three more\n")
-    with pytest.raises(InputError, match=r"no passage has 5 words, of 2 documents"):
+    with pytest.raises(InputError, match=r"no passage has 5 words with blanks between them, of 2 documents"):
         read_collection(str(tmp_path / "in.txt"), "text", WINDOWS)
 
 
