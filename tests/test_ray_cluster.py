@@ -43,6 +43,7 @@ def slowly(node, tasks):
         yield task.number, (node, task.number**2)
 
 
+@pytest.mark.slow  # a cluster of Ray
 def test_vectors_of_a_cluster_are_those_of_one_process(tmp_path, tiny_mlm, cluster):
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"{'salt ' * (n % 40)}{n}\n" for n in range(500)))

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from cli.devices import device_of
 from contracts import InputError
 from storage.atomic import write_whole
-from synthesis.questions.answers import answers_table
 from synthesis.report.annotate import TABLE, Item, agreement_table, read_agreement, write_sheet
 from synthesis.report.publish import check_target, publish
 from synthesis.report.report import Encoder, write_report
@@ -110,6 +109,8 @@ def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], 
 def take_back(folder: Path, sheet: Path) -> str:
     """The table, which is written beside the data set too."""
     if read_manifest(folder)["identity"]["kind"] == "queries":
+        from synthesis.questions.answers import answers_table
+
         table = answers_table(folder, sheet)
     else:
         labels_of(folder)

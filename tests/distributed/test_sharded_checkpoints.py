@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from storage.checkpoint import load_checkpoint
 
+pytestmark = pytest.mark.slow  # each starts train.py three times
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, SAVED = 6, 3
 LORA = "model.lora.rank=4"
@@ -36,7 +37,7 @@ def train(tiny_mlm, tmp_path_factory):
     return run
 
 
-@pytest.fixture(scope="module", params=["all weights", pytest.param("adapter", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["all weights", "adapter"])
 def runs(request, train, tmp_path_factory):
     """Words of the run, the folder of one process, and that of two with sharded weights."""
     words, folder = [LORA] if request.param == "adapter" else [], tmp_path_factory.mktemp("runs")
@@ -55,8 +56,9 @@ def test_the_files_hold_what_one_process_writes(runs):
     _, alone, sharded = runs
     ours, theirs = (load_checkpoint(folder / "checkpoints" / "last.ckpt") for folder in (sharded, alone))
     assert set(ours["state_dict"]) == set(theirs["state_dict"])
-    for name, tensor in theirs["state_dict"].items():
-        torch.testing.assert_close(ours["state_dict"][name], tensor, rtol=1e-4, atol=1e-5)
+    # AdamW moves a weight whose gradient is nearly 0 by as much as others, so single ones may differ
+    difference = sum((ours["state_dict"][name] - one).square().sum() for name, one in theirs["state_dict"].items())
+    assert difference <= 1e-10 * sum(one.square().sum() for one in theirs["state_dict"].values())
     assert {path.name for path in (sharded / "checkpoints").iterdir()} == {
         "last.ckpt",
         "best.ckpt",
@@ -70,9 +72,9 @@ def test_the_files_hold_what_one_process_writes(runs):
     "words",
     [
         ["trainer=fsdp", "devices=2"],
-        pytest.param(["trainer=ddp", "devices=2"], marks=pytest.mark.slow),
-        pytest.param([], marks=pytest.mark.slow, id="one process"),
-        pytest.param(["trainer=fsdp", "devices=3"], marks=pytest.mark.slow),
+        ["trainer=ddp", "devices=2"],
+        pytest.param([], id="one process"),
+        ["trainer=fsdp", "devices=3"],
     ],
     ids=lambda words: " ".join(words),
 )
@@ -86,7 +88,6 @@ def test_a_run_goes_on_from_it_to_the_same_end(runs, train, words, tmp_path):
         assert torch.equal(found, weights_of(sharded))
 
 
-@pytest.mark.slow
 def test_sharded_weights_go_on_from_a_file_of_one_process(runs, train, tmp_path):
     own, alone, _ = runs
     resumed = f"resume={alone}/checkpoints/previous.ckpt"
@@ -95,7 +96,6 @@ def test_sharded_weights_go_on_from_a_file_of_one_process(runs, train, tmp_path)
     assert (found - expected).norm() <= 1e-5 * expected.norm()
 
 
-@pytest.mark.slow
 def test_lost_shards_are_refused_by_name(runs, train, tmp_path):
     own, _, sharded = runs
     shutil.copy(sharded / "checkpoints" / "last.ckpt", tmp_path)

@@ -87,7 +87,7 @@ def test_a_decoder_that_shares_layers_reads_the_same(tiny_bert):
     assert (gradient - right).norm() <= 1e-4 * right.norm()
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", [pytest.param(one, marks=pytest.mark.slow) for one in ("aot_eager", True)])
 def test_compiled_layers_give_the_same_step(folders, backend):
     keys = DECODER | {"lora": LORA, "frozen_weights": "nf4", "mlp": False}
     ours, theirs = (

@@ -198,6 +198,7 @@ def test_killed_wherever_the_file_gets_its_name_it_is_whole_or_goes_on(tmp_path,
     assert whole.keys() == {name, f"{name}.json", f"{name}.ranges.npy"}
 
 
+@pytest.mark.slow  # two workers
 def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
     texts = [f"{'salt ' * (i % 40)}{i}" for i in range(1500)]
     path = lines(tmp_path / "t.txt", texts)

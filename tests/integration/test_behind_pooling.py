@@ -48,6 +48,7 @@ def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+@pytest.mark.slow  # MiniLM is trained
 def test_what_is_trained_from_minilm_serves_an_index_by_dot_product(minilm_path, pairs, command, tmp_path):
     folder = tmp_path / "run"
     outcome = command(*RUN, pairs, f"backbone={minilm_path}", "max_steps=2", f"output_dir={folder}")
@@ -72,6 +73,7 @@ def test_what_is_trained_from_minilm_serves_an_index_by_dot_product(minilm_path,
     assert top["similarity_fn_name"] == "cosine"
 
 
+@pytest.mark.slow  # two stages on two processes
 def test_stages_on_two_processes_carry_layers_and_length_on(tiny_bert, pairs, command, tmp_path):
     """The second one trains an adapter, and the layer beside it."""
     pytest.importorskip("peft")

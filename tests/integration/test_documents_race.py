@@ -122,7 +122,7 @@ def test_documents_stand_without_a_key_on_the_console():
     assert of_documents(["docs", "more docs", "seeds=[1]"]) == wanted
     assert of_documents(["a'b.txt", "output=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
     words = ["~race.arms.dino", "+race.new=1", "--config-dir", "mine", "output=o"]
-    assert of_documents(["~/docs", *words]) == [*wanted[:2], "race.texts=~/docs", *words]
+    assert of_documents(["~/docs", *words]) == [*wanted[:2], "race.texts='~/docs'", *words]
     with pytest.raises(InputError, match="adapt FILE_OR_FOLDER"):
         of_documents(["seeds=[1]"])
 

@@ -20,6 +20,7 @@ def finished(domain_words, command, tmp_path_factory):
     return folder, outcome
 
 
+@pytest.mark.slow  # synthesis and two stages
 def test_raw_sentences_become_a_stage_between_open_text_and_nli(finished):
     folder, _ = finished
     results = read_results(folder / "results.json")

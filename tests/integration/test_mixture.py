@@ -69,6 +69,7 @@ def test_the_loss_of_a_part_is_the_mean_of_its_steps(words, whole, command, tmp_
     assert {name: part["used"] for name, part in data["parts"].items()} == dict.fromkeys(COLUMNS, 44)
 
 
+@pytest.mark.slow  # two processes
 def test_two_processes_have_the_losses_of_one(words, command, tmp_path):
     words = [
         *(word for word in words if "sentences" not in word),

@@ -65,6 +65,7 @@ def test_groups_are_what_the_encoder_finds_near_before_training(trained, words, 
     assert found == pytest.approx(wanted[:3], abs=1e-4)
 
 
+@pytest.mark.slow  # two processes
 def test_two_processes_train_as_one_does(trained, words, tmp_path):
     done = run_command([TRAIN, *words, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
     assert done.returncode == 0, done.stderr

@@ -62,6 +62,7 @@ def test_it_is_refused_unless_its_package_is_allowed(run, tmp_path):
     assert "ratings.Tolerant: its code is not run" in refused.stderr
 
 
+@pytest.mark.slow  # three starts of train.py
 def test_it_trains_goes_on_and_leaves_an_encoder_with_its_own_score(run, package, tmp_path):
     keys = ["model.lr_schedule=constant", "model.lora.rank=4"]
     whole = run(*keys, "max_steps=6", f"output_dir={tmp_path / 'whole'}")

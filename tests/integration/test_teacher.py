@@ -96,12 +96,14 @@ def test_the_projection_stays_out_of_the_encoder(whole):
     assert losses(whole)[-1] < losses(whole)[0]
 
 
+@pytest.mark.slow  # two processes
 def test_two_processes_train_as_one_does(whole, words, tmp_path):
     done = run_command([TRAIN, *words, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
     assert done.returncode == 0, done.stderr
     assert losses(tmp_path / "two") == pytest.approx(losses(whole), rel=1e-4)
 
 
+@pytest.mark.slow  # two processes
 def test_sharded_weights_train_alike(whole, words, tmp_path):
     """Of the projection, too; the encoder that is left has none of it."""
     words = [word for word in words if word != "trainer=cpu"]

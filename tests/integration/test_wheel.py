@@ -65,6 +65,7 @@ def test_the_console_lists_its_commands_and_the_help_names_it(console):
     assert "python train.py" not in said
 
 
+@pytest.mark.slow  # an installed wheel on two processes
 def test_two_processes_train(console, tiny_run, tmp_path):
     console("train", *tiny_run, "trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={tmp_path}/run")
     assert read_results(tmp_path / "run" / "results.json")["processes"] == 2

@@ -94,6 +94,7 @@ def test_rows_hold_every_candidate_with_its_probability(tmp_path, model, load):
     assert counts["labels"]["entailment"]["samples"] == counts["labels"]["contradiction"]["samples"] == 30
 
 
+@pytest.mark.slow  # three processes
 def test_neither_batches_nor_shards_nor_processes_change_a_row(tmp_path, load):
     texts = sentences(30)
     alone = written(stage_of(tmp_path / "alone", texts, rows=1), load)
