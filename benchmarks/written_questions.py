@@ -69,7 +69,10 @@ def scored(tasks: dict[str, Retrieval], race: Path, kept: Path, most: int | None
         path = kept / f"{name}.json"
         if not path.is_file():
             write_whole(path, json.dumps(values_of(tasks, name, encoder)))
-        found[name] = {task: np.array(values) for task, values in json.loads(path.read_text()).items()}
+        values = {task: np.array(each) for task, each in json.loads(path.read_text()).items()}
+        # A run that chose is that of the first seed again, where its value was chosen: one encoder counts once
+        if not any(all(np.array_equal(values[task], other[task]) for task in values) for other in found.values()):
+            found[name] = values
     return found
 
 
