@@ -29,7 +29,7 @@ OUTPUT = ROOT / "outputs" / "benchmarks" / "all"
 
 
 class Job(NamedTuple):
-    """``minutes`` are a guess for two cores, until it was measured on this machine."""
+    """A benchmark and its arguments. ``minutes`` is a guess for two cores; a measured time replaces it."""
 
     figure: str
     words: str

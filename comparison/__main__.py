@@ -212,7 +212,7 @@ def bm25_of(task: "Retrieval") -> "dict[str, Estimate]":
 def with_recommendation(
     cfg: DictConfig, found: "Comparison", choosing: str, task: "Retrieval | None", output: Path
 ) -> "Comparison":
-    """Add what the race recommends, and keep that encoder in ``output``."""
+    """Add the verdict about the recommended arm to the comparison, and copy its encoder to ``output``/encoder."""
     from comparison.outputs import CHOSEN
     from comparison.recommendation import before_and_after, keep_encoder, recommend, values_tried
     from storage.manifest import read_record

@@ -428,8 +428,8 @@ def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
 def write(
     output: Path, account: dict[str, Any], pairs: Pairs, mined: Iterable[Mapping[str, Any]], num_negatives: int
 ) -> None:
-    """Write the mined rows at once, and beside them a record of what was read, of how many rows there are, and of how
-    many pairs got too few negatives.
+    """Write the mined rows as a whole file, and a record beside it: what was read, the number of rows, and the number
+    of pairs that got too few negatives.
     """
     rows, given = 0, set(pairs.rows)
     with whole_file(output) as part:

@@ -67,7 +67,9 @@ class StoredRows(TextData):
 
 
 class TextRows(TextData):
-    """Each row is an example. ``max_length`` is that of the settings; where it is null, `settle_length` chooses it."""
+    """The base of data modules whose rows are examples. Where ``max_length`` of the settings is null, `settle_length`
+    chooses it.
+    """
 
     settings: TextsData
     kind: ClassVar[RowKind]
@@ -183,7 +185,7 @@ class Sentences(TextRows, StoredRows):
 
 
 class NLIPairs(TextRows, StoredRows):
-    """Premise, hypothesis and their relation; pairs without a gold label are left out."""
+    """Pairs of a premise and a hypothesis with their relation. It leaves out pairs without a gold label."""
 
     settings: NLIData
     yields = NLIBatch

@@ -1,4 +1,4 @@
-"""The base class of every LightningModule of the project: optimisers, learning rates and checkpoints."""
+"""`TrainedModule`, the base class of every LightningModule here: its optimiser, learning rates and checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -54,7 +54,7 @@ class DocumentSource(ABC):
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """Return what identifies the content without reading it: paths, sizes, times; JSON types only."""
+        """Identify the content without reading it, by paths, sizes and times. Return JSON types only."""
 
     @abstractmethod
     def manifest(self) -> dict[str, Any]:

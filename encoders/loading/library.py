@@ -68,7 +68,7 @@ class LibraryEncoder(LoadedEncoder):
         return fingerprint(weights, **described, **settings)
 
     def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
-        """Encode N texts; return their (N, width) float32 vectors on the CPU."""
+        """Encode N texts and return their vectors: (N, width), float32, on the CPU."""
         prompt = options.get("prompt")
         distinct = list(dict.fromkeys(texts))
         place_of = {text: place for place, text in enumerate(distinct)}

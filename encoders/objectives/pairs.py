@@ -34,7 +34,7 @@ class Pairs(ContrastiveObjective):
         super().__init__(settings)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
-        """Anchors, positives, and the hard negatives where there are any."""
+        """Return the texts by their role: anchors, positives, and hard negatives where the rows have them."""
         return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings)
 
     def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, **known: Any) -> Contrast:

@@ -357,7 +357,7 @@ def load_parts(
     device: str | torch.device | None,
     revision: str | None,
 ) -> tuple[Any, Tokenizer]:
-    """Load model and tokenizer of a generator. ``why_not(config)`` says why a model does not write, if so.
+    """Load a generator's model and tokenizer. ``why_not(config)`` returns why a model cannot write, or an empty text.
 
     Raises:
         InputError: there is no such model, or it is ``refused(why)``.

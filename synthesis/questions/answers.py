@@ -1,7 +1,5 @@
 """What a person's answers on a sheet of questions say: how many of them their passage answers, kept ones and others."""
 
-import gzip
-import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -9,22 +7,22 @@ from scipy.stats import binomtest
 
 from contracts import InputError
 from reports.tables import Column, Table, columns, markdown
-from synthesis.questions.output import ANSWERED, CANDIDATES
+from synthesis.questions.output import ANSWERED, CANDIDATES, read_rows
 from synthesis.questions.rules import KEPT
 from synthesis.report.annotate import read_column
 
 
 def answers_table(folder: Path, sheet: Path) -> str:
-    """Markdown: of kept questions and of those left out, in each style, the share that a person answered with yes, with
-    Wilson's 95 % interval. A question's fate is that of the rules that ``folder`` was last made with.
+    """Return a table in Markdown: the share of questions whose passage answers them, as a person says on the sheet.
+
+    It has a row for kept questions and for those left out, in each style, with Wilson's 95 % interval. Which questions
+    are kept is read from ``folder``, which the last rules made.
 
     Raises:
         InputError: no sheet or key, an unknown id, or an answer that is neither yes nor no.
     """
     labels, key, given = read_column(folder, sheet, ANSWERED)
-    candidates = {
-        row["id"]: row for row in map(json.loads, gzip.decompress((folder / CANDIDATES).read_bytes()).splitlines())
-    }
+    candidates = {row["id"]: row for row in read_rows(folder / CANDIDATES)}
     counts: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for where, place, answer in given:
         if not answer:

@@ -1,14 +1,13 @@
 """Questions of an earlier data set, for the passages that it had as well."""
 
-import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from contracts import InputError
 from storage.ownership import differences
-from synthesis.questions.output import CANDIDATES, HELD_OUT
+from synthesis.questions.output import CANDIDATES, HELD_OUT, read_rows
 from synthesis.questions.writing import Candidate
 from synthesis.shards.store import MANIFEST, read_manifest
 
@@ -35,20 +34,15 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
         raise InputError(f"known={folder}: its questions were written otherwise: {found}. Leave known out.")
     try:
         passages = {
-            one["_id"]: (one["title"], one["text"]) for one in _rows(folder / HELD_OUT["choice"] / "corpus.jsonl")
+            one["_id"]: (one["title"], one["text"]) for one in read_rows(folder / HELD_OUT["choice"] / "corpus.jsonl")
         }
         known: Known = {key: [] for key in passages.values()}
-        for row in _rows(folder / CANDIDATES):
+        for row in read_rows(folder / CANDIDATES):
             fields = {name: row[name] for name in Candidate.__annotations__ if name != "passage"}
             known[passages[row["passage"]]].append(Candidate(passage=0, **fields))  # type: ignore[typeddict-item]
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise InputError(f"known={folder}: it is damaged ({error}). Make it anew, or leave known out.") from error
     return known
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-        yield from map(json.loads, file)
 
 
 def _comparable(identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,12 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     return text.count(b"\n")
 
 
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows that `write_rows` has written."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
 def candidate_rows(
     questions: Sequence[Question], collection: Collection, neighbours: Neighbours
 ) -> Iterator[dict[str, Any]]:

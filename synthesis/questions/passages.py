@@ -105,7 +105,8 @@ class Collection:
 def read_collection(
     path: str | Sequence[str | Path], column: str, windows: Windows, on_error: Literal["fail", "skip"] = "fail"
 ) -> Collection:
-    """Read documents of every kind that `TextSource` reads, and cut them into passages.
+    """Read the documents of a path by `TextSource`, cut them into passages, and group those that nearly repeat each
+    other.
 
     Raises:
         InputError: a file cannot be read, or no passage is long enough.

@@ -63,7 +63,7 @@ class QuestionShards(DecodedShards):
 
 @dataclass
 class OpenShard:
-    """A shard under way."""
+    """A shard that is being written: the candidates that it has so far."""
 
     number: int
     wanted: int  # questions

@@ -53,7 +53,7 @@ class Plan(Bounded):
 
     @property
     def wanted(self) -> int:
-        """Samples per input and label."""
+        """Return how many texts are drawn for each input and label."""
         return PER_LABEL[self.strategy] if self.per_label is None else self.per_label
 
     def check(self) -> None:
@@ -135,7 +135,7 @@ class Dino(ModelRecipe):
         if self.input_sample is None:
             return Given(inputs, summary.texts, identity)
         drawn = sample(inputs, summary.texts, self.input_sample, self.how.seed)
-        number = min(self.input_sample, summary.texts)
+        number = len(drawn.places)
         if number < self.input_sample and not self.quiet:
             log.info("input_sample=%d: the input has %d texts, and all are taken.", self.input_sample, number)
         return Given(drawn, number, identity | {"sample": number})
