@@ -15,6 +15,7 @@ from cli.config_files import choices
 from cli.process_group import launched
 from contracts import InputError, NotWritten
 from contracts.settings import build, check, keys_of, nearest
+from encoders.objective import Objective
 from evaluation.scorer import Scorer
 from storage.checkpoint import load_checkpoint
 from storage.shards import shapes
@@ -58,7 +59,21 @@ def check_model_and_data(run: Run) -> Any:
                 f"{place}.prompts: a folder of a cross-encoder has no place for prompts, so whoever uses it would "
                 "leave them out. Set it to null."
             )
+    if run.average_with_start:
+        _check_average(run, model)
     return model
+
+
+def _check_average(run: Run, model: Any) -> None:
+    said = f"average_with_start={run.average_with_start:g}"
+    if not issubclass(model, Objective):
+        raise InputError(f"{said} is for encoders, and model={model.objective} trains none. Leave it out.")
+    if run.model.lora.rank is not None:
+        raise InputError(
+            f"{said} averages all weights, and model.lora.rank={run.model.lora.rank} trains an adapter. Leave one out."
+        )
+    if is_sharded_run(run):
+        raise InputError(f"{said} keeps a copy of whole weights, and trainer=fsdp shards them. Take trainer=ddp.")
 
 
 def check_values(run: Run) -> None:

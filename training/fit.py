@@ -14,6 +14,7 @@ from cli.process_group import join_group_again
 from contracts import DataModule, InputError
 from contracts.settings import as_mapping
 from encoders.lora import is_adapter, widen
+from encoders.objective import Objective
 from encoders.sharding import load_weights
 from evaluation.callback import FinalScores, ScoreCallback
 from storage.checkpoint import load_checkpoint
@@ -29,6 +30,7 @@ from training.metrics_csv import MetricsCSV
 from training.opening import Opening, say_opening
 from training.scoring import choose
 from training.settings import Run
+from training.weight_average import average_with, copy_of_weights
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +90,17 @@ def fit(
     def is_cut() -> bool:
         return interruption.exit_status is not None
 
+    start = copy_of_weights(model) if run.average_with_start and isinstance(model, Objective) else None
+
     def load(module: pl.LightningModule, checkpoint: dict[str, Any]) -> bool:
         was_narrow = widen(module, lambda: make_model(run), "model.frozen_weights=nf4")
         module.on_load_checkpoint(checkpoint)  # as Lightning does: what it leaves out is put back
-        return load_weights(module, checkpoint["state_dict"]) and not was_narrow
+        as_last = load_weights(module, checkpoint["state_dict"]) and not was_narrow
+        if start is None:
+            return as_last
+        assert isinstance(module, Objective)
+        average_with(module, start, run.average_with_start)
+        return False
 
     final = FinalScores(scorer, checkpoints.best_path, skip=is_cut, load=load)
     callbacks = [

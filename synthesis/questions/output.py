@@ -61,6 +61,7 @@ def candidate_rows(
             "rank": one.rank,
             "cosine": round(cosine, 6) if cosine == cosine else None,
             "copied": round(one.copied, 4),
+            "from_prompt": round(one.from_prompt, 4),
             "fate": one.fate,
             "broken": list(one.broken),
         }

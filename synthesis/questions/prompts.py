@@ -20,6 +20,11 @@ class QuestionPrompts(NamedTuple):
     styles: dict[str, str]
     judge: Prompts
 
+    @property
+    def text(self) -> str:
+        """All templates, without the places for heading and passage: what a model reads besides a passage."""
+        return "\n".join(PLACES.sub("", template) for template in self.styles.values())
+
     def asked(self, style: str, passage: Passage, text: str) -> str:
         """The prompt for a passage, whose ``text`` may be cut. Lines with a heading are left out where it has none."""
         template = self.styles[style]

@@ -15,12 +15,13 @@ from synthesis.questions.writing import Candidate
 from synthesis.rules.filters import NearDuplicates
 
 KEPT = "kept"
-EMPTY, CUT, FEW, MANY, COPIED, UNANSWERED, NOT_NEAREST, DUPLICATE = REASONS = (
+EMPTY, CUT, FEW, MANY, COPIED, REPEATED, UNANSWERED, NOT_NEAREST, DUPLICATE = REASONS = (
     "empty",
     "cut off",
     "too few words",
     "too many words",
     "copied",
+    "repeats the prompt",
     "not answered, says the judge",
     "others are nearer",
     "duplicate",
@@ -37,6 +38,7 @@ class QuestionRules(Bounded):
     p_yes: float | None = key(least=0, most=1)  # at least so much
     rank: int | None = key(least=1)  # of the own passage, at most
     copied: float | None = key(least=0, most=1)  # at most
+    from_prompt: float | None = key(least=0, most=1)  # at most
     duplicates: bool  # left out
     shortest: int = key(least=0)  # words
     longest: int | None = key(least=1)
@@ -55,7 +57,8 @@ class Question(NamedTuple):
     id: str
     candidate: Candidate
     place: int  # among all candidates
-    copied: float
+    copied: float  # share of its words that the passage has in runs of three
+    from_prompt: float  # likewise the prompt, and not the passage
     rank: int | None
     broken: tuple[str, ...]  # every rule that it breaks, by itself
 
@@ -77,22 +80,29 @@ class Question(NamedTuple):
 
 
 def apply_rules(
-    candidates: Sequence[Candidate], collection: Collection, neighbours: Neighbours, rules: QuestionRules
+    candidates: Sequence[Candidate],
+    collection: Collection,
+    neighbours: Neighbours,
+    rules: QuestionRules,
+    prompt: str,
 ) -> list[Question]:
-    """Judge every candidate in order. A duplicate is one of an earlier question that is kept."""
+    """Judge every candidate in order. A duplicate is one of an earlier question that is kept. ``prompt`` is what the
+    model read besides the passage.
+    """
     earlier, found = NearDuplicates(LIKE), list[Question]()
     for place, one in enumerate(candidates):
         passage = collection.passages[one["passage"]]
         share, rank = copied(one["text"], passage.whole), int(neighbours.ranks_Q[place]) or None
-        broken = tuple(_broken(one, share, rank, rules))
+        from_prompt = copied(one["text"], prompt, but_for=passage.whole)
+        broken = tuple(_broken(one, share, from_prompt, rank, rules))
         if not broken and rules.duplicates and earlier.earlier(one["text"]) is not None:
             broken = (DUPLICATE,)
         name = f"{passage.id}-{one['style']}-{one['number']}"
-        found.append(Question(name, one, place, share, rank, broken))
+        found.append(Question(name, one, place, share, from_prompt, rank, broken))
     return found
 
 
-def _broken(one: Candidate, share: float, rank: int | None, rules: QuestionRules) -> Iterator[str]:
+def _broken(one: Candidate, share: float, from_prompt: float, rank: int | None, rules: QuestionRules) -> Iterator[str]:
     words = len(one["text"].split())
     if not words_of(one["text"]):
         yield EMPTY
@@ -105,6 +115,8 @@ def _broken(one: Candidate, share: float, rank: int | None, rules: QuestionRules
         yield MANY
     if rules.copied is not None and share > rules.copied:
         yield COPIED
+    if rules.from_prompt is not None and from_prompt > rules.from_prompt:
+        yield REPEATED
     if rules.p_yes is not None and (one["p_yes"] is None or one["p_yes"] < rules.p_yes):
         yield UNANSWERED
     if rules.rank is not None and (rank is None or rank > rules.rank):

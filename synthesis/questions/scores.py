@@ -21,21 +21,27 @@ NOT_RANKED = 0
 Embed = Callable[[Sequence[str]], np.ndarray]
 
 
-def copied(question: str, passage: str) -> float:
-    """The share of the question's words that stand in runs of `RUN` words or more which the passage has as well.
+def copied(question: str, source: str, but_for: str = "") -> float:
+    """The share of the question's words that stand in runs of `RUN` words or more which ``source`` has as well, and
+    ``but_for`` has not.
 
     Of a question with fewer words, all of it is one run. Case and punctuation do not count.
     """
-    words, own = words_of(question), words_of(passage)
+    words = words_of(question)
     if not words:
         return 0.0
     length = min(RUN, len(words))
-    runs = {tuple(own[at : at + length]) for at in range(len(own) - length + 1)}
+    runs = _runs(source, length) - _runs(but_for, length)
     inside = set[int]()
     for at in range(len(words) - length + 1):
         if tuple(words[at : at + length]) in runs:
             inside.update(range(at, at + length))
     return len(inside) / len(words)
+
+
+def _runs(text: str, length: int) -> set[tuple[str, ...]]:
+    words = words_of(text)
+    return {tuple(words[at : at + length]) for at in range(len(words) - length + 1)}
 
 
 class Neighbours(NamedTuple):

@@ -17,7 +17,10 @@ from tests.synthesis.test_synthesis_command import write_toy_generator
 
 ARMS = ("titles", "questions")
 TOPICS = [f"topic{letter}" for letter in "abcdefghijklmnopqrst"]
-OPEN = ["rules.rank=null", "rules.copied=null", "rules.duplicates=false", "negative_margin=0", "negatives=1"]
+OPEN = ["rules.rank=null", "rules.copied=null", "rules.from_prompt=null", "rules.duplicates=false"] + [
+    "negative_margin=0",
+    "negatives=1",
+]
 
 
 @pytest.fixture(scope="module")

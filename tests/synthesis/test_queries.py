@@ -37,7 +37,7 @@ judge: {prefix: "Text: ", between: "\\nQuestion: ", suffix: "\\nAnswer: ", "yes"
 """
 TOPICS = [f"topic{letter}" for letter in "abcdefghijklmnop"]
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"  # noqa: E501
-OPEN = ["rules.rank=null", "rules.copied=null", "rules.duplicates=false"]
+OPEN = ["rules.rank=null", "rules.copied=null", "rules.from_prompt=null", "rules.duplicates=false"]
 
 
 @pytest.fixture(scope="module")

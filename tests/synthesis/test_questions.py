@@ -12,12 +12,23 @@ from datamodules.passages import passages_of
 from datamodules.sources.raw_documents import Document
 from synthesis.questions.passages import PARTS, Collection, Passage, Windows, divide, groups_of, read_collection
 from synthesis.questions.prompts import parse
-from synthesis.questions.rules import COPIED, CUT, DUPLICATE, EMPTY, FEW, KEPT, NOT_NEAREST, QuestionRules, apply_rules
+from synthesis.questions.rules import (
+    COPIED,
+    CUT,
+    DUPLICATE,
+    EMPTY,
+    FEW,
+    KEPT,
+    NOT_NEAREST,
+    REPEATED,
+    QuestionRules,
+    apply_rules,
+)
 from synthesis.questions.scores import NOT_RANKED, copied, find_neighbours, nothing_found
 from synthesis.questions.writing import question_in
 
 WINDOWS = Windows(words=40, overlap=0, shortest=5)
-RULES = {"p_yes": None, "rank": None, "copied": None, "duplicates": False, "shortest": 0, "longest": None}
+RULES = {"p_yes": None, "rank": None, "copied": None, "from_prompt": None, "duplicates": False, "shortest": 0, "longest": None}
 TOPICS = "bees bridges loans stars tides violins glaciers orchids tunnels turbines".split()
 
 
@@ -201,14 +212,19 @@ def test_the_first_rule_that_is_broken_is_a_questions_fate():
         candidate(0, "how do bees keep warm"),
         candidate(1, "How do bees keep warm?"),
         candidate(1, "what are loans"),
+        candidate(1, "how are cracks in loans found before they are visible"),
+        candidate(1, "how are such loans16 loans23 loans30 found early"),  # the passage has them as the prompt has
     ]
-    on = RULES | {"shortest": 2, "copied": 0.5, "duplicates": True}
-    found = apply_rules(asked, collection, nothing_found(len(asked)), QuestionRules(**on))
-    assert [one.fate for one in found] == [EMPTY, CUT, FEW, COPIED, KEPT, DUPLICATE, KEPT]
-    ranked = nothing_found(len(asked))._replace(ranks_Q=np.array([1, 1, 1, 1, 3, 2, 1]))
-    found = apply_rules(asked, collection, ranked, QuestionRules(**on | {"rank": 2}))
-    assert [one.fate for one in found][4:] == [NOT_NEAREST, KEPT, KEPT], "a duplicate is one of what is kept"
-    strict = apply_rules(asked, collection, ranked, QuestionRules(**RULES | {"p_yes": 0.6}))
+    prompt = "How are cracks found before they are visible? Such loans16 loans23 loans30 are rare."
+    on = RULES | {"shortest": 2, "copied": 0.5, "from_prompt": 0.4, "duplicates": True}
+    found = apply_rules(asked, collection, nothing_found(len(asked)), QuestionRules(**on), prompt)
+    assert [one.fate for one in found] == [EMPTY, CUT, FEW, COPIED, KEPT, DUPLICATE, KEPT, REPEATED, KEPT]
+    # of ten words: how are cracks, found before they are visible; of eight: such loans16 loans23 alone
+    assert [one.from_prompt for one in found][-2:] == [0.8, 3 / 8]
+    ranked = nothing_found(len(asked))._replace(ranks_Q=np.array([1, 1, 1, 1, 3, 2, 1, 1, 1]))
+    found = apply_rules(asked, collection, ranked, QuestionRules(**on | {"rank": 2}), prompt)
+    assert [one.fate for one in found][4:7] == [NOT_NEAREST, KEPT, KEPT], "a duplicate is one of what is kept"
+    strict = apply_rules(asked, collection, ranked, QuestionRules(**RULES | {"p_yes": 0.6}), prompt)
     assert not any(one.fate == KEPT for one in strict)
 
 
