@@ -123,7 +123,8 @@ def compare(found, wanted, score):
         assert (row["anchor"], row["positive"]) == (anchor, positive)
         np.testing.assert_allclose(row["scores"], scores, atol=2e-6)
         chosen = [row[name] for name in names]
-        assert len({*chosen}) == len(chosen) and not {anchor, positive} & {*chosen}
+        assert len({*chosen}) == len(chosen)
+        assert not {anchor, positive} & {*chosen}
         np.testing.assert_allclose([score[anchor, text] for text in chosen], scores[1:], atol=4e-6)
 
 

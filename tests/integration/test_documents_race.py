@@ -17,7 +17,11 @@ from tests.synthesis.test_synthesis_command import write_toy_generator
 
 ARMS = ("titles", "questions")
 TOPICS = [f"topic{letter}" for letter in "abcdefghijklmnopqrst"]
-OPEN = ["rules.rank=null", "rules.copied=null", "rules.from_prompt=null", "rules.duplicates=false"] + [
+OPEN = [
+    "rules.rank=null",
+    "rules.copied=null",
+    "rules.from_prompt=null",
+    "rules.duplicates=false",
     "negative_margin=0",
     "negatives=1",
 ]

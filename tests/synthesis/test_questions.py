@@ -28,7 +28,15 @@ from synthesis.questions.scores import NOT_RANKED, copied, find_neighbours, noth
 from synthesis.questions.writing import question_in
 
 WINDOWS = Windows(words=40, overlap=0, shortest=5)
-RULES = {"p_yes": None, "rank": None, "copied": None, "from_prompt": None, "duplicates": False, "shortest": 0, "longest": None}
+RULES = {
+    "p_yes": None,
+    "rank": None,
+    "copied": None,
+    "from_prompt": None,
+    "duplicates": False,
+    "shortest": 0,
+    "longest": None,
+}
 TOPICS = "bees bridges loans stars tides violins glaciers orchids tunnels turbines".split()
 
 

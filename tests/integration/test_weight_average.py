@@ -1,0 +1,88 @@
+"""``average_with_start``: what is scored and exported is the mean of the weights before and after training."""
+
+import csv
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel
+
+SHARE = 0.25
+PREFIX = "encoder.transformer."
+SIDES = ("sentence1", "sentence2")
+
+
+@pytest.fixture(scope="module")
+def words(corpus_file, tiny_mlm, small_eval):
+    return [
+        *("model=declutr", "data=text", f"data.path={corpus_file}", f"backbone={tiny_mlm}", "data.min_span=4"),
+        *("data.max_span=16", "batch_size=6", "max_steps=3", "model.lr=0.003", f"average_with_start={SHARE}"),
+        *(f"evaluation.data_root={small_eval}", "evaluation.suite=[stsb]", "evaluation.at_start=false"),
+    ]
+
+
+def pearson_of(encoder, small_eval):
+    rows = list(csv.DictReader((small_eval / "STSBenchmark/test.tsv").open(), delimiter="\t"))
+    model = SentenceTransformer(str(encoder), device="cpu")
+    left, right = (model.encode([row[name] for row in rows], convert_to_tensor=True) for name in SIDES)
+    cosines = torch.cosine_similarity(left, right)
+    gold = torch.tensor([float(row["score"]) for row in rows])
+    return 100 * torch.corrcoef(torch.stack([cosines.cpu(), gold]))[0, 1].item()
+
+
+def test_the_mean_is_exported_and_scored_and_checkpoints_keep_what_was_trained(whole, tiny_mlm, small_eval):
+    start = AutoModel.from_pretrained(tiny_mlm, add_pooling_layer=False).state_dict()
+    saved = torch.load(whole / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
+    trained = {name.removeprefix(PREFIX): weight for name, weight in saved.items() if name.startswith(PREFIX)}
+    exported = load_file(whole / "encoder/model.safetensors")
+    compared = exported.keys() & start.keys()
+    assert len(compared) > 10
+    moved = 0.0
+    for name in compared:
+        [there] = [weight for key, weight in trained.items() if key.endswith(name)]
+        torch.testing.assert_close(exported[name], SHARE * start[name] + (1 - SHARE) * there, rtol=0, atol=1e-7)
+        moved = max(moved, (there - start[name]).abs().max().item())
+    assert moved > 1e-3, "it was trained"
+    scores = json.loads((whole / "results.json").read_text())["scores"]
+    assert scores["stsb/cosine/pearson"] == pytest.approx(pearson_of(whole / "encoder", small_eval), abs=0.01)
+
+
+def test_a_run_that_was_killed_before_its_export_leaves_the_same(whole, words, command, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run/results.json").unlink()
+    shutil.rmtree(tmp_path / "run/encoder")
+    outcome = command(*words, f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+    ours, theirs = ((folder / "encoder/model.safetensors").read_bytes() for folder in (tmp_path / "run", whole))
+    assert ours == theirs
+
+
+def test_two_processes_leave_the_weights_of_one(whole, words, run_train, tmp_path):
+    done = run_train([*words, "devices=2", "trainer=ddp", "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"])
+    assert done.returncode == 0, done.stderr
+    ours, theirs = (load_file(folder / "encoder/model.safetensors") for folder in (tmp_path / "run", whole))
+    for name, weight in theirs.items():
+        torch.testing.assert_close(ours[name], weight, rtol=0, atol=1e-5)
+
+
+def test_a_reranker_is_refused(rows, command, tmp_path):
+    words = ["model=reranker", "data=triplets", f"data.path={rows}", "average_with_start=0.5"]
+    outcome = command(*words, f"output_dir={tmp_path / 'run'}")
+    assert (outcome.status, "is for encoders, and model=reranker" in outcome.err) == (2, True), outcome.err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["model.lora.rank=4"], "model.lora.rank=4 trains an adapter"),
+        (["trainer=fsdp"], "trainer=fsdp shards"),
+        (["average_with_start=1"], "wanted 0, but less than 1"),
+    ],
+)
+def test_what_cannot_be_averaged_is_refused(words, command, tmp_path, more, said):
+    outcome = command(*words, f"output_dir={tmp_path / 'run'}", *more)
+    assert (outcome.status, said in outcome.err) == (2, True), outcome.err
+    assert not (tmp_path / "run").exists()
