@@ -107,15 +107,16 @@ def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
 
 
 def _labels(arms: Sequence[Arm]) -> list[str]:
-    """The name that was given, else the objective and, where several arms have it, all in which they differ."""
+    """The name that was given, else the objective; and where several arms have it, all in which they differ."""
     labels = []
     for arm in arms:
-        objective = arm.runs[0].results["objective"] or arm.runs[0].path.stem
-        rivals = [other for other in arms if other.runs[0].results["objective"] == arm.runs[0].results["objective"]]
-        if arm.label:
-            labels.append(arm.label)
-        else:
-            labels.append(" ".join([objective, *_all_said(rivals, arm)]))
+        objective = arm.runs[0].results["objective"]
+        rivals = [
+            other
+            for other in arms
+            if other.label == arm.label and (arm.label or other.runs[0].results["objective"] == objective)
+        ]
+        labels.append(" ".join([arm.label or objective or arm.runs[0].path.stem, *_all_said(rivals, arm)]))
     again = {label for label in labels if labels.count(label) > 1}
     return [
         f"{label} ({arm.runs[0].path})" if label in again else label for arm, label in zip(arms, labels, strict=True)

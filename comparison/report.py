@@ -11,6 +11,7 @@ from markupsafe import Markup
 from comparison import paper, ranking_figures, tables
 from comparison import vector_figures as space
 from comparison.arms import Arm
+from comparison.budget_figures import score_over_tokens
 from comparison.collect import LeftOut
 from comparison.contrasts import Contrast, Headline, Standing, contrasts, ranking
 from comparison.outputs import CSV, LATEX, MARKDOWN, NUMBERS, PAGE
@@ -59,6 +60,7 @@ def sections(one: Comparison, output: Path) -> list[Section]:
             "ranking",
             "Ranking",
             [
+                score_over_tokens(arms, headline),
                 ranking_figures.dots(arms, headline, standings),
                 answers,
                 *tables.seeds_said(arms),

@@ -7,12 +7,14 @@ import pytest
 
 from comparison import ranking_figures
 from comparison.arms import arms_of
+from comparison.budget_figures import score_over_tokens
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
 from comparison.probe_sentences import explorer, probe, turned
 from comparison.report import compare
 from comparison.setting_figures import settings_figures
 from comparison.training_curves import curves_of, training
+from storage.manifest import read_record, write_record
 
 SETTING = "a_setting_with_a_long_name"
 
@@ -127,3 +129,46 @@ def test_a_name_says_all_in_which_the_arms_differ(run_folder, tmp_path):
     assert [figure.name for figure in settings_figures(arms, choose_headline(arms, None))] == [
         "parallel"
     ]  # they were not crossed
+
+
+def race_of(run_folder, folder, tokens, noise):
+    """Runs as a race leaves them: two arms of two seeds, and the untrained encoder."""
+    labels = {}
+    for label, arms_noise in {"pairs": noise, "declutr": 0.5, "untrained": 0.7}.items():
+        for seed in (1, 2)[: 1 if label == "untrained" else 2]:
+            name = f"{label}-seed{seed}"
+            run = run_folder(folder / name, label, seed, arms_noise, max_steps=0 if label == "untrained" else tokens)
+            results = read_record(run / "results.json")
+            results["spent"]["real_tokens"] = tokens + seed
+            write_record(run / "results.json", results)
+            labels[name] = label
+    write_record(folder / "labels.json", labels)
+
+
+def mean_of(path, headline):
+    return np.mean([read_record(path)["scores"][task] for task in headline.tasks])
+
+
+def test_arms_of_several_budgets_are_drawn_over_their_tokens(run_folder, tmp_path):
+    for tokens, noise in ((30_000, 0.6), (100_000, 0.4), (300_000, 0.2)):
+        race_of(run_folder, tmp_path / str(tokens) / "runs", tokens, noise)
+    arms = arms_of(collect([str(tmp_path / "*" / "runs" / "*")])[0])
+    headline = choose_headline(arms, None)
+    labels = {arm.label for arm in arms}
+    assert labels == {"untrained"} | {
+        f"{a} max_steps={n}" for a in ("pairs", "declutr") for n in (30000, 100000, 300000)
+    }
+    figure = score_over_tokens(arms, headline)
+    assert len(figure.table.rows) == 6
+    for name, tokens, mean, low, high, seeds in figure.table.rows:
+        scores = [
+            mean_of(path, headline)
+            for path in sorted((tmp_path / str(round(tokens - 1.5)) / "runs").glob(f"{name}-*/results.json"))
+        ]
+        assert (mean, low, high, seeds) == pytest.approx((np.mean(scores), min(scores), max(scores), 2))
+    assert [row[1] for row in figure.table.rows if row[0] == "pairs"] == [30_001.5, 100_001.5, 300_001.5]
+    start = mean_of(tmp_path / "30000/runs/untrained-seed1/results.json", headline)
+    [dashed] = [layer["data"]["values"] for layer in figure.panels[0]["layer"] if "data" in layer]
+    assert dashed == [{"mean": pytest.approx(start)}]
+    once = [arm for arm in arms if arm.settings["max_steps"] in (0, 30_000)]
+    assert score_over_tokens(once, headline) is None
