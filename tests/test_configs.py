@@ -195,3 +195,15 @@ def test_half_precision_where_the_hardware_multiplies_in_it(monkeypatch, gpu, av
     for name in ("quickstart", "dino_demo"):
         cfg = composed(f"experiment={name}", "backbone=tiny", "data.path=x" if name == "dino_demo" else "seed=1")
         assert (cfg.precision, cfg.evaluation.precision) == (precision, precision)
+
+
+def test_every_way_of_learning_from_documents_reads_the_encoder_as_its_folder_says():
+    """TSDAE's own pooling is another, by which an encoder that was trained with a mean has other vectors from the start."""
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        race = OmegaConf.to_container(
+            compose("comparison", overrides=["race=documents", "race.texts=x", "output=y"]).race, resolve=True
+        )
+    runs = {arm: stages_composed(*race["common"], *words, "max_steps=1") for arm, words in race["arms"].items()}
+    assert len(runs) == 7
+    for arm, (run,) in runs.items():
+        assert (arm, run.model.pooling, run.average_with_start) == (arm, None, 0.5)

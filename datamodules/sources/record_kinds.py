@@ -117,7 +117,7 @@ MINED = RowKind(  # pairs that hard negatives are found for
     "mined", (("anchor", "positive"), ("question", "answer"), ("premise", "entailment"), ("sent0", "sent1"))
 )
 NLI = RowKind("nli", (("premise", "hypothesis"), ("sentence1", "sentence2")), Label(("label", "gold_label"), relation))
-QA = RowKind("qa", (("question", "answer"), ("anchor", "positive")))
+QA = RowKind("qa", (("question", "answer"), ("query", "answer"), ("anchor", "positive")))
 
 
 def own_columns(columns: Sequence[str], kind: RowKind) -> tuple[str, ...]:
