@@ -33,6 +33,7 @@ NOT_A_SETTING = {
 }
 
 
+MOST_SAID = 3  # settings besides a name; where equal names differ in more, the path tells them apart
 NOT_IN_A_LABEL = {"output"}  # of an evaluation: where its file lies
 # Names of settings in labels, which stand in every table and picture
 SHORT = {"data.anchors_per_document": "A", "data.positives_per_anchor": "P", "model.temperature": "tau"}
@@ -116,7 +117,10 @@ def _labels(arms: Sequence[Arm]) -> list[str]:
             for other in arms
             if other.label == arm.label and (arm.label or other.runs[0].results["objective"] == objective)
         ]
-        labels.append(" ".join([arm.label or objective or arm.runs[0].path.stem, *_all_said(rivals, arm)]))
+        said = _all_said(rivals, arm)
+        if arm.label and len(said) > MOST_SAID:  # runs of another release or kind have other keys
+            said = []
+        labels.append(" ".join([arm.label or objective or arm.runs[0].path.stem, *said]))
     again = {label for label in labels if labels.count(label) > 1}
     return [
         f"{label} ({arm.runs[0].path})" if label in again else label for arm, label in zip(arms, labels, strict=True)

@@ -1,6 +1,7 @@
 """Draw scores over the length of training, where a name stands for arms that were trained with several budgets."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from comparison.contrasts import Headline, values_of
 from reports.figure import KEY, Figure, coloured, quantity, shaped, tooltip
 from reports.tables import Column, Table, columns
 
-ALIKE = 1.2  # real tokens of two budgets of one name differ by more than this factor
+ALIKE = 1.2  # two budgets differ by more than this factor
 LEGEND = {**KEY, "columns": 4}  # the page's key has a name for each budget
 
 
@@ -22,7 +23,7 @@ def score_over_tokens(arms: Sequence[Arm], headline: Headline) -> Figure | None:
     """
     budgets = dict[str, list[Arm]]()
     for arm in arms:
-        if name := arm.runs[0].label:
+        if (name := arm.runs[0].label) and (_tokens(arm) or name == UNTRAINED):  # an evaluation has none
             budgets.setdefault(name, []).append(arm)
     untrained = budgets.pop(UNTRAINED, [])
     lines = {name: sorted(held, key=_tokens) for name, held in budgets.items() if _differ(held)}
@@ -59,8 +60,9 @@ def _tokens(arm: Arm) -> float:
 
 
 def _differ(arms: Sequence[Arm]) -> bool:
-    tokens = [_tokens(arm) for arm in arms]
-    return max(tokens) > ALIKE * min(tokens)
+    """Whether they have several budgets, and no two of them the same: these would be different arms of one name."""
+    tokens = sorted(_tokens(arm) for arm in arms)
+    return len(tokens) > 1 and all(later > ALIKE * one for one, later in pairwise(tokens))
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

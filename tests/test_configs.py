@@ -198,7 +198,7 @@ def test_half_precision_where_the_hardware_multiplies_in_it(monkeypatch, gpu, av
 
 
 def test_every_way_of_learning_from_documents_reads_the_encoder_as_its_folder_says():
-    """TSDAE's own pooling is another, by which an encoder that was trained with a mean has other vectors from the start."""
+    """TSDAE's own pooling is another, which spoils an encoder that was trained with a mean."""
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         race = OmegaConf.to_container(
             compose("comparison", overrides=["race=documents", "race.texts=x", "output=y"]).race, resolve=True

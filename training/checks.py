@@ -37,8 +37,8 @@ OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measu
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
-def check_model_and_data(run: Run) -> Any:
-    """The model's class, once model and data are there and made for each other."""
+def check_model_and_data(run: Run, *, is_stage: bool = False) -> Any:
+    """The model's class, once model and data are there and made for each other. ``is_stage``: of several."""
     for group, settings in (("model", run.model), ("data", run.data)):
         if settings is None:
             raise InputError(
@@ -60,12 +60,14 @@ def check_model_and_data(run: Run) -> Any:
                 "leave them out. Set it to null."
             )
     if run.average_with_start:
-        _check_average(run, model)
+        _check_average(run, model, is_stage=is_stage)
     return model
 
 
-def _check_average(run: Run, model: Any) -> None:
+def _check_average(run: Run, model: Any, *, is_stage: bool) -> None:
     said = f"average_with_start={run.average_with_start:g}"
+    if is_stage:
+        raise InputError(f"{said} is for a run without stages, whose next stage would not begin from what it leaves.")
     if not issubclass(model, Objective):
         raise InputError(f"{said} is for encoders, and model={model.objective} trains none. Leave it out.")
     if run.model.lora.rank is not None:

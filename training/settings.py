@@ -197,9 +197,9 @@ class Run:
         None, "a score's name, e.g. stsb-dev/cosine/spearman; picks best.ckpt; null: best is last"
     )
     monitor_mode: Literal["max", "min"] | None = key(None, "null: min for a loss, max for a score")
-    average_with_start: float = key(
-        0.0,
-        "share of the weights that training began from in the mean of both that is scored at the end and exported; 0: "
+    average_with_start: float | None = key(
+        None,
+        "share of the backbone's weights before training in the mean that is scored at the end and exported; null: 0, "
         "the trained weights alone, which checkpoints always have",
         least=0,
         below=1,

@@ -74,7 +74,7 @@ def _run(whole: Run, stages: list[Stage]) -> int:
     for stage in selected:
         with stage.named_in_errors():
             check_targets(stage.run)
-            check_model_and_data(stage.run)
+            check_model_and_data(stage.run, is_stage=len(stages) > 1)
             check_values(stage.run)
             check_teacher_keys(stage.run)
             check_lengths(stage.run)

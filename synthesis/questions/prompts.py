@@ -21,9 +21,10 @@ class QuestionPrompts(NamedTuple):
     judge: Prompts
 
     @property
-    def text(self) -> str:
-        """All templates, without the places for heading and passage: what a model reads besides a passage."""
-        return "\n".join(PLACES.sub("", template) for template in self.styles.values())
+    def examples(self) -> str:
+        """The paragraphs of all templates that have no place for heading or passage."""
+        paragraphs = (part for template in self.styles.values() for part in template.split("\n\n"))
+        return "\n\n".join(dict.fromkeys(part for part in paragraphs if not PLACES.search(part)))
 
     def asked(self, style: str, passage: Passage, text: str) -> str:
         """The prompt for a passage, whose ``text`` may be cut. Lines with a heading are left out where it has none."""

@@ -10,7 +10,7 @@ from contracts.settings import key
 from datamodules.near_duplicates import words_of
 from synthesis.bounds import Bounded
 from synthesis.questions.passages import Collection
-from synthesis.questions.scores import Neighbours, copied
+from synthesis.questions.scores import RUN, Neighbours, copied
 from synthesis.questions.writing import Candidate
 from synthesis.rules.filters import NearDuplicates
 
@@ -58,7 +58,7 @@ class Question(NamedTuple):
     candidate: Candidate
     place: int  # among all candidates
     copied: float  # share of its words that the passage has in runs of three
-    from_prompt: float  # likewise the prompt, and not the passage
+    from_prompt: float  # likewise the prompt's examples, and not the passage
     rank: int | None
     broken: tuple[str, ...]  # every rule that it breaks, by itself
 
@@ -84,16 +84,17 @@ def apply_rules(
     collection: Collection,
     neighbours: Neighbours,
     rules: QuestionRules,
-    prompt: str,
+    examples: str,
 ) -> list[Question]:
-    """Judge every candidate in order. A duplicate is one of an earlier question that is kept. ``prompt`` is what the
-    model read besides the passage.
+    """Judge every candidate in order. A duplicate is one of an earlier question that is kept. ``examples`` are
+    those of its prompt.
     """
     earlier, found = NearDuplicates(LIKE), list[Question]()
     for place, one in enumerate(candidates):
         passage = collection.passages[one["passage"]]
         share, rank = copied(one["text"], passage.whole), int(neighbours.ranks_Q[place]) or None
-        from_prompt = copied(one["text"], prompt, but_for=passage.whole)
+        is_long = len(words_of(one["text"])) >= RUN
+        from_prompt = copied(one["text"], examples, but_for=passage.whole) if is_long else 0.0
         broken = tuple(_broken(one, share, from_prompt, rank, rules))
         if not broken and rules.duplicates and earlier.earlier(one["text"]) is not None:
             broken = (DUPLICATE,)

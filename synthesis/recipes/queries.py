@@ -270,7 +270,7 @@ class Queries(ModelRecipe):
     def _take(self, candidates: Sequence[Candidate], neighbours: Neighbours) -> None:
         """The manifest last: where it says complete, all the rest is there."""
         collection, folder = self.collection, self.folder
-        questions = apply_rules(candidates, collection, neighbours, self.rules, self.asks.text)
+        questions = apply_rules(candidates, collection, neighbours, self.rules, self.asks.examples)
         number = sum(one.fate == KEPT for one in questions)
         store = ShardStore(folder)
         about = {**self.written.about, "collection": collection.counts()}

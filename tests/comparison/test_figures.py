@@ -170,5 +170,7 @@ def test_arms_of_several_budgets_are_drawn_over_their_tokens(run_folder, tmp_pat
     start = mean_of(tmp_path / "30000/runs/untrained-seed1/results.json", headline)
     [dashed] = [layer["data"]["values"] for layer in figure.panels[0]["layer"] if "data" in layer]
     assert dashed == [{"mean": pytest.approx(start)}]
+    twice = [*arms, next(arm for arm in arms if arm.label == "pairs max_steps=30000")]  # of one name and budget
+    assert {row[0] for row in score_over_tokens(twice, headline).table.rows} == {"declutr"}
     once = [arm for arm in arms if arm.settings["max_steps"] in (0, 30_000)]
     assert score_over_tokens(once, headline) is None

@@ -239,6 +239,10 @@ def test_the_first_rule_that_is_broken_is_a_questions_fate():
 def test_a_question_ends_at_its_mark_and_lines_with_a_heading_go_where_there_is_none():
     assert question_in(' "How do  bees keep warm? Query: bees') == "How do bees keep warm?"
     judge = {"prefix": "", "between": "", "suffix": "", "yes": "Yes", "no": "No"}
+    asks = parse(
+        {"styles": {"s": "Answer from the text.\n\nText: bees\nQ: who?\n\nText: {passage}\nQ:"}, "judge": judge}
+    )
+    assert asks.examples == "Answer from the text.\n\nText: bees\nQ: who?"
     asks = parse({"styles": {"s": "Title: {heading}\nText: {passage}\nQ:"}, "judge": judge})
     tricky = Passage(0, 0, "On {passage}", "")
     assert asks.asked("s", tricky, "a {heading} b") == "Title: On {passage}\nText: a {heading} b\nQ:"
