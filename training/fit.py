@@ -90,7 +90,8 @@ def fit(
     def is_cut() -> bool:
         return interruption.exit_status is not None
 
-    start = copy_of_weights(model) if run.average_with_start and isinstance(model, Objective) else None
+    share = run.average_with_start or 0.0
+    start = copy_of_weights(model) if share and isinstance(model, Objective) else None
 
     def load(module: pl.LightningModule, checkpoint: dict[str, Any]) -> bool:
         was_narrow = widen(module, lambda: make_model(run), "model.frozen_weights=nf4")
@@ -99,7 +100,7 @@ def fit(
         if start is None:
             return as_last
         assert isinstance(module, Objective)
-        average_with(module, start, run.average_with_start)
+        average_with(module, start, share)
         return False
 
     final = FinalScores(scorer, checkpoints.best_path, skip=is_cut, load=load)
