@@ -6,6 +6,7 @@ import pytest
 
 from storage.metrics import read_rows
 from storage.results import read_results
+from tests.data import write_rows
 from tests.integration.conftest import TINY
 
 PUBLISHED, PLAIN = "stsb-dev@senteval/cosine/spearman", "stsb-dev/cosine/spearman"
@@ -46,3 +47,20 @@ def test_what_the_command_line_asks_for_is_not_left_out(words, command, tmp_path
     done = command(*words, f"monitor={PUBLISHED}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 2
     assert "evaluation.during: there is no task 'stsb-dev@senteval'" in done.err
+
+
+def test_both_kinds_of_rows_are_learnt_from_and_scored(rows, small_eval, tiny_bert, command, tmp_path):
+    questions = write_rows(tmp_path / "qa.jsonl", ({"query": f"who {n}?", "answer": f"Ferry {n}."} for n in range(40)))
+    tasks = write_rows(tmp_path / "asked.jsonl", ({"query": f"where {n}?", "document": f"Boat {n}."} for n in range(9)))
+    words = [f"data.parts.nli.path={rows}", "data.parts.nli.name=null", f"data.parts.questions.path={questions}"]
+    words += [f"backbone={tiny_bert}", "batch_size=4", "max_steps=4", f"evaluation.data_root={small_eval}"]
+    words += ["evaluation.suite=[stsb]", f"evaluation.tasks=[{tasks}]", f"output_dir={tmp_path / 'run'}"]
+    done = command("experiment=both", *words)
+    assert done.status == 0, done.err
+    results = read_results(tmp_path / "run" / "results.json")
+    assert {"stsb/cosine/spearman", "asked/cosine/ndcg@10"} <= results["scores"].keys() & results[
+        "scores_before"
+    ].keys()
+    assert "verdict" in results
+    names = [manifest.get("parts", {}).keys() for manifest in results["data"]]
+    assert names == [{"nli", "questions"}]
