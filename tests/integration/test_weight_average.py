@@ -60,6 +60,7 @@ def test_a_run_that_was_killed_before_its_export_leaves_the_same(whole, words, c
     assert ours == theirs
 
 
+@pytest.mark.slow
 def test_two_processes_leave_the_weights_of_one(whole, words, run_train, tmp_path):
     done = run_train([*words, "devices=2", "trainer=ddp", "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"])
     assert done.returncode == 0, done.stderr
