@@ -188,7 +188,7 @@ def compare(
 
 
 def task_of(arms: "list[Arm]", headline: "Headline") -> "Retrieval | None":
-    """The retrieval task of the headline, as the first run was scored on it; None where it is none of a folder."""
+    """Return the retrieval task of the headline, with the settings of the first run; None if it is no folder."""
     from evaluation.task import Options
     from evaluation.tasks.retrieval import Retrieval
     from evaluation.user_tasks.resolve import own_tasks

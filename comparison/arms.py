@@ -97,8 +97,8 @@ def differing(arms: Sequence[Arm]) -> list[str]:
 
 
 def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
-    """Return the differing settings without those that follow from another by interpolation (``data.batch_size`` from
-    ``batch_size``); with ``by_name`` only where both have the same name.
+    """Return the settings in which arms differ. A setting whose values equal those of another one, as
+    ``data.batch_size`` follows ``batch_size``, is left out; with ``by_name`` only if both have the same name.
     """
     chosen = dict[tuple[str, str], str]()
     for key in sorted(differing(arms), key=lambda key: (key.count("."), key)):

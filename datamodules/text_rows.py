@@ -67,8 +67,8 @@ class StoredRows(TextData):
 
 
 class TextRows(TextData):
-    """The base of data modules whose rows are examples. Where ``max_length`` of the settings is null, `settle_length`
-    chooses it.
+    """Base class of data modules in which a row of a table is an example. `settle_length` chooses ``max_length`` if
+    the settings leave it null.
     """
 
     settings: TextsData
@@ -261,7 +261,9 @@ class QuestionAnswers(Triplets):
 
 
 class Sequences:
-    """Reads texts from the store as the tokenizer itself gives them: with special tokens, cut at ``max_length``."""
+    """Reads the token sequences of texts from the store, with special tokens and cut at ``max_length``, as the
+    tokenizer makes them.
+    """
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         specials = special_tokens(tokenizer)

@@ -37,8 +37,8 @@ OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measu
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
-def check_model_and_data(run: Run, *, is_stage: bool = False) -> Any:
-    """The model's class, once model and data are there and made for each other. ``is_stage``: of several."""
+def check_model_and_data(run: Run) -> Any:
+    """Check that model and data are there and made for each other, and return the model's class."""
     for group, settings in (("model", run.model), ("data", run.data)):
         if settings is None:
             raise InputError(
@@ -59,12 +59,13 @@ def check_model_and_data(run: Run, *, is_stage: bool = False) -> Any:
                 f"{place}.prompts: a folder of a cross-encoder has no place for prompts, so whoever uses it would "
                 "leave them out. Set it to null."
             )
-    if run.average_with_start:
-        _check_average(run, model, is_stage=is_stage)
     return model
 
 
-def _check_average(run: Run, model: Any, *, is_stage: bool) -> None:
+def check_average(run: Run, model: Any, *, is_stage: bool) -> None:
+    """Check that the weights of this model class can be averaged, where ``average_with_start`` asks for it."""
+    if not run.average_with_start:
+        return
     said = f"average_with_start={run.average_with_start:g}"
     if is_stage:
         raise InputError(f"{said} is for a run without stages, whose next stage would not begin from what it leaves.")
@@ -123,7 +124,7 @@ def check_device(run: Run) -> None:
 
 
 def check_scoring(run: Run, whole: Scorer, during: Scorer) -> None:
-    """What is to be scored while training is there, and the monitored score is one of those that will be computed."""
+    """Check that the tasks to be scored while training exist and that one of them computes the monitored score."""
     names = list(dict.fromkeys(task.name for task in [*whole, *during]))
     often = run.evaluation.every_n_steps
     if often:

@@ -19,7 +19,14 @@ from storage.results import read_results
 from training.beside_teacher import score_teacher
 from training.build import make_data, make_model, make_trainer, recipe_of
 from training.callbacks.lost_ranks import Companions
-from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
+from training.checks import (
+    check_average,
+    check_checkpoint,
+    check_device,
+    check_model_and_data,
+    check_room,
+    check_values,
+)
 from training.finish import finish, finish_stages
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
 from training.folder import check_writable, is_empty, mirror_of
@@ -74,7 +81,8 @@ def _run(whole: Run, stages: list[Stage]) -> int:
     for stage in selected:
         with stage.named_in_errors():
             check_targets(stage.run)
-            check_model_and_data(stage.run, is_stage=len(stages) > 1)
+            model = check_model_and_data(stage.run)
+            check_average(stage.run, model, is_stage=len(stages) > 1)
             check_values(stage.run)
             check_teacher_keys(stage.run)
             check_lengths(stage.run)

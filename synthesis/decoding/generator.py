@@ -109,7 +109,7 @@ class Generator:
         return self.behind(read.rows(owners), rest)
 
     def _beginning(self, ids: tuple[int, ...]) -> "Read":
-        """One row of what prompts begin with; the last one is kept for the next pass."""
+        """Return the states of the tokens that all prompts begin with, as one row, and keep them for the next pass."""
         if ids not in self.beginnings:
             self.beginnings.clear()
             self.beginnings[ids] = self.behind(None, [list(ids)])[0]

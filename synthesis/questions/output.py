@@ -27,7 +27,7 @@ SHEET_QUESTIONS = 50
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """JSON lines, packed where the name ends in .gz: the same bytes for the same rows."""
+    """Write JSON lines, packed if the name ends in .gz, and return their number. Equal rows give equal bytes."""
     text = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
@@ -35,7 +35,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows that `write_rows` has written."""
+    """Read a file of JSON lines, packed if its name ends in .gz, and yield its rows."""
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         yield from map(json.loads, file)
 

@@ -1,6 +1,7 @@
 """Scores of questions that need no language model: words copied from the passage, and what an encoder finds."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,9 +40,10 @@ def copied(question: str, source: str, but_for: str = "") -> float:
     return len(inside) / len(words)
 
 
-def _runs(text: str, length: int) -> set[tuple[str, ...]]:
+@lru_cache(maxsize=8)  # of the prompt's examples, and of the passage that several questions are about
+def _runs(text: str, length: int) -> frozenset[tuple[str, ...]]:
     words = words_of(text)
-    return {tuple(words[at : at + length]) for at in range(len(words) - length + 1)}
+    return frozenset(tuple(words[at : at + length]) for at in range(len(words) - length + 1))
 
 
 class Neighbours(NamedTuple):

@@ -229,7 +229,7 @@ class WrittenTexts:
 
 
 def written_by(stage: "DinoStage") -> Given:
-    """The first sentences that a stage wrote. Its identity alone identifies them."""
+    """Return the first sentences that a stage wrote, with a hash of the stage's identity in place of their contents."""
     identity = json.dumps(stage.identity, sort_keys=True).encode()
     texts = WrittenTexts(stage.folder)
     return Given(texts, sum(1 for _ in texts), {"x1": hashlib.sha256(identity).hexdigest()})

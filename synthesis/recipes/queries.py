@@ -1,4 +1,4 @@
-"""Questions for passages of documents, to train a retrieval encoder on and to evaluate it with.
+"""Recipe that writes questions for passages of documents, to train and evaluate a retrieval encoder with.
 
 ``OUTPUT/written`` holds every question, ``OUTPUT/scored`` the same with the judge's probability, and what an encoder
 finds for each. Parts, rules, negatives, report and all other files are made from these alone, each time that one of
@@ -221,7 +221,7 @@ class Queries(ModelRecipe):
         self._take(candidates, self._neighbours(candidates))
 
     def _candidates(self) -> list[Candidate]:
-        """Those that were written here, and those of the earlier data set, in the order of the passages."""
+        """Return the questions of this data set and of the earlier one, in the order of their passages."""
         here: list[Any] = list(read_entries(self.folder / SCORED))
         rows = [{**row, "passage": self.fresh[row["passage"]]} for row in here]
         for place in set(range(len(self.collection.passages))) - set(self.fresh):
@@ -231,7 +231,7 @@ class Queries(ModelRecipe):
         return found
 
     def _write_scored(self) -> None:
-        """No model is loaded where all is there."""
+        """Write and judge the questions that are missing. A model is loaded only if some are."""
         scored = self.scored.folder
         if (scored / MANIFEST).is_file() and read_manifest(scored)["identity"] != as_read(self.scored.identity):
             log.info("%s was judged otherwise, and is judged anew; the questions stay.", scored)
@@ -391,7 +391,7 @@ def unjudged(_: Any, tasks: Iterator[Task]) -> Iterator[tuple[int | None, Writte
 
 @dataclass(frozen=True)
 class WrittenQuestions:
-    """Passages with their questions, in order, from the shards in which they were written."""
+    """Iterates over the passages in order, each with its questions, which are read from the shards of a data set."""
 
     folder: Path
     passages: Sequence[Passage]

@@ -1,4 +1,4 @@
-"""Actions on a finished data set: annotation sheet, its evaluation, and publishing."""
+"""Actions on a finished data set: write and evaluate an annotation sheet, and publish the data set."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -120,7 +120,11 @@ def take_back(folder: Path, sheet: Path) -> str:
 
 
 def labels_of(folder: Path) -> Sequence[str]:
-    """Raises InputError where there is no data set, or one without labels."""
+    """Return the labels of a data set.
+
+    Raises:
+        InputError: the folder has no data set, or one without labels.
+    """
     identity = read_manifest(folder)["identity"]
     if "spec" not in identity:
         kind = "questions, whose sheet is written with them" if identity["kind"] == "queries" else "triplets"
