@@ -42,30 +42,23 @@ JOBS = {
     "step": [
         f"{STEP} --recompute off --profile OUTPUT/profile.txt --steps 4",
         *(
-            f"{STEP} --backbone {backbone} --recompute {recompute}{keys}"
+            f"{STEP} --backbone {backbone} --recompute off{keys}"
             for backbone in ("roberta", "smollm2")
-            for keys in ("", " --keys model.attn_implementation=sdpa", " --keys model.compile=true")
-            for recompute in ("off", "on")
+            for keys in ("", " --keys model.compile=true", " --keys model.attn_implementation=sdpa")
         ),
-        "gpu_step --documents 256 --token-budgets 65536 --recompute on --steps 10",
+        f"{STEP} --recompute on",
         "gpu_step --documents 64 --token-budgets 16384 262144 --recompute off --steps 10",
+        "gpu_step --documents 256 --token-budgets 65536 --recompute on --steps 10",
     ],
-    "trainer": [
-        f"pair_training --objectives {objective} --precisions {precision} --rounds 3 --steps 100"
-        for objective in ("contrastive", "cosine")
-        for precision in ("bf16", "fp32")
-    ],
+    "trainer": [f"pair_training --objectives {name} --rounds 2 --steps 60" for name in ("contrastive", "cosine")],
     "synthesis": [
-        "self_debiased_generation --smollm2 --precision bf16 --inputs 48",
-        "self_debiased_generation --layers 48 --width 1600 --precision bf16 --inputs 24",
+        "self_debiased_generation --smollm2 --precision bf16 --inputs 12",
+        "self_debiased_generation --layers 48 --width 1600 --precision bf16 --inputs 12",
     ],
     "embed": [
-        *(f"sts_speed --precision {precision}" for precision in ("bf16", "fp32")),
-        *(
-            f"embedding --models {model} --precision {precision} --texts 8000"
-            for model in ("minilm", "smollm2")
-            for precision in ("bf16", "fp32")
-        ),
+        *(f"sts_speed --precision {precision} --rounds 1" for precision in ("bf16", "fp32")),
+        "embedding --models minilm --texts 4000 --rounds 2",
+        "embedding --models smollm2 --texts 1600 --rounds 2",
     ],
 }
 
