@@ -81,8 +81,8 @@ class Profile(pl.Callback):
             self.profiler.stop()
             found = self.profiler.key_averages()
             self.busy = sum(one.self_device_time_total for one in found) / 1e6
-            by = "self_device_time_total" if pl_module.device.type == "cuda" else "self_cpu_time_total"
-            table = found.table(sort_by=by, row_limit=40, max_name_column_width=100)
+            orders = ["self_cpu_time_total", *(["self_device_time_total"] if pl_module.device.type == "cuda" else [])]
+            table = "\n".join(found.table(sort_by=by, row_limit=40, max_name_column_width=100) for by in orders)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text(f"{self.busy:.3f} s of {self.seconds:.3f} s computed on the device\n{table}\n")
 

@@ -22,7 +22,7 @@ from contracts import InputError, Ragged
 # Padding that costs as much as one more chunk. Measured on a CPU (flat from 32 to 128); estimated from kernel launches
 # for a GPU.
 CHUNK_COST_TOKENS = {"cpu": 64}
-CHUNK_COST_ELSEWHERE = 1_024
+CHUNK_COST_ELSEWHERE = 8_192
 LAYERS = "layers"  # of `recompute`: see recomputed_layers.py
 
 

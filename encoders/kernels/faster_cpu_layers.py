@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.weak import WeakIdKeyDictionary
 
 from encoders.kernels.bf16_weights import HeldLinear
+from encoders.kernels.gpu_kernels import attention_of_any_shape
 from encoders.kernels.host_layout import masks_unread
 
 
@@ -179,12 +180,13 @@ def _linear_of(layer: Any) -> Callable[[Tensor], Tensor]:
 def shared_between_chunks(
     embedding: nn.Module, ids: Tensor, pad: int, within: nn.Module | None = None
 ) -> Iterator[None]:
-    """Inside, ``embedding`` serves ids among ``ids`` and ``pad`` from rows looked up once, and autocast casts a weight
-    once. For the chunks of one step on a CPU: the forward pass must not be repeated outside. What has the same weight
+    """Inside, autocast casts a weight once, and on a CPU ``embedding`` serves ids among ``ids`` and ``pad`` from rows
+    looked up once. For the chunks of one step: the forward pass must not be repeated outside. What has the same weight
     ``within`` a model is served alike: both halves of an encoder-decoder.
     """
     plain = type(embedding) is nn.Embedding and embedding.max_norm is None and not embedding.scale_grad_by_freq
-    if not (ids.is_cpu and torch.is_grad_enabled()):
+    plain = plain and ids.is_cpu  # a GPU would have to be asked which ids there are
+    if not torch.is_grad_enabled():
         yield
         return
     cached = torch.is_autocast_cache_enabled()
@@ -222,17 +224,20 @@ def replaced(layers: Sequence[Any], forward_of: Callable[[Any], Callable[..., An
 PLAIN_ATTENTION_TOKENS = 128
 
 
-def attention_for(ids_BT: Tensor) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def attention_for(ids_BT: Tensor) -> Iterator[None]:
     """On a CPU plain attention where torch's fast one is the slower: short sequences in half precision. Elsewhere the
-    mask that transformers is given, unread.
+    mask that transformers is given, unread, and a kernel that serves every shape.
 
     Its backward pass works on whole blocks: 85 ms against 17 ms at 24 tokens in bfloat16; at 512 the order turns.
     """
-    if not ids_BT.is_cpu:
-        return masks_unread()
-    if torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
-        return sdpa_kernel(SDPBackend.MATH)
-    return contextlib.nullcontext()
+    with contextlib.ExitStack() as inside:
+        if not ids_BT.is_cpu:
+            inside.enter_context(masks_unread())
+            inside.enter_context(attention_of_any_shape(ids_BT.device))
+        elif torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
+            inside.enter_context(sdpa_kernel(SDPBackend.MATH))
+        yield
 
 
 WORTH_IT_TOKENS = 2_048  # laying out the weights costs about as much as 50 tokens

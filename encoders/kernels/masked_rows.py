@@ -14,6 +14,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from encoders.kernels.gpu_kernels import aligned_rows
 from encoders.kernels.host_layout import Places
 
 
@@ -50,6 +51,7 @@ def vectors_and_logits(
     model: PreTrainedModel, pool: Callable[[Any], Tensor], chosen: Places, inputs: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """One forward of a language model: the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
-    with _only_rows(model.base_model, pool, chosen) as pooled:
+    head = cast(nn.Module, model.get_output_embeddings())
+    with _only_rows(model.base_model, pool, chosen) as pooled, aligned_rows(head):
         logits = model(**inputs).logits
     return pooled[0], logits[0]

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
 from encoders.kernels.faster_cpu_layers import WORTH_IT_TOKENS, packed_linears
+from encoders.kernels.gpu_kernels import attention_of_any_shape
 from encoders.loading.backbones import check_vocabulary, from_pretrained, load_whole
 from encoders.loading.generative import why_not_causal
 from synthesis.decoding.caches import KeyValues, PrefillOutput, RowCache
@@ -70,8 +71,10 @@ class Generator:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Inside nothing is learnt, and linear layers take the fastest product of a CPU."""
-        with torch.inference_mode(), packed_linears(self.model, WORTH_IT_TOKENS):
+        """Inside nothing is learnt, linear layers take the fastest product of a CPU, and attention a kernel of a GPU that
+        serves every length.
+        """
+        with torch.inference_mode(), attention_of_any_shape(self.device), packed_linears(self.model, WORTH_IT_TOKENS):
             yield
 
     def new_cache(self) -> RowCache:
