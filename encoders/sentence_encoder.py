@@ -148,10 +148,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         spares = self.recompute == "on" and sequences.ids.is_cpu
         chunks = plan_rows(sequences.lengths, min(budget, ROW_TOKENS_CPU) if spares else budget)
         targets = _targets(sequences, labels, predicted, chunks)
-        rows = (lay_out(sequences.lengths, chunk, sequences.ids.device, way.multiple) for chunk in chunks)
+        rows = (lay_out(sequences.lengths, chunk, sequences.ids.device) for chunk in chunks)
         inputs = ((sequences.ids, row, way, target) for row, target in zip(rows, targets, strict=True))
-        filling = sum(-int(sequences.lengths[chunk.rows].sum()) % way.multiple for chunk in chunks)
-        return self._computed(self.encode_row, inputs, sequences.ids, chunks, again, filling)
+        return self._computed(self.encode_row, inputs, sequences.ids, chunks, again, padding=0)
 
     def _computed(
         self,

@@ -56,7 +56,7 @@ def settle() -> None:
     from torch._dynamo.callback import callback_handler
 
     settings: Any = torch._dynamo.config
-    settings.optimize_ddp = False  # it cuts whole models into pieces of the size of a bucket, and refuses FlexAttention
+    settings.optimize_ddp = False  # it cuts whole models into pieces of the size of a bucket
     settings.cache_size_limit = MOST_KINDS
     if _watch().start not in callback_handler.start_callbacks:  # torch.compiler.reset() forgets them
         callback_handler.register_start_callback(_watch().start)

@@ -6,11 +6,9 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from torch.nn.attention.flex_attention import create_block_mask
 
 from contracts import InputError, ScoredPairBatch
 from encoders.kernels import compiler
-from encoders.kernels.unpadded import _block_mask
 from tests import gpu_steps
 from tests.decoders import save_decoder
 from tests.distributed.steps import Step, stepped
@@ -101,17 +99,3 @@ def test_where_nothing_can_be_compiled_one_sentence_says_so(monkeypatch):
     with pytest.raises(InputError, match="compiler does not work here"):
         compiler.check_compiler(torch.device("cpu"), compiler.USUAL)
     compiler.why_not.cache_clear()
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("lengths", [[300, 128, 5, 123, 1, 200], [128, 256], [7], [1] * 128])
-def test_blocks_of_sequences_are_those_of_the_whole_mask(lengths, causal):
-    sequence = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
-
-    def seen(batch, head, query, key):
-        return (sequence[query] == sequence[key]) & ((key <= query) | (not causal))
-
-    ours, theirs = _block_mask(sequence, causal), create_block_mask(seen, None, None, *[len(sequence)] * 2, "cpu")
-    for name in ("kv_num_blocks", "full_kv_num_blocks", "kv_indices", "full_kv_indices", "q_indices", "full_q_indices"):
-        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
-    assert ours.seq_lengths == theirs.seq_lengths

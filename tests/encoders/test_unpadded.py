@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from torch.nn.attention import flex_attention
 from transformers import modeling_utils
-from transformers.integrations import flex_attention as of_transformers
 
 from contracts import IGNORED_LABEL, InputError, Ragged
-from encoders.kernels.compiled_layers import compile_layers
-from encoders.kernels.unpadded import BLOCK, BY_RUNS, by_blocks, set_attn_implementation, takes_blocks
+from encoders.kernels.chunks import Chunk
+from encoders.kernels.unpadded import attention_by_runs, attention_of_nested, lay_out, set_attn_implementation
 from encoders.sentence_encoder import SentenceEncoder
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 60}
@@ -115,29 +113,37 @@ def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
         make(UNPACKED[family](), "unpadded").encode(sequences_and_labels()[0])
 
 
-def test_flex_attention_is_for_models_that_do_nothing_else_with_its_mask():
-    reads_it = transformers.EsmConfig(
-        **ENCODER, pad_token_id=1, mask_token_id=4, token_dropout=False, position_embedding_type="rotary"
-    )
-    bert, esm = (make(config, "auto") for config in (CONFIGS["bert"](), reads_it))
-    assert (takes_blocks(bert.trunk), takes_blocks(esm.trunk)) == (True, False)
-    assert esm.way(torch.device("cpu")).attention == BY_RUNS
+@pytest.mark.parametrize("scaling", [None, 0.3])
+def test_nested_tensors_are_attended_to_as_runs_are(scaling):
+    """On a CPU torch has no kernel for them that is causal, or has a gradient."""
+    torch.manual_seed(1)
+    row = lay_out(np.array(LENGTHS), Chunk(np.argsort(LENGTHS)[::-1].copy(), max(LENGTHS)), torch.device("cpu"))
+    query, key, value = (torch.randn(1, 4, sum(LENGTHS), 8) for _ in range(3))
+    both = torch.nn.Module()
+    both.is_causal = False
+    expected, _ = attention_by_runs(both, query, key, value, None, row=row, scaling=scaling)
+    found = attention_of_nested(query, key, value, row, causal=False, scaling=scaling)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow  # compiles
-@pytest.mark.parametrize("backend", [False, "aot_eager"])
-@pytest.mark.parametrize("family", ["bert", "llama", "llama both ways"])
-def test_a_step_by_flex_attention_is_the_padded_one(family, backend, monkeypatch):
-    """By its plain products: on a CPU torch refuses their backward pass, and has no kernel for it."""
-    monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
-    monkeypatch.setattr(of_transformers, "WrappedFlexAttention", lambda training: lambda: flex_attention.flex_attention)
-    ours = make(CONFIGS[family](), "auto", token_budget=60, recompute="on")
-    ours.ways["cpu"] = by_blocks(ours.trunk, 0)  # as on a GPU
-    compile_layers(backend, ours.transformer)
-    found, expected = outcome(ours, False), outcome(make(CONFIGS[family](), "sdpa"), False)
-    for own, other in zip(found[:3], expected[:3], strict=True):
-        assert (own - other).norm() <= 1e-5 * max(other.norm(), 1)
-    assert (sum(LENGTHS) + found[3]) % BLOCK == 0
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("family", [name for name in CONFIGS if name != "gpt2"])
+def test_a_step_on_a_gpu_is_the_padded_one(family, autocast):
+    found = []
+    for how in ("auto", "sdpa"):
+        encoder = make(CONFIGS[family](), how, lm_head=True, recompute="off").cuda()
+        sequences, labels = sequences_and_labels()
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            encoded = encoder.encode(Ragged(sequences.ids.cuda(), sequences.lengths), labels.cuda())
+        weights = torch.linspace(-1, 1, encoded.vectors.numel(), device="cuda").view_as(encoded.vectors)
+        ((encoded.vectors * weights).sum() + encoded.mlm_sum).backward()
+        gradient = torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None])
+        found.append((encoded.vectors.detach(), encoded.mlm_sum.detach(), gradient))
+        assert (encoder.way(torch.device("cuda")).attention is None) == (how == "sdpa")
+    for own, other in zip(*found, strict=True):
+        assert (own - other).norm() <= (3e-2 if autocast else 1e-3) * max(other.norm(), 1)
 
 
 @pytest.mark.parametrize(
