@@ -1,13 +1,14 @@
 """Attention and the product with the vocabulary on a GPU, by kernels that serve every shape.
 
-In half precision torch prefers cuDNN's attention on a Hopper GPU. That is built anew for each shape of its inputs, for 5
-to 7 ms a layer (torch 2.11, H200): chunks have hundreds of widths, and with each token that is written the next one
+In half precision torch prefers cuDNN's attention on a Hopper GPU. That is built anew for each shape of its inputs, for
+5 to 7 ms a layer (torch 2.11, H200): chunks have hundreds of widths, and with each token that is written the next one
 looks back on more. A product whose matrix has an odd number of rows, as RoBERTa's vocabulary of 50,265, goes to a
 kernel for older GPUs.
 """
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,16 +29,17 @@ def attention_of_any_shape(device: torch.device) -> Iterator[None]:
 @contextlib.contextmanager
 def aligned_rows(linear: nn.Module) -> Iterator[None]:
     """Inside, a plain linear layer on a GPU computes with rows of zeros behind its own, up to a multiple of `ALIGNED`,
-    whose products are left out again."""
-    plain = type(linear) is nn.Linear and type(linear.weight) is nn.Parameter and linear.weight.is_cuda
-    if not (plain and linear.out_features % ALIGNED):
+    whose products are left out again.
+    """
+    if type(linear) is not nn.Linear or not linear.weight.is_cuda or linear.out_features % ALIGNED == 0:
         yield
         return
-    linear.forward = lambda states: product_of_aligned_rows(states, linear.weight, linear.bias)
+    layer: Any = linear  # what an instance's own forward pass is to mypy
+    layer.forward = lambda states: product_of_aligned_rows(states, layer.weight, layer.bias)
     try:
         yield
     finally:
-        del linear.forward  # the method of the class is back
+        del layer.forward  # the method of the class is back
 
 
 def product_of_aligned_rows(states: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:

@@ -166,14 +166,12 @@ def attention_of_nested(
         tokens = states[0].transpose(0, 1)
         if (groups := query.shape[1] // states.shape[1]) > 1:
             tokens = tokens.repeat_interleave(groups, dim=1)  # heads that share keys and values
-        sizes = {"min_seqlen": row.shortest, "max_seqlen": row.longest}
+        sizes: dict[str, Any] = {"min_seqlen": row.shortest, "max_seqlen": row.longest}
         return torch.nested.nested_tensor_from_jagged(tokens.contiguous(), row.bounds, **sizes).transpose(1, 2)
 
-    out = F.scaled_dot_product_attention(
-        *map(nested, (query, key, value)), dropout_p=dropout, is_causal=causal, scale=scaling
-    )
-    found: Tensor = out.transpose(1, 2).values()
-    return found[None]
+    q, k, v = (nested(states) for states in (query, key, value))
+    out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling)
+    return out.transpose(1, 2).values()[None]
 
 
 def _seen(run: Run, causal: bool, window: int | None) -> Tensor | None:

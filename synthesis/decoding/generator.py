@@ -71,8 +71,8 @@ class Generator:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Inside nothing is learnt, linear layers take the fastest product of a CPU, and attention a kernel of a GPU that
-        serves every length.
+        """Inside nothing is learnt, linear layers take the fastest product of a CPU, and attention on a GPU a kernel
+        that serves every length.
         """
         with torch.inference_mode(), attention_of_any_shape(self.device), packed_linears(self.model, WORTH_IT_TOKENS):
             yield

@@ -11,6 +11,7 @@ from transformers import AutoModel
 import encoders.sentence_encoder as under_test
 from encoders.kernels.bf16_weights import hold
 from encoders.kernels.faster_cpu_layers import available, fast_linears, shared_between_chunks
+from encoders.kernels.gpu_kernels import product_of_aligned_rows
 from encoders.loading.backbones import load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
 
@@ -102,3 +103,21 @@ def test_a_step_of_several_chunks_has_the_gradient_of_plain_layers(tiny_mlm, mon
         scale = float(gradient.abs().max())
         tolerance = (2e-2 if bf16 else 1e-5) * scale + 1e-6
         torch.testing.assert_close(gradients[1][name], gradient, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("autocast", [True, False])
+def test_rows_of_zeros_change_neither_products_nor_gradients(bias, autocast):
+    torch.manual_seed(0)
+    linear, found = nn.Linear(16, 75, bias=bias), []
+    given = torch.randn(2, 5, 16)
+    for product in (linear, lambda states: product_of_aligned_rows(states, linear.weight, linear.bias)):
+        linear.zero_grad()
+        states = given.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            logits = product(states)
+        logits.float().logsumexp(dim=-1).sum().backward()
+        found.append([logits, states.grad, *(weight.grad.clone() for weight in linear.parameters())])
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=1e-2 if autocast else 1e-6, atol=1e-2 if autocast else 1e-6)
