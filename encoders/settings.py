@@ -157,8 +157,8 @@ class TrainedEncoder(Trained):
     )
     attn_implementation: str = key(
         "auto",
-        "unpadded: texts stand one behind the other; auto: that where the family allows it, on a CPU where no dropout "
-        "is on; sdpa, eager, flash_attention_2 ...: padded, as transformers has them",
+        "auto: texts stand one behind the other where the family allows it; unpadded: the same, or an error; sdpa, "
+        "eager, flash_attention_2 ...: padded, as transformers has them",
     )
 
 

@@ -23,7 +23,6 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from contracts import InputError
-from encoders.attention import has_dropout
 from encoders.kernels.chunks import CHUNK_COST_ELSEWHERE, Chunk, on_device, plan_chunks
 from encoders.kernels.faster_cpu_layers import attention_for
 from encoders.kernels.gpu_kernels import attention_of_any_shape
@@ -231,9 +230,6 @@ def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: 
 def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
     """``asked`` is auto, unpadded, or an attention of transformers' own, under which sequences are padded.
 
-    Dropout draws a number for every place, so that without padding other ones are drawn: on a CPU auto then
-    pads.
-
     Raises:
         InputError: unpadded was asked for, and this family cannot be; or what has no backward pass on this device.
     """
@@ -249,11 +245,8 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
         )
     if first is None:
         return Way(None, 0, f"padded, as a {kind} cannot read texts one behind the other")
-    if device.type == "cuda":
-        return Way(BY_RUNS, first, "unpadded, SDPA of nested tensors")
-    if asked == "auto" and has_dropout(trunk):
-        return Way(None, 0, "padded, as dropout is on; model.attn_implementation=unpadded draws it for fewer places")
-    return Way(BY_RUNS, first, "unpadded, SDPA for texts of similar length")
+    of = "nested tensors" if device.type == "cuda" else "texts of similar length"
+    return Way(BY_RUNS, first, f"unpadded, SDPA of {of}")
 
 
 @torch.no_grad()
