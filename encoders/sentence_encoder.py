@@ -41,7 +41,7 @@ from encoders.kernels.masked_rows import vectors_and_logits
 from encoders.kernels.recomputed_layers import check_layers, recomputed_layers
 from encoders.kernels.single_query import single_query
 from encoders.kernels.token_budget import budget_of
-from encoders.kernels.unpadded import Row, Way, attending, lay_out, plan_rows, way_of
+from encoders.kernels.unpadded import Row, Way, attending_to_rows, lay_out, plan_rows, way_of
 from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.loading.backbones import T5_FAMILY
 from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
@@ -130,7 +130,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         Under ``recompute="auto"`` chunks are recomputed in the backward pass only when the batch exceeds the budget.
         """
         self._refuse_too_long(sequences.lengths)
-        if (way := self.way(sequences.ids.device)).attention is not None:
+        if (way := self.way(sequences.ids.device)).rows:
             return self._encode_rows(sequences, labels, predicted, way)
         widths, budget = even(sequences.lengths, self.transformer, self.longest), self.budget(sequences.ids.device)
         chunks = plan_chunks(widths, budget, chunk_cost(sequences.ids.device))
@@ -190,7 +190,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         padding. It is found out once for each kind of device.
         """
         if next(self.trunk.parameters()).is_meta:
-            return Way(None, 0, "as rank 0 finds")  # once the weights are sharded
+            return Way(False, 0, "as rank 0 finds")  # once the weights are sharded
         if device.type not in self.ways:
             self.ways[device.type] = way_of(self.trunk, self.attn_implementation, device)
         return self.ways[device.type]
@@ -213,9 +213,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         inputs = way.inputs(ids, row)
         if target is not None:
             target = row.places(target[0]), target[1]
-        attention = cast(str, way.attention)
         return self._encoded(
-            inputs, lambda output: pooler.of_row(output, row), target, around=lambda: attending(self.trunk, attention)
+            inputs, lambda output: pooler.of_row(output, row), target, around=lambda: attending_to_rows(self.trunk)
         )
 
     def _encoded(

@@ -84,7 +84,7 @@ class Backbone:
         "true: the layers go through torch's compiler while they are trained, which takes a minute or more at the "
         "start; aot_eager ...: another backend of it",
     )
-    token_budget: int | None = key(of="token_budget", meaning="padded tokens computed at once", least=1)
+    token_budget: int | None = key(of="token_budget", meaning="tokens computed at once, padding counted", least=1)
     recompute: Literal["auto", "on", "off", "layers"] = key(
         "auto",
         "of activations in the backward pass; auto: where a batch exceeds the budget; layers: each layer of a chunk, "

@@ -52,7 +52,7 @@ def cost() -> Cost:
 
 
 def settle() -> None:
-    """What is compiled here is a layer or an attention, in the process of any rank."""
+    """What is compiled here is a layer, in the process of any rank."""
     from torch._dynamo.callback import callback_handler
 
     settings: Any = torch._dynamo.config

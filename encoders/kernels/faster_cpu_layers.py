@@ -4,7 +4,8 @@ PyTorch sends float32 products to MKL, which knows AVX-512 only on its maker's p
 one core of a Zen 5. Here linear layers go through oneDNN: in training with their backward pass, while texts are encoded
 with weights laid out beforehand (in bfloat16, where both are oneDNN, that saves a tenth). An embedding's gradient has
 the size of the vocabulary, once for every chunk that looks something up; here the rows of a batch are looked up once.
-Under autocast every chunk casts all weights; here they are cast once a step, and frozen ones once. A layer with an
+Under autocast every chunk casts all weights; here, and on other devices too, those that are trained are cast once a
+step, and frozen ones once. A layer with an
 adapter goes over its states five times besides its products, and under autocast casts what its neighbours have cast;
 here it does not.
 """
@@ -180,9 +181,9 @@ def _linear_of(layer: Any) -> Callable[[Tensor], Tensor]:
 def shared_between_chunks(
     embedding: nn.Module, ids: Tensor, pad: int, within: nn.Module | None = None
 ) -> Iterator[None]:
-    """Inside, autocast casts a weight once, and on a CPU ``embedding`` serves ids among ``ids`` and ``pad`` from rows
-    looked up once. For the chunks of one step: the forward pass must not be repeated outside. What has the same weight
-    ``within`` a model is served alike: both halves of an encoder-decoder.
+    """Inside, autocast casts a trained weight once, and on a CPU ``embedding`` serves ids among ``ids`` and ``pad``
+    from rows looked up once. For the chunks of one step: the forward pass must not be repeated outside. What has the
+    same weight ``within`` a model is served alike: both halves of an encoder-decoder.
     """
     plain = type(embedding) is nn.Embedding and embedding.max_norm is None and not embedding.scale_grad_by_freq
     plain = plain and ids.is_cpu  # a GPU would have to be asked which ids there are

@@ -134,7 +134,7 @@ def attention_by_runs(
     if options.get("softcap") is not None or options.get("position_bias") is not None:
         raise NotImplementedError("scores that are changed before the softmax")
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    if query.is_cuda and (sliding_window is None or row.longest <= sliding_window):
+    if query.is_cuda and _in_sizes_of_kernels(query) and (sliding_window is None or row.longest <= sliding_window):
         with attention_of_any_shape(query.device):
             return attention_of_nested(query, key, value, row, causal, **options), None
     parts = [row.split(states[0].transpose(0, 1)) for states in (query, key, value)]
@@ -146,6 +146,11 @@ def attention_by_runs(
             out, _ = sdpa_attention_forward(module, q, k, v, mask, is_causal=causal and mask is None, **options)
         found.append(run.in_a_row(out))
     return torch.cat(found)[None], None
+
+
+def _in_sizes_of_kernels(query: Tensor) -> bool:
+    """Of a head: what torch's kernels for nested tensors take."""
+    return query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
 
 
 def attention_of_nested(
@@ -190,7 +195,7 @@ AttentionInterface.register(BY_RUNS, attention_by_runs)
 class Way(NamedTuple):
     """How the sequences of a training step meet attention."""
 
-    attention: str | None  # of the table that serves rows; None: sequences are padded
+    rows: bool  # of sequences one behind the other; else they are padded
     first: int  # position of a sequence's first token
     why: str  # for the log
 
@@ -236,7 +241,7 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
     if asked == FLEX and device.type == "cpu":
         raise InputError(f"model.attn_implementation={asked}: on a CPU it has no backward pass. Take auto or sdpa.")
     if asked not in OURS:
-        return Way(None, 0, f"padded, {asked} of transformers")
+        return Way(False, 0, f"padded, {asked} of transformers")
     kind, first = trunk.config.model_type, first_position(trunk)
     if first is None and asked == "unpadded":
         raise InputError(
@@ -244,9 +249,9 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
             "pads them, or another family (BERT, RoBERTa, ModernBERT, Llama, Mistral, Qwen ...)."
         )
     if first is None:
-        return Way(None, 0, f"padded, as a {kind} cannot read texts one behind the other")
+        return Way(False, 0, f"padded, as a {kind} cannot read texts one behind the other")
     of = "nested tensors" if device.type == "cuda" else "texts of similar length"
-    return Way(BY_RUNS, first, f"unpadded, SDPA of {of}")
+    return Way(True, first, f"unpadded, SDPA of {of}")
 
 
 @torch.no_grad()
@@ -267,8 +272,8 @@ def first_position(trunk: PreTrainedModel) -> int | None:
         with torch.autocast(device.type, enabled=False):
             states = trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **keeps).last_hidden_state[mask_BT]
             for first in dict.fromkeys((0, (trunk.config.pad_token_id or 0) + 1)):
-                inputs = Way(BY_RUNS, first, "").inputs(ids_BT[mask_BT], row)
-                with attending(trunk, BY_RUNS):
+                inputs = Way(True, first, "").inputs(ids_BT[mask_BT], row)
+                with attending_to_rows(trunk):
                     found = trunk(**inputs, **keeps).last_hidden_state[0]
                 if (found - states).abs().max() <= same * states.abs().max():
                     return first
@@ -280,10 +285,10 @@ def first_position(trunk: PreTrainedModel) -> int | None:
 
 
 @contextlib.contextmanager
-def attending(trunk: PreTrainedModel, attention: str) -> Iterator[None]:
-    """Inside, the trunk's attention is that of transformers' table."""
+def attending_to_rows(trunk: PreTrainedModel) -> Iterator[None]:
+    """Inside, the trunk's attention is `attention_by_runs`."""
     before = trunk.config._attn_implementation
-    trunk.config._attn_implementation = attention
+    trunk.config._attn_implementation = BY_RUNS
     try:
         yield
     finally:

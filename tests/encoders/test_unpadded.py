@@ -113,17 +113,41 @@ def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
         make(UNPACKED[family](), "unpadded").encode(sequences_and_labels()[0])
 
 
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("scaling", [None, 0.3])
-def test_nested_tensors_are_attended_to_as_runs_are(scaling):
-    """On a CPU torch has no kernel for them that is causal, or has a gradient."""
+def test_nested_tensors_are_attended_to_as_runs_are(scaling, groups):
+    """Both ways: on a CPU torch has no causal kernel for them."""
     torch.manual_seed(1)
     row = lay_out(np.array(LENGTHS), Chunk(np.argsort(LENGTHS)[::-1].copy(), max(LENGTHS)), torch.device("cpu"))
-    query, key, value = (torch.randn(1, 4, sum(LENGTHS), 8) for _ in range(3))
+    inputs = [torch.randn(1, heads, sum(LENGTHS), 8) for heads in (4, 4 // groups, 4 // groups)]
     both = torch.nn.Module()
-    both.is_causal = False
-    expected, _ = attention_by_runs(both, query, key, value, None, row=row, scaling=scaling)
-    found = attention_of_nested(query, key, value, row, causal=False, scaling=scaling)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    both.is_causal, both.num_key_value_groups = False, groups
+    found = []
+    for attend in (
+        lambda *states: attention_by_runs(both, *states, None, row=row, scaling=scaling)[0],
+        lambda *states: attention_of_nested(*states, row, causal=False, scaling=scaling),
+    ):
+        states = [one.clone().requires_grad_() for one in inputs]
+        attended = attend(*states)
+        attended.square().sum().backward()
+        found.append([attended, *(one.grad for one in states)])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_of_nested_tensors_is_asked_for():
+    torch.manual_seed(1)
+    row = lay_out(np.array([400]), Chunk(np.arange(1), 400), torch.device("cpu"))
+    query, key = (torch.zeros(1, 2, 400, 8) for _ in range(2))
+    found = attention_of_nested(query, key, torch.ones(1, 2, 400, 8), row, causal=False, dropout=0.5)
+    assert found.std() > 0.01  # without it each is 1
+    assert found.mean() == pytest.approx(1, abs=0.01)
+
+
+def test_dropout_does_not_pad():
+    config = transformers.BertConfig(**SMALL, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    assert outcome(make(config, "auto"), False)[3] == 0
+    assert outcome(make(config, "sdpa"), False)[3] > 0
 
 
 @pytest.mark.gpu
@@ -141,7 +165,7 @@ def test_a_step_on_a_gpu_is_the_padded_one(family, autocast):
         ((encoded.vectors * weights).sum() + encoded.mlm_sum).backward()
         gradient = torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None])
         found.append((encoded.vectors.detach(), encoded.mlm_sum.detach(), gradient))
-        assert (encoder.way(torch.device("cuda")).attention is None) == (how == "sdpa")
+        assert encoder.way(torch.device("cuda")).rows == (how == "auto")
     for own, other in zip(*found, strict=True):
         assert (own - other).norm() <= (3e-2 if autocast else 1e-3) * max(other.norm(), 1)
 

@@ -156,9 +156,7 @@ def _padding_drawn(preview: Preview) -> Figure:
         for way, all_of_it in ways
         for what, tokens in (("real tokens", real), ("padding", all_of_it - real))
     ]
-    caption = (
-        "Tokens of a batch that are computed, on average. Chunks are of sequences of like length, as on this device."
-    )
+    caption = "Tokens of a batch that are computed where a family is padded, on average. Chunks are of like lengths."
     return Figure("padding", "Padding before and after a batch is cut in chunks", caption, [_stacked(parts, "way")])
 
 

@@ -147,7 +147,10 @@ def _facts(
     for place, one in enumerate(by_role[0]):
         yield f"{plural(one.role)} in a batch", f"{np.mean([len(roles[place].ids) for roles in by_role]):g}"
     yield "tokens in a batch", f"{padding.real:,.0f}"
-    for name, tokens in (("padded to its longest", padding.whole), ("padded in chunks", padding.chunks)):
+    for name, tokens in (
+        ("padded to its longest", padding.whole),
+        ("in chunks, where a family is padded", padding.chunks),
+    ):
         yield name, f"{tokens:,.0f} ({1 - padding.real / tokens:.0%} padding)"
     for place, one in enumerate(by_role[0]):
         twice = float(np.mean([roles[place].duplicates() for roles in by_role]))
