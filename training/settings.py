@@ -126,8 +126,8 @@ class Run:
     )
     token_budget: int | None = key(
         None,
-        "tokens computed at once, padding counted; a larger batch is recomputed in chunks; null: about 8 GiB worth, on a "
-        "GPU half of its memory",
+        "tokens computed at once, padding counted; a larger batch is recomputed in chunks; null: about 8 GiB worth, "
+        "on a GPU half of its memory",
         least=1,
     )
     training_length: int | None = key(
