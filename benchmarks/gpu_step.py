@@ -1,4 +1,4 @@
-"""P13: FLOPs utilisation of a DeCLUTR step on a GPU: work on real tokens as a share of the matmul peak.
+"""P13: how much of a GPU's matmul peak a DeCLUTR step uses for real tokens.
 
     python -m benchmarks.gpu_step [--quick] [--backbone roberta|smollm2] [--token-budgets 16384 65536]
         [--documents 16 64] [--recompute on off] [--keys model.KEY=VALUE ...] [--profile FILE] [--device cuda|cpu]
@@ -119,7 +119,7 @@ def matmul_peak(device: torch.device, size: int, repeats: int = 30) -> float:
 
 
 def measure(backbone: Path, folder: Path, case: Case, steps: int, warmup: int) -> tuple[Meter, float]:
-    """Train ``warmup`` + ``steps`` steps; also the GiB of the device that they took."""
+    """Train ``warmup`` + ``steps`` steps; return the meter and the peak memory of the device in GiB."""
     data = materials.span_data(folder, backbone, case.documents, *case.spans)
     model = objective("declutr", backbone, token_budget=case.token_budget, recompute=case.recompute, **case.keys)
     meter, on_gpu = Meter(warmup, warmup + steps, model.mlm_weight > 0), case.device != "cpu"
@@ -142,7 +142,7 @@ def roberta(folder: Path, sizes: dict[str, int]) -> Path:
 
 
 def backbone_of(options: argparse.Namespace, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """It, and the keys of the objective that it wants."""
+    """Return the folder of the backbone and the keys of the objective that it needs."""
     if options.backbone == "roberta":
         return roberta(folder, SMALL if options.quick else BASE), {}
     keys = {"mlm_weight": 0.0, "pooling": "mean"}

@@ -71,7 +71,7 @@ def tokenizer(corpus: list[str]) -> PreTrainedTokenizerFast:
 
 
 def random_model(name: str, options: argparse.Namespace, corpus: list[str]) -> Generator:
-    """GPT-2's shape, or SmolLM2's for where its package is not installed."""
+    """Make a generator of random weights, of GPT-2's shape or, if its package is not installed, of SmolLM2's."""
     torch.manual_seed(0)
     words = tokenizer(corpus)
     common: Any = {"vocab_size": VOCABULARY, "bos_token_id": words.eos_token_id, "eos_token_id": words.eos_token_id}
@@ -116,7 +116,7 @@ def accepted(text: str, closed: bool) -> bool:
 
 
 def ours(generator: Generator, inputs: list[str], statistics: Statistics, rows: int | None) -> tuple[int, int]:
-    """Accepted and closed."""
+    """Return the numbers of accepted and of closed samples."""
     with generator.at_work():
         out = list(decode(generator, prompts(inputs), published(rows), statistics))
     return sum(accepted(one.text, one.closed) for one in out), sum(one.closed for one in out)
@@ -175,7 +175,7 @@ def shift_the_mark(generator: Generator, inputs: list[str], rows: int | None) ->
 
 
 def timed(run: Callable[[], tuple[int, int]], counts: list[tuple[int, int]], clock: Callable[[], float]) -> float:
-    """Accepted per second."""
+    """Return the accepted samples per second."""
     start = clock()
     counts.append(run())
     return counts[-1][0] / (clock() - start)

@@ -76,17 +76,17 @@ def measured(options: argparse.Namespace) -> list[Line]:
 
     tasks, folder = load_tasks(options.tasks, options.quick), str(materials.packaged_minilm())
     clock = clock_on(options.device, options.clock)
-    sides: dict[str, partial[dict[str, float]]] = {
-        precision: partial(ours, load_encoder(folder, precision=precision, device=options.device), tasks)
+    sides: dict[str, Callable[[list[PairTask]], dict[str, float]]] = {
+        precision: partial(ours, load_encoder(folder, precision=precision, device=options.device))
         for precision in options.precisions
     }
-    sides["theirs"] = partial(theirs, SentenceTransformer(folder, device=options.device), tasks)
+    sides["theirs"] = partial(theirs, SentenceTransformer(folder, device=options.device))
     scores: dict[str, dict[str, float]] = {name: {} for name in sides}
     if options.device != "cpu":  # its first kernels are loaded, which is not counted
         for side in sides.values():
-            side.func(side.args[0], tasks[:1])
+            side(tasks[:1])
     seconds = alternate(
-        {name: partial(timed, run, scores[name], clock) for name, run in sides.items()},
+        {name: partial(timed, partial(side, tasks), scores[name], clock) for name, side in sides.items()},
         1 if options.quick else options.rounds,
     )
     lines = []

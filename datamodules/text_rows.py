@@ -98,7 +98,7 @@ class TextRows(TextData):
         return [Truncation("texts", self.sequences.max_length, self.lengths.share_behind(room), self._wanted)]
 
     def prompts_of(self, width: int) -> list[str]:
-        """The prompt of each text of a row."""
+        """Return the prompt of each text of a row."""
         return of_columns(self.settings.prompts, self.kind, getattr(self.settings, "columns", None), width)
 
     def prompted(self, source: RowSource) -> RowSource:
@@ -133,10 +133,10 @@ class TextRows(TextData):
         return np.sort(self.subset[np.arange(self.num_examples)])
 
     def used_texts(self) -> Iterator[tuple[str, ...]]:
-        """Yield the texts of each of these rows without prompts, in order, as the source has them: the ids of the store
-        may be of another tokenizer than the one that is to read them.
+        """Yield the texts of the rows that may be drawn, in order and without prompts, as the source has them.
 
-        The source is read and tokenised again: that says which rows the store has kept.
+        They are for readers with another tokenizer than the store's. The source is read and tokenised again to find
+        the rows that the store has kept.
         """
         reading, source = self.reading(self.load_tokenizer()), self.source()
         prompts, used = self.prompts_of(source.width), self.rows_used

@@ -45,7 +45,7 @@ class LoraKeys(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """LoRA (Hu et al. 2021): low-rank products beside the weights of a backbone, which are frozen."""
+    """Keys of LoRA (Hu et al. 2021), which trains low-rank matrices and freezes the weights of the backbone."""
 
     rank: int | None = key(None, "16 is usual; null: all weights are trained", least=1)
     alpha: float | None = key(None, "what the products are scaled by, alpha / rank; null: twice the rank", least=0)
@@ -67,7 +67,7 @@ class Adapter:
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """Which weights of a backbone are trained, in which precision they are held, and how many tokens at once."""
+    """Keys of the backbone: its name, the weights that are trained, their precision, and the tokens of a chunk."""
 
     backbone: str = key(of="backbone", meaning="hub id, folder, or folder of a run")
     freeze: str | None = key(of="freeze", meaning="embeddings; layers:N: them and the N lowest layers")
@@ -94,7 +94,7 @@ class Backbone:
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """What moves the weights."""
+    """Keys of the optimiser and its learning-rate schedule."""
 
     optimizer: T5Optimizer = key(
         "adamw", "adafactor_scaled: as T5 was pretrained, for random weights, with an lr of 0.02"
@@ -118,7 +118,7 @@ class Optimizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained(Backbone, Optimizer):
-    """Keys of everything that is trained."""
+    """Keys that all trained models share."""
 
     target: str = ""  # of the class that is made from them
 
@@ -179,7 +179,7 @@ DISTANCE = "cosine: one less the cosine to the teacher's vectors; mse: their mea
 
 @dataclass(frozen=True, kw_only=True)
 class DistilModel(ComparedVectors):
-    """Distillation of a teacher's vectors."""
+    """Keys of distillation of a teacher's vectors."""
 
     target: str = "encoders.objectives.distil.Distil"
 
@@ -224,7 +224,7 @@ class HardNegatives(InBatchContrast):
 
 @dataclass(frozen=True, kw_only=True)
 class PairsModel(HardNegatives):
-    """In-batch contrast of pairs and triplets."""
+    """Keys of in-batch contrast of pairs and triplets."""
 
     target: str = "encoders.objectives.pairs.Pairs"
 
@@ -241,7 +241,7 @@ class PairsModel(HardNegatives):
 
 @dataclass(frozen=True, kw_only=True)
 class SimCSEModel(HardNegatives):
-    """SimCSE."""
+    """Keys of SimCSE (Gao et al. 2021)."""
 
     target: str = "encoders.objectives.simcse.SimCSE"
 
@@ -256,7 +256,7 @@ class SimCSEModel(HardNegatives):
 
 @dataclass(frozen=True, kw_only=True)
 class GenSEModel(HardNegatives):
-    """GenSE."""
+    """Keys of GenSE's encoder (Chen et al. 2022)."""
 
     target: str = "encoders.objectives.gense.GenSE"
 
@@ -268,7 +268,7 @@ class GenSEModel(HardNegatives):
 
 @dataclass(frozen=True, kw_only=True)
 class DeCLUTRModel(InBatchContrast):
-    """DeCLUTR."""
+    """Keys of DeCLUTR (Giorgi et al. 2021)."""
 
     target: str = "encoders.objectives.declutr.DeCLUTR"
 
@@ -287,7 +287,7 @@ class DeCLUTRModel(InBatchContrast):
 
 @dataclass(frozen=True, kw_only=True)
 class TSDAEModel(TrainedEncoder):
-    """TSDAE."""
+    """Keys of TSDAE, a denoising autoencoder (Wang et al. 2021)."""
 
     target: str = "encoders.objectives.tsdae.TSDAE"
 
@@ -296,14 +296,14 @@ class TSDAEModel(TrainedEncoder):
 
 @dataclass(frozen=True, kw_only=True)
 class SRoBERTaModel(ComparedVectors):
-    """S-RoBERTa."""
+    """Keys of S-RoBERTa's cosine regression on scored pairs."""
 
     target: str = "encoders.objectives.sroberta.SRoBERTa"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistilScoresModel(ComparedVectors):
-    """Distillation of a teacher's scores."""
+    """Keys of distillation of a teacher's scores."""
 
     target: str = "encoders.objectives.distil_scores.DistilScores"
 
@@ -321,7 +321,7 @@ class DistilScoresModel(ComparedVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class CoSENTModel(ComparedVectors):
-    """CoSENT."""
+    """Keys of CoSENT, which ranks scored pairs by their cosines."""
 
     target: str = "encoders.objectives.scored_pairs.CoSENT"
 
@@ -330,14 +330,14 @@ class CoSENTModel(ComparedVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class AnglEModel(CoSENTModel):
-    """AnglE."""
+    """Keys of AnglE (Li and Li 2023), which adds a loss on angles in complex space to CoSENT."""
 
     target: str = "encoders.objectives.scored_pairs.AnglE"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SBERTModel(ComparedVectors):
-    """SBERT on NLI."""
+    """Keys of SBERT's classifier of NLI pairs (Reimers and Gurevych 2019)."""
 
     target: str = "encoders.objectives.sbert_nli.SBERT_NLI"
 
@@ -349,7 +349,7 @@ class SBERTModel(ComparedVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorModel(Trained):
-    """GenSE's generator and discriminator."""
+    """Keys of GenSE's generator and discriminator (Chen et al. 2022)."""
 
     target: str = "encoders.objectives.gense_generator.GenSEGenerator"
 
@@ -368,7 +368,7 @@ class GeneratorModel(Trained):
 
 @dataclass(frozen=True, kw_only=True)
 class RerankerModel(Trained):
-    """A cross-encoder that reranks what an encoder has found."""
+    """Keys of a cross-encoder that reranks what an encoder has found."""
 
     target: str = "encoders.objectives.reranker.Reranker"
 

@@ -86,7 +86,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """Triplets that a generator writes of a domain's own sentences before the stage ``domain`` (GenSE, table 3)."""
+    """Keys of the triplets of a domain's own sentences, written for the stage ``domain`` (GenSE, table 3)."""
 
     path: str | Sequence[str] | None = key(
         None,

@@ -53,7 +53,7 @@ def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int) -> list
 
 
 def chunk_cost(device: torch.device) -> int:
-    """Padded tokens that another chunk is worth on this device."""
+    """Return the number of padding tokens that cost as much as one more chunk on this device."""
     return CHUNK_COST_TOKENS.get(device.type, CHUNK_COST_ELSEWHERE)
 
 
@@ -74,14 +74,14 @@ def padded_tokens(chunks: Iterable[Chunk]) -> int:
 
 
 def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:
-    """What the function gives; its inside is not kept for the backward pass where it is computed ``again``."""
+    """Call the function. With ``again`` its activations are not kept, but computed again in the backward pass."""
     if again and torch.is_grad_enabled():
         return checkpoint(function, *inputs, use_reentrant=False)
     return function(*inputs)
 
 
 def on_device(values: np.ndarray, device: torch.device) -> Tensor:
-    """The values on the device, which is not waited for."""
+    """Copy the values to the device without waiting for it."""
     sent = torch.from_numpy(values)
     if device.type == "cuda":
         sent = sent.pin_memory()  # torch keeps what it has pinned; an unpinned copy may be waited for
@@ -89,7 +89,7 @@ def on_device(values: np.ndarray, device: torch.device) -> Tensor:
 
 
 def places_in(chunks: list[Chunk], device: torch.device) -> Tensor:
-    """(N,) where each sequence of the batch stands among those of the chunks."""
+    """Return (N,) where each sequence of the batch stands among the sequences of all chunks."""
     return on_device(np.argsort(np.concatenate([chunk.rows for chunk in chunks])), device)
 
 
@@ -109,7 +109,7 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
 
 
 def distinct(sequences: Ragged) -> tuple[Ragged, np.ndarray]:
-    """Each different sequence once, and (sequences,) the place of each of the given ones among them."""
+    """Return each different sequence once, and (sequences,) where each given sequence stands among those."""
     flat = sequences.ids.numpy()
     ends = np.cumsum(sequences.lengths)
     place_of: dict[bytes, int] = {}

@@ -16,7 +16,7 @@ MOST_KINDS = 64  # of one function: its sizes are symbols, but 1 is not, nor is 
 
 
 class Cost(NamedTuple):
-    """What compilation has taken, that which a backward pass wants included."""
+    """Seconds and graphs that compilation has taken so far, for forward and backward passes."""
 
     seconds: float
     graphs: int
@@ -45,14 +45,14 @@ def _watch() -> _Watch:
 
 
 def cost() -> Cost:
-    """Zero where nothing was ever to be compiled."""
+    """Return the cost of compilation in this process so far; zero if nothing was compiled."""
     if not _watch.cache_info().currsize:
         return Cost(0.0, 0)
     return Cost(_watch().seconds, torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
 def settle() -> None:
-    """What is compiled here is a layer, in the process of any rank."""
+    """Set up torch's compiler for single layers, and start the clock of compilation."""
     from torch._dynamo.callback import callback_handler
 
     settings: Any = torch._dynamo.config
@@ -74,7 +74,7 @@ def check_compiler(device: torch.device, backend: str) -> None:
 
 
 @functools.cache
-def why_not(device: torch.device, backend: str = USUAL) -> str | None:
+def why_not(device: torch.device, backend: str) -> str | None:
     """What the compiler says of a product of two numbers; None where it makes it. A second or two."""
     try:
         torch.compile(_tried, backend=backend)(torch.ones(8, device=device))

@@ -5,9 +5,8 @@ one core of a Zen 5. Here linear layers go through oneDNN: in training with thei
 with weights laid out beforehand (in bfloat16, where both are oneDNN, that saves a tenth). An embedding's gradient has
 the size of the vocabulary, once for every chunk that looks something up; here the rows of a batch are looked up once.
 Under autocast every chunk casts all weights; here, and on other devices too, those that are trained are cast once a
-step, and frozen ones once. A layer with an
-adapter goes over its states five times besides its products, and under autocast casts what its neighbours have cast;
-here it does not.
+step, and frozen ones once. A layer with an adapter goes over its states five times besides its products, and under
+autocast casts what its neighbours have cast; here it does not.
 """
 
 import contextlib
@@ -194,8 +193,8 @@ def shared_between_chunks(
     torch.set_autocast_cache_enabled(True)
     try:
         lookup = _lookup_of(embedding, ids, pad) if plain else None
-        everywhere = [embedding] if within is None else within.modules()
-        tied = [one for one in everywhere if plain and type(one) is nn.Embedding and one.weight is embedding.weight]
+        everywhere = [] if lookup is None else [embedding] if within is None else within.modules()
+        tied = [one for one in everywhere if type(one) is nn.Embedding and one.weight is embedding.weight]
         with replaced(tied, lambda _: cast(Callable[[Tensor], Tensor], lookup)):
             yield
     finally:
@@ -232,12 +231,13 @@ def attention_for(ids_BT: Tensor) -> Iterator[None]:
 
     Its backward pass works on whole blocks: 85 ms against 17 ms at 24 tokens in bfloat16; at 512 the order turns.
     """
-    with contextlib.ExitStack() as inside:
-        if not ids_BT.is_cpu:
-            inside.enter_context(masks_unread())
-            inside.enter_context(attention_of_any_shape(ids_BT.device))
-        elif torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
-            inside.enter_context(sdpa_kernel(SDPBackend.MATH))
+    if not ids_BT.is_cpu:
+        with masks_unread(), attention_of_any_shape(ids_BT.device):
+            yield
+    elif torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    else:
         yield
 
 

@@ -1,4 +1,4 @@
-"""Attention and the product with the vocabulary on a GPU, by kernels that serve every shape.
+"""Attention kernels for inputs of any shape on a GPU, and an aligned product with the vocabulary.
 
 In half precision torch prefers cuDNN's attention on a Hopper GPU. That is built anew for each shape of its inputs, for
 5 to 7 ms a layer (torch 2.11, H200): chunks have hundreds of widths, and with each token that is written the next one
@@ -8,7 +8,6 @@ kernel for older GPUs.
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,24 +25,15 @@ def attention_of_any_shape(device: torch.device) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def aligned_rows(linear: nn.Module) -> Iterator[None]:
-    """Inside, a plain linear layer on a GPU computes with rows of zeros behind its own, up to a multiple of `ALIGNED`,
-    whose products are left out again.
-    """
-    if type(linear) is not nn.Linear or not linear.weight.is_cuda or linear.out_features % ALIGNED == 0:
-        yield
-        return
-    layer: Any = linear  # what an instance's own forward pass is to mypy
-    layer.forward = lambda states: product_of_aligned_rows(states, layer.weight, layer.bias)
-    try:
-        yield
-    finally:
-        del layer.forward  # the method of the class is back
+def is_unaligned(layer: nn.Module) -> bool:
+    """Whether this is a plain linear layer on a GPU whose number of rows is no multiple of `ALIGNED`."""
+    return type(layer) is nn.Linear and layer.weight.is_cuda and layer.out_features % ALIGNED != 0
 
 
 def product_of_aligned_rows(states: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    """(..., D) -> (..., V)"""
+    """Compute a linear layer, (..., D) -> (..., V), with rows of zeros added to its matrix up to a multiple of
+    `ALIGNED`. The products of those rows are dropped.
+    """
     device, rows = weight_VD.device.type, len(weight_VD)
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight_VD.dtype
     weight = F.pad(weight_VD.to(dtype), (0, 0, 0, -rows % ALIGNED))

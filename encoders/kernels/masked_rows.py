@@ -14,7 +14,8 @@ from typing import Any, cast
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from encoders.kernels.gpu_kernels import aligned_rows
+from encoders.kernels.faster_cpu_layers import replaced
+from encoders.kernels.gpu_kernels import is_unaligned, product_of_aligned_rows
 from encoders.kernels.host_layout import Places
 
 
@@ -52,6 +53,10 @@ def vectors_and_logits(
 ) -> tuple[Tensor, Tensor]:
     """One forward of a language model: the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
     head = cast(nn.Module, model.get_output_embeddings())
-    with _only_rows(model.base_model, pool, chosen) as pooled, aligned_rows(head):
+    with _only_rows(model.base_model, pool, chosen) as pooled, replaced([head] * is_unaligned(head), _aligned):
         logits = model(**inputs).logits
     return pooled[0], logits[0]
+
+
+def _aligned(head: Any) -> Callable[[Tensor], Tensor]:
+    return lambda states: product_of_aligned_rows(states, head.weight, head.bias)

@@ -23,7 +23,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from contracts import InputError
-from encoders.kernels.chunks import CHUNK_COST_ELSEWHERE, Chunk, on_device, plan_chunks
+from encoders.kernels.chunks import Chunk, chunk_cost, on_device, plan_chunks
 from encoders.kernels.faster_cpu_layers import attention_for
 from encoders.kernels.gpu_kernels import attention_of_any_shape
 from encoders.kernels.host_layout import Places
@@ -31,9 +31,8 @@ from encoders.kernels.host_layout import Places
 OURS = ("auto", "unpadded")
 BY_RUNS = "sdpa_by_runs"  # as transformers knows it
 FLEX = "flex_attention"  # transformers' own, over padded sequences
-RUN_COST_TOKENS = {"cpu": 128}  # padding that costs as much as one more run
-SAME = {"cpu": 1e-4}  # of a state, beside the largest
-SAME_ELSEWHERE = 2e-3  # where products may be of TF32
+RUN_COST_TOKENS_CPU = 128  # padding that costs as much as one more run; elsewhere it is that of a chunk
+SAME_CPU, SAME_ELSEWHERE = 1e-4, 2e-3  # of a state, beside the largest; a GPU's products may be of TF32
 
 
 class Run(NamedTuple):
@@ -100,11 +99,12 @@ def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
 
 
 def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> Row:
-    """Those of the batch that the chunk names, the longest first."""
+    """Lay the sequences that the chunk names one behind the other, the longest first."""
     starts, own = (np.cumsum(lengths) - lengths)[chunk.rows], lengths[chunk.rows]
     bounds = np.concatenate([[0], np.cumsum(own)])
     position = np.arange(own.sum()) - np.repeat(bounds[:-1], own)
-    parts = plan_chunks(own, sys.maxsize, RUN_COST_TOKENS.get(device.type, CHUNK_COST_ELSEWHERE))
+    cost = RUN_COST_TOKENS_CPU if device.type == "cpu" else chunk_cost(device)
+    parts = plan_chunks(own, sys.maxsize, cost)
     origin, places = on_device(np.stack([np.repeat(starts, own) + position, position]), device)
     runs = [_run(own[part.rows], part.width, device) for part in parts]
     return Row(origin, places, on_device(bounds, device), int(own.min()), runs)
@@ -149,7 +149,7 @@ def attention_by_runs(
 
 
 def _in_sizes_of_kernels(query: Tensor) -> bool:
-    """Of a head: what torch's kernels for nested tensors take."""
+    """Whether the width of a head is one that torch's kernels for nested tensors take."""
     return query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
 
 
@@ -164,7 +164,7 @@ def attention_of_nested(
     scaling: float | None = None,
     **_: Any,
 ) -> Tensor:
-    """(1, heads, N, D) each -> (1, N, heads, D): every sequence by itself, without padding."""
+    """Attend within each sequence of a row, without padding: (1, heads, N, D) each -> (1, N, heads, D)."""
 
     def nested(states: Tensor) -> Tensor:
         tokens = states[0].transpose(0, 1)
@@ -193,9 +193,9 @@ AttentionInterface.register(BY_RUNS, attention_by_runs)
 
 
 class Way(NamedTuple):
-    """How the sequences of a training step meet attention."""
+    """How attention is computed in a training step: over rows of sequences, or over padded sequences."""
 
-    rows: bool  # of sequences one behind the other; else they are padded
+    rows: bool  # False: sequences are padded
     first: int  # position of a sequence's first token
     why: str  # for the log
 
@@ -256,11 +256,13 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
 
 @torch.no_grad()
 def first_position(trunk: PreTrainedModel) -> int | None:
-    """What a sequence's positions begin with, so that its states in a row are its states; None where nothing helps."""
+    """Return the first position of a sequence for which its states in a row equal those of the sequence alone; None if
+    there is no such position.
+    """
     if not trunk._supports_flash_attn or "position_ids" not in inspect.signature(trunk.forward).parameters:
         return None
     device, training, lengths = trunk.device, trunk.training, np.array([6, 4, 3, 3])
-    same = SAME.get(device.type, SAME_ELSEWHERE)
+    same = SAME_CPU if device.type == "cpu" else SAME_ELSEWHERE
     ids_BT = torch.arange(5, 29, device=device).view(4, 6)
     if (mask := getattr(trunk.config, "mask_token_id", None)) is not None:
         ids_BT[0, 1] = mask  # ESM scales each text by the share of these

@@ -1,4 +1,4 @@
-"""Scores of questions that need no language model: words copied from the passage, and what an encoder finds."""
+"""Scores of questions without a language model: the share of copied words, and an encoder's nearest passages."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -86,13 +86,13 @@ def _lengths(one: Histogram) -> str:
 
 
 def _counted(one: Histogram) -> list[tuple[str, str, int]]:
-    """Each length, a bar as long as its share of the highest, and the count."""
+    """Return each length with its bar, scaled to the highest count, and its count."""
     ends = zip(one.edges, one.edges[1:], one.counts, strict=False)
     return [(f"{low} to {high - 1}", "█" * round(BAR * count / max(one.counts)), count) for low, high, count in ends]
 
 
 def as_page(previews: Sequence[Preview], facts: Sequence[tuple[str, str]], command: str) -> str:
-    """One HTML file that needs nothing beside it; ``facts`` are of the data as a whole."""
+    """Return the preview as a self-contained HTML page. ``facts`` describe the data as a whole."""
     of_all = [Section("Data", [Table(columns("of the data", "value"), facts)])] if facts else []
     sections = of_all + [section for preview in previews for section in _sections(preview)]
     return page("Preview of a batch", sections, [command], style=CSS)
