@@ -21,14 +21,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from omegaconf import OmegaConf
-
 from cli.command_names import as_used
-from cli.config_files import CONFIGS
 from cli.exit_status import exit_statuses
 from cli.hydra_main import log_to_terminal
 from cli.key_docs import filled
 from contracts import InputError, check_local_output
+from datamodules.settings import DocstringPairData
 from datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
 from datamodules.sources.pydocs import PydocsSource
 from readers.archives import BadArchive, Members
@@ -115,7 +113,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
     Raises:
         InputError: no installed package has docstrings enough.
     """
-    keys = OmegaConf.load(CONFIGS / "data" / "pydocs_pairs.yaml")
+    keys = DocstringPairData
     source = PydocsSource(cache, keys.held_out_every, keys.held_out_part, keys.min_words)
     (task,) = source.held_out()
     columns = ("question", "answer")
