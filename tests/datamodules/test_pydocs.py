@@ -7,6 +7,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from contracts import InputError
+from datamodules import prepare
 from datamodules.sources import docstrings, pydocs
 from datamodules.sources.docstrings import Module, docstrings_of
 from datamodules.sources.pydocs import (
@@ -15,7 +16,9 @@ from datamodules.sources.pydocs import (
     split_summary,
     without_task,
 )
-from tests.data import batches, data_module, sequences_of
+from datamodules.sources.record_kinds import QA
+from evaluation.catalogue import load_tasks
+from tests.data import Options, RecordSource, batches, data_module, sequences_of
 from training.data_summary import account_of
 
 SOURCE = '''
@@ -176,6 +179,26 @@ def test_too_little_documentation_says_so(site, tmp_path):
         list(make(tmp_path, min_words=100_000).documents())
     with pytest.raises(InputError, match=r"data\.held_out_every: wanted 0 .none. or at least 2, got 1"):
         make(tmp_path, held_out_every=1)
+
+
+def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, tiny_bert):
+    for i in range(40):
+        body = "\n".join(f'def f{j}():\n    """{_docstring(i, j)}"""' for j in range(16))
+        (site / f"pack/m{i:02}.py").write_text(body)
+    output = tmp_path / "corpora"
+    assert prepare.prepare(prepare.read_words(["pydocs", f"output={output}"])) == 0
+    data = data_module("pydocs_pairs", cache_dir=tmp_path / "cache", tokenizer=tiny_bert)
+    (wanted,) = data.held_out()
+    (task,) = load_tasks(output, "pydocs", Options()).tasks
+    assert (task.queries, task.documents) == (wanted.queries, wanted.documents)
+    assert len(task.queries) > 20
+    rows = [one.texts for one in RecordSource(str(output / "pydocs" / "pairs.jsonl"), QA)]
+    trained = {query for text in make(tmp_path, held_out_every=10, min_words=1024).texts() for query in summaries(text)}
+    assert {query for query, _ in rows} == trained
+
+
+def summaries(document):
+    return {split_summary(text)[0] for text in split(document)}
 
 
 def test_neighbours_are_held_out_together_and_about_one_in_ten(monkeypatch):
