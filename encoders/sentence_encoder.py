@@ -41,7 +41,7 @@ from encoders.kernels.masked_rows import vectors_and_logits
 from encoders.kernels.recomputed_layers import check_layers, recomputed_layers
 from encoders.kernels.single_query import single_query
 from encoders.kernels.token_budget import budget_of
-from encoders.kernels.unpadded import Row, Way, attending_to_rows, lay_out, plan_rows, way_of
+from encoders.kernels.unpadded import Row, Way, attending_to_rows, filling, lay_out, plan_rows, way_of
 from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.loading.backbones import T5_FAMILY
 from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
@@ -150,7 +150,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         targets = _targets(sequences, labels, predicted, chunks)
         rows = (lay_out(sequences.lengths, chunk, sequences.ids.device) for chunk in chunks)
         inputs = ((sequences.ids, row, way, target) for row, target in zip(rows, targets, strict=True))
-        return self._computed(self.encode_row, inputs, sequences.ids, chunks, again, padding=0)
+        padding = sum(filling(int(sequences.lengths[chunk.rows].sum()), sequences.ids.device) for chunk in chunks)
+        return self._computed(self.encode_row, inputs, sequences.ids, chunks, again, padding)
 
     def _computed(
         self,

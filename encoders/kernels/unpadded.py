@@ -58,7 +58,7 @@ class Run(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Sequences one behind the other, the longest first."""
+    """Sequences one behind the other, the longest first, and behind them tokens that only make the row longer."""
 
     origin: Tensor  # (N,) where each token stands in the batch
     position: Tensor  # (N,) within its sequence
@@ -77,12 +77,13 @@ class Row(NamedTuple):
         )
 
     def split(self, tokens: Tensor) -> list[Tensor]:
-        """(N, ...) -> (tokens, ...) of each run."""
-        return list(tokens.split([run.tokens for run in self.runs]))
+        """(N, ...) -> (tokens, ...) of each run, and what fills the row."""
+        sizes = [run.tokens for run in self.runs]
+        return list(tokens.split([*sizes, len(tokens) - sum(sizes)]))
 
     def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
         """One vector for each sequence."""
-        parts = zip(self.runs, self.split(states_ND), strict=True)
+        parts = zip(self.runs, self.split(states_ND), strict=False)  # without what fills the row
         return torch.cat([over_tokens(run.laid_out(part), run.mask_BT) for run, part in parts])
 
 
@@ -105,9 +106,19 @@ def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> Row:
     position = np.arange(own.sum()) - np.repeat(bounds[:-1], own)
     cost = RUN_COST_TOKENS_CPU if device.type == "cpu" else chunk_cost(device)
     parts = plan_chunks(own, sys.maxsize, cost)
-    origin, places = on_device(np.stack([np.repeat(starts, own) + position, position]), device)
+    places = np.stack([np.repeat(starts, own) + position, position])
+    origin, positions = on_device(np.pad(places, ((0, 0), (0, filling(len(position), device)))), device)
     runs = [_run(own[part.rows], part.width, device) for part in parts]
-    return Row(origin, places, on_device(bounds, device), int(own.min()), runs)
+    return Row(origin, positions, on_device(bounds, device), int(own.min()), runs)
+
+
+def filling(tokens: int, device: torch.device) -> int:
+    """How many tokens to put behind those of a row. On a CPU in half precision rows should have few different lengths:
+    oneDNN prepares its products for each length, which takes 8 % of a step, and keeps them.
+    """
+    if device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return 0
+    return -tokens % max(32, (1 << tokens.bit_length()) // 64)
 
 
 def _run(lengths: np.ndarray, width: int, device: torch.device) -> Run:
@@ -139,13 +150,14 @@ def attention_by_runs(
             return attention_of_nested(query, key, value, row, causal, **options), None
     parts = [row.split(states[0].transpose(0, 1)) for states in (query, key, value)]
     found = []
-    for run, *states in zip(row.runs, *parts, strict=True):
+    for run, *states in zip(row.runs, *parts, strict=False):
         mask = _seen(run, causal, sliding_window)
         q, k, v = (run.laid_out(one).transpose(1, 2) for one in states)
         with attention_for(run.mask_BT):
             out, _ = sdpa_attention_forward(module, q, k, v, mask, is_causal=causal and mask is None, **options)
         found.append(run.in_a_row(out))
-    return torch.cat(found)[None], None
+    filler = parts[0][-1]
+    return torch.cat([*found, torch.zeros_like(filler)])[None], None
 
 
 def _in_sizes_of_kernels(query: Tensor) -> bool:
@@ -276,7 +288,7 @@ def first_position(trunk: PreTrainedModel) -> int | None:
             for first in dict.fromkeys((0, (trunk.config.pad_token_id or 0) + 1)):
                 inputs = Way(True, first, "").inputs(ids_BT[mask_BT], row)
                 with attending_to_rows(trunk):
-                    found = trunk(**inputs, **keeps).last_hidden_state[0]
+                    found = trunk(**inputs, **keeps).last_hidden_state[0, : len(states)]
                 if (found - states).abs().max() <= same * states.abs().max():
                     return first
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError):  # each family has its own way

@@ -9,6 +9,7 @@ import transformers
 from transformers import modeling_utils
 
 from contracts import IGNORED_LABEL, InputError, Ragged
+from encoders.kernels import unpadded
 from encoders.kernels.chunks import Chunk
 from encoders.kernels.unpadded import attention_by_runs, attention_of_nested, lay_out, set_attn_implementation
 from encoders.sentence_encoder import SentenceEncoder
@@ -95,6 +96,31 @@ def test_vectors_loss_and_gradients_are_the_padded_ones(family):
         outcome(make(CONFIGS[family](), how, lm_head=labelled, recompute="off"), labelled) for how in ("auto", "sdpa")
     )
     assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_what_fills_a_row_is_seen_by_nobody(family, monkeypatch):
+    monkeypatch.setattr(unpadded, "filling", lambda tokens, device: 13)
+    labelled = family != "gpt2"
+    ours, theirs = (
+        outcome(make(CONFIGS[family](), how, lm_head=labelled, recompute="off"), labelled) for how in ("auto", "sdpa")
+    )
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("recompute", ["off", "on"])
+def test_rows_in_half_precision_have_few_lengths(recompute):
+    ours, theirs = (make(CONFIGS["bert"](), how, recompute=recompute) for how in ("unpadded", "sdpa"))
+    with torch.autocast("cpu", torch.bfloat16):
+        ours, theirs = outcome(ours, False), outcome(theirs, False)
+    assert torch.cosine_similarity(ours[0], theirs[0]).min() > 0.999
+    assert torch.cosine_similarity(ours[2], theirs[2], dim=0) > 0.999
+    assert ours[3] == 160 - sum(LENGTHS)
+    lengths = np.arange(1, 40_000)
+    with torch.autocast("cpu", torch.bfloat16):
+        filled = np.array([unpadded.filling(int(one), torch.device("cpu")) for one in lengths])
+    assert len(set(lengths + filled)) < 250
+    assert (filled[lengths >= 1024] <= lengths[lengths >= 1024] / 31).all()
 
 
 @pytest.mark.parametrize("pooling", ["cls", "max", "last", "weighted_mean", "avg_first_last"])
