@@ -12,6 +12,7 @@ from comparison.contrasts import Headline, values_of
 from reports.figure import KEY, Figure, coloured, quantity, shaped, tooltip
 from reports.tables import Column, Table, columns
 
+LOG = {"type": "log", "nice": False, "padding": 12}  # from the first budget to the last
 ALIKE = 1.2  # two budgets differ by more than this factor
 LEGEND = {**KEY, "columns": 4}  # the page's key has a name for each budget
 
@@ -75,7 +76,7 @@ def _spread(values: np.ndarray) -> dict[str, float]:
 
 
 def _panel(points: list[dict[str, Any]], names: Sequence[str], start: Sequence[float], score: str) -> dict[str, Any]:
-    x = quantity("tokens", title="real tokens of training", scale={"type": "log"}, axis={"format": "~s", "grid": False})
+    x = quantity("tokens", title="real tokens of training", scale=LOG, axis={"format": "~s", "grid": False})
     y = quantity("mean", title=score, scale={"zero": False})
     colour, shape = coloured(names) | {"legend": LEGEND}, shaped(names) | {"legend": LEGEND}
     said = tooltip(
