@@ -1,4 +1,4 @@
-"""P9: sentences from instructions with self-debiasing, against five samples of one prompt at a time, always 40 tokens.
+"""P9: speed of generation with self-debiasing, against a loop that writes 40 tokens of five samples of each prompt.
 
     python -m benchmarks.self_debiased_generation [--quick] [--inputs 24] [--rounds 1] [--layers 6] [--width 768]
         [--precision fp32|bf16] [--device cpu] [--clock wall|cpu] [--smollm2]
@@ -136,7 +136,9 @@ def theirs(generator: Generator, inputs: list[str]) -> tuple[int, int]:
 
 
 def one_prompt(generator: Generator, prompt: Prompt) -> list[str]:
-    """Rows: the prompt's samples, those of the first counter prompt, those of the second."""
+    """Write the samples of one prompt as the published loop does. A batch holds those of the prompt, then those of each
+    of its counter prompts.
+    """
     ids = generator.encode([prompt.text, *prompt.counters])
     longest, counters, device = max(map(len, ids)), len(prompt.counters), generator.device
     mask = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in ids]).repeat_interleave(SAMPLES, 0)

@@ -18,7 +18,8 @@ LEGEND = {**KEY, "columns": 4}  # the page's key has a name for each budget
 
 
 def score_over_tokens(arms: Sequence[Arm], headline: Headline) -> Figure | None:
-    """Return the figure: a line for each name, its band the lowest and the highest seed, the untrained encoder dashed.
+    """Draw the score as a line for each name, with a band from the lowest to the highest seed and a dashed line for the
+    untrained encoder.
 
     None where no name has two budgets, which `comparison.race` gives in two races.
     """

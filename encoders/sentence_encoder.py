@@ -142,7 +142,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self._computed(self.encode_chunk, inputs, sequences.ids, chunks, again, padding)
 
     def _encode_rows(self, sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, way: Way) -> Encoded:
-        """`encode` without padding: the sequences of a chunk stand one behind the other."""
+        """Encode the sequences of each chunk as one row, without padding between them."""
         budget = self.budget(sequences.ids.device)
         again = recomputes(self.recompute, int(sequences.lengths.sum()), budget)
         spares = self.recompute == "on" and sequences.ids.is_cpu
@@ -188,7 +188,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     def way(self, device: torch.device) -> Way:
         """Return how this device computes attention in a training step: over padded batches, or over one row without
-        padding. It is found out once for each kind of device.
+        padding. The answer is kept for each kind of device.
         """
         if next(self.trunk.parameters()).is_meta:
             return Way(False, 0, "as rank 0 finds")  # once the weights are sharded
@@ -209,7 +209,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def encode_row(
         self, ids: Tensor, row: Row, way: Way, target: tuple[Places, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
-        """The same of sequences one behind the other; ``ids`` are those of the whole batch."""
+        """Encode the sequences of a row, as `encode_chunk` does padded ones. ``ids`` are those of the whole batch."""
         pooler = POOLERS[self.pooling]
         inputs = way.inputs(ids, row)
         if target is not None:
@@ -301,8 +301,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return next(self.parameters()).device
 
     def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
-        """N texts -> (N, D or ``truncate``) float32 rows on the CPU, in input order; the train/eval mode is left as it
-        was.
+        """Encode N texts -> (N, D or ``truncate``) float32 vectors on the CPU, in input order. The train/eval mode is
+        restored afterwards.
 
         Texts that the tokenizer does not tell apart are encoded once. A text without any token, which only tokenizers
         without special tokens know, is the zero vector.
@@ -310,7 +310,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self._embedded(texts, torch.device("cpu"), **options)
 
     def embed_there(self, texts: Sequence[str]) -> Tensor:
-        """The same where the encoder is, which is not waited for."""
+        """Encode texts as `embed_list` does, with the vectors on the device of the encoder, without waiting for it."""
         return self._embedded(texts, self.device, progress=False)
 
     @torch.no_grad()
@@ -347,14 +347,14 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self.finished(vectors_UD)[on_device(place_N, where)]
 
     def finished(self, vectors_ND: Tensor) -> Tensor:
-        """Vectors as they leave the encoder: cut by ``truncate``, then of length 1 with ``normalize``."""
+        """Cut vectors to ``truncate`` numbers, then scale them to length 1 if ``normalize`` is set."""
         cut_ND = vectors_ND[:, : self.truncate]
         return torch.nn.functional.normalize(cut_ND, dim=-1) if self.normalize else cut_ND
 
     def _embed_sequences(
         self, sequences: Ragged, where: torch.device, autocast: torch.dtype | None, bar: Progress
     ) -> Tensor:
-        """(U, D) float32 there: on the CPU, or where the encoder is."""
+        """Encode U token sequences in chunks -> (U, D) float32 vectors on ``where``, CPU or encoder's device."""
         device = self.device
         budget = EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU
         chunks = plan_chunks(sequences.lengths, budget, chunk_cost(device))
@@ -382,11 +382,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return vectors_UD
 
     def _progress(self, total: int, wanted: bool) -> Progress:
-        """Silent on all ranks but the first."""
+        """Return a progress bar that only the first rank shows."""
         return Progress("encoding", "texts", total, quiet=not (wanted and is_first_rank()))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
-        """With special tokens and ``prompt_suffix``, cut at ``max_length`` tokens; else the text as it is."""
+        """Tokenise texts with special tokens and ``prompt_suffix``, cut at ``max_length`` tokens."""
         if self.appended:
             texts = [self.appended.ended(text) for text in texts]
         encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)[

@@ -1,4 +1,4 @@
-"""Settings of models: the keys under ``model``. This module imports no torch."""
+"""Configuration keys of models, which are under ``model``. This module does not import torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -45,7 +45,7 @@ class LoraKeys(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """Keys of LoRA (Hu et al. 2021), which trains low-rank matrices and freezes the weights of the backbone."""
+    """Configuration keys of LoRA (Hu et al. 2021), which trains low-rank matrices and freezes the backbone."""
 
     rank: int | None = key(None, "16 is usual; null: all weights are trained", least=1)
     alpha: float | None = key(None, "what the products are scaled by, alpha / rank; null: twice the rank", least=0)
@@ -67,7 +67,7 @@ class Adapter:
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """Keys of the backbone: its name, the weights that are trained, their precision, and the tokens of a chunk."""
+    """Configuration keys of the backbone: its name, the trained weights, their precision, and the tokens of a chunk."""
 
     backbone: str = key(of="backbone", meaning="hub id, folder, or folder of a run")
     freeze: str | None = key(of="freeze", meaning="embeddings; layers:N: them and the N lowest layers")
@@ -94,7 +94,7 @@ class Backbone:
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """Keys of the optimiser and its learning-rate schedule."""
+    """Configuration keys of the optimiser and its learning-rate schedule."""
 
     optimizer: T5Optimizer = key(
         "adamw", "adafactor_scaled: as T5 was pretrained, for random weights, with an lr of 0.02"
@@ -125,7 +125,7 @@ class Trained(Backbone, Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedEncoder(Trained):
-    """Keys of an objective that trains an encoder."""
+    """Configuration keys of an objective that trains an encoder."""
 
     pooling: str | None = key(
         None,
@@ -164,7 +164,7 @@ class TrainedEncoder(Trained):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedVectors(TrainedEncoder):
-    """Keys of an objective that compares vectors."""
+    """Configuration keys of an objective that compares vectors."""
 
     matryoshka: Sequence[int] | None = key(
         None,
@@ -179,7 +179,7 @@ DISTANCE = "cosine: one less the cosine to the teacher's vectors; mse: their mea
 
 @dataclass(frozen=True, kw_only=True)
 class DistilModel(ComparedVectors):
-    """Keys of distillation of a teacher's vectors."""
+    """Configuration keys of distillation of a teacher's vectors."""
 
     target: str = "encoders.objectives.distil.Distil"
 
@@ -189,7 +189,7 @@ class DistilModel(ComparedVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class InBatchContrast(ComparedVectors):
-    """Keys of an objective whose negatives are the other texts of the batch."""
+    """Configuration keys of an objective whose negatives are the other texts of the batch."""
 
     temperature: float = key(0.05, "what cosines are divided by", above=0)
     exclude_equal_texts: bool = key(
@@ -212,7 +212,7 @@ class InBatchContrast(ComparedVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class HardNegatives(InBatchContrast):
-    """Keys of an objective whose anchors may have hard negatives of their own."""
+    """Configuration keys of an objective whose anchors may have hard negatives of their own."""
 
     hard_negative_weight: float = key(0.0, "a logit: w counts an anchor's own hard negative e^w times")
     hardness_strength: float = key(
@@ -224,7 +224,7 @@ class HardNegatives(InBatchContrast):
 
 @dataclass(frozen=True, kw_only=True)
 class PairsModel(HardNegatives):
-    """Keys of in-batch contrast of pairs and triplets."""
+    """Configuration keys of in-batch contrast of pairs and triplets."""
 
     target: str = "encoders.objectives.pairs.Pairs"
 
@@ -241,7 +241,7 @@ class PairsModel(HardNegatives):
 
 @dataclass(frozen=True, kw_only=True)
 class SimCSEModel(HardNegatives):
-    """Keys of SimCSE (Gao et al. 2021)."""
+    """Configuration keys of SimCSE (Gao et al. 2021)."""
 
     target: str = "encoders.objectives.simcse.SimCSE"
 
@@ -256,7 +256,7 @@ class SimCSEModel(HardNegatives):
 
 @dataclass(frozen=True, kw_only=True)
 class GenSEModel(HardNegatives):
-    """Keys of GenSE's encoder (Chen et al. 2022)."""
+    """Configuration keys of GenSE's encoder (Chen et al. 2022)."""
 
     target: str = "encoders.objectives.gense.GenSE"
 
@@ -268,7 +268,7 @@ class GenSEModel(HardNegatives):
 
 @dataclass(frozen=True, kw_only=True)
 class DeCLUTRModel(InBatchContrast):
-    """Keys of DeCLUTR (Giorgi et al. 2021)."""
+    """Configuration keys of DeCLUTR (Giorgi et al. 2021)."""
 
     target: str = "encoders.objectives.declutr.DeCLUTR"
 
@@ -287,7 +287,7 @@ class DeCLUTRModel(InBatchContrast):
 
 @dataclass(frozen=True, kw_only=True)
 class TSDAEModel(TrainedEncoder):
-    """Keys of TSDAE, a denoising autoencoder (Wang et al. 2021)."""
+    """Configuration keys of TSDAE, a denoising autoencoder (Wang et al. 2021)."""
 
     target: str = "encoders.objectives.tsdae.TSDAE"
 
@@ -296,14 +296,14 @@ class TSDAEModel(TrainedEncoder):
 
 @dataclass(frozen=True, kw_only=True)
 class SRoBERTaModel(ComparedVectors):
-    """Keys of S-RoBERTa's cosine regression on scored pairs."""
+    """Configuration keys of S-RoBERTa's cosine regression on scored pairs."""
 
     target: str = "encoders.objectives.sroberta.SRoBERTa"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistilScoresModel(ComparedVectors):
-    """Keys of distillation of a teacher's scores."""
+    """Configuration keys of distillation of a teacher's scores."""
 
     target: str = "encoders.objectives.distil_scores.DistilScores"
 
@@ -321,7 +321,7 @@ class DistilScoresModel(ComparedVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class CoSENTModel(ComparedVectors):
-    """Keys of CoSENT, which ranks scored pairs by their cosines."""
+    """Configuration keys of CoSENT, which ranks scored pairs by their cosines."""
 
     target: str = "encoders.objectives.scored_pairs.CoSENT"
 
@@ -330,14 +330,14 @@ class CoSENTModel(ComparedVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class AnglEModel(CoSENTModel):
-    """Keys of AnglE (Li and Li 2023), which adds a loss on angles in complex space to CoSENT."""
+    """Configuration keys of AnglE (Li and Li 2023), which adds a loss on angles in complex space to CoSENT."""
 
     target: str = "encoders.objectives.scored_pairs.AnglE"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SBERTModel(ComparedVectors):
-    """Keys of SBERT's classifier of NLI pairs (Reimers and Gurevych 2019)."""
+    """Configuration keys of SBERT's classifier of NLI pairs (Reimers and Gurevych 2019)."""
 
     target: str = "encoders.objectives.sbert_nli.SBERT_NLI"
 
@@ -349,7 +349,7 @@ class SBERTModel(ComparedVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorModel(Trained):
-    """Keys of GenSE's generator and discriminator (Chen et al. 2022)."""
+    """Configuration keys of GenSE's generator and discriminator (Chen et al. 2022)."""
 
     target: str = "encoders.objectives.gense_generator.GenSEGenerator"
 
@@ -368,7 +368,7 @@ class GeneratorModel(Trained):
 
 @dataclass(frozen=True, kw_only=True)
 class RerankerModel(Trained):
-    """Keys of a cross-encoder that reranks what an encoder has found."""
+    """Configuration keys of a cross-encoder that reranks what an encoder has found."""
 
     target: str = "encoders.objectives.reranker.Reranker"
 

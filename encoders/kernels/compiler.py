@@ -16,7 +16,7 @@ MOST_KINDS = 64  # of one function: its sizes are symbols, but 1 is not, nor is 
 
 
 class Cost(NamedTuple):
-    """Seconds and graphs that compilation has taken so far, for forward and backward passes."""
+    """Seconds spent on compilation and number of compiled graphs, forward and backward passes included."""
 
     seconds: float
     graphs: int
@@ -64,7 +64,11 @@ def settle() -> None:
 
 
 def check_compiler(device: torch.device, backend: str) -> None:
-    """Raises InputError where nothing can be compiled."""
+    """Check that the compiler works.
+
+    Raises:
+        InputError: nothing can be compiled on this device.
+    """
     if (why := why_not(device, backend)) is not None:
         raise InputError(
             f"model.compile: torch's compiler does not work here ({why}). It wants "
@@ -75,7 +79,7 @@ def check_compiler(device: torch.device, backend: str) -> None:
 
 @functools.cache
 def why_not(device: torch.device, backend: str) -> str | None:
-    """What the compiler says of a product of two numbers; None where it makes it. A second or two."""
+    """Try to compile a small function, for a second or two; return the compiler's error, or None if it works."""
     try:
         torch.compile(_tried, backend=backend)(torch.ones(8, device=device))
     except Exception as error:  # noqa: BLE001  # each part of the tool chain has its own

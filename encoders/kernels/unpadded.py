@@ -77,13 +77,13 @@ class Row(NamedTuple):
         )
 
     def split(self, tokens: Tensor) -> list[Tensor]:
-        """(N, ...) -> (tokens, ...) of each run, and what fills the row."""
+        """(N, ...) -> (tokens, ...) of each run, without what fills the row."""
         sizes = [run.tokens for run in self.runs]
-        return list(tokens.split([*sizes, len(tokens) - sum(sizes)]))
+        return list(tokens[: sum(sizes)].split(sizes))
 
     def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
         """One vector for each sequence."""
-        parts = zip(self.runs, self.split(states_ND), strict=False)  # without what fills the row
+        parts = zip(self.runs, self.split(states_ND), strict=True)
         return torch.cat([over_tokens(run.laid_out(part), run.mask_BT) for run, part in parts])
 
 
@@ -150,14 +150,14 @@ def attention_by_runs(
             return attention_of_nested(query, key, value, row, causal, **options), None
     parts = [row.split(states[0].transpose(0, 1)) for states in (query, key, value)]
     found = []
-    for run, *states in zip(row.runs, *parts, strict=False):
+    for run, *states in zip(row.runs, *parts, strict=True):
         mask = _seen(run, causal, sliding_window)
         q, k, v = (run.laid_out(one).transpose(1, 2) for one in states)
         with attention_for(run.mask_BT):
             out, _ = sdpa_attention_forward(module, q, k, v, mask, is_causal=causal and mask is None, **options)
         found.append(run.in_a_row(out))
-    filler = parts[0][-1]
-    return torch.cat([*found, torch.zeros_like(filler)])[None], None
+    filler = found[0].new_zeros(query.shape[2] - sum(map(len, found)), *found[0].shape[1:])
+    return torch.cat([*found, filler])[None], None
 
 
 def _in_sizes_of_kernels(query: Tensor) -> bool:

@@ -89,18 +89,11 @@ def assert_same(ours, theirs):
     assert ours[3] == 0 < theirs[3]
 
 
+@pytest.mark.parametrize("fill", [0, 13], ids=["as it is", "filled"])
 @pytest.mark.parametrize("family", CONFIGS)
-def test_vectors_loss_and_gradients_are_the_padded_ones(family):
-    labelled = family != "gpt2"
-    ours, theirs = (
-        outcome(make(CONFIGS[family](), how, lm_head=labelled, recompute="off"), labelled) for how in ("auto", "sdpa")
-    )
-    assert_same(ours, theirs)
-
-
-@pytest.mark.parametrize("family", CONFIGS)
-def test_what_fills_a_row_is_seen_by_nobody(family, monkeypatch):
-    monkeypatch.setattr(unpadded, "filling", lambda tokens, device: 13)
+def test_vectors_loss_and_gradients_are_the_padded_ones(family, fill, monkeypatch):
+    if fill:
+        monkeypatch.setattr(unpadded, "filling", lambda tokens, device: fill)
     labelled = family != "gpt2"
     ours, theirs = (
         outcome(make(CONFIGS[family](), how, lm_head=labelled, recompute="off"), labelled) for how in ("auto", "sdpa")
