@@ -1,13 +1,17 @@
-"""Attention kernels for inputs of any shape on a GPU, and an aligned product with the vocabulary.
+"""Attention kernels for inputs of any shape and sequences of any lengths on a GPU, and an aligned product with the
+vocabulary.
 
 In half precision torch prefers cuDNN's attention on a Hopper GPU. That is built anew for each shape of its inputs, for
 5 to 7 ms a layer (torch 2.11, H200): chunks have hundreds of widths, and with each token that is written the next one
-looks back on more. A product whose matrix has an odd number of rows, as RoBERTa's vocabulary of 50,265, goes to a
-kernel for older GPUs.
+looks back on more. Nested tensors reach the kernels for sequences of any lengths, too, but each layer wants a
+millisecond of the host for them. A product whose matrix has an odd number of rows, as RoBERTa's vocabulary of 50,265,
+goes to a kernel for older GPUs.
 """
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +29,76 @@ def attention_of_any_shape(device: torch.device) -> Iterator[None]:
         yield
 
 
+def varlen_attention(query: Tensor, window: int | None) -> Callable[..., Tensor] | None:
+    """Return the attention within sequences of any lengths, one behind the other, that takes such states on their
+    device: torch's FlashAttention in half precision, else its memory-efficient attention, which has no window; or None.
+
+    It is called with queries, keys and values (N, heads, D), the bounds of the sequences (B + 1,) int32, the tokens of
+    the longest and whether a token sees only those before it, and with ``dropout`` and ``scaling`` as transformers'
+    attentions are; it returns (N, heads, D). ``torch.nn.attention.varlen`` has no dropout.
+    """
+    if not query.is_cuda or query.shape[-1] % 8 != 0 or query.shape[-1] > 256:
+        return None
+    half = _product_dtype(query) in (torch.float16, torch.bfloat16)
+    recent = torch.cuda.get_device_capability(query.device) >= (8, 0)
+    if half and recent and torch.backends.cuda.is_flash_attention_available():
+        return functools.partial(_flash_attention, window=window)
+    return _efficient_attention if window is None else None
+
+
+def _product_dtype(states: Tensor) -> torch.dtype:
+    """The type that a product of these states is computed in: autocast knows SDPA, but not the operators behind it."""
+    device = states.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+
+
+def _flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    longest: int,
+    causal: bool,
+    *,
+    window: int | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **_: Any,
+) -> Tensor:
+    dtype = _product_dtype(query)
+    query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    before = -1 if window is None else window - 1
+    sides = {"window_size_left": before, "window_size_right": 0 if causal else before}
+    shape = (bounds, bounds, longest, longest)
+    out, *_rest = torch.ops.aten._flash_attention_forward(
+        query, key, value, *shape, dropout, causal, False, scale=scaling, **sides
+    )
+    return out
+
+
+def _efficient_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    longest: int,
+    causal: bool,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **_: Any,
+) -> Tensor:
+    if (groups := query.shape[1] // key.shape[1]) > 1:  # heads that share keys and values
+        key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
+    dtype = _product_dtype(query)
+    states = (one.unsqueeze(0).to(dtype) for one in (query, key, value))
+    shape = (bounds, bounds, longest, longest)
+    out, *_rest = torch.ops.aten._efficient_attention_forward(
+        *states, None, *shape, dropout, int(causal), torch.is_grad_enabled(), scale=scaling
+    )
+    return out.squeeze(0)
+
+
 def is_unaligned(layer: nn.Module) -> bool:
     """Whether this is a plain linear layer on a GPU whose number of rows is no multiple of `ALIGNED`."""
     return type(layer) is nn.Linear and layer.weight.is_cuda and layer.out_features % ALIGNED != 0
@@ -34,8 +108,7 @@ def product_of_aligned_rows(states: Tensor, weight_VD: Tensor, bias_V: Tensor | 
     """Compute a linear layer, (..., D) -> (..., V), with rows of zeros added to its matrix up to a multiple of
     `ALIGNED`. The products of those rows are dropped.
     """
-    device, rows = weight_VD.device.type, len(weight_VD)
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight_VD.dtype
+    dtype, rows = _product_dtype(weight_VD), len(weight_VD)
     weight = F.pad(weight_VD.to(dtype), (0, 0, 0, -rows % ALIGNED))
     bias = None if bias_V is None else F.pad(bias_V.to(dtype), (0, -rows % ALIGNED))
     return F.linear(states, weight, bias)[..., :rows]

@@ -1,10 +1,9 @@
 """Training without padding: all sequences of a chunk in one row, separated by attention alone.
 
 transformers reads such a row where positions begin anew with each sequence; what a token may look at is for the
-attention to say. On a GPU that is SDPA over a nested tensor, whose kernels (FlashAttention's in half precision) take
-sequences of any lengths; elsewhere, and where attention has a window, SDPA for each run of similar lengths. Registered
-with transformers' table of attentions, it serves every family that asks this table. A family is taken at its word by
-its states alone: those of a row must be those of its sequences.
+attention to say. A GPU has kernels for sequences of any lengths; elsewhere it is SDPA for each run of similar lengths.
+Registered with transformers' table of attentions, it serves every family that asks this table. A family is taken at its
+word by its states alone: those of a row must be those of its sequences.
 
 Shape letters: N tokens of a row, B sequences of a run, T tokens of its longest, H heads, D width.
 """
@@ -17,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -25,7 +23,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from contracts import InputError
 from encoders.kernels.chunks import Chunk, chunk_cost, on_device, plan_chunks
 from encoders.kernels.faster_cpu_layers import attention_for
-from encoders.kernels.gpu_kernels import attention_of_any_shape
+from encoders.kernels.gpu_kernels import varlen_attention
 from encoders.kernels.host_layout import Places
 
 OURS = ("auto", "unpadded")
@@ -63,7 +61,6 @@ class Row(NamedTuple):
     origin: Tensor  # (N,) where each token stands in the batch
     position: Tensor  # (N,) within its sequence
     bounds: Tensor  # (B + 1,) where each sequence begins, and the last one ends
-    shortest: int  # tokens
     runs: list[Run]
 
     @property
@@ -109,7 +106,7 @@ def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> Row:
     places = np.stack([np.repeat(starts, own) + position, position])
     origin, positions = on_device(np.pad(places, ((0, 0), (0, filling(len(position), device)))), device)
     runs = [_run(own[part.rows], part.width, device) for part in parts]
-    return Row(origin, positions, on_device(bounds, device), int(own.min()), runs)
+    return Row(origin, positions, on_device(bounds, device), runs)
 
 
 def filling(tokens: int, device: torch.device) -> int:
@@ -139,55 +136,26 @@ def attention_by_runs(
     is_causal: bool | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """(1, heads, N, D) each -> (1, N, heads, D), as transformers' table wants it: on a GPU SDPA of a nested tensor,
-    else of each run. What is behind a sequence is seen by no token of a causal one, and masked in the others.
+    """(1, heads, N, D) each -> (1, N, heads, D), as transformers' table wants it. What is behind a sequence is seen by
+    no token of a causal one, and masked in the others.
     """
     if options.get("softcap") is not None or options.get("position_bias") is not None:
         raise NotImplementedError("scores that are changed before the softmax")
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    if query.is_cuda and _in_sizes_of_kernels(query) and (sliding_window is None or row.longest <= sliding_window):
-        with attention_of_any_shape(query.device):
-            return attention_of_nested(query, key, value, row, causal, **options), None
-    parts = [row.split(states[0].transpose(0, 1)) for states in (query, key, value)]
+    window = None if sliding_window is None or row.longest <= sliding_window else sliding_window
+    tokens = [states.transpose(1, 2).squeeze(0) for states in (query, key, value)]
+    if (attend := varlen_attention(query, window)) is not None:
+        return attend(*tokens, row.bounds.int(), row.longest, causal, **options)[None], None
+    parts = [row.split(states) for states in tokens]
     found = []
     for run, *states in zip(row.runs, *parts, strict=True):
-        mask = _seen(run, causal, sliding_window)
+        mask = _seen(run, causal, window)
         q, k, v = (run.laid_out(one).transpose(1, 2) for one in states)
         with attention_for(run.mask_BT):
             out, _ = sdpa_attention_forward(module, q, k, v, mask, is_causal=causal and mask is None, **options)
         found.append(run.in_a_row(out))
     filler = found[0].new_zeros(query.shape[2] - sum(map(len, found)), *found[0].shape[1:])
     return torch.cat([*found, filler])[None], None
-
-
-def _in_sizes_of_kernels(query: Tensor) -> bool:
-    """Whether the width of a head is one that torch's kernels for nested tensors take."""
-    return query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
-
-
-def attention_of_nested(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    row: Row,
-    causal: bool,
-    *,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **_: Any,
-) -> Tensor:
-    """Attend within each sequence of a row, without padding: (1, heads, N, D) each -> (1, N, heads, D)."""
-
-    def nested(states: Tensor) -> Tensor:
-        tokens = states[0].transpose(0, 1)
-        if (groups := query.shape[1] // states.shape[1]) > 1:
-            tokens = tokens.repeat_interleave(groups, dim=1)  # heads that share keys and values
-        sizes: dict[str, Any] = {"min_seqlen": row.shortest, "max_seqlen": row.longest}
-        return torch.nested.nested_tensor_from_jagged(tokens.contiguous(), row.bounds, **sizes).transpose(1, 2)
-
-    q, k, v = (nested(states) for states in (query, key, value))
-    out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling)
-    return out.transpose(1, 2).values()[None]
 
 
 def _seen(run: Run, causal: bool, window: int | None) -> Tensor | None:
@@ -262,8 +230,7 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
         )
     if first is None:
         return Way(False, 0, f"padded, as a {kind} cannot read texts one behind the other")
-    of = "nested tensors" if device.type == "cuda" else "texts of similar length"
-    return Way(True, first, f"unpadded, SDPA of {of}")
+    return Way(True, first, "unpadded")
 
 
 @torch.no_grad()

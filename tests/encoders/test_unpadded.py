@@ -11,7 +11,7 @@ from transformers import modeling_utils
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.kernels import unpadded
 from encoders.kernels.chunks import Chunk
-from encoders.kernels.unpadded import attention_by_runs, attention_of_nested, lay_out, set_attn_implementation
+from encoders.kernels.unpadded import attention_by_runs, lay_out, set_attn_implementation
 from encoders.sentence_encoder import SentenceEncoder
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 60}
@@ -132,35 +132,43 @@ def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
         make(UNPACKED[family](), "unpadded").encode(sequences_and_labels()[0])
 
 
+def row_of(lengths, device):
+    lengths = np.sort(np.array(lengths))[::-1].copy()
+    return lay_out(lengths, Chunk(np.arange(len(lengths)), int(lengths[0])), torch.device(device))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("scaling", [None, 0.3])
-def test_nested_tensors_are_attended_to_as_runs_are(scaling, groups):
-    """Both ways: on a CPU torch has no causal kernel for them."""
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"is_causal": True}, {"scaling": 0.3}, {"sliding_window": 5}, {"sliding_window": 5, "is_causal": True}],
+)
+def test_a_kernel_of_a_gpu_attends_as_runs_do(options, groups, dtype):
     torch.manual_seed(1)
-    row = lay_out(np.array(LENGTHS), Chunk(np.argsort(LENGTHS)[::-1].copy(), max(LENGTHS)), torch.device("cpu"))
     inputs = [torch.randn(1, heads, sum(LENGTHS), 8) for heads in (4, 4 // groups, 4 // groups)]
-    both = torch.nn.Module()
-    both.is_causal, both.num_key_value_groups = False, groups
     found = []
-    for attend in (
-        lambda *states: attention_by_runs(both, *states, None, row=row, scaling=scaling)[0],
-        lambda *states: attention_of_nested(*states, row, causal=False, scaling=scaling),
-    ):
-        states = [one.clone().requires_grad_() for one in inputs]
-        attended = attend(*states)
-        attended.square().sum().backward()
-        found.append([attended, *(one.grad for one in states)])
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    for device in ("cpu", "cuda"):
+        module = torch.nn.Module()
+        module.is_causal, module.num_key_value_groups = False, groups
+        states = [one.clone().to(device, dtype if device == "cuda" else torch.float32) for one in inputs]
+        states = [one.detach().requires_grad_() for one in states]
+        attended = attention_by_runs(module, *states, None, row=row_of(LENGTHS, device), **options)[0]
+        attended.float().square().sum().backward()
+        found.append([one.cpu().float() for one in (attended.detach(), *(one.grad for one in states))])
+    for slow, fast in zip(*found, strict=True):
+        assert (slow - fast).norm() <= (1e-3 if dtype == torch.float32 else 2e-2) * slow.norm()
 
 
-def test_dropout_of_nested_tensors_is_asked_for():
-    torch.manual_seed(1)
-    row = lay_out(np.array([400]), Chunk(np.arange(1), 400), torch.device("cpu"))
-    query, key = (torch.zeros(1, 2, 400, 8) for _ in range(2))
-    found = attention_of_nested(query, key, torch.ones(1, 2, 400, 8), row, causal=False, dropout=0.5)
-    assert found.std() > 0.01  # without it each is 1
-    assert found.mean() == pytest.approx(1, abs=0.01)
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_kernel_of_a_gpu_drops_what_it_is_asked_to(dtype):
+    query, key, value = (torch.full((1, 2, 400, 8), one, device="cuda", dtype=dtype) for one in (0, 0, 1))
+    found = attention_by_runs(torch.nn.Module(), query, key, value, None, row=row_of([400], "cuda"), dropout=0.5)[0]
+    assert found.float().std() > 0.01  # without it each is 1
+    assert found.float().mean().item() == pytest.approx(1, abs=0.02)
 
 
 def test_dropout_does_not_pad():
