@@ -225,6 +225,10 @@ def measured(options: argparse.Namespace) -> list[Line]:
     }
     clock = clock_on(options.device, options.clock)
     speed = alternate({side: partial(timed, run, counts[side], clock) for side, run in sides.items()}, options.rounds)
+    if not all(kept for found in counts.values() for kept, _ in found):
+        raise SystemExit(
+            f"{name}: no sample of a side was accepted. Leave --shift out: it is then found, in a minute or two."
+        )
     ratio = median_ratio(speed["ours"], speed["theirs"])
     wanted = ">= 10x" if options.device.startswith("cuda") else ">= 4x"
     case = f"{name}, {options.precision}, {options.device}, {len(inputs)} inputs"
