@@ -128,7 +128,9 @@ def parse(words: list[str]) -> Command:
     if keys["part"] not in ("all", *PARTS) or keys["size"] not in ("full", "tiny"):
         raise Refused(f"part is all or one of {', '.join(PARTS)}, size is full or tiny; got {' '.join(words)}.")
     if keys["device"] != "cpu" and not torch.cuda.is_available():
-        raise Refused("No CUDA device is here, and without one there is nothing to measure.")
+        raise Refused(
+            "device=cuda: torch sees no such device here. Run this where one is, or rehearse it: device=cpu size=tiny."
+        )
     try:
         minutes = float(keys["minutes"])
     except ValueError:

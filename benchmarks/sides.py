@@ -69,8 +69,17 @@ def arguments(
     if precisions:
         parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
     if device is not None:
-        parser.add_argument("--device", default=device)
+        parser.add_argument("--device", default=device, type=there)
     return parser
+
+
+def there(device: str) -> str:
+    """The device, if it is here: a type of arguments."""
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError(f"{device}: torch sees no such device here. Take --device cpu.")
+    return device
 
 
 def on_the_cpu() -> None:

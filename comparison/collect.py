@@ -61,6 +61,8 @@ def collect(patterns: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
             log.warning("left out: %s", error)
     if not runs:
         reasons = " ".join(one.reason for one in left_out)
+        if not left_out:
+            raise InputError("runs=[]: wanted folders of runs, got none. Say runs='[outputs/*]'.")
         raise InputError(f"runs: none of the {len(left_out)} folders holds a run that can be compared. {reasons}")
     return runs, left_out
 

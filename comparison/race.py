@@ -103,17 +103,29 @@ def train_all(
     untrained: bool = False,
 ) -> list[Done]:
     """Train what is missing, and return the runs that failed; ``options`` are words for Hydra in each of them.
-    With ``untrained`` the encoder that the first arm begins from is scored as an arm, too.
+    With ``untrained`` the encoder that the first arm begins from is scored as an arm, too, before anything is trained.
 
     Raises:
-        InputError: train.py refused an arm.
+        InputError: train.py refused an arm, or what is to be scored.
     """
-    steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
+
+    def end(job: Job, done: Done) -> None:
+        if done.finished and not keep_checkpoints:
+            _remove_checkpoints(job.folder)
+        if not quiet:
+            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
+
     jobs, labels = list[Job](), dict[str, str]()
     if untrained and UNTRAINED not in race.arms:
-        first = next(iter(race.arms.values()))
-        jobs.append(untrained_job([*options, *first], race.seeds[0], output / "runs"))
-        labels[jobs[0].name] = UNTRAINED
+        label, words = next(iter(race.arms.items()))
+        job = untrained_job([*options, *words], race.seeds[0], output / "runs")
+        labels[job.name] = UNTRAINED
+        [scored] = run_all(pool, [job], output / "runs.jsonl", end)
+        if scored.status == 2:  # of bad input, docs/statuses.md
+            raise InputError(f"race: the encoder that arm {label} begins from cannot be scored. {scored.said}")
+        if not scored.finished:  # a race is whole without it
+            log.warning("%s failed: %s", scored.name, scored.said)
+    steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
     for seed in race.seeds:  # seed by seed: a race that is stopped has all arms
         for label, words in race.arms.items():
             name = f"{label}-seed{seed}"
@@ -122,20 +134,13 @@ def train_all(
             jobs.append(Job(name, own, output / "runs" / name))
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
-
-    def end(job: Job, done: Done) -> None:
-        if done.finished and not keep_checkpoints:
-            _remove_checkpoints(job.folder)
-        if not quiet:
-            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
-
     failed = [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
     for job in jobs if not keep_checkpoints else []:  # of those, too, that were finished before
         if is_finished(job.folder):
             _remove_checkpoints(job.folder)
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
-    return [done for done in failed if labels[done.name] in race.arms]  # a race is whole without the untrained one
+    return failed
 
 
 def _remove_checkpoints(folder: Path) -> None:

@@ -70,6 +70,7 @@ class Bounds(NamedTuple):
         if self.most is not None:
             return f"{low} to {self.most:g}" if low else f"{self.most:g} or less"
         if self.below is not None:
+            low = low if self.least is None else f"{low} or more"
             return f"{low}, but less than {self.below:g}" if low else f"less than {self.below:g}"
         return f"{low} or more" if self.least is not None else low
 

@@ -33,7 +33,7 @@ from readers.archives import BadArchive, Members
 from readers.download import FOLDER, RECORD, Downloads, File, NotGot
 from readers.rows import count_rows
 from storage.atomic import link_whole, write_whole
-from storage.ownership import claim_folder
+from storage.ownership import check_owner, lock_folder, read_marker, write_marker
 
 log = logging.getLogger("datamodules.prepare")
 
@@ -80,10 +80,27 @@ def read_words(arguments: Sequence[str]) -> PrepareOptions:
 
 def prepare(asked: PrepareOptions) -> int:
     """Get every corpus that is asked for, and return the exit status."""
-    claim_folder("output", asked.output, OUTPUT_KIND, (*CORPORA, FOLDER, RECORD))
+    claim(asked.output, asked.names)
     downloads = Downloads(asked.output, asked.source, asked.quiet)
     well = [get(name, CORPORA[name], downloads, asked) for name in asked.names]
     return 0 if all(well) else 2
+
+
+def claim(output: Path, names: Sequence[str]) -> None:
+    """Take the folders of these corpora in ``output``, where others may lie beside them, as in an evaluation root.
+
+    Raises:
+        InputError: a folder has the name of a corpus and no command of this project made it.
+    """
+    marker = read_marker(output)
+    if marker is not None:
+        check_owner("output", output, OUTPUT_KIND)
+    ours = marker.entries if marker else []
+    for name in (*names, FOLDER):
+        if name not in ours:
+            check_owner("output", output / name, OUTPUT_KIND)
+    lock_folder("output", output)
+    write_marker(output, OUTPUT_KIND, list(dict.fromkeys([*ours, *names, FOLDER, RECORD])))
 
 
 def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) -> bool:

@@ -68,9 +68,9 @@ def test_a_value_is_made_of_what_is_given_and_the_defaults():
         ({"name": "a", "number": 2.5}, r"^x\.number=2\.5: wanted a whole number, got float"),
         ({"name": "a", "number": 10}, r"^x\.number=10: wanted 1 to 9"),
         ({"name": "a", "way": "left"}, r"^x\.way='left': wanted up, down or null"),
-        ({"name": "a", "betas": [0.9, 1]}, r"^x\.betas=\[0\.9, 1\]: wanted 0, but less than 1"),
+        ({"name": "a", "betas": [0.9, 1]}, r"^x\.betas=\[0\.9, 1\]: wanted 0 or more, but less than 1"),
         ({"name": "a", "rate": 0}, r"^x\.rate=0: wanted more than 0\."),
-        ({"name": "a", "below": {"share": 1}}, r"^x\.below\.share=1: wanted 0, but less than 1"),
+        ({"name": "a", "below": {"share": 1}}, r"^x\.below\.share=1: wanted 0 or more, but less than 1"),
         ({"name": "a", "weights": [1]}, r"^x\.weights=\[1\]: wanted keys with their values or null"),
     ],
 )

@@ -4,8 +4,8 @@ vocabulary.
 In half precision torch prefers cuDNN's attention on a Hopper GPU. That is built anew for each shape of its inputs, for
 5 to 7 ms a layer (torch 2.11, H200): chunks have hundreds of widths, and with each token that is written the next one
 looks back on more. Nested tensors reach the kernels for sequences of any lengths, too, but each layer wants a
-millisecond of the host for them. A product whose matrix has an odd number of rows, as RoBERTa's vocabulary of 50,265,
-goes to a kernel for older GPUs.
+millisecond of the host for them. A product whose matrix has a number of rows that is no multiple of 64, as RoBERTa's
+vocabulary of 50,265, goes to a kernel for older GPUs.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 OF_ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+WIDEST_FLASH = 192  # of a head; beyond it some GPUs have no backward pass
 ALIGNED = 64  # rows of a matrix; tensor cores want a multiple of 8 in half precision
 
 
@@ -29,25 +30,30 @@ def attention_of_any_shape(device: torch.device) -> Iterator[None]:
         yield
 
 
-def varlen_attention(query: Tensor, window: int | None) -> Callable[..., Tensor] | None:
+def varlen_attention(query: Tensor, value: Tensor, window: int | None) -> Callable[..., Tensor] | None:
     """Return the attention within sequences of any lengths, one behind the other, that takes such states on their
-    device: torch's FlashAttention in half precision, else its memory-efficient attention, which has no window; or None.
+    device: torch's FlashAttention in half precision, else its memory-efficient attention, which has no window. None if
+    neither takes them.
 
     It is called with queries, keys and values (N, heads, D), the bounds of the sequences (B + 1,) int32, the tokens of
     the longest and whether a token sees only those before it, and with ``dropout`` and ``scaling`` as transformers'
     attentions are; it returns (N, heads, D). ``torch.nn.attention.varlen`` has no dropout.
     """
-    if not query.is_cuda or query.shape[-1] % 8 != 0 or query.shape[-1] > 256:
+    widths = query.shape[-1], value.shape[-1]
+    if not query.is_cuda or any(width % 8 != 0 or width > 256 for width in widths):
         return None
-    half = _product_dtype(query) in (torch.float16, torch.bfloat16)
-    recent = torch.cuda.get_device_capability(query.device) >= (8, 0)
-    if half and recent and torch.backends.cuda.is_flash_attention_available():
+    dtype, recent = _product_dtype(query), torch.cuda.get_device_capability(query.device) >= (8, 0)
+    flash = recent and torch.backends.cuda.is_flash_attention_available() and max(widths) <= WIDEST_FLASH
+    if flash and dtype in (torch.float16, torch.bfloat16) and widths[0] == widths[1]:
         return functools.partial(_flash_attention, window=window)
-    return _efficient_attention if window is None else None
+    takes = (torch.float32, torch.float16, *([torch.bfloat16] * recent))
+    return _efficient_attention if window is None and dtype in takes else None
 
 
 def _product_dtype(states: Tensor) -> torch.dtype:
-    """The type that a product of these states is computed in: autocast knows SDPA, but not the operators behind it."""
+    """Return the type that a product of these states is computed in. Autocast knows SDPA, but not the operators behind
+    it, which want all states in one type.
+    """
     device = states.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
 

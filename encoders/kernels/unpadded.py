@@ -31,6 +31,7 @@ BY_RUNS = "sdpa_by_runs"  # as transformers knows it
 FLEX = "flex_attention"  # transformers' own, over padded sequences
 RUN_COST_TOKENS_CPU = 128  # padding that costs as much as one more run; elsewhere it is that of a chunk
 SAME_CPU, SAME_ELSEWHERE = 1e-4, 2e-3  # of a state, beside the largest; a GPU's products may be of TF32
+SAME_HALF = 0.2  # of all states, by their norms: 30 layers in bfloat16 change 0.05 of them
 
 
 class Run(NamedTuple):
@@ -50,7 +51,7 @@ class Run(NamedTuple):
         return tokens.unflatten(0, (self.size, self.width))
 
     def in_a_row(self, states: Tensor) -> Tensor:
-        """The way back."""
+        """(B, T, ...) -> (tokens, ...)."""
         tokens = states.flatten(0, 1)
         return tokens if self.place is None else tokens.index_select(0, self.place)
 
@@ -60,7 +61,7 @@ class Row(NamedTuple):
 
     origin: Tensor  # (N,) where each token stands in the batch
     position: Tensor  # (N,) within its sequence
-    bounds: Tensor  # (B + 1,) where each sequence begins, and the last one ends
+    bounds: Tensor  # (B + 1,) int32, where each sequence begins, and the last one ends
     runs: list[Run]
 
     @property
@@ -106,7 +107,7 @@ def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> Row:
     places = np.stack([np.repeat(starts, own) + position, position])
     origin, positions = on_device(np.pad(places, ((0, 0), (0, filling(len(position), device)))), device)
     runs = [_run(own[part.rows], part.width, device) for part in parts]
-    return Row(origin, positions, on_device(bounds, device), runs)
+    return Row(origin, positions, on_device(bounds.astype(np.int32), device), runs)
 
 
 def filling(tokens: int, device: torch.device) -> int:
@@ -144,8 +145,8 @@ def attention_by_runs(
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     window = None if sliding_window is None or row.longest <= sliding_window else sliding_window
     tokens = [states.transpose(1, 2).squeeze(0) for states in (query, key, value)]
-    if (attend := varlen_attention(query, window)) is not None:
-        return attend(*tokens, row.bounds.int(), row.longest, causal, **options)[None], None
+    if (attend := varlen_attention(query, value, window)) is not None:
+        return attend(*tokens, row.bounds, row.longest, causal, **options)[None], None
     parts = [row.split(states) for states in tokens]
     found = []
     for run, *states in zip(row.runs, *parts, strict=True):
@@ -235,34 +236,48 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
 
 @torch.no_grad()
 def first_position(trunk: PreTrainedModel) -> int | None:
-    """Return the first position of a sequence for which its states in a row equal those of the sequence alone; None if
-    there is no such position.
+    """Return the first position of a sequence for which its states in a row equal those of the sequence alone, without
+    autocast and in the precision of the training step; None if there is no such position.
     """
     if not trunk._supports_flash_attn or "position_ids" not in inspect.signature(trunk.forward).parameters:
         return None
-    device, training, lengths = trunk.device, trunk.training, np.array([6, 4, 3, 3])
-    same = SAME_CPU if device.type == "cpu" else SAME_ELSEWHERE
-    ids_BT = torch.arange(5, 29, device=device).view(4, 6)
-    if (mask := getattr(trunk.config, "mask_token_id", None)) is not None:
-        ids_BT[0, 1] = mask  # ESM scales each text by the share of these
-    row = lay_out(lengths, Chunk(np.arange(4), 6), device)
-    mask_BT = torch.arange(6, device=device) < torch.from_numpy(lengths).to(device)[:, None]
-    keeps = {"use_cache": False} if "use_cache" in inspect.signature(trunk.forward).parameters else {}
+    training, halves = trunk.training, [False, *([True] * torch.is_autocast_enabled(trunk.device.type))]
     trunk.eval()
     try:
-        with torch.autocast(device.type, enabled=False):
-            states = trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **keeps).last_hidden_state[mask_BT]
-            for first in dict.fromkeys((0, (trunk.config.pad_token_id or 0) + 1)):
-                inputs = Way(True, first, "").inputs(ids_BT[mask_BT], row)
-                with attending_to_rows(trunk):
-                    found = trunk(**inputs, **keeps).last_hidden_state[0, : len(states)]
-                if (found - states).abs().max() <= same * states.abs().max():
-                    return first
+        for first in dict.fromkeys((0, (trunk.config.pad_token_id or 0) + 1)):
+            if all(_is_same_in_a_row(trunk, first, autocast) for autocast in halves):
+                return first
+    except torch.OutOfMemoryError:
+        raise
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError):  # each family has its own way
         return None
     finally:
         trunk.train(training)
     return None
+
+
+def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> bool:
+    """Whether four sequences have the same states in a row as padded. The first is longer than the window of attention,
+    if there is one: some families hand it over in a mask alone, which a row has not.
+    """
+    config, device = trunk.config, trunk.device
+    window = getattr(config, "sliding_window", None) or 0
+    beyond = window + 3 if window + 3 <= getattr(config, "max_position_embeddings", sys.maxsize) else 0
+    lengths = np.array([max(6, beyond), 4, 3, 3])
+    ids_BT = 5 + torch.arange(4 * lengths[0], device=device).view(4, -1) % 24
+    if (mask := getattr(config, "mask_token_id", None)) is not None:
+        ids_BT[0, 1] = mask  # ESM scales each text by the share of these
+    mask_BT = torch.arange(int(lengths[0]), device=device) < torch.from_numpy(lengths).to(device)[:, None]
+    keeps = {"use_cache": False} if "use_cache" in inspect.signature(trunk.forward).parameters else {}
+    with torch.autocast(device.type, enabled=autocast):
+        states = trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **keeps).last_hidden_state[mask_BT]
+        row = lay_out(lengths, Chunk(np.arange(4), int(lengths[0])), device)
+        with attending_to_rows(trunk):
+            found = trunk(**Way(True, first, "").inputs(ids_BT[mask_BT], row), **keeps).last_hidden_state.squeeze(0)
+    apart, states = (found[: len(states)] - states).float(), states.float()
+    if autocast or trunk.dtype in (torch.float16, torch.bfloat16):
+        return bool(apart.norm() <= SAME_HALF * states.norm())
+    return bool(apart.abs().max() <= (SAME_CPU if device.type == "cpu" else SAME_ELSEWHERE) * states.abs().max())
 
 
 @contextlib.contextmanager

@@ -503,6 +503,13 @@ def test_checkpoints_of_finished_runs_can_go(tmp_path, fake_train, keep):
     assert not [*tmp_path.rglob("*.ckpt")]
 
 
+def test_what_cannot_be_scored_is_told_before_any_pilot(tmp_path, fake_train):
+    race = plan({"arms": {"a": ["wrong=1"], "b": []}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
+    with pytest.raises(InputError, match=r"arm a begins from cannot be scored\. .*no such key"):
+        train_all(race, tmp_path, untrained=True)
+    assert not (tmp_path / "pilots").exists()
+
+
 def test_a_race_that_was_refused_can_be_mended_where_nothing_of_it_was_trained(tmp_path, fake_train):
     first = plan({"arms": {"a": ["each=8"], "b": ["wrong=1"]}, "seeds": [1]}, {"steps": 5}, None, tmp_path)
     assert [done.name for done in train_all(first, tmp_path)] == ["b-seed1"]

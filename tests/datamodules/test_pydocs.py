@@ -185,7 +185,10 @@ def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, ti
     for i in range(40):
         body = "\n".join(f'def f{j}():\n    """{_docstring(i, j)}"""' for j in range(16))
         (site / f"pack/m{i:02}.py").write_text(body)
-    output = tmp_path / "corpora"
+    output = tmp_path / "eval"
+    table = output / "STSBenchmark" / "test.tsv"  # of somebody else
+    table.parent.mkdir(parents=True)
+    table.write_text("as it was")
     assert prepare.prepare(prepare.read_words(["pydocs", f"output={output}"])) == 0
     data = data_module("pydocs_pairs", cache_dir=tmp_path / "cache", tokenizer=tiny_bert)
     (wanted,) = data.held_out()
@@ -195,6 +198,17 @@ def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, ti
     rows = [one.texts for one in RecordSource(str(output / "pydocs" / "pairs.jsonl"), QA)]
     trained = {query for text in make(tmp_path, held_out_every=10, min_words=1024).texts() for query in summaries(text)}
     assert {query for query, _ in rows} == trained
+
+
+    assert table.read_text() == "as it was"
+
+
+def test_prepare_leaves_a_folder_alone_that_has_the_name_of_a_corpus(tmp_path):
+    (tmp_path / "pydocs").mkdir()
+    (tmp_path / "pydocs" / "mine.txt").write_text("as it was")
+    with pytest.raises(InputError, match=r"pydocs is not empty \(mine\.txt\)"):
+        prepare.prepare(prepare.read_words(["pydocs", f"output={tmp_path}"]))
+    assert [path.name for path in tmp_path.rglob("*")] == ["pydocs", "mine.txt"]
 
 
 def summaries(document):

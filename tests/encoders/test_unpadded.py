@@ -9,6 +9,7 @@ import transformers
 from transformers import modeling_utils
 
 from contracts import IGNORED_LABEL, InputError, Ragged
+from encoders import sentence_encoder
 from encoders.kernels import unpadded
 from encoders.kernels.chunks import Chunk
 from encoders.kernels.unpadded import attention_by_runs, lay_out, set_attn_implementation
@@ -25,11 +26,11 @@ CONFIGS = {
         vocab_size=60, dim=16, n_layers=2, n_heads=2, hidden_dim=24, dropout=0.0, attention_dropout=0.0
     ),
     "modernbert": lambda: transformers.ModernBertConfig(
-        **SMALL, pad_token_id=1, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3, local_attention=8
+        **SMALL, pad_token_id=1, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3, local_attention=16
     ),
     "llama": lambda: transformers.LlamaConfig(**DECODER),
     "llama both ways": lambda: transformers.LlamaConfig(**DECODER, is_causal=False),
-    "mistral": lambda: transformers.MistralConfig(**DECODER, sliding_window=5),
+    "mistral": lambda: transformers.MistralConfig(**DECODER, sliding_window=8),
     "qwen3 both ways": lambda: transformers.Qwen3Config(**DECODER, head_dim=8, is_causal=False),
     "gpt2": lambda: transformers.GPT2Config(
         vocab_size=60, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, pad_token_id=1
@@ -39,6 +40,12 @@ UNPACKED = {
     "mpnet": lambda: transformers.MPNetConfig(**ENCODER),
     "t5": lambda: transformers.T5Config(vocab_size=60, d_model=16, d_kv=8, num_layers=2, num_heads=2, dropout_rate=0.0),
     "gemma2": lambda: transformers.Gemma2Config(**DECODER, head_dim=8),
+    "phimoe, whose window is in its mask alone": lambda: transformers.PhimoeConfig(
+        **DECODER, sliding_window=8, num_local_experts=2, num_experts_per_tok=1
+    ),
+    "mistral both ways, whose window is one token wider": lambda: transformers.MistralConfig(
+        **DECODER, sliding_window=8, is_causal=False
+    ),
     "esm": lambda: transformers.EsmConfig(
         **ENCODER, pad_token_id=1, mask_token_id=4, token_dropout=True, position_embedding_type="rotary"
     ),
@@ -83,22 +90,22 @@ def outcome(encoder, labelled, seed=3):
     return encoded.vectors.detach(), encoded.mlm_sum.detach(), torch.cat(gradients), encoded.padded_tokens
 
 
-def assert_same(ours, theirs):
+def assert_same(ours, theirs, filler=0):
     for own, other in zip(ours[:3], theirs[:3], strict=True):
         assert (own - other).norm() <= 1e-5 * max(other.norm(), 1)
-    assert ours[3] == 0 < theirs[3]
+    assert ours[3] == filler < theirs[3]
 
 
 @pytest.mark.parametrize("fill", [0, 13], ids=["as it is", "filled"])
 @pytest.mark.parametrize("family", CONFIGS)
 def test_vectors_loss_and_gradients_are_the_padded_ones(family, fill, monkeypatch):
-    if fill:
-        monkeypatch.setattr(unpadded, "filling", lambda tokens, device: fill)
+    for module in (unpadded, sentence_encoder):
+        monkeypatch.setattr(module, "filling", lambda tokens, device: fill)
     labelled = family != "gpt2"
     ours, theirs = (
         outcome(make(CONFIGS[family](), how, lm_head=labelled, recompute="off"), labelled) for how in ("auto", "sdpa")
     )
-    assert_same(ours, theirs)
+    assert_same(ours, theirs, fill)
 
 
 @pytest.mark.parametrize("recompute", ["off", "on"])
