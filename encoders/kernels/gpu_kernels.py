@@ -106,7 +106,7 @@ def _efficient_attention(
 
 
 def is_unaligned(layer: nn.Module) -> bool:
-    """Whether this is a plain linear layer on a GPU whose number of rows is no multiple of `ALIGNED`."""
+    """Return whether this is a plain linear layer on a GPU whose number of rows is no multiple of `ALIGNED`."""
     return type(layer) is nn.Linear and layer.weight.is_cuda and layer.out_features % ALIGNED != 0
 
 

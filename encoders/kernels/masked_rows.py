@@ -51,9 +51,9 @@ def head_sees(model: PreTrainedModel, places: Places) -> Iterator[None]:
 def vectors_and_logits(
     model: PreTrainedModel, pool: Callable[[Any], Tensor], chosen: Places, inputs: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """One forward of a language model: the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
+    """Run a language model once; return the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
     head = cast(nn.Module, model.get_output_embeddings())
-    with _only_rows(model.base_model, pool, chosen) as pooled, replaced([head] * is_unaligned(head), _aligned):
+    with _only_rows(model.base_model, pool, chosen) as pooled, replaced([head] if is_unaligned(head) else [], _aligned):
         logits = model(**inputs).logits
     return pooled[0], logits[0]
 

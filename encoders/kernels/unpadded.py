@@ -44,14 +44,14 @@ class Run(NamedTuple):
     mask_BT: Tensor
 
     def laid_out(self, tokens: Tensor) -> Tensor:
-        """(tokens, ...) -> (B, T, ...), zeros behind each sequence."""
+        """Pad the sequences with zeros: (tokens, ...) -> (B, T, ...)."""
         if self.place is not None:
             empty = tokens.new_zeros(self.size * self.width, *tokens.shape[1:])
             tokens = empty.index_copy(0, self.place, tokens)
         return tokens.unflatten(0, (self.size, self.width))
 
     def in_a_row(self, states: Tensor) -> Tensor:
-        """(B, T, ...) -> (tokens, ...)."""
+        """Take the padding away: (B, T, ...) -> (tokens, ...)."""
         tokens = states.flatten(0, 1)
         return tokens if self.place is None else tokens.index_select(0, self.place)
 
@@ -69,24 +69,24 @@ class Row(NamedTuple):
         return self.runs[0].width
 
     def places(self, chosen: Places) -> Places:
-        """Where tokens lie that have a row and a column each where they are padded."""
+        """Return where tokens lie in this row; ``chosen`` says where they lie in the padded batch."""
         return chosen._replace(
             rows_M=torch.zeros_like(chosen.rows_M), columns_M=self.bounds[chosen.rows_M] + chosen.columns_M
         )
 
     def split(self, tokens: Tensor) -> list[Tensor]:
-        """(N, ...) -> (tokens, ...) of each run, without what fills the row."""
+        """Return the part of each run, (N, ...) -> (tokens, ...), without what fills the row."""
         sizes = [run.tokens for run in self.runs]
         return list(tokens[: sum(sizes)].split(sizes))
 
     def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
-        """One vector for each sequence."""
+        """Pool the states of each sequence: (N, D) -> (B, D)."""
         parts = zip(self.runs, self.split(states_ND), strict=True)
         return torch.cat([over_tokens(run.laid_out(part), run.mask_BT) for run, part in parts])
 
 
 def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
-    """The sequences of each row, the longest first: at most ``token_budget`` tokens, or a single sequence."""
+    """Choose the sequences of each row, the longest first: at most ``token_budget`` tokens, or a single sequence."""
     order = np.argsort(-lengths, kind="stable")
     cuts, tokens = list[int](), 0
     for place, length in enumerate(lengths[order].tolist()):
@@ -111,8 +111,8 @@ def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> Row:
 
 
 def filling(tokens: int, device: torch.device) -> int:
-    """How many tokens to put behind those of a row. On a CPU in half precision rows should have few different lengths:
-    oneDNN prepares its products for each length, which takes 8 % of a step, and keeps them.
+    """Return how many tokens to put behind those of a row. On a CPU in half precision rows should have few different
+    lengths: oneDNN prepares its products for each length, which takes 8 % of a step, and keeps them.
     """
     if device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return 0
@@ -137,8 +137,8 @@ def attention_by_runs(
     is_causal: bool | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """(1, heads, N, D) each -> (1, N, heads, D), as transformers' table wants it. What is behind a sequence is seen by
-    no token of a causal one, and masked in the others.
+    """Attend within each sequence of a row: (1, heads, N, D) each -> (1, N, heads, D), as transformers' table wants it.
+    What is behind a sequence is seen by no token of a causal one, and masked in the others.
     """
     if options.get("softcap") is not None or options.get("position_bias") is not None:
         raise NotImplementedError("scores that are changed before the softmax")
@@ -160,7 +160,7 @@ def attention_by_runs(
 
 
 def _seen(run: Run, causal: bool, window: int | None) -> Tensor | None:
-    """(B or 1, 1, T or 1, T) bool: who looks at whom; None: all, or all before."""
+    """Return which tokens a token looks at, (B or 1, 1, T or 1, T) bool; None: all, or all before it."""
     mask = None if causal or run.place is None else run.mask_BT[:, None, None]
     if window is None or run.width <= window:
         return mask
@@ -181,7 +181,7 @@ class Way(NamedTuple):
     why: str  # for the log
 
     def inputs(self, ids: Tensor, row: Row) -> dict[str, Any]:
-        """What a trunk is called with, ``ids`` being those of the batch."""
+        """Return the arguments that a trunk is called with, ``ids`` being those of the batch."""
         positions = row.position[None] + self.first
         return {"input_ids": ids[row.origin][None], "position_ids": positions, "attention_mask": None, "row": row}
 
@@ -214,7 +214,8 @@ def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: 
 
 
 def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
-    """``asked`` is auto, unpadded, or an attention of transformers' own, under which sequences are padded.
+    """Return how attention is computed. ``asked`` is auto, unpadded, or an attention of transformers' own, under which
+    sequences are padded.
 
     Raises:
         InputError: unpadded was asked for, and this family cannot be; or what has no backward pass on this device.
@@ -257,8 +258,8 @@ def first_position(trunk: PreTrainedModel) -> int | None:
 
 
 def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> bool:
-    """Whether four sequences have the same states in a row as padded. The first is longer than the window of attention,
-    if there is one: some families hand it over in a mask alone, which a row has not.
+    """Check whether four sequences have the same states in a row as padded. The first is longer than the window of
+    attention, if there is one: some families hand it over in a mask alone, which a row has not.
     """
     config, device = trunk.config, trunk.device
     window = getattr(config, "sliding_window", None) or 0
