@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +78,17 @@ def recipe_key(run: Run) -> str:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in flat(run.results["recipe"]).items() if not NOT_A_SETTING & set(key.split("."))}
+    """Return the settings of the last stage. It begins from the encoder of the one before, in a folder of the same run:
+    of such a path the folder of the stage counts.
+    """
+    recipe = flat(run.results["recipe"])
+    last = Path(str(recipe.get("output_dir") or ""))
+    own = f"{last.parent}/" if last.name.startswith("stage-") else None
+    return {
+        key: value.removeprefix(own) if own and isinstance(value, str) else value
+        for key, value in recipe.items()
+        if not NOT_A_SETTING & set(key.split("."))
+    }
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

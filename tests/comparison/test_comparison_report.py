@@ -52,6 +52,18 @@ def test_the_ranking_tells_ties(written):
     assert numbers["ranking"][0]["arm"] == "good"
 
 
+def test_runs_of_stages_that_differ_in_the_seed_are_one_arm(run_folder, tmp_path):
+    for seed in (1, 2, 3):
+        folder = tmp_path / f"staged-{seed}"
+        last = {"output_dir": str(folder / "stage-nli"), "backbone": str(folder / "stage-open")}
+        run_folder(folder, "simcse", seed, 0.2, **last, model={"backbone": last["backbone"]})
+    run_folder(tmp_path / "from-elsewhere", "simcse", 4, 0.2, backbone=str(tmp_path / "stage-open"))
+    staged, other = arms_of(collect([str(tmp_path / "*")])[0])[::-1]
+    assert [run.seed for run in staged.runs] == [1, 2, 3]
+    assert staged.settings["backbone"] == staged.settings["model.backbone"] == "stage-open"
+    assert other.settings["backbone"] == str(tmp_path / "stage-open")
+
+
 def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     run_folder(tmp_path / "a", "one", 1, 0.2)
     other = run_folder(tmp_path / "b", "two", 1, 0.4)
