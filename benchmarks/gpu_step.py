@@ -106,7 +106,7 @@ def flops(model: Any, batch: SpanBatch, head: bool = True) -> Tensor | float:
 
 
 def matmul_peak(device: torch.device, size: int, repeats: int = 30) -> float:
-    """FLOP/s of the fastest of some square bf16 matmuls."""
+    """Measure the FLOP/s of square bf16 matmuls; return the best of ``repeats``."""
     left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     best = float("inf")
     clock = clock_on(str(device))

@@ -51,7 +51,7 @@ CLOSED = 0.7
 
 
 class Shifted(nn.Module):
-    """A language-model head that likes one token more."""
+    """A language-model head with a constant added to the logit of one token."""
 
     def __init__(self, head: nn.Module, token: int) -> None:
         super().__init__()

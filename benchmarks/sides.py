@@ -74,7 +74,7 @@ def arguments(
 
 
 def there(device: str) -> str:
-    """The device, if it is here: a type of arguments."""
+    """Return the device; argparse refuses it as an argument where torch does not see it."""
     import torch
 
     if device.startswith("cuda") and not torch.cuda.is_available():

@@ -62,7 +62,7 @@ def _tokens(arm: Arm) -> float:
 
 
 def _differ(arms: Sequence[Arm]) -> bool:
-    """Whether they have several budgets, and no two of them the same: these would be different arms of one name."""
+    """Return whether these arms have several budgets, no two of them alike. Such are different arms."""
     tokens = sorted(_tokens(arm) for arm in arms)
     return len(tokens) > 1 and all(later > ALIKE * one for one, later in pairwise(tokens))
 

@@ -82,7 +82,7 @@ class TextRows(TextData):
         self._behind = 0
 
     def settle_length(self, most: int, behind: int = 0) -> int:
-        """``max_length``; where it is null it is chosen now, once, and at most ``most``. The texts must be stored.
+        """Return ``max_length``. Where it is null it is chosen once, at most ``most``. The texts must be stored.
 
         ``behind`` are tokens that the model puts behind every text, and has within that length.
         """
@@ -127,7 +127,7 @@ class TextRows(TextData):
 
     @property
     def rows_used(self) -> np.ndarray | None:
-        """(examples,) ascending rows of the store that may be drawn; None: all. Call it after `setup`."""
+        """Return the rows of the store that may be drawn, (examples,) ascending; None: all. Call it after `setup`."""
         if self.num_examples == len(self.store):
             return None
         return np.sort(self.subset[np.arange(self.num_examples)])
@@ -277,7 +277,7 @@ class Sequences:
             )
 
     def __call__(self, store: TokenStore, rows: np.ndarray, column: int | np.ndarray) -> Ragged:
-        """(N,) rows, and one column or (N,) of them -> N sequences."""
+        """Read the texts of (N,) rows, of one column or of (N,) columns, and return them as N token sequences."""
         return self.framed(store.ids, *store.bounds(rows, column))
 
     def from_column(self, first: int, store: TokenStore, rows: np.ndarray) -> Ragged:

@@ -240,7 +240,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return vectors_BD if self.head is None else self.head(vectors_BD), mlm
 
     def _decoder_inputs(self, ids_BT: Tensor) -> dict[str, Any]:
-        """Where a decoder is read: one start token each, and nothing but its first position is computed."""
+        """Return the inputs of a decoder whose first state is pooled: one start token for each text; else nothing."""
         if not POOLERS[self.pooling].decodes:
             return {}
         start = self.transformer.config.decoder_start_token_id

@@ -303,7 +303,7 @@ class SRoBERTaModel(ComparedVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class DistilScoresModel(ComparedVectors):
-    """Configuration keys of distillation of a teacher's scores."""
+    """Configuration keys of an encoder that learns the scores a teacher gives to pairs and triplets."""
 
     target: str = "encoders.objectives.distil_scores.DistilScores"
 

@@ -23,8 +23,9 @@ class Cost(NamedTuple):
 
 
 class _Watch:
-    """While something is compiled: how long it takes; and a signal that asks the run to stop does not end g++ and its
-    like, which inherit what is held back here. Of their end torch makes an error, and the step would not be finished.
+    """Measures how long a compilation takes, and holds back signals meanwhile. A signal that asks the run to stop would
+    end compilers such as g++, which inherit what is held back here; torch would raise an error, and the step would not
+    be finished.
     """
 
     def __init__(self) -> None:

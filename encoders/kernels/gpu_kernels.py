@@ -9,8 +9,7 @@ vocabulary of 50,265, goes to a kernel for older GPUs.
 """
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -30,24 +29,51 @@ def attention_of_any_shape(device: torch.device) -> Iterator[None]:
         yield
 
 
-def varlen_attention(query: Tensor, value: Tensor, window: int | None) -> Callable[..., Tensor] | None:
-    """Return the attention within sequences of any lengths, one behind the other, that takes such states on their
-    device: torch's FlashAttention in half precision, else its memory-efficient attention, which has no window. None if
-    neither takes them.
+def varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    longest: int,
+    *,
+    causal: bool,
+    window: int | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **_: Any,
+) -> Tensor | None:
+    """Attend within sequences of any lengths, one behind the other, (N, heads, D) each -> (N, heads, D), by torch's
+    FlashAttention in half precision, else by its memory-efficient attention, which has no window. Return None where
+    neither takes such states on their device. ``torch.nn.attention.varlen`` has no dropout.
 
-    It is called with queries, keys and values (N, heads, D), the bounds of the sequences (B + 1,) int32, the tokens of
-    the longest and whether a token sees only those before it, and with ``dropout`` and ``scaling`` as transformers'
-    attentions are; it returns (N, heads, D). ``torch.nn.attention.varlen`` has no dropout.
+    Args:
+        bounds: (B + 1,) int32, where each sequence begins, and where the last one ends.
+        longest: tokens of the longest sequence.
     """
     widths = query.shape[-1], value.shape[-1]
     if not query.is_cuda or any(width % 8 != 0 or width > 256 for width in widths):
         return None
     dtype, recent = _product_dtype(query), torch.cuda.get_device_capability(query.device) >= (8, 0)
     flash = recent and torch.backends.cuda.is_flash_attention_available() and max(widths) <= WIDEST_FLASH
-    if flash and dtype in (torch.float16, torch.bfloat16) and widths[0] == widths[1]:
-        return functools.partial(_flash_attention, window=window)
-    takes = (torch.float32, torch.float16, *([torch.bfloat16] * recent))
-    return _efficient_attention if window is None and dtype in takes else None
+    flash = flash and dtype in (torch.float16, torch.bfloat16) and widths[0] == widths[1]
+    if not flash and (window is not None or dtype not in (torch.float32, torch.float16, *([torch.bfloat16] * recent))):
+        return None
+    query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    shape = (bounds, bounds, longest, longest)
+    if flash:
+        before = -1 if window is None else window - 1
+        sides = {"window_size_left": before, "window_size_right": 0 if causal else before}
+        out, *_rest = torch.ops.aten._flash_attention_forward(
+            query, key, value, *shape, dropout, causal, False, scale=scaling, **sides
+        )
+        return out
+    if (groups := query.shape[1] // key.shape[1]) > 1:  # heads that share keys and values
+        key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
+    states = (one.unsqueeze(0) for one in (query, key, value))
+    out, *_rest = torch.ops.aten._efficient_attention_forward(
+        *states, None, *shape, dropout, int(causal), torch.is_grad_enabled(), scale=scaling
+    )
+    return out.squeeze(0)
 
 
 def _product_dtype(states: Tensor) -> torch.dtype:
@@ -56,53 +82,6 @@ def _product_dtype(states: Tensor) -> torch.dtype:
     """
     device = states.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
-
-
-def _flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bounds: Tensor,
-    longest: int,
-    causal: bool,
-    *,
-    window: int | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **_: Any,
-) -> Tensor:
-    dtype = _product_dtype(query)
-    query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    before = -1 if window is None else window - 1
-    sides = {"window_size_left": before, "window_size_right": 0 if causal else before}
-    shape = (bounds, bounds, longest, longest)
-    out, *_rest = torch.ops.aten._flash_attention_forward(
-        query, key, value, *shape, dropout, causal, False, scale=scaling, **sides
-    )
-    return out
-
-
-def _efficient_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bounds: Tensor,
-    longest: int,
-    causal: bool,
-    *,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **_: Any,
-) -> Tensor:
-    if (groups := query.shape[1] // key.shape[1]) > 1:  # heads that share keys and values
-        key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
-    dtype = _product_dtype(query)
-    states = (one.unsqueeze(0).to(dtype) for one in (query, key, value))
-    shape = (bounds, bounds, longest, longest)
-    out, *_rest = torch.ops.aten._efficient_attention_forward(
-        *states, None, *shape, dropout, int(causal), torch.is_grad_enabled(), scale=scaling
-    )
-    return out.squeeze(0)
 
 
 def is_unaligned(layer: nn.Module) -> bool:

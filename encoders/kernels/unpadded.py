@@ -35,7 +35,7 @@ SAME_HALF = 0.2  # of all states, by their norms: 30 layers in bfloat16 change 0
 
 
 class Run(NamedTuple):
-    """Sequences of a row that attention and pooling take together."""
+    """Some sequences of a row, of similar lengths, which attention and pooling compute as one padded batch."""
 
     tokens: int  # of the row
     size: int  # B
@@ -144,10 +144,11 @@ def attention_by_runs(
         raise NotImplementedError("scores that are changed before the softmax")
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     window = None if sliding_window is None or row.longest <= sliding_window else sliding_window
-    tokens = [states.transpose(1, 2).squeeze(0) for states in (query, key, value)]
-    if (attend := varlen_attention(query, value, window)) is not None:
-        return attend(*tokens, row.bounds, row.longest, causal, **options)[None], None
-    parts = [row.split(states) for states in tokens]
+    q, k, v = (states.transpose(1, 2).squeeze(0) for states in (query, key, value))
+    attended = varlen_attention(q, k, v, row.bounds, row.longest, causal=causal, window=window, **options)
+    if attended is not None:
+        return attended[None], None
+    parts = [row.split(states) for states in (q, k, v)]
     found = []
     for run, *states in zip(row.runs, *parts, strict=True):
         mask = _seen(run, causal, window)

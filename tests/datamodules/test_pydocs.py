@@ -198,7 +198,6 @@ def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, ti
     rows = [one.texts for one in RecordSource(str(output / "pydocs" / "pairs.jsonl"), QA)]
     trained = {query for text in make(tmp_path, held_out_every=10, min_words=1024).texts() for query in summaries(text)}
     assert {query for query, _ in rows} == trained
-
     assert table.read_text() == "as it was"
 
 
