@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from cli.child_processes import check_number
 from cli.devices import device_of
 from cli.hydra_main import command_line
-from cli.keys import config_folders, of_defaults
+from cli.keys import config_folders, of_defaults, readable
 from comparison.outputs import COMPARISON, ENTRIES
 from contracts import InputError
 from storage.ownership import check_owner, claim_folder
@@ -128,11 +128,27 @@ def run(cfg: DictConfig) -> int:
 
 
 def plain(race: DictConfig) -> dict[str, Any]:
-    """Resolve the interpolations of a race. A key of its own that is null stands as ``null`` in the words of runs."""
+    """Resolve the interpolations of a race. A key of its own that is null stands as ``null`` in the words of runs, and
+    paths in them are quoted where they have to be.
+
+    Raises:
+        InputError: a key that the race wants has no value.
+    """
+    for name in [name for name in race if OmegaConf.is_missing(race, name)]:
+        raise InputError(f"race={race.get('name', '?')} wants race.{name}, and got none. Add race.{name}=VALUE.")
     for name in [name for name in race if name not in STRUCTURE and OmegaConf.select(race, str(name)) is None]:
         race[name] = "null"
     found: Any = OmegaConf.to_container(race, resolve=True)
-    return dict(found)
+    return {name: _readable(value) for name, value in found.items()}
+
+
+def _readable(given: Any) -> Any:
+    """What a key of a race has, with the words in its lists as Hydra can read them."""
+    if isinstance(given, dict):
+        return {name: _readable(value) for name, value in given.items()}
+    if isinstance(given, list):
+        return [readable(one) if isinstance(one, str) and "=" in one else _readable(one) for one in given]
+    return given
 
 
 def compare(

@@ -173,6 +173,8 @@ def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InPro
     if not done.finished:
         raise InputError(f"race: arm {label} cannot be trained. {done.said}")
     _remove_checkpoints(folder)
+    for path in [*folder.rglob("encoder")]:  # of a few steps, for nobody
+        remove(path)
     run = read_run(folder)
     spent = run.results["spent"]
     parts = in_turn(run.results)  # each of which trains for max_steps

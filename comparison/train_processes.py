@@ -197,8 +197,15 @@ def _attempt(
                 process.terminate()
                 process.wait()
         output.seek(0)
-        lines = output.read().decode(errors="replace").splitlines()
-        return process.returncode, "\n".join(lines[-LINES_KEPT:]) if process.returncode else ""
+        status, written = process.returncode, output.read().decode(errors="replace")
+        return status, end_of(written, status == WRONG_INPUT) if status else ""
+
+
+def end_of(written: str, refused: bool) -> str:
+    """Return the last lines that a run wrote, of progress bars the last state; its message alone if it was refused."""
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in written.rstrip().split("\n")]
+    messages = [place for place, line in enumerate(lines) if line.startswith(f"{TRAIN.name}: ")]
+    return "\n".join(lines[messages[-1] :] if refused and messages else lines[-LINES_KEPT:])
 
 
 def _is_taken(folder: Path) -> bool:

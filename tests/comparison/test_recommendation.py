@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from comparison.__main__ import plain
@@ -171,3 +172,15 @@ def test_a_key_of_a_race_that_is_null_is_the_word_null_in_its_commands():
     written = {"known": None, "choose": None, "prepare": {"made": ["known=${race.known}"]}, "arms": {"a": ["x=1"]}}
     race = OmegaConf.create({"race": written}).race
     assert plain(race) == {**written, "known": "null", "prepare": {"made": ["known=null"]}}
+
+
+def test_paths_in_the_words_of_a_race_are_quoted_where_hydra_would_not_read_them():
+    words = ["data.path=${race.texts}/a.txt", "tasks=[${race.texts}/b,c]", "~race.arms.x", ["seed=1"]]
+    for texts in ("my texts (2)", "don't", "a=b (3)"):
+        race = plain(OmegaConf.create({"race": {"name": "x", "texts": texts, "arms": {"a": words}}}).race)
+        *made, (nested,) = race["arms"]["a"]
+        path, tasks, left_out = OverridesParser.create().parse_overrides(made)
+        assert (path.key_or_group, path.value()) == ("data.path", f"{texts}/a.txt")
+        assert left_out.is_delete()
+        assert nested == "seed=1"
+        assert tasks.value() == [f"{texts}/b", "c"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from comparison import train_processes as processes
 from comparison.__main__ import Keys, plain
@@ -481,6 +482,14 @@ def test_a_race_that_cannot_be_run_is_told(tmp_path, race, budget, said):
         plan(race, budget, None, tmp_path)
 
 
+def test_a_failed_run_says_its_last_lines_without_what_a_bar_was_before():
+    bar = "".join(f"\rreading: {share} %" for share in range(100))
+    written = f"1\n2\r\n{bar}\ntrain.py: data: no such file.\nIt is said in two lines."
+    assert processes.end_of(written, True) == "train.py: data: no such file.\nIt is said in two lines."
+    assert processes.end_of(written, False).splitlines()[:3] == ["1", "2", "reading: 99 %"]
+    assert processes.end_of(f"{bar}\nKilled\n", True) == "reading: 99 %\nKilled"
+
+
 @pytest.mark.parametrize("words", [["parallel=0"], ["parallel=-1"], ["cluster=ray", "parallel=0"]])
 def test_a_race_without_workers_is_refused(tmp_path, words):
     with pytest.raises(InputError, match=r"parallel=.*: wanted a number, at least 1"):
@@ -553,6 +562,10 @@ def test_races_compose():
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         for path in (ROOT / "configs" / "race").glob("*.yaml"):
             cfg = compose("comparison", [f"race={path.stem}", "race.texts=texts"])
+            if OmegaConf.is_missing(cfg.race, "data_root"):
+                with pytest.raises(InputError, match=f"race={path.stem} wants race.data_root, and got none"):
+                    plain(cfg.race)
+                cfg.race.data_root = None
             race = plain(cfg.race)
             for words in race["arms"].values():
                 for stage in stages_of(compose_run([*map(str, race["common"]), *map(str, words)])):

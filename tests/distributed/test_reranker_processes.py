@@ -28,7 +28,7 @@ def every_case(rank: int, world: int, backbone: str, folder: str) -> dict:
     (batch,) = list(as_rank(data, rank, world).train_dataloader())[:1]
     task = Retrieval(RetrievalTask("mine", SENTENCES[:5], [text[5:] for text in SENTENCES]))
     for name, options in OPTIONS.items():
-        model = built("reranker", backbone, dropout=0.0, **options)
+        model = built("reranker", backbone, dropout=0.0, **options).double()
         for weight in model.transformer.classifier.parameters():
             weight.data *= 20  # a fresh head hardly has a gradient
         step = stepped(stepping(model, world), batch)

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cli.console import ADAPTED, of_documents
+from cli.keys import word_of
 from contracts import InputError
 from tests.forks import Started, run_command
 from tests.synthesis.test_queries import PROMPTS
@@ -25,6 +26,7 @@ OPEN = [
     "negative_margin=0",
     "negatives=1",
 ]
+DOCUMENTS, OUTPUT = "my documents (2)", "adapted (1)"
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +40,9 @@ def desk(tmp_path_factory):
         model.lm_head.weight[newline, 0] = 2.5  # most texts end
     model.save_pretrained(folder / "lm")
     (folder / "prompts.yaml").write_text(PROMPTS)
-    (folder / "docs").mkdir()
+    (folder / DOCUMENTS).mkdir()
     for topic in TOPICS:
-        (folder / "docs" / f"{topic}.md").write_text(f"# On {topic}\n\n{story(topic)}\n")
+        (folder / DOCUMENTS / f"{topic}.md").write_text(f"# On {topic}\n\n{story(topic)}\n")
     return folder
 
 
@@ -76,10 +78,10 @@ def words(desk, tiny_bert):
 @pytest.fixture(scope="module")
 def adapted(desk, words):
     done = run_command(
-        ["-m", "comparison", "race=documents", f"race.texts={desk / 'docs'}", f"output={ADAPTED}", *words], desk
+        ["-m", "comparison", "race=documents", word_of("race.texts", DOCUMENTS), f"output='{OUTPUT}'", *words], desk
     )
     assert done.returncode == 0, done.stderr
-    return done, desk / ADAPTED
+    return done, desk / OUTPUT
 
 
 @pytest.mark.slow  # eight starts of train.py
@@ -138,7 +140,7 @@ def test_documents_stand_without_a_key_on_the_console():
 def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_path):
     line = [
         "race=documents",
-        f"race.texts={desk / 'docs'}",
+        word_of("race.texts", str(desk / DOCUMENTS)),
         f"output={tmp_path / 'out'}",
         *words,
         "seeds=[1]",
@@ -155,7 +157,7 @@ def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_pat
 
 @pytest.mark.slow  # a start of two commands
 def test_a_plan_of_a_race_says_how_long_it_takes_and_trains_nothing(desk, words, tmp_path):
-    line = ["race=documents", f"race.texts={desk / 'docs'}", f"output={tmp_path / 'out'}", *words]
+    line = ["race=documents", word_of("race.texts", str(desk / DOCUMENTS)), f"output={tmp_path / 'out'}", *words]
     done = run_command(["-m", "comparison", *line, "race.plan_only=true", "race.known=null"])
     assert done.returncode == 0, done.stderr
     assert "for all 40. Nothing was written" in done.stderr
