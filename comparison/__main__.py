@@ -134,7 +134,7 @@ def plain(race: DictConfig) -> dict[str, Any]:
     Raises:
         InputError: a key that the race wants has no value.
     """
-    for name in [name for name in race if OmegaConf.is_missing(race, name)]:
+    for name in [str(name) for name in race if OmegaConf.is_missing(race, name)]:
         raise InputError(f"race={race.get('name', '?')} wants race.{name}, and got none. Add race.{name}=VALUE.")
     for name in [name for name in race if name not in STRUCTURE and OmegaConf.select(race, str(name)) is None]:
         race[name] = "null"

@@ -96,6 +96,8 @@ def read_run(path: Path) -> Run:
                 rows.append(row | {"step": row["step"] + steps} | later)
         steps, seconds = steps + spent["steps"], seconds + spent["wall_seconds"]
     items = items_beside(folder / file.name)  # the scores of a run are those of its last stage
+    if results.get("intervals") and not items.exists():
+        log.warning("%s: the scores of its test items, %s, are not there: no test is paired with it.", path, items)
     return Run(path, results, rows, read_items(items) if items.exists() else None)
 
 

@@ -13,6 +13,7 @@ from comparison.contrasts import choose_headline
 from comparison.report import compare, sections, write_report
 from comparison.upload import upload
 from contracts import InputError
+from storage.results import read_results, write_results
 from tests.forks import run_command
 from tests.wandb_records import read_records, values_of
 
@@ -76,16 +77,21 @@ def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     assert all(one.p is None and one.over_items is None for one in found.contrasts)
 
 
-def test_an_arm_without_test_items_leaves_the_others_their_test(run_folder, tmp_path):
+def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_folder, tmp_path, caplog):
     for name, noise in (("one", 0.2), ("three", 0.6), ("two", 0.3)):
         run_folder(tmp_path / name, name, 1, noise)
     whole = arms_of(collect([str(tmp_path / "*")])[0])
     before = {
         (one.first, one.second, one.score): one for one in compare(whole, choose_headline(whole, None), []).contrasts
     }
-    (tmp_path / "three" / "items.npz").unlink()
+    missing = tmp_path / "three" / "items.npz"
+    missing.unlink()
+    results = missing.with_name("results.json")
+    write_results(results, read_results(results) | {"intervals": {"stsb/cosine/spearman": [1.0, 2.0]}})
+    assert not caplog.text
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     assert [arm.label for arm in arms] == ["one", "three", "two"]
+    assert f"{missing}, are not there" in caplog.text
     for one in compare(arms, choose_headline(arms, None), []).contrasts:
         same = before[one.first, one.second, one.score]
         assert one.p == (same.p if (one.first, one.second) == (0, 2) else None)
