@@ -134,9 +134,10 @@ def plain(race: DictConfig) -> dict[str, Any]:
     Raises:
         InputError: a key that the race wants has no value.
     """
-    for name in [str(name) for name in race if OmegaConf.is_missing(race, name)]:
+    names = [*map(str, race)]
+    for name in [name for name in names if OmegaConf.is_missing(race, name)]:
         raise InputError(f"race={race.get('name', '?')} wants race.{name}, and got none. Add race.{name}=VALUE.")
-    for name in [name for name in race if name not in STRUCTURE and OmegaConf.select(race, str(name)) is None]:
+    for name in [name for name in names if name not in STRUCTURE and OmegaConf.select(race, name) is None]:
         race[name] = "null"
     found: Any = OmegaConf.to_container(race, resolve=True)
     return {name: _readable(value) for name, value in found.items()}
