@@ -262,24 +262,43 @@ def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> boo
     """Check whether four sequences have the same states in a row as padded. The first is longer than the window of
     attention, if there is one: some families hand it over in a mask alone, which a row has not.
     """
-    config, device = trunk.config, trunk.device
-    window = getattr(config, "sliding_window", None) or 0
-    beyond = window + 3 if window + 3 <= getattr(config, "max_position_embeddings", sys.maxsize) else 0
-    lengths = np.array([max(6, beyond), 4, 3, 3])
-    ids_BT = 5 + torch.arange(4 * lengths[0], device=device).view(4, -1) % 24
-    if (mask := getattr(config, "mask_token_id", None)) is not None:
+    device, lengths = trunk.device, np.array([9, 4, 3, 3])
+    ids_BT = 5 + torch.arange(36, device=device).view(4, 9) % 24
+    if (mask := getattr(trunk.config, "mask_token_id", None)) is not None:
         ids_BT[0, 1] = mask  # ESM scales each text by the share of these
-    mask_BT = torch.arange(int(lengths[0]), device=device) < torch.from_numpy(lengths).to(device)[:, None]
+    mask_BT = torch.arange(9, device=device) < torch.from_numpy(lengths).to(device)[:, None]
     keeps = {"use_cache": False} if "use_cache" in inspect.signature(trunk.forward).parameters else {}
-    with torch.autocast(device.type, enabled=autocast):
+    with torch.autocast(device.type, enabled=autocast), _window_of(trunk, 3):
         states = trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **keeps).last_hidden_state[mask_BT]
-        row = lay_out(lengths, Chunk(np.arange(4), int(lengths[0])), device)
+        row = lay_out(lengths, Chunk(np.arange(4), 9), device)
         with attending_to_rows(trunk):
             found = trunk(**Way(True, first, "").inputs(ids_BT[mask_BT], row), **keeps).last_hidden_state.squeeze(0)
+    half = autocast or states.dtype in (torch.float16, torch.bfloat16)
     apart, states = (found[: len(states)] - states).float(), states.float()
-    if autocast or trunk.dtype in (torch.float16, torch.bfloat16):
+    if half:
         return bool(apart.norm() <= SAME_HALF * states.norm())
     return bool(apart.abs().max() <= (SAME_CPU if device.type == "cpu" else SAME_ELSEWHERE) * states.abs().max())
+
+
+@contextlib.contextmanager
+def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
+    """Inside, the window of attention is this wide, where there is one: what it hides is much of a short text.
+
+    Masks are made from the config, and modules keep its window, some of them one more.
+    """
+    if not (window := getattr(trunk.config, "sliding_window", None)):
+        yield
+        return
+    kept = {module: module.sliding_window for module in trunk.modules() if getattr(module, "sliding_window", None)}
+    try:
+        trunk.config.sliding_window = tokens
+        for module, own in kept.items():
+            module.sliding_window = own - window + tokens
+        yield
+    finally:
+        trunk.config.sliding_window = window
+        for module, own in kept.items():
+            module.sliding_window = own
 
 
 @contextlib.contextmanager

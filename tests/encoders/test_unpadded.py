@@ -1,5 +1,6 @@
 """Truth: the same sequences padded, by transformers' own attention and masks."""
 
+import functools
 import importlib.util
 
 import numpy as np
@@ -11,8 +12,9 @@ from transformers import modeling_utils
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders import sentence_encoder
 from encoders.kernels import unpadded
+from encoders.kernels.bf16_weights import hold
 from encoders.kernels.chunks import Chunk
-from encoders.kernels.unpadded import attention_by_runs, lay_out, set_attn_implementation
+from encoders.kernels.unpadded import attention_by_runs, first_position, lay_out, set_attn_implementation
 from encoders.sentence_encoder import SentenceEncoder
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 60}
@@ -137,6 +139,31 @@ def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
     assert "padded, as a" in ours.way(torch.device("cpu")).why
     with pytest.raises(InputError, match="cannot read texts one behind the other"):
         make(UNPACKED[family](), "unpadded").encode(sequences_and_labels()[0])
+
+
+@pytest.mark.parametrize("tolerance", ["SAME_CPU", "SAME_ELSEWHERE"])
+@pytest.mark.parametrize("cast", [lambda trunk: trunk.float(), lambda trunk: trunk.bfloat16(), hold])
+@pytest.mark.parametrize(
+    ("made", "first"),
+    [
+        (transformers.PhimoeConfig, None),  # the window is in its mask alone
+        (functools.partial(transformers.MistralConfig, is_causal=False), None),  # one token wider
+        (transformers.MistralConfig, 0),
+    ],
+)
+def test_a_window_of_thousands_is_found_in_every_precision(made, first, cast, tolerance, monkeypatch):
+    monkeypatch.setattr(unpadded, "SAME_CPU", getattr(unpadded, tolerance))
+    torch.manual_seed(1)
+    trunk = transformers.AutoModel.from_config(made(**DECODER, sliding_window=4096)).requires_grad_(False)
+    for weight in trunk.parameters():
+        weight.mul_(5 if weight.dim() > 1 else 1)  # fresh weights are so small that attention hardly changes a state
+    cast(trunk)
+    assert first_position(trunk) == first
+    assert trunk.config.sliding_window == 4096
+    windows = {module.sliding_window for module in trunk.modules() if hasattr(module, "sliding_window")}
+    assert windows <= {4096}
+    with torch.autocast("cpu", torch.bfloat16):
+        assert first_position(trunk) == first
 
 
 def row_of(lengths, device):
