@@ -181,18 +181,19 @@ def _dotted(node: Any, prefix: str) -> Iterator[str]:
 
 def word_of(key: str, value: str) -> str:
     """The word of a command line that sets ``key`` to a text, in quotes where Hydra would read more in it."""
-    plain = re.fullmatch(r"[\w./ -]+", value)
+    plain = re.fullmatch(r"[\w./ -]+", value, re.ASCII)
     return f"{key}={value if plain else QuotedString(value, Quote.single).with_quotes()}"
 
 
 def readable(word: str) -> str:
     """``word`` of a command line as it is where Hydra can read it; otherwise with its value, a path or a list of paths,
-    in quotes."""
+    in quotes. What has quotes, braces or brackets of its own stays as it is, for Hydra to refuse.
+    """
     try:
         OverridesParser.create().parse_override(word)
     except HydraException:
         key, _, value = word.partition("=")
-        if value.startswith("[") and value.endswith("]"):
-            return f"{key}=[{','.join(word_of('', one)[1:] for one in value[1:-1].split(','))}]"
-        return word_of(key, value)
+        if listed := re.fullmatch(r"\[([^][{}'\"]*)\]", value):
+            return f"{key}=[{','.join(word_of('', one.strip())[1:] for one in listed[1].split(','))}]"
+        return word if value.startswith(("[", "{", "'", '"')) else word_of(key, value)
     return word

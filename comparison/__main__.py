@@ -136,7 +136,9 @@ def plain(race: DictConfig) -> dict[str, Any]:
     """
     names = [*map(str, race)]
     for name in [name for name in names if OmegaConf.is_missing(race, name)]:
-        raise InputError(f"race={race.get('name', '?')} wants race.{name}, and got none. Add race.{name}=VALUE.")
+        raise InputError(
+            f"race={race.get('name', '?')} wants race.{name}, and got none. Say race.{name}=VALUE, which may be null."
+        )
     for name in [name for name in names if name not in STRUCTURE and OmegaConf.select(race, name) is None]:
         race[name] = "null"
     found: Any = OmegaConf.to_container(race, resolve=True)

@@ -74,21 +74,26 @@ def label_of(run: Run) -> str | None:
 
 def recipe_key(run: Run) -> str:
     """Return a key that is equal for runs which differ only in their seed, or in keys that change no result."""
-    return json.dumps([label_of(run), run.results["objective"], settings_of(run)], sort_keys=True, default=str)
+    stages = [settings_in(recipe) for recipe in (*run.earlier, run.results["recipe"])]
+    return json.dumps([label_of(run), run.results["objective"], stages], sort_keys=True, default=str)
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return the settings of the last stage. It begins from the encoder of the one before, in a folder of the same run:
+    """Return the settings of the last stage."""
+    return settings_in(run.results["recipe"])
+
+
+def settings_in(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in a recipe. A stage begins from the encoder of the one before, in a folder of the same run:
     of such a path the folder of the stage counts.
     """
-    recipe = flat(run.results["recipe"])
+    values = {key: value for key, value in flat(recipe).items() if not NOT_A_SETTING & set(key.split("."))}
     last = Path(str(recipe.get("output_dir") or ""))
-    own = f"{last.parent}/" if last.name.startswith("stage-") else None
-    return {
-        key: value.removeprefix(own) if own and isinstance(value, str) else value
-        for key, value in recipe.items()
-        if not NOT_A_SETTING & set(key.split("."))
-    }
+    if not last.name.startswith("stage-"):
+        return values
+    run = f"{last.parent}/"
+    inside = [key for key, value in values.items() if isinstance(value, str) and value.startswith(f"{run}stage-")]
+    return values | {key: values[key].removeprefix(run) for key in inside}
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 import glob
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from contracts import InputError, ItemScores, Results, Spent
-from storage.manifest import Damaged, read_record
+from storage.manifest import Damaged, is_finished, read_record
 from storage.metrics import numbers, read_rows
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ class Run(NamedTuple):
     rows: list[Row]  # of metrics.csv, of stages one after another: step, and whatever was logged at it
     items: ItemScores | None  # what single test items came to, where it was kept
     label: str | None = None  # of its arm, where somebody has named it
+    earlier: tuple[Mapping[str, Any], ...] = ()  # the recipes of the stages before the last
 
     @property
     def seed(self) -> int:
@@ -88,7 +89,8 @@ def read_run(path: Path) -> Run:
     rows = list[Row]()
     is_a_run = file.name == "results.json"  # an evaluation may have written its file beside the rows of a run
     steps = seconds = 0.0
-    for name, spent in in_turn(results):
+    turns = in_turn(results)
+    for name, spent in turns:
         folder = file.parent / f"stage-{name}" if name else file.parent
         for row in _read_rows(folder) if is_a_run else []:
             if row["step"] or not steps:  # what a stage begins with, the one before has ended with
@@ -98,7 +100,9 @@ def read_run(path: Path) -> Run:
     items = items_beside(folder / file.name)  # the scores of a run are those of its last stage
     if results.get("intervals") and not items.exists():
         log.warning("%s: the scores of its test items, %s, are not there: no test is paired with it.", path, items)
-    return Run(path, results, rows, read_items(items) if items.exists() else None)
+    before = [file.parent / f"stage-{name}" / "results.json" for name, _ in turns[:-1]]
+    earlier = tuple(read_results(one)["recipe"] for one in before if is_finished(one.parent))
+    return Run(path, results, rows, read_items(items) if items.exists() else None, earlier=earlier)
 
 
 def in_turn(results: Results) -> list[tuple[str, Spent]]:

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
 PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches are much alike in what they hold, less so in time
+CHECKPOINTS = "checkpoints/*.ckpt"
 KEPT = ("metrics.csv", "checkpoints", "results.json")  # of a run or a stage that has begun to train
 PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
 
@@ -77,6 +78,8 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
         there = {label: words for label, words in arms.items() if _is_begun(path.parent, label, arms)}
         if not there:
             before = {**asked, "arms": {}}
+            if arms != asked["arms"] and UNTRAINED not in arms:
+                _remove(path.parent / "runs", f"{UNTRAINED}-seed*")  # of another encoder, perhaps
         known = {label: there.get(label, words) for label, words in asked["arms"].items()}
         if found := differences({**before, "arms": known}, asked):
             raise InputError(f"output={path.parent} holds another race: {found}. Choose another output.")
@@ -103,7 +106,7 @@ def train_all(
     untrained: bool = False,
 ) -> list[Done]:
     """Train what is missing, and return the runs that failed; ``options`` are words for Hydra in each of them.
-    With ``untrained`` the encoder that the first arm begins from is scored as an arm, too, before anything is trained.
+    With ``untrained`` the encoder that the first arm begins from is scored as an arm, too, before any arm is trained.
 
     Raises:
         InputError: train.py refused an arm, or what is to be scored.
@@ -111,7 +114,7 @@ def train_all(
 
     def end(job: Job, done: Done) -> None:
         if done.finished and not keep_checkpoints:
-            _remove_checkpoints(job.folder)
+            _remove(job.folder, CHECKPOINTS)
         if not quiet:
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
@@ -122,7 +125,7 @@ def train_all(
         labels[job.name] = UNTRAINED
         [scored] = run_all(pool, [job], output / "runs.jsonl", end)
         if scored.status == 2:  # of bad input, docs/statuses.md
-            raise InputError(f"race: the encoder that arm {label} begins from cannot be scored. {scored.said}")
+            raise InputError(f"race: arm {label} is refused, of which nothing was trained yet. {scored.said}")
         if not scored.finished:  # a race is whole without it
             log.warning("%s failed: %s", scored.name, scored.said)
     steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
@@ -137,15 +140,15 @@ def train_all(
     failed = [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
     for job in jobs if not keep_checkpoints else []:  # of those, too, that were finished before
         if is_finished(job.folder):
-            _remove_checkpoints(job.folder)
+            _remove(job.folder, CHECKPOINTS)
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
     return failed
 
 
-def _remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a finished run and its stages; encoder and scores stay."""
-    for path in folder.rglob("checkpoints/*.ckpt"):
+def _remove(folder: Path, pattern: str) -> None:
+    """Remove what is named so in a finished run and its stages; the scores stay."""
+    for path in [*folder.rglob(pattern)]:
         try:
             remove(path)
         except OSError as error:  # the others go on
@@ -172,9 +175,8 @@ def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InPro
     [done] = run_all(pool, [Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
     if not done.finished:
         raise InputError(f"race: arm {label} cannot be trained. {done.said}")
-    _remove_checkpoints(folder)
-    for path in [*folder.rglob("encoder")]:  # of a few steps, for nobody
-        remove(path)
+    _remove(folder, CHECKPOINTS)
+    _remove(folder, "encoder")
     run = read_run(folder)
     spent = run.results["spent"]
     parts = in_turn(run.results)  # each of which trains for max_steps

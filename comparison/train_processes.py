@@ -204,8 +204,10 @@ def _attempt(
 def end_of(written: str, refused: bool) -> str:
     """Return the last lines that a run wrote, of progress bars the last state; its message alone if it was refused."""
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in written.rstrip().split("\n")]
-    messages = [place for place, line in enumerate(lines) if line.startswith(f"{TRAIN.name}: ")]
-    return "\n".join(lines[messages[-1] :] if refused and messages else lines[-LINES_KEPT:])
+    for place in reversed(range(len(lines)) if refused else ()):
+        if (begins := lines[place].find(f"{TRAIN.name}: ")) >= 0:
+            return "\n".join([lines[place][begins:], *lines[place + 1 :]])
+    return "\n".join(lines[-LINES_KEPT:])
 
 
 def _is_taken(folder: Path) -> bool:

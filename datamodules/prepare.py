@@ -92,15 +92,21 @@ def claim(output: Path, names: Sequence[str]) -> None:
     Raises:
         InputError: a folder has the name of a corpus and no command of this project made it.
     """
-    marker = read_marker(output)
-    if marker is not None:
+    if read_marker(output) is not None:
         check_owner("output", output, OUTPUT_KIND)
-    ours = marker.entries if marker else []
     for name in (*names, FOLDER):
-        if name not in ours:
+        if name not in _ours(output):
             check_owner("output", output / name, OUTPUT_KIND)
+    if RECORD not in _ours(output) and (output / RECORD).exists():
+        raise InputError(f"output={output}: no command of this project made its {RECORD}. Name another folder.")
     lock_folder("output", output)
-    write_marker(output, OUTPUT_KIND, list(dict.fromkeys([*ours, *names, FOLDER, RECORD])))
+    write_marker(output, OUTPUT_KIND, list(dict.fromkeys([*_ours(output), *names, FOLDER, RECORD])))
+
+
+def _ours(output: Path) -> list[str]:
+    """What earlier commands have made there."""
+    marker = read_marker(output)
+    return [*marker.entries] if marker else []
 
 
 def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) -> bool:

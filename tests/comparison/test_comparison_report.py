@@ -65,6 +65,28 @@ def test_runs_of_stages_that_differ_in_the_seed_are_one_arm(run_folder, tmp_path
     assert other.settings["backbone"] == str(tmp_path / "stage-open")
 
 
+def test_runs_of_stages_that_differ_in_an_earlier_stage_are_arms_of_their_own(run_folder, tmp_path):
+    for name, rate in (("one", 0.1), ("same", 0.1), ("other", 0.2)):
+        folder = tmp_path / name
+        last = {"output_dir": str(folder / "stage-nli"), "backbone": str(folder / "stage-open")}
+        run_folder(folder, "simcse", 1 + (name == "same"), 0.2, **last)
+        run_folder(folder / "stage-open", "simcse", 1, 0.2, output_dir=str(folder / "stage-open"), model={"lr": rate})
+        results = read_results(folder / "results.json")
+        spent = results["spent"]
+        stages = {one: {"place": place, "spent": spent} for place, one in enumerate(("open", "nli"))}
+        write_results(folder / "results.json", results | {"stages": stages})
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    assert [[run.path.name for run in arm.runs] for arm in arms] == [["one", "same"], ["other"]]
+    assert len({arm.label for arm in arms}) == 2
+
+
+def test_a_folder_that_is_called_like_a_stage_is_none(run_folder, tmp_path):
+    for name in ("one", "two"):
+        folder = tmp_path / name / "stage-nli"
+        run_folder(folder, "simcse", 1, 0.2, output_dir=str(folder), backbone=str(tmp_path / name / "base"))
+    assert len(arms_of(collect([str(tmp_path / "*" / "*")])[0])) == 2
+
+
 def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     run_folder(tmp_path / "a", "one", 1, 0.2)
     other = run_folder(tmp_path / "b", "two", 1, 0.4)

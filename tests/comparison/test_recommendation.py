@@ -9,6 +9,7 @@ import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from cli.keys import readable
 from comparison.__main__ import plain
 from comparison.arms import arms_of
 from comparison.baselines import BM25, UNTRAINED, bm25_arm
@@ -175,12 +176,22 @@ def test_a_key_of_a_race_that_is_null_is_the_word_null_in_its_commands():
 
 
 def test_paths_in_the_words_of_a_race_are_quoted_where_hydra_would_not_read_them():
-    words = ["data.path=${race.texts}/a.txt", "tasks=[${race.texts}/b,c]", "~race.arms.x", ["seed=1"]]
-    for texts in ("my texts (2)", "don't", "a=b (3)"):
+    words = ["data.path=${race.texts}/a.txt", "tasks=[${race.texts}/b, c]", "~race.arms.x", ["seed=1"]]
+    for texts in ("my texts (2)", "données", "a=b (3)"):
         race = plain(OmegaConf.create({"race": {"name": "x", "texts": texts, "arms": {"a": words}}}).race)
         *made, (nested,) = race["arms"]["a"]
         path, tasks, left_out = OverridesParser.create().parse_overrides(made)
         assert (path.key_or_group, path.value()) == ("data.path", f"{texts}/a.txt")
+        assert tasks.value() == [f"{texts}/b", "c"]
         assert left_out.is_delete()
         assert nested == "seed=1"
-        assert tasks.value() == [f"{texts}/b", "c"]
+    assert readable("data.path=don't/a (1)") == "data.path='don\\'t/a (1)'"
+
+
+READ = ("x=choice(1,2)", "x={a: [1, 'b']}", "++x='a (1)'", "x=[a b,c]", "model.lr=1e-3", "x=null")
+REFUSED = ("model.lr=[1e-5", "x='a", "tasks=['a b',c (1)]", "tasks=[[a (1),b],c]", "x={a: b (1)}")
+
+
+@pytest.mark.parametrize("word", [*READ, *REFUSED])
+def test_other_words_of_a_race_stay_as_they_are(word):
+    assert readable(word) == word

@@ -62,8 +62,9 @@ if "stages" in words:
                          for n, name in enumerate(names, 1)}
     results["spent"] = {key: sum(one["spent"][key] for one in results["stages"].values()) for key in results["spent"]}
 (folder / "metrics.csv").write_text("step,time/elapsed_s\\n5,3.0\\n%d,%f\\n" % (steps, 3.0 + (steps - 5) * 0.1 * each))
-for place in ("checkpoints", "stage-open/checkpoints"):
-    (folder / place).mkdir(parents=True, exist_ok=True); (folder / place / "last.ckpt").write_text("weights")
+for place in ("", "stage-open/"):
+    for kept in ("checkpoints/last.ckpt", "encoder/model.safetensors"):
+        path = folder / (place + kept); path.parent.mkdir(parents=True, exist_ok=True); path.write_text("weights")
 (folder / "results.json").write_text(json.dumps(results))
 """
 
@@ -487,6 +488,7 @@ def test_a_failed_run_says_its_last_lines_without_what_a_bar_was_before():
     written = f"1\n2\r\n{bar}\ntrain.py: data: no such file.\nIt is said in two lines."
     assert processes.end_of(written, True) == "train.py: data: no such file.\nIt is said in two lines."
     assert processes.end_of(written, False).splitlines()[:3] == ["1", "2", "reading: 99 %"]
+    assert processes.end_of(f"{bar}train.py: at once", True) == "train.py: at once"
     assert processes.end_of(f"{bar}\nKilled\n", True) == "reading: 99 %\nKilled"
 
 
@@ -502,7 +504,8 @@ def test_checkpoints_of_finished_runs_can_go(tmp_path, fake_train, keep):
     race = plan({"arms": {"a": [], "b": ["fails=0,1"]}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
     with pytest.raises(InputError, match="b cannot be trained"):
         train_all(race, tmp_path, keep_checkpoints=keep)
-    assert not [*(tmp_path / "pilots").rglob("*.ckpt")]
+    assert [*(tmp_path / "pilots").rglob("results.json")]
+    assert not [*(tmp_path / "pilots").rglob("*.ckpt"), *(tmp_path / "pilots").rglob("encoder")]
     race = plan({"arms": {"a": []}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
     assert train_all(race, tmp_path, keep_checkpoints=keep) == []
     left = sorted(str(path.relative_to(tmp_path / "runs" / "a-seed1")) for path in tmp_path.rglob("*.ckpt"))
@@ -510,11 +513,30 @@ def test_checkpoints_of_finished_runs_can_go(tmp_path, fake_train, keep):
     assert (tmp_path / "runs" / "a-seed1" / "results.json").exists()
     assert train_all(race, tmp_path, keep_checkpoints=False) == []  # it was finished before
     assert not [*tmp_path.rglob("*.ckpt")]
+    assert len([*(tmp_path / "runs" / "a-seed1").rglob("encoder/model.safetensors")]) == 2
+
+
+def test_the_untrained_encoder_of_words_that_were_corrected_is_scored_again(tmp_path):
+    def planned(size):
+        plan({"arms": {"a": [f"backbone.size={size}"]}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
+
+    scored = tmp_path / "runs" / "untrained-seed1"
+    planned(32)
+    scored.mkdir(parents=True)
+    planned(32)
+    assert scored.exists()
+    planned(64)
+    assert not scored.exists()
+    scored.mkdir()
+    (tmp_path / "pilots" / "a" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(InputError, match="another race"):
+        planned(32)
+    assert scored.exists()
 
 
 def test_what_cannot_be_scored_is_told_before_any_pilot(tmp_path, fake_train):
     race = plan({"arms": {"a": ["wrong=1"], "b": []}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
-    with pytest.raises(InputError, match=r"arm a begins from cannot be scored\. .*no such key"):
+    with pytest.raises(InputError, match=r"arm a is refused, .*no such key"):
         train_all(race, tmp_path, untrained=True)
     assert not (tmp_path / "pilots").exists()
 

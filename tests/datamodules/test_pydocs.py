@@ -209,6 +209,13 @@ def test_prepare_leaves_a_folder_alone_that_has_the_name_of_a_corpus(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["pydocs", "mine.txt"]
 
 
+def test_prepare_leaves_a_list_of_sources_alone_that_it_did_not_make(tmp_path):
+    (tmp_path / "sources.json").write_text('["mine"]')
+    with pytest.raises(InputError, match=r"no command of this project made its sources\.json"):
+        prepare.prepare(prepare.read_words(["pydocs", f"output={tmp_path}"]))
+    assert [path.name for path in tmp_path.rglob("*")] == ["sources.json"]
+
+
 def summaries(document):
     return {split_summary(text)[0] for text in split(document)}
 
