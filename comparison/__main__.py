@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationToMissingValueError
 
 from cli.child_processes import check_number
 from cli.devices import device_of
@@ -132,16 +133,18 @@ def plain(race: DictConfig) -> dict[str, Any]:
     paths in them are quoted where they have to be.
 
     Raises:
-        InputError: a key that the race wants has no value.
+        InputError: a key has no value, and something in the race takes it.
     """
     names = [*map(str, race)]
-    for name in [name for name in names if OmegaConf.is_missing(race, name)]:
-        raise InputError(
-            f"race={race.get('name', '?')} wants race.{name}, and got none. Say race.{name}=VALUE, which may be null."
-        )
-    for name in [name for name in names if name not in STRUCTURE and OmegaConf.select(race, name) is None]:
-        race[name] = "null"
-    found: Any = OmegaConf.to_container(race, resolve=True)
+    missing = [name for name in names if OmegaConf.is_missing(race, name)]
+    try:
+        for name in names:
+            if name not in (*STRUCTURE, *missing) and OmegaConf.select(race, name) is None:
+                race[name] = "null"
+        found: Any = OmegaConf.to_container(race, resolve=True)
+    except InterpolationToMissingValueError as error:
+        where = f"race={race.get('name', '?')}"
+        raise InputError(f"{where} wants race.{missing[0]}, and got none. Add race.{missing[0]}=VALUE.") from error
     return {name: _readable(value) for name, value in found.items()}
 
 

@@ -188,6 +188,14 @@ def test_paths_in_the_words_of_a_race_are_quoted_where_hydra_would_not_read_them
     assert readable("data.path=don't/a (1)") == "data.path='don\\'t/a (1)'"
 
 
+def test_a_key_without_a_value_is_missed_where_something_takes_it():
+    race = {"name": "x", "data_root": "???", "common": ["a=${race.data_root}"], "arms": {"a": []}}
+    with pytest.raises(InputError, match=r"race=x wants race\.data_root, and got none"):
+        plain(OmegaConf.create({"race": race}).race)
+    assert plain(OmegaConf.create({"race": race | {"common": ["a=1"]}}).race)["common"] == ["a=1"]
+    assert plain(OmegaConf.create({"race": race | {"data_root": None}}).race)["common"] == ["a=null"]
+
+
 READ = ("x=choice(1,2)", "x={a: [1, 'b']}", "++x='a (1)'", "x=[a b,c]", "model.lr=1e-3", "x=null")
 REFUSED = ("model.lr=[1e-5", "x='a", "tasks=['a b',c (1)]", "tasks=[[a (1),b],c]", "x={a: b (1)}")
 
