@@ -64,7 +64,7 @@ class Shifted(nn.Module):
 
 
 def tokenizer(corpus: list[str]) -> PreTrainedTokenizerFast:
-    """Byte-level BPE with as many ids as GPT-2 has; those that the corpus gives no token for stand for words."""
+    """Train a byte-level BPE on the corpus, and add invented words until it has as many ids as GPT-2's."""
     bpe = materials.byte_level_bpe(corpus, 8000)
     bpe.add_tokens([f"word{number}" for number in range(VOCABULARY - 1 - bpe.get_vocab_size())])
     return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>")

@@ -143,6 +143,8 @@ def plain(race: DictConfig) -> dict[str, Any]:
                 race[name] = "null"
         found: Any = OmegaConf.to_container(race, resolve=True)
     except InterpolationToMissingValueError as error:
+        if not missing:  # it is no key of the race
+            raise
         where = f"race={race.get('name', '?')}"
         raise InputError(f"{where} wants race.{missing[0]}, and got none. Add race.{missing[0]}=VALUE.") from error
     return {name: _readable(value) for name, value in found.items()}

@@ -1,4 +1,4 @@
-"""Group runs into arms: the runs of an arm have the same settings and differ in the seed alone."""
+"""Group the runs of a comparison into arms. Runs whose settings are equal but for the seed are one arm."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
 
 
 def label_of(run: Run) -> str | None:
-    """The name that a race has given its arm."""
+    """Return the name that a race has given the arm of this run; None without."""
     return run.label or labels_of(run.folder.parent).get(run.folder.name)
 
 
@@ -151,11 +151,11 @@ def _all_said(rivals: Sequence[Arm], arm: Arm) -> list[str]:
 
 
 def _said(key: str, arm: Arm, name: str) -> str:
-    """``tau=0.05``; of a path its last part, of a class its name."""
+    """Return a setting of an arm as its label has it, ``tau=0.05``: of a path the last part, of a class the name."""
     value = str(arm.settings.get(key)).rstrip("/").rpartition("/")[2]
     return value.rpartition(".")[2] if key.endswith("_target_") else f"{name}={value}"
 
 
 def short(key: str) -> str:
-    """``model.temperature`` -> tau, ``model.lr`` -> lr."""
+    """Return the short name of a setting: tau for ``model.temperature``, lr for ``model.lr``."""
     return SHORT.get(key, key.rpartition(".")[2])

@@ -90,8 +90,8 @@ def read_run(path: Path) -> Run:
     is_a_run = file.name == "results.json"  # an evaluation may have written its file beside the rows of a run
     steps = seconds = 0.0
     turns = in_turn(results)
-    for name, spent in turns:
-        folder = file.parent / f"stage-{name}" if name else file.parent
+    folders = [file.parent / f"stage-{name}" if name else file.parent for name, _ in turns]
+    for folder, (_, spent) in zip(folders, turns, strict=True):
         for row in _read_rows(folder) if is_a_run else []:
             if row["step"] or not steps:  # what a stage begins with, the one before has ended with
                 later = {CLOCK: row[CLOCK] + seconds} if CLOCK in row else {}
@@ -100,8 +100,7 @@ def read_run(path: Path) -> Run:
     items = items_beside(folder / file.name)  # the scores of a run are those of its last stage
     if results.get("intervals") and not items.exists():
         log.warning("%s: the scores of its test items, %s, are not there: no test is paired with it.", path, items)
-    before = [file.parent / f"stage-{name}" / "results.json" for name, _ in turns[:-1]]
-    earlier = tuple(read_results(one)["recipe"] for one in before if is_finished(one.parent))
+    earlier = tuple(read_results(one / "results.json")["recipe"] for one in folders[:-1] if is_finished(one))
     return Run(path, results, rows, read_items(items) if items.exists() else None, earlier=earlier)
 
 
@@ -150,12 +149,12 @@ def _holds_runs(path: Path) -> bool:
 
 
 def labels_of(folder: Path) -> dict[str, str]:
-    """Run folder -> name of its arm, as a race has written it beside its runs."""
+    """Return the name of the arm of each run folder, which a race has written beside its runs."""
     return {name: str(label) for name, label in _read_json(folder / "labels.json").items()}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """A mapping that a sweep or a race has written; nothing where there is none."""
+    """Return a mapping that a sweep or a race has written; an empty one where there is none."""
     try:
         return read_record(path) if path.exists() else {}
     except (OSError, Damaged) as error:

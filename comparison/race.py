@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
 PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches are much alike in what they hold, less so in time
-CHECKPOINTS = "checkpoints/*.ckpt"
+CHECKPOINTS = "checkpoints/*.ckpt"  # of a run and its stages
 KEPT = ("metrics.csv", "checkpoints", "results.json")  # of a run or a stage that has begun to train
 PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
 
@@ -147,7 +147,7 @@ def train_all(
 
 
 def _remove(folder: Path, pattern: str) -> None:
-    """Remove what is named so in a finished run and its stages; the scores stay."""
+    """Remove the files and folders below a folder that match a pattern."""
     for path in [*folder.rglob(pattern)]:
         try:
             remove(path)

@@ -115,7 +115,7 @@ def _import_path() -> str:
 
 
 def devices_here(parallel: int) -> list[dict[str, str]]:
-    """Return the environment of each worker, which gives it one of the GPUs in turn, if there are any."""
+    """Return the environment variables of each worker, which give it one of the visible GPUs in turn; none without."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         import torch
@@ -204,10 +204,8 @@ def _attempt(
 def end_of(written: str, refused: bool) -> str:
     """Return the last lines that a run wrote, of progress bars the last state; its message alone if it was refused."""
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in written.rstrip().split("\n")]
-    for place in reversed(range(len(lines)) if refused else ()):
-        if (begins := lines[place].find(f"{TRAIN.name}: ")) >= 0:
-            return "\n".join([lines[place][begins:], *lines[place + 1 :]])
-    return "\n".join(lines[-LINES_KEPT:])
+    _, program, message = "\n".join(lines).rpartition(f"{TRAIN.name}: ")
+    return program + message if refused and program else "\n".join(lines[-LINES_KEPT:])
 
 
 def _is_taken(folder: Path) -> bool:

@@ -79,7 +79,7 @@ def read_words(arguments: Sequence[str]) -> PrepareOptions:
 
 
 def prepare(asked: PrepareOptions) -> int:
-    """Get every corpus that is asked for, and return the exit status."""
+    """Download or make every corpus that is asked for. Return the exit status: 0 if all are there, else 2."""
     claim(asked.output, asked.names)
     downloads = Downloads(asked.output, asked.source, asked.quiet)
     well = [get(name, CORPORA[name], downloads, asked) for name in asked.names]
@@ -94,17 +94,18 @@ def claim(output: Path, names: Sequence[str]) -> None:
     """
     if read_marker(output) is not None:
         check_owner("output", output, OUTPUT_KIND)
+    ours = _ours(output)
     for name in (*names, FOLDER):
-        if name not in _ours(output):
+        if name not in ours:
             check_owner("output", output / name, OUTPUT_KIND)
-    if RECORD not in _ours(output) and (output / RECORD).exists():
+    if RECORD not in ours and (output / RECORD).exists():
         raise InputError(f"output={output}: no command of this project made its {RECORD}. Name another folder.")
     lock_folder("output", output)
     write_marker(output, OUTPUT_KIND, list(dict.fromkeys([*_ours(output), *names, FOLDER, RECORD])))
 
 
 def _ours(output: Path) -> list[str]:
-    """What earlier commands have made there."""
+    """Return the names of the entries that earlier commands have written there."""
     marker = read_marker(output)
     return [*marker.entries] if marker else []
 

@@ -1,4 +1,4 @@
-"""Data modules of single sentences, NLI pairs, triplets, and questions with answers."""
+"""Data modules whose examples are rows of texts: sentences, NLI pairs, triplets, questions with answers."""
 
 import hashlib
 import itertools

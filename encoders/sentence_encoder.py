@@ -354,7 +354,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def _embed_sequences(
         self, sequences: Ragged, where: torch.device, autocast: torch.dtype | None, bar: Progress
     ) -> Tensor:
-        """Encode U token sequences in chunks -> (U, D) float32 vectors on ``where``, CPU or encoder's device."""
+        """Encode U token sequences in chunks. Return (U, D) float32 vectors on ``where``: CPU or encoder's device."""
         device = self.device
         budget = EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU
         chunks = plan_chunks(sequences.lengths, budget, chunk_cost(device))

@@ -164,7 +164,7 @@ class TrainedEncoder(Trained):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedVectors(TrainedEncoder):
-    """Configuration keys of an objective that compares vectors."""
+    """Configuration keys that all objectives have whose loss compares vectors."""
 
     matryoshka: Sequence[int] | None = key(
         None,

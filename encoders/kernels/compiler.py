@@ -1,4 +1,4 @@
-"""Availability and cost of torch's compiler in this process."""
+"""Check whether torch's compiler works here, set it up for single layers, and measure what compilation costs."""
 
 import functools
 import signal
@@ -83,7 +83,7 @@ def check_compiler(device: torch.device, backend: str) -> None:
 
 @functools.cache
 def why_not(device: torch.device, backend: str) -> str | None:
-    """Try to compile a small function, for a second or two; return the compiler's error, or None if it works."""
+    """Compile a small function, which takes a second or two. Return the compiler's error, or None if it works."""
     try:
         torch.compile(_tried, backend=backend)(torch.ones(8, device=device))
     except Exception as error:  # noqa: BLE001  # each part of the tool chain has its own

@@ -80,7 +80,7 @@ class Row(NamedTuple):
         return list(tokens[: sum(sizes)].split(sizes))
 
     def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
-        """Pool the states of each sequence: (N, D) -> (B, D)."""
+        """Return the vectors (B, D) that ``over_tokens`` pools from the states (N, D) of each sequence."""
         parts = zip(self.runs, self.split(states_ND), strict=True)
         return torch.cat([over_tokens(run.laid_out(part), run.mask_BT) for run, part in parts])
 
