@@ -1,7 +1,9 @@
 """P12: the start of an epoch over 61 million triplets, written as ids: seconds, and anonymous memory of a rank.
 
-``python -m benchmarks.many_rows`` writes some 3.3 GB into a temporary folder and removes it at the end. The same is
-done over a thousand rows: what is the same there is not the price of the rows.
+    python -m benchmarks.many_rows [--quick] [--rows 61000000]
+
+Some 3.3 GB are written into a temporary folder, which is removed at the end. The same is done over a thousand rows:
+what is the same there is not the price of the rows.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.materials import data_module
-from benchmarks.sides import in_a_process
+from benchmarks.sides import Line, arguments, in_a_process, report
 from benchmarks.texts import ROOT
 from datamodules.store.token_store import StoreWriter
 from datamodules.text_rows import Triplets
@@ -30,26 +32,27 @@ FEW = 1_000
 AT_ONCE = 1_000_000  # rows written at a time
 SHORTEST, LONGEST = 3, 7  # tokens of a text
 BATCH = 1_024
-WANTED_SECONDS, WANTED_BYTES = 5.0, 1_000_000_000
+WANTED_SECONDS, WANTED_MEMORY = 5.0, "<= 1000 MB"
 STEPS = 4
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rows", type=int, default=61_000_000)
-    arguments.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
-    given = arguments.parse_args()
-    if given.measure:
-        print(json.dumps(measured(given.measure)))
+    parser = arguments(__doc__)
+    parser.add_argument("--rows", type=int, default=61_000_000)
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measured(options.measure)))
         return
+    rows = 20_000 if options.quick else options.rows
     with tempfile.TemporaryDirectory(prefix="many-rows-") as name:
         folder = Path(name)
         write_few(folder / "few")
         began = time.perf_counter()
-        write_many(folder / "few", folder / "many", given.rows)
+        write_many(folder / "few", folder / "many", rows)
         size = sum(path.stat().st_size for path in (folder / "many").rglob("*") if path.is_file())
-        print(f"{given.rows:,} rows written as ids, {size / 1e9:.2f} GB, in {time.perf_counter() - began:.0f} s")
-        report(folder)
+        print(f"{rows:,} rows written as ids, {size / 1e9:.2f} GB, in {time.perf_counter() - began:.0f} s")
+        report(f"{rows:,} triplets beside {FEW:,}", [*in_the_data(folder), *in_a_run(folder)], options.output)
 
 
 def write_few(folder: Path) -> None:
@@ -120,29 +123,38 @@ def measured(folder: Path) -> dict[str, Any]:
     return found
 
 
-def report(folder: Path) -> None:
-    alone = {}
-    for name in ("few", "many"):
-        alone[name] = json.loads(" ".join(in_a_process("benchmarks.many_rows", "--measure", folder / name)))
-        one = alone[name]
-        print(
-            f"{one['rows']:,} rows, data module: first batch after {one['first_batch_s']:.2f} s, resumed in the middle "
-            f"of an epoch {one['resumed_in_the_middle_s']:.3f} s, {one['batch_ms']:.2f} ms a batch of {one['batch']}, "
-            f"{one['anonymous_bytes'] / 1e6:.0f} MB anonymous"
-        )
-    runs = {name: trained(folder / name, folder / f"run-{name}") for name in ("few", "many")}
-    for name, (seconds, bytes_) in runs.items():
-        print(
-            f"{alone[name]['rows']:,} rows, train.py: {seconds[0]:.1f} s from start to step 2, "
-            f"{seconds[1]:.1f} s killed there and continued to the end, {bytes_ / 1e6:.0f} MB anonymous at most"
-        )
-    more = max(after - before for before, after in zip(runs["few"][0], runs["many"][0], strict=True))
-    within = more <= WANTED_SECONDS and runs["many"][1] <= WANTED_BYTES
-    print(
-        f"wanted: {WANTED_SECONDS:.0f} s, {WANTED_BYTES / 1e6:.0f} MB; found: {more:+.1f} s, "
-        f"{runs['many'][1] / 1e6:.0f} MB ({(runs['many'][1] - runs['few'][1]) / 1e6:+.0f} MB by the rows): "
-        f"{'met' if within else 'MISSED'}"
+def in_the_data(folder: Path) -> list[Line]:
+    """What the data module alone takes, of many rows and of few."""
+    few, many = (
+        json.loads(" ".join(in_a_process("benchmarks.many_rows", "--measure", folder / name)))
+        for name in ("few", "many")
     )
+    about = f"data module, {many['rows']:,} rows"
+    return [
+        Line("P12", f"{about}: first batch", "s", many["first_batch_s"], few["first_batch_s"], None, ""),
+        Line(
+            "P12",
+            f"{about}: resumed in the middle of an epoch",
+            "s",
+            many["resumed_in_the_middle_s"],
+            few["resumed_in_the_middle_s"],
+            None,
+            "",
+        ),
+        Line("P12", f"{about}: a batch of {many['batch']}", "ms", many["batch_ms"], None, None, ""),
+        Line("P12", f"{about}: anonymous memory", "MB", many["anonymous_bytes"] / 1e6, None, None, ""),
+    ]
+
+
+def in_a_run(folder: Path) -> list[Line]:
+    """What ``train.py`` takes, of many rows and of few."""
+    (few, few_bytes), (many, many_bytes) = (trained(folder / name, folder / f"run-{name}") for name in ("few", "many"))
+    within = f"<= {WANTED_SECONDS:.0f} s more"
+    return [
+        Line("P12", "train.py, start to step 2", "s", many[0], few[0], None, within),
+        Line("P12", "train.py, killed there and continued to the end", "s", many[1], few[1], None, within),
+        Line("P12", "train.py, anonymous memory", "MB", many_bytes / 1e6, few_bytes / 1e6, None, WANTED_MEMORY),
+    ]
 
 
 def trained(data: Path, folder: Path) -> tuple[tuple[float, float], int]:

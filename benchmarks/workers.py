@@ -8,6 +8,7 @@ and by how much the driver's memory has grown at its largest. Wanted: below 2 ms
 
 import time
 from collections.abc import Iterator
+from importlib import import_module
 
 from benchmarks.sides import Line, arguments, report, resident
 from workers.pool import open_pool
@@ -55,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    import_module("benchmarks.workers").main()  # another node imports the functions by this name, not from __main__
