@@ -92,6 +92,7 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, metavar="FOLDER", help="where encoded texts are kept")
     options = parser.parse_args()
     hush()
+    torch.set_num_threads(1)  # with more, products of so few rows are slower on both sides
     outer = options.folds if options.folds is not None else 1 if options.quick else FOLDS
     names = options.tasks or (QUICK if options.quick else TASKS)
     folder = options.vectors or Path(tempfile.gettempdir()) / "senteval_vectors"
