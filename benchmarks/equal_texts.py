@@ -66,7 +66,7 @@ def measured(sizes: list[int], rounds: int) -> list[Line]:
             alternate(sides, 1)  # what is allocated once
             seconds = alternate(sides, rounds)
             wanted = WANTED if make is step_of else ""
-            lines.append(rates("", case, "pairs/s", size, [seconds[False], seconds[True]], wanted))
+            lines.append(rates("equal texts", case, "pairs/s", size, [seconds[False], seconds[True]], wanted))
     return lines
 
 

@@ -7,6 +7,7 @@ if __name__ == "__main__":
 
 import glob
 import logging
+import re
 import shlex
 import sys
 import time
@@ -136,17 +137,17 @@ def plain(race: DictConfig) -> dict[str, Any]:
         InputError: a key has no value, and something in the race takes it.
     """
     names = [*map(str, race)]
-    missing = [name for name in names if OmegaConf.is_missing(race, name)]
     try:
         for name in names:
-            if name not in (*STRUCTURE, *missing) and OmegaConf.select(race, name) is None:
+            if name not in STRUCTURE and not OmegaConf.is_missing(race, name) and OmegaConf.select(race, name) is None:
                 race[name] = "null"
         found: Any = OmegaConf.to_container(race, resolve=True)
     except InterpolationToMissingValueError as error:
-        if not missing:  # it is no key of the race
+        taken = re.search(r"Missing mandatory value: (race\.[\w.]+)", str(error))
+        if taken is None:  # it is no key of the race
             raise
-        where = f"race={race.get('name', '?')}"
-        raise InputError(f"{where} wants race.{missing[0]}, and got none. Add race.{missing[0]}=VALUE.") from error
+        where = f"race={race.get('name', '?')}" if not OmegaConf.is_missing(race, "name") else "The race"
+        raise InputError(f"{where} wants {taken[1]}, and got none. Add {taken[1]}=VALUE.") from error
     return {name: _readable(value) for name, value in found.items()}
 
 

@@ -125,7 +125,7 @@ def train_all(
         labels[job.name] = UNTRAINED
         [scored] = run_all(pool, [job], output / "runs.jsonl", end)
         if scored.status == 2:  # of bad input, docs/statuses.md
-            raise InputError(f"race: arm {label} is refused, of which nothing was trained yet. {scored.said}")
+            raise InputError(f"race: the untrained encoder of arm {label} is refused. {scored.said}")
         if not scored.finished:  # a race is whole without it
             log.warning("%s failed: %s", scored.name, scored.said)
     steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}

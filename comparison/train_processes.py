@@ -204,7 +204,10 @@ def _attempt(
 def end_of(written: str, refused: bool) -> str:
     """Return the last lines that a run wrote, of progress bars the last state; its message alone if it was refused."""
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in written.rstrip().split("\n")]
-    _, program, message = "\n".join(lines).rpartition(f"{TRAIN.name}: ")
+    starts = [place for place, line in enumerate(lines) if line.startswith(f"{TRAIN.name}: ")] if refused else []
+    if starts:
+        return "\n".join(lines[starts[-1] :])
+    _, program, message = "\n".join(lines).partition(f"{TRAIN.name}: ")  # behind a bar that ended no line
     return program + message if refused and program else "\n".join(lines[-LINES_KEPT:])
 
 

@@ -290,13 +290,14 @@ def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
         yield
         return
     kept = {module: module.sliding_window for module in trunk.modules() if getattr(module, "sliding_window", None)}
+    config = dict(vars(trunk.config))  # ModernBERT's has a window of its own on each side
     try:
         trunk.config.sliding_window = tokens
         for module, own in kept.items():
             module.sliding_window = own - window + tokens
         yield
     finally:
-        trunk.config.sliding_window = window
+        vars(trunk.config).update(config)
         for module, own in kept.items():
             module.sliding_window = own
 

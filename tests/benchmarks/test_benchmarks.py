@@ -31,7 +31,7 @@ def test_quick_run_of_all_that_is_measured(job):
         job = job._replace(words="improve --sets qa")
     found = every.measure(job, quick=True)
     assert "error" not in found, found["error"]
-    assert any(line["figure"] in job.figure.split(", ") for line in found["lines"])
+    assert {line["figure"] for line in found["lines"]} - {""} == set(job.figures)
     for line in found["lines"]:
         if "beyond torch" not in line["case"] and "theirs" not in line["unit"]:  # seconds; scores of a few rows
             # a largest difference; what is wasted; what memory grew by

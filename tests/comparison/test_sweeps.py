@@ -489,6 +489,8 @@ def test_a_failed_run_says_its_last_lines_without_what_a_bar_was_before():
     assert processes.end_of(written, True) == "train.py: data: no such file.\nIt is said in two lines."
     assert processes.end_of(written, False).splitlines()[:3] == ["1", "2", "reading: 99 %"]
     assert processes.end_of(f"{bar}train.py: at once", True) == "train.py: at once"
+    for path in ("first\ntrain.py: bad (see train.py: other)", "train.py: bad (see train.py: other)"):
+        assert processes.end_of(path, True) == "train.py: bad (see train.py: other)"
     assert processes.end_of(f"{bar}\nKilled\n", True) == "reading: 99 %\nKilled"
 
 

@@ -166,6 +166,16 @@ def test_a_window_of_thousands_is_found_in_every_precision(made, first, cast, to
         assert first_position(trunk) == first
 
 
+def test_a_window_of_an_odd_number_of_tokens_stays_as_it_was():
+    """ModernBERT's config keeps what is seen on both sides together, and gives it as what is seen on each."""
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.ModernBertConfig(**shape, vocab_size=64, local_attention=129, pad_token_id=0)
+    trunk = transformers.AutoModel.from_config(config)
+    before = trunk.config.to_dict()
+    assert first_position(trunk) == 0
+    assert trunk.config.to_dict() == before
+
+
 def row_of(lengths, device):
     lengths = np.sort(np.array(lengths))[::-1].copy()
     return lay_out(lengths, Chunk(np.arange(len(lengths)), int(lengths[0])), torch.device(device))
