@@ -34,7 +34,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def mixed(count: int) -> list[str]:
-    """Sentences and pieces of documents, in random order."""
+    """Return so many texts in random order: half are sentences, half pieces of documents of 5 to 300 words."""
     rng, found = random.Random(1), texts.sentences(count // 2)
     for document in texts.documents(count):
         words = document.split()

@@ -68,7 +68,7 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
 
 
 def label_of(run: Run) -> str | None:
-    """Return the name that a race has given the arm of this run; None without."""
+    """Return the name of this run's arm in its race, or None if it belongs to no race."""
     return run.label or labels_of(run.folder.parent).get(run.folder.name)
 
 

@@ -37,7 +37,7 @@ class Run(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A path that was named as a run and is none, and why."""
+    """A named path that holds no run, with the reason."""
 
     path: Path
     reason: str

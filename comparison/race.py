@@ -156,7 +156,7 @@ def _remove(folder: Path, pattern: str) -> None:
 
 
 def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InProcess | Pool) -> list[str]:
-    """Words that make a run of this arm as long as the budget allows."""
+    """Return the words that give a run of this arm as many steps as the budget allows, after a pilot run if need be."""
     kind, amount = race.budget
     if kind == "steps":
         return [f"max_steps={round(amount)}"]

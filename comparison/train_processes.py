@@ -126,7 +126,7 @@ def devices_here(parallel: int) -> list[dict[str, str]]:
 
 
 def begin(origin: Origin) -> tuple[Path, dict[str, str]]:
-    """Prepare a worker, and return the path of train.py and the environment to run it in.
+    """Prepare a worker. Return the path of train.py and the environment variables to run it with.
 
     Raises:
         InputError: this machine does not see the output folder.

@@ -286,7 +286,7 @@ class Sequences:
         return self(store, np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
 
     def framed(self, flat: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Ragged:
-        """Cut each of N slices of the (tokens,) ids to the longest allowed, and put the special tokens around it."""
+        """Cut N slices of the ids (tokens,) to the longest allowed, and add the special tokens to each of them."""
         kept = np.minimum(ends - starts, self.room)
         starts = ends - kept if self.keeps_end else starts
         lengths = kept + (len(self.before) + len(self.after))

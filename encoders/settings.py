@@ -33,7 +33,7 @@ class TinySizes:
 
 
 class LoraKeys(TypedDict):
-    """Keys under ``model.lora``."""
+    """Configuration keys of an adapter, which stand under ``model.lora``."""
 
     rank: int | None
     alpha: float | None

@@ -16,7 +16,7 @@ MOST_KINDS = 64  # of one function: its sizes are symbols, but 1 is not, nor is 
 
 
 class Cost(NamedTuple):
-    """Seconds spent on compilation and number of compiled graphs, forward and backward passes included."""
+    """Seconds that compilation took, and number of graphs compiled for forward and backward passes."""
 
     seconds: float
     graphs: int

@@ -75,12 +75,12 @@ class Row(NamedTuple):
         )
 
     def split(self, tokens: Tensor) -> list[Tensor]:
-        """Return the part of each run, (N, ...) -> (tokens, ...), without what fills the row."""
+        """Split the tokens of the row, (N, ...), into one tensor (tokens, ...) per run, without filling tokens."""
         sizes = [run.tokens for run in self.runs]
         return list(tokens[: sum(sizes)].split(sizes))
 
     def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
-        """Return the vectors (B, D) that ``over_tokens`` pools from the states (N, D) of each sequence."""
+        """Pool the states (N, D) of each sequence with ``over_tokens``. Return the vectors (B, D)."""
         parts = zip(self.runs, self.split(states_ND), strict=True)
         return torch.cat([over_tokens(run.laid_out(part), run.mask_BT) for run, part in parts])
 

@@ -10,6 +10,10 @@ import torch
 from benchmarks import all as every
 
 ROOT = Path(__file__).resolve().parents[2]
+COMPARED = {  # ratios that a quick run has
+    **{"P1": 2, "P14": 3, "P3": 1, "P4": 1, "P2": 2, "P5": 1, "P6": 3, "P7": 2, "P8": 2, "P11": 0, "memory": 1},
+    **{"P10": 2, "P15": 1, "E5": 0, "P18": 0, "P24": 2, "P12": 0},
+}
 
 
 def run(name, *arguments):
@@ -32,6 +36,11 @@ def test_quick_run_of_all_that_is_measured(job):
     found = every.measure(job, quick=True)
     assert "error" not in found, found["error"]
     assert {line["figure"] for line in found["lines"]} - {""} == set(job.figures)
+    if job.figure in COMPARED:
+        lines = [line for line in found["lines"] if line["figure"] == job.figure]
+        assert sum(line["ratio"] is not None for line in lines) == COMPARED[job.figure]
+    if job.words == "many_rows":
+        assert any("20,000 rows" in line["case"] for line in found["lines"])
     for line in found["lines"]:
         if "beyond torch" not in line["case"] and "theirs" not in line["unit"]:  # seconds; scores of a few rows
             # a largest difference; what is wasted; what memory grew by
