@@ -538,7 +538,7 @@ def test_the_untrained_encoder_of_words_that_were_corrected_is_scored_again(tmp_
 
 def test_what_cannot_be_scored_is_told_before_any_pilot(tmp_path, fake_train):
     race = plan({"arms": {"a": ["wrong=1"], "b": []}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
-    with pytest.raises(InputError, match=r"arm a is refused, .*no such key"):
+    with pytest.raises(InputError, match=r"the untrained encoder of arm a is refused.*no such key"):
         train_all(race, tmp_path, untrained=True)
     assert not (tmp_path / "pilots").exists()
 
