@@ -124,7 +124,8 @@ def run_command(
             timeout,
             env,
         )
-    if target == TRAIN or (first == "-m" and (ROOT / target.partition(".")[0]).is_dir()):
+    package = ROOT / target.partition(".")[0]
+    if target == TRAIN or (first == "-m" and (package.is_dir() or package.with_suffix(".py").is_file())):
         outcome = Started(target, rest, cwd, drawn=drawn, **env).finish(timeout)
         return subprocess.CompletedProcess([target, *rest], *outcome)
     return subprocess.run(

@@ -64,6 +64,7 @@ def test_a_trial_whose_worker_is_killed_goes_on_in_another(words, undisturbed, t
     assert set(steps(tmp_path / "out").values()) == {COUNTED}, "each continued where it had stopped"
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_its_driver_is_killed(words, undisturbed, tmp_path):
     driver = swept(tmp_path, words)
     when_under_way(tmp_path / "out", 2, lambda _: driver.kill()).join()
@@ -73,7 +74,9 @@ def test_a_sweep_goes_on_after_its_driver_is_killed(words, undisturbed, tmp_path
     assert set(steps(tmp_path / "out").values()) == {COUNTED}
 
 
-@pytest.mark.parametrize(("number", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)])
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGTERM, os.kill), pytest.param(signal.SIGINT, os.killpg, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_all_runs_which_save_their_state(words, undisturbed, tmp_path, number, send):
     driver = swept(tmp_path, words)
     when_under_way(tmp_path / "out", 2, lambda _: send(driver.pid, number)).join()

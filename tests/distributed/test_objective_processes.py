@@ -79,10 +79,8 @@ DECODER = {"temperature": 0.5, "pooling": "last", "append_end": True, "attention
 CASES = {
     "sroberta": ("sroberta", {}, sroberta),
     "sroberta recomputed": ("sroberta", {"token_budget": 20, "recompute": "on"}, sroberta),
-    "sroberta compiled": ("sroberta", {"token_budget": 20, "recompute": "on", "compile": "aot_eager"}, sroberta),
     "sroberta by layers": ("sroberta", {"recompute": "layers"}, sroberta),
     "sroberta in chunks by layers": ("sroberta", {"token_budget": 20, "recompute": "layers"}, sroberta),
-    "sroberta compiled by layers": ("sroberta", {"recompute": "layers", "compile": "aot_eager"}, sroberta),
     "sbert_nli": ("sbert_nli", {}, sbert_nli),
     "tsdae": ("tsdae", {}, damaged),
     "tsdae recomputed": ("tsdae", {"token_budget": 20, "recompute": "on"}, damaged),
@@ -122,11 +120,15 @@ CASES = {
     ),
     "decoder adapter in 4 bits": ("simcse", DECODER | {"lora": LORA, "frozen_weights": "nf4"}, triplets),
 }
+COMPILED = {  # seconds in each process
+    "in chunks": ("sroberta", {"token_budget": 20, "recompute": "on", "compile": "aot_eager"}, sroberta),
+    "by layers": ("sroberta", {"recompute": "layers", "compile": "aot_eager"}, sroberta),
+}
 
 
-def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
+def every_case(rank: int, world: int, encoder: str, decoder: str, cases: dict = CASES) -> dict:
     found = {}
-    for name, (objective, options, batch_of) in CASES.items():
+    for name, (objective, options, batch_of) in cases.items():
         backbone = decoder if name.startswith("decoder") else encoder
         guide = {"guide": backbone} if "guide" in options else {}
         model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options | guide).eval()
@@ -156,6 +158,14 @@ def together(request, backbones, tmp_path_factory):
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_does_not_depend_on_the_number_of_processes(name, alone, together):
     assert_same_step(alone[name], [rank[name] for rank in together])
+
+
+@pytest.mark.slow
+def test_a_compiled_step_does_not_depend_on_it(backbones, tmp_path):
+    alone = every_case(0, 1, *backbones, COMPILED)
+    together = steps.together(every_case, 2, tmp_path, *backbones, COMPILED)
+    for name in COMPILED:
+        assert_same_step(alone[name], [rank[name] for rank in together])
 
 
 def test_the_ranks_brought_different_pairs(together):

@@ -30,6 +30,7 @@ def waits(backbones, cases):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_step_asks_the_device_for_nothing_and_whoever_asks_is_found_out(backbones):
     found = waits(backbones, gpu_steps.QUICK)
     assert {name for name, asked in found.items() if asked} == {

@@ -50,8 +50,7 @@ def test_every_pooler_is_tried():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("with_mlm", [False, True])
-@pytest.mark.parametrize("recompute", ["on", "off", "layers"])
+@pytest.mark.parametrize(("with_mlm", "recompute"), [(True, "on"), (False, "off"), (True, "layers")])
 def test_poolers_take_the_states_of_transformers(family, with_mlm, recompute):
     torch.manual_seed(1)
     model = transformers.AutoModelForMaskedLM.from_config(FAMILIES[family]()).eval()

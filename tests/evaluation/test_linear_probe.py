@@ -35,8 +35,11 @@ def random_splits(items, seed, sizes=(150, 151, 128, 129, 192)):
     ]
 
 
-@pytest.mark.parametrize("classes", [2, 3, 6])
-@pytest.mark.parametrize("settings", [DEFAULT, FAST, DEFAULT._replace(hidden=5), FAST._replace(hidden=4)], ids=str)
+@pytest.mark.parametrize(
+    ("classes", "settings"),
+    [(2, DEFAULT), (6, DEFAULT), (3, FAST), (6, FAST), (3, DEFAULT._replace(hidden=5)), (2, FAST._replace(hidden=4))],
+    ids=str,
+)
 def test_every_member_decides_as_if_it_were_trained_alone(classes, settings):
     x, y = problem(classes, seed=classes)
     splits = random_splits(len(x), classes)

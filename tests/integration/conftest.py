@@ -52,11 +52,11 @@ def tiny_run(corpus_file) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def finished(tiny_run, run_train, tmp_path_factory) -> Path:
-    """The output folder of such a run, by the real command line."""
+def finished(tiny_run, command, tmp_path_factory) -> Path:
+    """The output folder of such a run."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    done = run_train([*tiny_run, f"output_dir={folder}", "data_licence=cc0-1.0"])
-    assert done.returncode == 0, done.stderr
+    outcome = command(*tiny_run, f"output_dir={folder}", drawn=True)
+    assert outcome.status == 0, outcome.err
     return folder
 
 

@@ -165,6 +165,7 @@ def test_a_plan_of_a_race_says_how_long_it_takes_and_trains_nothing(desk, words,
     assert not (tmp_path / "out" / "race.json").exists()
 
 
+@pytest.mark.slow  # a start of two commands
 def test_documents_that_are_too_few_are_refused_once(words, tmp_path):
     (tmp_path / "one.txt").write_text(f"{story('alone')}\n")
     done = run_command(

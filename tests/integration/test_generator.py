@@ -36,6 +36,7 @@ def words(rows):
     return [*run, "log_every_n_steps=1", "checkpoint.every_n_steps=2", "evaluation.every_n_steps=3"]
 
 
+@pytest.mark.slow  # three starts
 def test_a_killed_and_continued_run_equals_the_whole_one(words, whole, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*words, f"output_dir={folder}")

@@ -84,7 +84,7 @@ def test_a_run_that_goes_on_keeps_its_groups(trained, words, command, tmp_path):
     assert losses(half) + losses(tmp_path / "more") == losses(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("change", ["rows", "damage"])
+@pytest.mark.parametrize("change", ["rows", pytest.param("damage", marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_as_a_new_one(change, words, command, tmp_path):
     """Of rows that are others by then, and of groups that are cut short."""
     path = tmp_path / "qa.jsonl"

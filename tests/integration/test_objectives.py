@@ -55,7 +55,10 @@ def tables(tmp_path_factory):
 
 SLOW = (
     "st5",
+    "sroberta",
+    "sbert_nli",
     "simcse_unsup",
+    "simcse_sup",
     "adapter in 16 bits",
     "adapter of tsdae",
     "compiled",

@@ -56,10 +56,11 @@ def run(package, run_train, words):
     return started
 
 
-def test_it_is_refused_unless_its_package_is_allowed(run, tmp_path):
-    refused = run("allow_targets=[]", f"output_dir={tmp_path / 'run'}")
-    assert refused.returncode == 2
-    assert "ratings.Tolerant: its code is not run" in refused.stderr
+def test_it_is_refused_unless_its_package_is_allowed(command, words, package, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(package)
+    refused = command(*words, "allow_targets=[]", f"output_dir={tmp_path / 'run'}")
+    assert refused.status == 2
+    assert "ratings.Tolerant: its code is not run" in refused.err
 
 
 @pytest.mark.slow  # three starts of train.py

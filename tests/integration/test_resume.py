@@ -51,7 +51,11 @@ def assert_same_run(folder, whole):
 EPOCHS = [["max_epochs=3"], [], ["max_epochs=3"]]
 
 
-@pytest.mark.parametrize(("steps", "limit"), list(zip(KILLS, EPOCHS, strict=True)), ids=str)
+@pytest.mark.parametrize(
+    ("steps", "limit"),
+    [pytest.param(*one, marks=[pytest.mark.slow] * place) for place, one in enumerate(zip(KILLS, EPOCHS, strict=True))],
+    ids=str,
+)
 def test_a_killed_and_continued_run_equals_the_whole_one(steps, limit, words, whole, start, command, tmp_path):
     folder, words = tmp_path / "run", [*words, *limit]
     for step in sorted(steps):
@@ -64,7 +68,9 @@ def test_a_killed_and_continued_run_equals_the_whole_one(steps, limit, words, wh
     assert_same_run(folder, whole)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
 def test_a_stopped_run_saves_and_is_continued(number, status, words, whole, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*words, f"output_dir={folder}", "checkpoint.every_n_steps=null", "max_epochs=null")

@@ -332,7 +332,8 @@ def test_the_folder_of_other_stages_is_refused(words, whole, command):
     assert (whole / "results.json").is_file()
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("lightning", marks=pytest.mark.slow)])
+@pytest.mark.slow  # two processes
+@pytest.mark.parametrize("launcher", ["torchrun", "lightning"])
 def test_two_processes_train_the_stages_of_one(launcher, words, tables, command, tmp_path):
     """Without dropout, which is another one on each process; eps keeps AdamW from blowing up what is rounded."""
     words = [word for word in words if "sentences" not in word]

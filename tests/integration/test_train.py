@@ -52,6 +52,15 @@ def same_weights(ours, theirs):
 # ------------------------------------------------------------------------------------ what a run leaves
 
 
+@pytest.fixture(scope="module")
+def finished(tiny_run, run_train, tmp_path_factory):
+    """The output folder of a run by the real command line."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    done = run_train([*tiny_run, f"output_dir={folder}", "data_licence=cc0-1.0"])
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
 def test_a_run_leaves_these_files_and_no_others(finished):
     assert {path.name for path in finished.iterdir()} == LEFT_BY_A_RUN
     assert {path.name for path in (finished / "checkpoints").iterdir()} == {"last.ckpt", "best.ckpt"}

@@ -114,6 +114,7 @@ def test_a_generator_is_asked_as_it_was_trained(place, tmp_path):
         here(*words_for(place, tmp_path / "other", f"generator={run}", f"input={few}", "prompt_assembly=pieces"))
 
 
+@pytest.mark.slow  # two processes
 def test_a_kill_and_two_processes_change_nothing(whole, place, tmp_path):
     """Texts are the same; their probabilities to the digits that float32 gives whatever the batch."""
     output = tmp_path / "out"

@@ -194,7 +194,7 @@ def test_a_truncated_answer_is_not_closed(stand, texts, tmp_path):
 @pytest.mark.parametrize("fault", ["context", "400", "500"])
 def test_one_prompt_that_the_server_does_not_bear_costs_its_own_texts(stand, texts, tmp_path, fault):
     stand.bad_prompt = ("number 7 ", fault)
-    here(*dino(stand, texts, tmp_path / "out"))
+    here(*dino(stand, texts, tmp_path / "out", "requests.max_retries=1"))
     counts = json.loads((tmp_path / "out" / "manifest.json").read_text())["counts"]
     why = {"context": "no room in the context", "400": "refused by the server", "500": "no answer"}[fault]
     assert counts["rejected"] == {why: 6}

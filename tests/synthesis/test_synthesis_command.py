@@ -188,6 +188,7 @@ def test_two_workers_write_what_one_process_does_though_one_is_killed(place, tmp
     assert manifest(tmp_path / "two") == manifest(tmp_path / "one")
 
 
+@pytest.mark.slow  # two workers
 def test_workers_end_with_a_command_that_is_killed(place, tmp_path):
     many = place / "for-nobody.txt"
     many.write_text("".join(f"sentence {n}\n" for n in range(2000)))

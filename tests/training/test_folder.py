@@ -3,10 +3,6 @@
 import multiprocessing
 import shutil
 import signal
-import subprocess
-import sys
-from inspect import getsource
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +13,6 @@ from storage.ownership import MARKER
 from training.callbacks.checkpoints import RunCheckpoints
 from training.folder import claim_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 FORK = multiprocessing.get_context("fork")
 
 
@@ -150,13 +145,24 @@ def test_one_process_holds_several_folders_and_may_come_back(tmp_path, holder):
 
 
 def test_overwriting_keeps_the_others_out(tmp_path):
+    claimed, said = FORK.Event(), FORK.SimpleQueue()
+    other = FORK.Process(target=claim_afterwards, args=(claimed, said, tmp_path / "run"))
+    other.start()  # before there is a lock that it would inherit
     claim(tmp_path / "run")
     claim(tmp_path / "run", overwrite=True)
-    code = f"from training.folder import claim_folder\n{getsource(claim)}\n"
-    code += f"from pathlib import Path\nclaim(Path({str(tmp_path / 'run')!r}))"
-    refused = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert refused.returncode != 0
-    assert "another process is at work in this folder" in refused.stderr
+    claimed.set()
+    other.join(60)
+    assert "another process is at work in this folder" in said.get()
+
+
+def claim_afterwards(claimed, said, folder):
+    claimed.wait(60)
+    try:
+        claim(folder)
+    except InputError as error:
+        said.put(str(error))
+    else:
+        said.put("claimed")
 
 
 def test_a_finished_folder_is_read_while_it_is_held(tmp_path, holder):
