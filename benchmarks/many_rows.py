@@ -44,7 +44,7 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measured(options.measure)))
         return
-    rows = options.rows or (20_000 if options.quick else 61_000_000)
+    rows = options.rows if options.rows is not None else 20_000 if options.quick else 61_000_000
     with tempfile.TemporaryDirectory(prefix="many-rows-") as name:
         folder = Path(name)
         write_few(folder / "few")

@@ -130,25 +130,34 @@ def run(cfg: DictConfig) -> int:
 
 
 def plain(race: DictConfig) -> dict[str, Any]:
-    """Resolve the interpolations of a race. A key of its own that is null stands as ``null`` in the words of runs, and
-    paths in them are quoted where they have to be.
+    """Resolve the interpolations of a race. A key of its own that is null, at any depth, stands as ``null`` in the
+    words of runs, and paths in them are quoted where they have to be.
 
     Raises:
         InputError: a key has no value, and something in the race takes it.
     """
-    names = [*map(str, race)]
     try:
-        for name in names:
-            if name not in STRUCTURE and not OmegaConf.is_missing(race, name) and OmegaConf.select(race, name) is None:
-                race[name] = "null"
+        _say_null(race, [name for name in map(str, race) if name not in STRUCTURE])
         found: Any = OmegaConf.to_container(race, resolve=True)
     except InterpolationToMissingValueError as error:
-        taken = re.search(r"Missing mandatory value: (race\.[\w.]+)", str(error))
+        taken = re.search(r"Missing mandatory value: (race\.\S+)", str(error))
         if taken is None:  # it is no key of the race
             raise
         where = f"race={race.get('name', '?')}" if not OmegaConf.is_missing(race, "name") else "The race"
         raise InputError(f"{where} wants {taken[1]}, and got none. Add {taken[1]}=VALUE.") from error
     return {name: _readable(value) for name, value in found.items()}
+
+
+def _say_null(node: DictConfig, names: Sequence[str]) -> None:
+    """Set those of the names that are None to the word ``null``, and so in the mappings below them."""
+    for name in names:
+        if OmegaConf.is_missing(node, name):
+            continue
+        value = node[name]
+        if value is None:
+            node[name] = "null"
+        elif isinstance(value, DictConfig) and not OmegaConf.is_interpolation(node, name):
+            _say_null(value, [*map(str, value)])
 
 
 def _readable(given: Any) -> Any:

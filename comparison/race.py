@@ -49,20 +49,22 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     where = f"race={race.get('name', '?')}"
     if not isinstance(arms, dict) or not arms or not all(isinstance(words, list) for words in arms.values()):
         raise InputError(f"{where}: wanted arms, a mapping of a name to words of train.py's command line.")
-    amounts = dict(budget or race.get("budget") or {})
-    kind, amount = next(iter(amounts.items()), (None, None))
-    if len(amounts) != 1 or kind not in BUDGETS or not isinstance(amount, int | float) or amount <= 0:
+    amounts = budget or race.get("budget") or {}
+    [(kind, amount)] = amounts.items() if isinstance(amounts, Mapping) and len(amounts) == 1 else [(None, None)]
+    if kind not in BUDGETS or not isinstance(amount, int | float) or amount <= 0:
         raise InputError(
             f"budget={amounts}: wanted one of {', '.join(BUDGETS)} and an amount: 'budget={{seconds: 600}}'."
         )
-    numbers = [int(seed) for seed in seeds or race.get("seeds") or []]
+    numbers = seeds or race.get("seeds") or []
+    if not isinstance(numbers, Sequence) or not all(isinstance(seed, int) for seed in numbers):
+        raise InputError(f"seeds={numbers}: wanted a list of whole numbers: 'seeds=[1,2,3]'.")
     if not numbers or len(set(numbers)) < len(numbers):
-        raise InputError(f"seeds={numbers}: wanted one or more numbers, each once.")
+        raise InputError(f"seeds={list(numbers)}: wanted one or more numbers, each once.")
     words = {str(label): [*map(str, common), *map(str, own)] for label, own in arms.items()}
     claim_folder("output", output, COMPARISON, ENTRIES)
-    asked = {"arms": words, "budget": amounts, **({"prepare": race["prepare"]} if race.get("prepare") else {})}
+    asked = {"arms": words, "budget": dict(amounts), **({"prepare": race["prepare"]} if race.get("prepare") else {})}
     _keep(output / "race.json", asked)
-    return Race(words, numbers, (str(kind), float(amount)))
+    return Race(words, list(numbers), (str(kind), float(amount)))
 
 
 def _keep(path: Path, asked: dict[str, Any]) -> None:
@@ -128,6 +130,8 @@ def train_all(
             raise InputError(f"race: the untrained encoder of arm {label} is refused. {scored.said}")
         if not scored.finished:  # a race is whole without it
             log.warning("%s failed: %s", scored.name, scored.said)
+        elif not read_record(job.folder / "results.json")["scores"]:
+            raise InputError("race: its runs would not be scored. Give race.data_root=FOLDER or 'race.tasks=[FILE]'.")
     steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
     for seed in race.seeds:  # seed by seed: a race that is stopped has all arms
         for label, words in race.arms.items():

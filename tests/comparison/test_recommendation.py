@@ -195,9 +195,11 @@ def test_a_key_without_a_value_is_missed_where_something_takes_it():
     more = {"texts": "???", "sub": "${race.data_root}/y", "common": ["a=${race.sub}"]}
     with pytest.raises(InputError, match=r"race=x wants race\.data_root, and got none"):
         plain(OmegaConf.create({"race": {"texts": "???"} | race | more}).race)
-    nested = {"lr": {"first": "???"}, "common": ["a=${race.lr.first}"]}
-    with pytest.raises(InputError, match=r"wants race\.lr\.first, and got none"):
+    nested = {"lr": {"first-one": "???"}, "common": ["a=${race.lr.first-one}"]}
+    with pytest.raises(InputError, match=r"wants race\.lr\.first-one, and got none"):
         plain(OmegaConf.create({"race": race | nested}).race)
+    nested["lr"]["first-one"] = None
+    assert plain(OmegaConf.create({"race": race | nested}).race)["common"] == ["a=null"]
     assert plain(OmegaConf.create({"race": race | {"common": ["a=1"]}}).race)["common"] == ["a=1"]
     assert plain(OmegaConf.create({"race": race | {"data_root": None}}).race)["common"] == ["a=null"]
 

@@ -475,7 +475,11 @@ def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
         ({"arms": {}}, {"seconds": 1}, "wanted arms"),
         ({"arms": {"a": []}, "seeds": [1]}, {"hours": 1}, "examples, tokens, seconds"),
         ({"arms": {"a": []}, "seeds": [1]}, {"seconds": 1, "tokens": 2}, "one of"),
+        ({"arms": {"a": []}, "seeds": [1]}, 100, "one of"),
         ({"arms": {"a": []}, "seeds": []}, {"seconds": 1}, "seeds"),
+        ({"arms": {"a": []}, "seeds": 5}, {"seconds": 1}, "wanted a list of whole numbers"),
+        ({"arms": {"a": []}, "seeds": ["a"]}, {"seconds": 1}, "wanted a list of whole numbers"),
+        ({"arms": {"a": []}, "seeds": "???"}, {"seconds": 1}, "wanted a list of whole numbers"),
     ],
 )
 def test_a_race_that_cannot_be_run_is_told(tmp_path, race, budget, said):
@@ -539,6 +543,14 @@ def test_the_untrained_encoder_of_words_that_were_corrected_is_scored_again(tmp_
 def test_what_cannot_be_scored_is_told_before_any_pilot(tmp_path, fake_train):
     race = plan({"arms": {"a": ["wrong=1"], "b": []}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
     with pytest.raises(InputError, match=r"the untrained encoder of arm a is refused.*no such key"):
+        train_all(race, tmp_path, untrained=True)
+    assert not (tmp_path / "pilots").exists()
+
+
+def test_a_race_without_a_task_is_refused_before_any_pilot(tmp_path, fake_train):
+    fake_train.write_text(fake_train.read_text().replace('{"stsb/cosine/spearman"', '{} and {"x"'))
+    race = plan({"arms": {"a": [], "b": []}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
+    with pytest.raises(InputError, match=r"its runs would not be scored. Give race\.data_root=FOLDER"):
         train_all(race, tmp_path, untrained=True)
     assert not (tmp_path / "pilots").exists()
 
