@@ -96,7 +96,7 @@ def make_model(run: Run) -> Any:
 def is_sharded_run(run: Run) -> bool:
     """Whether the trainer is to shard the weights."""
     strategy = trainer_keys(run)["strategy"]
-    return not isinstance(strategy, str) and str(strategy.get("_target_", "")).endswith(".ShardedStrategy")
+    return isinstance(strategy, Mapping) and str(strategy.get("_target_", "")).endswith(".ShardedStrategy")
 
 
 def make_trainer(run: Run, **given: Any) -> Any:
