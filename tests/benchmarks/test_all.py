@@ -21,6 +21,7 @@ def measured(monkeypatch, tmp_path, capsys):
     return call
 
 
+@pytest.mark.slow  # four starts
 def test_what_is_done_is_kept_and_what_failed_is_due_again(monkeypatch, measured, tmp_path):
     """`nt_xent` really runs; the other has no such option."""
     monkeypatch.setattr(every, "JOBS", [every.Job("P3", "nt_xent", 2), every.Job("P0", "nt_xent --no-such", 4)])

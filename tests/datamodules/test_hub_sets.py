@@ -105,6 +105,7 @@ def test_a_config_and_a_split_by_name_copied_or_streamed_and_without_the_hub(rea
     assert not lacking(other, ["owner/other: no file or folder", "network", "data.path=FILE_OR_FOLDER"])
 
 
+@pytest.mark.slow  # a process that imports all of datasets
 def test_columns_inside_of_others_documents_and_relations_by_their_names(read):
     nested, text, nli, wrong = read(
         {"name": "nested", "kind": "QA", "columns": ["question", "answer.text.0"]},
@@ -140,6 +141,7 @@ def lacking(said, expected):
     return [words for words in expected if words not in said]
 
 
+@pytest.mark.slow  # a process that imports all of datasets
 def test_what_lies_here_comes_first_and_a_folder_may_have_the_hubs_layout(read, hub, tmp_path):
     write_rows(tmp_path / "here" / "a.jsonl", [{"anchor": "here", "positive": "too"}])
     (tmp_path / "owner").mkdir()

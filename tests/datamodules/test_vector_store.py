@@ -70,6 +70,7 @@ def test_a_whole_store_asks_no_teacher(folder):
     np.testing.assert_array_equal(again.of(np.arange(ROWS)).numpy(), wanted(range(ROWS)))
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_behind_its_last_part(folder):
     run = [sys.executable, "-c", CODE, str(folder)]
     begun = subprocess.Popen([*run, "60"], stdout=subprocess.PIPE, text=True)

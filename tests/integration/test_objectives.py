@@ -59,6 +59,7 @@ SLOW = (
     "sbert_nli",
     "simcse_unsup",
     "simcse_sup",
+    "adapter",
     "adapter in 16 bits",
     "adapter of tsdae",
     "compiled",

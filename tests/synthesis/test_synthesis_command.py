@@ -172,7 +172,8 @@ def workers_of(command):
     return [int(one) for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
-@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
+@pytest.mark.slow  # two workers
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_two_workers_write_what_one_process_does_though_one_is_killed(place, tmp_path, precision):
     many = place / "for-two.txt"
     many.write_text("".join(f"sentence {n}\n" for n in range(120)))

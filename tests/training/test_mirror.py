@@ -203,6 +203,7 @@ def test_a_copy_that_fails_is_said_once_and_made_up_for(bucket, folder, caplog):
     assert len(there(mirror)) == 4
 
 
+@pytest.mark.slow
 def test_contents_that_somebody_removes_are_copied_again(folder, address):
     mirror = mirror_of(folder, address, "12ab")
     mirror.begin(anew=False, fetch=False)
