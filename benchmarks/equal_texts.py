@@ -1,4 +1,4 @@
-"""In-batch contrast that leaves out equal texts, against the same that keeps them: pairs/s of a step.
+"""Compare a step of in-batch contrast that leaves out equal texts with one that keeps them, in pairs/s.
 
     python -m benchmarks.equal_texts [--quick] [--rounds 7]
 

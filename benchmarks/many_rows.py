@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def write_few(folder: Path) -> None:
-    """Triplets in a file, a backbone of their words, and their store."""
+    """Write triplets into a file, a backbone whose vocabulary is their words, and their token store."""
     folder.mkdir()
     rng = np.random.default_rng(1)
     words = ["".join(chr(97 + letter) for letter in rng.integers(0, 26, 5)) for _ in range(3_000)]
@@ -100,7 +100,7 @@ def write_many(few: Path, folder: Path, rows: int) -> None:
 
 
 def measured(folder: Path) -> dict[str, Any]:
-    """Seconds and anonymous bytes of the real data module, from nothing to the first batch, and further on."""
+    """Measure the data module: seconds to its first batch, after a resume and of a batch, and anonymous bytes."""
     before, began = anonymous(os.getpid()), time.perf_counter()
     module = triplets(folder)
     module.prepare_data()
@@ -165,7 +165,9 @@ def in_a_run(folder: Path) -> list[Line]:
 
 
 def trained(data: Path, folder: Path) -> tuple[tuple[float, float], int]:
-    """Seconds to the second step, and of a second command that goes on there; the most anonymous bytes of both."""
+    """Train, kill the run at its second step, and continue it. Return the seconds of each command, and the largest
+    anonymous memory in bytes.
+    """
     words = [
         "model=simcse",
         "data=triplets",

@@ -48,7 +48,7 @@ class Arm(NamedTuple):
     settings: dict[str, Any]
 
     def values(self, score: str) -> np.ndarray:
-        """(runs,) of those that have it."""
+        """Return the values of a score, (runs,), of the runs that have it."""
         return np.array([run.results["scores"][score] for run in self.runs if score in run.results["scores"]])
 
     def has(self, score: str) -> bool:

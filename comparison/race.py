@@ -1,4 +1,4 @@
-"""A race: several objectives on one backbone with the same measured budget.
+"""Races: several objectives are trained on one backbone, each with the same measured budget.
 
 A budget is steps, examples, real tokens, or seconds of training. Of the last three a pilot of a few steps says what a
 step of each objective costs, and ``max_steps`` follows: so each learning rate schedule runs over exactly what its run
@@ -130,7 +130,7 @@ def train_all(
             raise InputError(f"race: the untrained encoder of arm {label} is refused. {scored.said}")
         if not scored.finished:  # a race is whole without it
             log.warning("%s failed: %s", scored.name, scored.said)
-        elif not read_record(job.folder / "results.json")["scores"]:
+        elif not read_run(job.folder).results["scores"]:
             raise InputError("race: its runs would not be scored. Give race.data_root=FOLDER or 'race.tasks=[FILE]'.")
     steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
     for seed in race.seeds:  # seed by seed: a race that is stopped has all arms
@@ -160,7 +160,7 @@ def _remove(folder: Path, pattern: str) -> None:
 
 
 def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InProcess | Pool) -> list[str]:
-    """Return the words that give a run of this arm as many steps as the budget allows, after a pilot run if need be."""
+    """Return the words of ``train.py`` that end a run of this arm at its budget. A pilot run measures a step's cost."""
     kind, amount = race.budget
     if kind == "steps":
         return [f"max_steps={round(amount)}"]

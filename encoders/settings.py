@@ -1,4 +1,4 @@
-"""Configuration keys of models, which are under ``model``. This module does not import torch."""
+"""Configuration keys of models, ``model.KEY`` on a command line. This module does not import torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,7 +20,7 @@ ScheduleName = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class TinySizes:
-    """The architecture of ``backbone=tiny``."""
+    """Architecture of ``backbone=tiny``, a small encoder with random weights."""
 
     vocab_size: int = key(12_288, "entries of the vocabulary", least=1)
     hidden_size: int = key(256, "numbers of a state", least=1)
@@ -179,7 +179,7 @@ DISTANCE = "cosine: one less the cosine to the teacher's vectors; mse: their mea
 
 @dataclass(frozen=True, kw_only=True)
 class DistilModel(ComparedVectors):
-    """Configuration keys of distillation of a teacher's vectors."""
+    """Configuration keys of an encoder that learns the vectors of a teacher."""
 
     target: str = "encoders.objectives.distil.Distil"
 
@@ -296,7 +296,7 @@ class TSDAEModel(TrainedEncoder):
 
 @dataclass(frozen=True, kw_only=True)
 class SRoBERTaModel(ComparedVectors):
-    """Configuration keys of S-RoBERTa's cosine regression on scored pairs."""
+    """Configuration keys of S-RoBERTa, which learns the scores of pairs by cosine regression."""
 
     target: str = "encoders.objectives.sroberta.SRoBERTa"
 

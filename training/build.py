@@ -30,7 +30,7 @@ def built(data: Any) -> dict[str, Any]:
 
 
 def filled_in(run: Run) -> Run:
-    """The run with the values of all keys of its model and data that follow its plain keys."""
+    """Return the run with each key of its model and data filled in that takes its value from a plain key."""
     data: Any = filled(run.data, run) if run.data is not None else None
     if parts := getattr(data, PARTS, None):
         data = replace(data, parts={name: filled(part, run) for name, part in parts.items()})
@@ -39,7 +39,7 @@ def filled_in(run: Run) -> Run:
 
 
 def keys_of(run: Run) -> dict[str, Any]:
-    """All keys of a run with their values."""
+    """Return all keys of a run with their values."""
     keys: dict[str, Any] = as_mapping(filled_in(run))
     del keys["asked"]
     return keys
@@ -52,7 +52,7 @@ def recipe_of(run: Run) -> dict[str, Any]:
 
 
 def is_missing(settings: Any) -> bool:
-    """Whether a key that has to be given is not."""
+    """Return whether a required key has no value."""
     return any(
         getattr(settings, field.name) is UNSET and not field.metadata.get("of")
         for field in dataclasses.fields(settings)
@@ -105,14 +105,14 @@ def make_trainer(run: Run, **given: Any) -> Any:
 
 
 def device_to_load(run: Run) -> str | None:
-    """Return the device for an encoder that a run loads besides its own: "cpu" where its trainer computes there; None
-    takes a GPU if there is one.
+    """Return the device for another encoder that a run loads, such as a teacher: "cpu" if the run trains there.
+    Otherwise return None, which means a GPU if there is one.
     """
     return "cpu" if trainer_keys(run)["accelerator"] == "cpu" else None
 
 
 def trainer_keys(run: Run) -> Mapping[str, Any]:
-    """What Lightning's trainer is made from. The plain keys of the run stand where the trainer's own are null.
+    """Return the arguments of Lightning's trainer. A plain key of the run replaces a key of the trainer that is null.
 
     torchrun and srun have already decided how many processes there are, and Lightning must be told the same.
     """

@@ -44,7 +44,7 @@ class Run(NamedTuple):
     mask_BT: Tensor
 
     def laid_out(self, tokens: Tensor) -> Tensor:
-        """Pad the sequences with zeros: (tokens, ...) -> (B, T, ...)."""
+        """Pad the sequences of a run with zeros, from (tokens, ...) to (B, T, ...)."""
         if self.place is not None:
             empty = tokens.new_zeros(self.size * self.width, *tokens.shape[1:])
             tokens = empty.index_copy(0, self.place, tokens)
@@ -182,7 +182,7 @@ class Way(NamedTuple):
     why: str  # for the log
 
     def inputs(self, ids: Tensor, row: Row) -> dict[str, Any]:
-        """Return the arguments that a trunk is called with, ``ids`` being those of the batch."""
+        """Return the keyword arguments of a trunk's call for a row. ``ids`` (tokens,) are the batch's token ids."""
         positions = row.position[None] + self.first
         return {"input_ids": ids[row.origin][None], "position_ids": positions, "attention_mask": None, "row": row}
 

@@ -41,6 +41,16 @@ def claim_and_stay(held, *folders):
     signal.pause()
 
 
+def claim_afterwards(claimed, said, folder):
+    claimed.wait(60)
+    try:
+        claim(folder)
+    except InputError as error:
+        said.put(str(error))
+    else:
+        said.put("claimed")
+
+
 def claim(folder, resume="auto", overwrite=False, writer=True):
     return claim_folder(folder, "abc", resume=resume, overwrite=overwrite, writer=writer)
 
@@ -152,17 +162,8 @@ def test_overwriting_keeps_the_others_out(tmp_path):
     claim(tmp_path / "run", overwrite=True)
     claimed.set()
     other.join(60)
+    assert other.exitcode == 0
     assert "another process is at work in this folder" in said.get()
-
-
-def claim_afterwards(claimed, said, folder):
-    claimed.wait(60)
-    try:
-        claim(folder)
-    except InputError as error:
-        said.put(str(error))
-    else:
-        said.put("claimed")
 
 
 def test_a_finished_folder_is_read_while_it_is_held(tmp_path, holder):
