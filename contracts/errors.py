@@ -1,18 +1,62 @@
-"""Errors that end a command: their exit status and what their message says."""
+"""Errors that end a command, their exit codes, and the fields of their messages."""
 
 import errno
 import signal
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
-    pass
+MAX_VALUE_CHARS = 200  # of a value in a message
+NO_VALUE: Any = object()  # default of InputError's value, since null is a value too
 
 
 class InputError(ValueError):
-    """The command line, the config or an input file is wrong; the process exits with status 2.
+    """The command line, the config, or an input file is wrong; the process exits with code 2.
 
-    The message says where, what was wanted, what came, and what to do about it.
+    The message is made of the fields: ``KEY=VALUE: expected X. HINT`` without a location, and
+    ``LOCATION, KEY: expected X, got VALUE. HINT`` with one.
+
+    Args:
+        message: the whole message, in place of the one made of the fields.
+        key: dotted key of the config or name of the argument, such as ``data.path``.
+        value: value of the key, or what was found at the location.
+        expected: noun phrase that names what is valid there.
+        location: place in the input, such as ``faq.csv, line 3``.
+        hint: what to do, in complete sentences. Write an override as ``KEY=VALUE``.
     """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        key: str | None = None,
+        value: Any = NO_VALUE,
+        expected: str | None = None,
+        location: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.key = key
+        self.value = None if value is NO_VALUE else value
+        self.expected = expected
+        self.location = location
+        self.hint = hint
+        super().__init__(self._message(value is not NO_VALUE) if message is None else message)
+
+    def _message(self, has_value: bool) -> str:
+        value = _format_value(self.value)
+        if self.location is None:
+            place = f"{self.key}={value}" if has_value else str(self.key)
+            sentence = f"{place}: expected {self.expected}."
+        else:
+            place = self.location if self.key is None else f"{self.location}, {self.key}"
+            sentence = f"{place}: expected {self.expected}{f', got {value}' if has_value else ''}."
+        return sentence if self.hint is None else f"{sentence} {self.hint}"
+
+
+def _format_value(value: Any) -> str:
+    """Return the value as a config file contains it, shortened to `MAX_VALUE_CHARS`."""
+    text = str(value)
+    if value is None or isinstance(value, bool):
+        text = "null" if value is None else text.lower()
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text):,} characters)"
 
 
 class NotWritten(RuntimeError):
