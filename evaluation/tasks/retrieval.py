@@ -1,12 +1,13 @@
 """Retrieval of documents for queries by cosine, TF-IDF or BM25.
 
-Of a tie's places each is as likely as any other, so its relevant documents stand at their expected ones: counting a tie
-as a win would give a collapsed encoder, whose similarities are all the same, 100 %. Without ties the measures are those
-of trec_eval, but for map@k, which is divided by at most k, as sentence-transformers has it.
+Documents with equal similarities are in random order: each metric is its expectation over all orders, in closed form.
+Counting a tie as a win would give a collapsed encoder, whose similarities are all the same, 100 %. Without ties the
+metrics are those of trec_eval, except map@k, which is divided by at most k, as in sentence-transformers.
 
     pydocs/test  query, document; written by python -m datamodules.prepare pydocs
 
-Shape letters: B queries of one block, Q queries, N documents, P pairs of a query and a relevant document, D width.
+Shape letters: B queries of one block, Q queries, N documents, P pairs of a query and a relevant document, D width,
+T distinct ties.
 """
 
 import hashlib
@@ -165,14 +166,17 @@ ENTRIES = {"pydocs": Entry({"pydocs/test": None}, _read)}
 
 
 class Ranked(NamedTuple):
-    """Pairs of a query and a relevant document, a query's together and the best places first."""
+    """Pairs of a query and a relevant document: pairs of a query are adjacent, the highest ranks first."""
 
     query_P: Tensor
-    rank_P: Tensor  # float64, from 1; infinite where the document is not there
-    gain_P: Tensor  # float64
-    ideal_P: Tensor  # float64, the gains of the query, the greatest first
-    place_P: Tensor  # float64, from 1: among the relevant documents of its query
-    relevant_Q: Tensor  # float64, how many
+    rank_P: Tensor  # float64, from 1: the first rank of the tie; infinite if the document is not in the corpus
+    size_P: Tensor  # float64, documents in the tie, including this one; 1: no tie
+    relevant_P: Tensor  # float64, relevant documents in the tie, including this one
+    gain_P: Tensor  # float64, mean of the relevant documents in the tie
+    ideal_P: Tensor  # float64, gains of the query in descending order
+    place_P: Tensor  # float64, from 1: among the relevant documents of its query, tied ones in any order
+    first_P: Tensor  # float64, the least place in the tie
+    relevant_Q: Tensor  # float64, relevant documents of the query
 
 
 def kind_and_most(metric: str) -> tuple[str, float]:
@@ -190,16 +194,64 @@ def kind_and_most(metric: str) -> tuple[str, float]:
 def measure(metric: str, ranked: Ranked) -> Tensor:
     """(Q,) float64"""
     kind, most = kind_and_most(metric)
-    query_P, rank_P, gain_P, ideal_P, place_P, relevant_Q = ranked
-    seen_P, nothing_Q = (rank_P <= most).double(), torch.zeros_like(relevant_Q)
+    query_P, place_P, zeros_Q = ranked.query_P, ranked.place_P, torch.zeros_like(ranked.relevant_Q)
+    sum_Q = zeros_Q.index_add(0, query_P, _contributions(kind, most, ranked))
     if kind == "ndcg":
-        dcg_Q = nothing_Q.index_add(0, query_P, seen_P * gain_P / torch.log2(1 + rank_P))
-        return dcg_Q / nothing_Q.index_add(0, query_P, (place_P <= most) * ideal_P / torch.log2(1 + place_P))
+        return sum_Q / zeros_Q.index_add(0, query_P, (place_P <= most) * ranked.ideal_P / torch.log2(1 + place_P))
     if kind == "map":
-        return nothing_Q.index_add(0, query_P, seen_P * place_P / rank_P) / relevant_Q.clamp(max=most)
-    if kind == "recall":
-        return nothing_Q.index_add(0, query_P, seen_P) / relevant_Q
-    return nothing_Q.index_add(0, query_P, seen_P * (place_P == 1) / rank_P)
+        return sum_Q / ranked.relevant_Q.clamp(max=most)
+    return sum_Q / ranked.relevant_Q if kind == "recall" else sum_Q
+
+
+def _contributions(kind: str, most: float, ranked: Ranked) -> Tensor:
+    """(P,) expected contribution of each pair to the metric of its query, over random orders of tied documents."""
+    rank_P, gain_P, place_P = ranked.rank_P, ranked.gain_P, ranked.place_P
+    in_top_P = (rank_P <= most).double()
+    if kind == "ndcg":
+        found_P = in_top_P * gain_P / torch.log2(1 + rank_P)
+    elif kind == "map":
+        found_P = in_top_P * place_P / rank_P
+    else:
+        found_P = in_top_P if kind == "recall" else in_top_P * (place_P == 1) / rank_P
+    tied_P = (ranked.size_P > 1) & (in_top_P > 0)
+    if not tied_P.any():
+        return found_P
+    above_P, size_P, relevant_P = rank_P[tied_P].long() - 1, ranked.size_P[tied_P], ranked.relevant_P[tied_P]
+    end_P = (above_P + size_P).clamp(max=most).long()  # last rank of the tie in the top k
+    ranks = torch.arange(1, int(end_P.max()) + 1, dtype=torch.float64)
+
+    def mean_over_tie(values: Tensor) -> Tensor:
+        """Mean over the ranks of the tie, 0 beyond k, of a value for each rank."""
+        sums = torch.cat([values.new_zeros(1), values.cumsum(0)])
+        return (sums[end_P] - sums[above_P]) / size_P
+
+    if kind == "ndcg":
+        expected_P = gain_P[tied_P] * mean_over_tie(1 / torch.log2(1 + ranks))
+    elif kind == "recall":
+        expected_P = mean_over_tie(torch.ones_like(ranks))
+    elif kind == "map":
+        # at the j-th rank of the tie, (relevant - 1) / (size - 1) of the j - 1 documents before are relevant, too
+        share_P, inverse_P = (relevant_P - 1) / (size_P - 1), mean_over_tie(1 / ranks)
+        others_P = (end_P - above_P) / size_P - (above_P + 1) * inverse_P  # mean of (j - 1) / rank
+        expected_P = ranked.first_P[tied_P] * inverse_P + share_P * others_P
+    else:
+        expected_P = (place_P[tied_P] == 1) * torch.where(relevant_P == 1, mean_over_tie(1 / ranks), 0.0)
+        several_P = (relevant_P > 1) & (place_P[tied_P] == 1)
+        expected_P[several_P] = _first_of_several(above_P[several_P], size_P[several_P], relevant_P[several_P], most)
+    found_P[tied_P] = expected_P
+    return found_P
+
+
+def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, most: float) -> Tensor:
+    """(P,) expected reciprocal rank of the first relevant document of a tie that has several; 0 beyond k."""
+    ties_T3, tie_P = torch.unique(torch.stack([above_P, size_P, relevant_P], dim=1), dim=0, return_inverse=True)
+    expected_T = torch.zeros(len(ties_T3), dtype=torch.float64)
+    for i, (above, size, relevant) in enumerate(ties_T3.tolist()):
+        # at most size - relevant documents are before the first one
+        before = torch.arange(min(size - relevant + 1, min(most, above + size) - above), dtype=torch.float64)
+        none_yet = torch.cat([torch.ones(1), (1 - relevant / (size - before[:-1])).cumprod(0)])
+        expected_T[i] = (none_yet * relevant / (size - before) / (above + 1 + before)).sum()
+    return expected_T[tie_P]
 
 
 def _ranked(task: RetrievalTask, similarities: Callable[[int, int], Tensor]) -> Ranked:
@@ -208,23 +260,32 @@ def _ranked(task: RetrievalTask, similarities: Callable[[int, int], Tensor]) -> 
     query_P = torch.arange(len(relevant)).repeat_interleave(count_Q)
     document_P = torch.tensor([document for found in relevant for document in found])
     gain_P = torch.tensor([gain for found in relevant for gain in found.values()], dtype=torch.float64)
-    better_P, tied_P = (
+    above_P, size_P = (
         torch.cat(parts)
         for parts in zip(*_compared(query_P, document_P, len(task.documents), similarities), strict=True)
     )
-    better_P[document_P <= LOST] = len(task.documents)
-    order_P, ideal_P = _within(query_P, better_P), gain_P[_within(query_P, -gain_P)]
-    better_P, tied_P, gain_P = (side[order_P] for side in (better_P, tied_P, gain_P))
+    is_lost_P = document_P <= LOST
+    above_P[is_lost_P] = len(task.documents)
+    size_P[is_lost_P] = 1
+    order_P, ideal_P = _within(query_P, above_P), gain_P[_within(query_P, -gain_P)]
+    above_P, size_P, gain_P, is_lost_P = (side[order_P] for side in (above_P, size_P, gain_P, is_lost_P))
     place_P = torch.arange(len(query_P)) - (count_Q.cumsum(0) - count_Q)[query_P] + 1
-    _, tie_P, sizes = torch.unique_consecutive(
-        torch.stack([query_P, better_P]), dim=1, return_inverse=True, return_counts=True
+    _, tie_P, relevant_T = torch.unique_consecutive(
+        torch.stack([query_P, above_P]), dim=1, return_inverse=True, return_counts=True
     )
-    number_P = torch.arange(len(query_P)) - (sizes.cumsum(0) - sizes)[tie_P] + 1
-    rank_P = better_P + number_P * (tied_P + 1).double() / (sizes[tie_P] + 1)
-    rank_P[document_P[order_P] <= LOST] = torch.inf
-    # any of a tie's relevant documents may be at any of their places
-    shared_P = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, tie_P, gain_P)[tie_P] / sizes[tie_P]
-    return Ranked(query_P, rank_P, shared_P, ideal_P, place_P.double(), count_Q.double())
+    relevant_P = relevant_T[tie_P]
+    gains_T = torch.zeros(len(relevant_T), dtype=torch.float64).index_add_(0, tie_P, gain_P)
+    return Ranked(
+        query_P,
+        rank_P=(above_P + 1).double().masked_fill(is_lost_P, torch.inf),
+        size_P=torch.where(is_lost_P, 1, size_P.maximum(relevant_P)).double(),
+        relevant_P=relevant_P.double(),
+        gain_P=gains_T[tie_P] / relevant_P,
+        first_P=place_P[(relevant_T.cumsum(0) - relevant_T)[tie_P]].double(),
+        ideal_P=ideal_P,
+        place_P=place_P.double(),
+        relevant_Q=count_Q.double(),
+    )
 
 
 def _within(query_P: Tensor, by_P: Tensor) -> Tensor:
