@@ -98,7 +98,10 @@ class DocumentSpans(TextData):
         return len(self.rows)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> SpanBatch:
-        return self.batches(pass_index, self.rows[self.subset[examples]])
+        return self.batches(pass_index, self.rows_at(examples))
+
+    def rows_at(self, places: np.ndarray) -> np.ndarray:
+        return np.asarray(self.rows[self.subset[places]])
 
     def cuts(self) -> list[Truncation]:
         drawn = f"spans of {self.rule.min_span} to {self.rule.max_span} tokens"

@@ -17,6 +17,7 @@ from datamodules.store.row_statistics import TextLengths
 from datamodules.store.token_store import RowSource, TokenStore, build_or_open
 from datamodules.store.tokenisation import Reading
 from datamodules.store.tokenizer import load_tokenizer
+from datamodules.store.unknown_tokens import UnknownTokens, count_unknown, sampled
 from storage.cached_rows import cache_folder
 
 
@@ -139,7 +140,23 @@ class TextData(pl.LightningDataModule, ABC):
     def manifest(self) -> dict[str, Any]:
         """Return the store's account of the source, and the part of it that is drawn from."""
         found = {**self.store.account, "used": self.num_examples, "fraction": self.settings.fraction}
-        return found | {"cuts": [cut._asdict() for cut in self.cuts()]}
+        cuts = [cut._asdict() for cut in self.cuts()]
+        return found | {"cuts": cuts, "unknown_tokens": self.unknown_tokens._asdict()}
+
+    def rows_at(self, places: np.ndarray) -> np.ndarray:
+        """Return the rows of the store at these (N,) places among those that are drawn."""
+        return self.subset[places]
+
+    def prompt_lengths(self, tokenizer: Any) -> Sequence[int]:
+        """Return the tokens of the prompt before each text of a row."""
+        return [0] * self.store.width
+
+    @cached_property
+    def unknown_tokens(self) -> UnknownTokens:
+        """The unknown tokens of the rows that may be drawn, of a sample if there are many."""
+        store, tokenizer, used = self.store, self.load_tokenizer(), len(self.subset)
+        rows = self.rows_at(sampled(used))
+        return count_unknown(store, tokenizer, rows, used, self.prompt_lengths(tokenizer))
 
     def held_out(self) -> Sequence[Any]:
         return list[RetrievalTask]()

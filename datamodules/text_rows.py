@@ -101,6 +101,10 @@ class TextRows(TextData):
         """Return the prompt of each text of a row."""
         return of_columns(self.settings.prompts, self.kind, getattr(self.settings, "columns", None), width)
 
+    def prompt_lengths(self, tokenizer: Any) -> list[int]:
+        prompts = self.prompts_of(self.store.width)
+        return [len(tokenizer(prompt.rstrip(), add_special_tokens=False)["input_ids"]) for prompt in prompts]
+
     def prompted(self, source: RowSource) -> RowSource:
         """Return the same rows with the prompts before their texts."""
         prompts = self.prompts_of(source.width)

@@ -1,16 +1,30 @@
-"""Summary of a run's data in words: rows left out, repeated rows, cut texts."""
+"""Summary of a run's data in words: rows left out, repeated rows, cut texts, unknown tokens."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from contracts import Seq2SeqBatch, SpanBatch
+
+MULTILINGUAL: dict[type | None, str] = {  # class of the batches -> a backbone that reads about 100 languages
+    SpanBatch: "FacebookAI/xlm-roberta-base",
+    Seq2SeqBatch: "google/mt5-small",
+    None: "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
+}
 LONGEST_REASON = 160  # characters of why the first row cannot be read
+MIN_UNKNOWN = 0.01  # of the tokens
+MIN_AFFECTED = 0.05  # of the rows
 
 
-def account_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Name and fact of each line; ``found`` is a data manifest. Of a mixture those of each part."""
+def account_of(found: Mapping[str, Any], batches: type | None = None) -> Iterator[tuple[str, str]]:
+    """Name and fact of each line.
+
+    Args:
+        found: a data manifest. Of a mixture, the lines of each part follow each other.
+        batches: the class of the batches, on which the advice depends.
+    """
     for name, part in found.get("parts", {}).items():
-        yield from ((fact, f"{name}: {said}") for fact, said in account_of(part))
+        yield from ((fact, f"{name}: {said}") for fact, said in account_of(part, batches))
     source = found.get("source", {})
     if files := _files(source):
         yield "files", files
@@ -20,6 +34,8 @@ def account_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "held out", _held_out(**held)
     for cut in found.get("cuts", ()):
         yield "length", _cut(**cut)
+    if unknown := _unknown(found.get("unknown_tokens"), batches):
+        yield "unknown", unknown
     if out := _left_out(found):
         yield "left out", out
     if twice := found.get("repeated"):
@@ -33,6 +49,41 @@ def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> s
         chosen = ", which holds 99% of them whole" if wanted <= max_length else most
     behind = f"{_percent(share_behind)} of their tokens lie behind that" if share_behind else "none is longer"
     return f"{of} are cut at {max_length:,} tokens{chosen}; {behind}"
+
+
+def is_unread(unknown_tokens: Mapping[str, Any]) -> bool:
+    """Return whether so much of the texts is unknown to the tokenizer that another backbone is needed."""
+    unknown, tokens, affected, rows = (unknown_tokens[key] for key in ("unknown", "tokens", "rows_affected", "rows"))
+    return unknown >= MIN_UNKNOWN * max(1, tokens) or affected >= MIN_AFFECTED * max(1, rows)
+
+
+def multilingual(batches: type | None) -> str:
+    """Return the setting of a multilingual backbone that can be trained on batches of this class."""
+    return f"backbone={MULTILINGUAL.get(batches, MULTILINGUAL[None])}"
+
+
+def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
+    """Return the counts of unknown tokens where a row can be read in part only; from some share on, advice, too."""
+    if found is None or not (is_unread(found) or (found["rows_affected"] and not found["bytes"])):
+        return ""
+    affected = (
+        f"{found['rows_affected']:,} of {found['rows']:,} rows ({_percent(found['rows_affected'] / found['rows'])})"
+    )
+    if found["bytes"]:
+        counts = f"{affected} have a text with more than 1.5 tokens for each character"
+    else:
+        share = _percent(found["unknown"] / max(1, found["tokens"]))
+        counts = (
+            f"{found['unknown']:,} of {found['tokens']:,} tokens ({share}) in {found['rows_with_unknown']:,} rows are "
+            f"unknown to the tokenizer; {affected} have a text that is more than half unknown"
+        )
+    sample = f" (counted on {found['rows']:,} of {found['of']:,} rows)" if found["rows"] < found["of"] else ""
+    advice = (
+        f". The encoder cannot read such texts. Use a multilingual one: {multilingual(batches)}"
+        if is_unread(found)
+        else ""
+    )
+    return f"{counts}{sample}{advice}"
 
 
 def _files(source: Mapping[str, Any]) -> str:

@@ -47,7 +47,7 @@ def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCa
     yield "backbone", f"{opening.backbone}, {millions(total)} parameters{some}"
     found = data.manifest()
     yield "data", f"{_name_of(run.data)}: {_counted(found)}"
-    yield from account_of(found)
+    yield from account_of(found, data.yields)
     loader = data.train_dataloader()
     yield "batch", f"{data.batch_size:,} examples{_negatives(model, data, loader, trainer.world_size)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))

@@ -184,7 +184,7 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
         return first, [drawn(data, number, row) for number in range(max(1, DRAWS // len(rows))) for row in rows]
 
     found = summaries(batches, load_tokenizer(str(asked.run.backbone)), asked.own.examples, chunked, places)
-    return found, [*account_of(data.manifest()), *of_a_model(asked.run)]
+    return found, [*account_of(data.manifest(), data.yields), *of_a_model(asked.run)]
 
 
 def of_a_model(run: Run) -> list[tuple[str, str]]:

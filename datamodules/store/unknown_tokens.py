@@ -1,0 +1,101 @@
+"""Texts that a tokenizer was not made for: unknown tokens, and characters that fall into pieces."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datamodules.store.token_store import TokenStore
+
+MAX_ROWS = 10_000  # counted; of more rows, so many at even distances
+MAX_UNKNOWN = 0.5  # of the tokens of a text
+MAX_PIECES = 1.5  # tokens for each character
+
+
+class UnknownTokens(NamedTuple):
+    """Counts over ``rows`` rows of ``of`` that a run uses. A row is affected if one of its texts is more than half
+    unknown or, if the tokenizer falls back to bytes, has more than 1.5 tokens for each character.
+    """
+
+    of: int
+    rows: int
+    tokens: int
+    unknown: int
+    rows_with_unknown: int
+    rows_affected: int
+    bytes: bool  # the tokenizer knows every text, since it falls back to bytes
+
+
+def count_unknown(
+    store: TokenStore, tokenizer: Any, rows: np.ndarray, of: int, prompts: Sequence[int]
+) -> UnknownTokens:
+    """Count the unknown tokens of (N,) ``rows`` of the store.
+
+    Args:
+        of: rows that a run uses, of which these were chosen.
+        prompts: tokens at the beginning of each text of a row that are not the text's own.
+    """
+    characters = characters_of_tokens(tokenizer)
+    unknown = tokenizer.unk_token_id
+    tokens = found = with_unknown = affected = 0
+    for row in rows.tolist():
+        unknown_here, is_affected = 0, False
+        for column in range(store.width):
+            ids = store.text(row, column)[prompts[column] :]
+            tokens += len(ids)
+            if characters is not None:
+                is_affected |= len(ids) > MAX_PIECES * int(characters[ids].sum())
+            elif unknown is not None:
+                number = int(np.count_nonzero(ids == unknown))
+                unknown_here += number
+                is_affected |= number > MAX_UNKNOWN * len(ids)
+        found += unknown_here
+        with_unknown += unknown_here > 0
+        affected += is_affected
+    return UnknownTokens(of, len(rows), tokens, found, with_unknown, affected, characters is not None)
+
+
+def sampled(number: int) -> np.ndarray:
+    """Return the places of at most `MAX_ROWS` of so many rows, the same ones in every run."""
+    return np.unique(np.linspace(0, max(0, number - 1), min(number, MAX_ROWS)).astype(np.int64))
+
+
+def characters_of_tokens(tokenizer: Any) -> np.ndarray | None:
+    """Return how many characters begin in each token, white space not counted, (vocabulary,); None if the tokenizer
+    has unknown tokens, since it does not fall back to bytes.
+
+    A character begins with a byte other than 10xxxxxx in UTF-8.
+    """
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    if state["model"].get("byte_fallback"):
+        count = _characters_with_byte_tokens
+    elif '"ByteLevel"' in json.dumps([state["pre_tokenizer"], state["normalizer"]]):
+        count = _characters_in_byte_level
+    else:
+        return None
+    table = np.zeros(len(tokenizer), np.int64)
+    for token, id in tokenizer.get_vocab().items():
+        if id < len(table):
+            table[id] = count(token)
+    for id, added in tokenizer.added_tokens_decoder.items():
+        table[id] = len("".join(added.content.split()))
+    return table
+
+
+def _characters_with_byte_tokens(token: str) -> int:
+    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        byte = int(token[3:5], 16)
+        return int(byte & 0xC0 != 0x80 and not chr(byte).isspace())
+    return len("".join(token.replace("▁", " ").split()))
+
+
+def _characters_in_byte_level(token: str) -> int:
+    """Printable bytes are spelled as themselves; the others as the characters from U+0100 on, in their order."""
+    found = bytes(_BYTES[character] for character in token if character in _BYTES)
+    return sum(byte & 0xC0 != 0x80 and byte not in b" \t\n\r\v\f" for byte in found)
+
+
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + place): byte for place, byte in enumerate(_OTHERS)}
