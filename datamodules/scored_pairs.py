@@ -21,7 +21,7 @@ from datamodules.store.tokenisation import left_out
 from datamodules.text_rows import StoredRows, TextRows
 from storage.atomic import build_once
 
-PREPARED_VERSION = 1  # part of the key: raise it when the same pairs would come out otherwise
+PREPARED_VERSION = 2  # part of the key: raise it when the same pairs would come out otherwise
 RAW_LABELS = {0.0, 0.5, 1.0}  # what the generator writes
 MOST_LABELS_SHOWN = 6
 VALID = "valid"  # the split that is the development set where the data has one
@@ -141,8 +141,9 @@ class PreparedPairs:
         return all((directory / name).is_file() for name in ("train.jsonl", "dev.jsonl", "report.json"))
 
     def __iter__(self) -> Iterator[Record]:
+        made_as = "post-processed pair" if self.report["postprocess"] == "on" else ""
         for line, pair in enumerate(_read(self.directory / "train.jsonl"), start=1):
-            yield Record((pair.left, pair.right), pair.score, f"{self.directory / 'train.jsonl'}:{line}")
+            yield Record((pair.left, pair.right), pair.score, f"{self.directory / 'train.jsonl'}:{line}", made_as)
 
     def dev(self) -> list[Pair]:
         return list(_read(self.directory / "dev.jsonl"))

@@ -49,7 +49,10 @@ def finish(
     results, items = collect_results(run, model, data, fitted), items_of(fitted)
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
         logger.log_metrics(results["scores"], step=results["best_step"])
-    if verdict := verdict_of(run, results, items, fitted.scorer.history, folder, stage):
+    reads = min(model.encoder.longest, model.encoder.max_length) if isinstance(model, Objective) else None
+    if verdict := verdict_of(
+        run, results, items, fitted.scorer.history, folder, getattr(data, "yields", None), reads, stage
+    ):
         results["verdict"] = verdict
     export_product(folder, _unsharded(run, model), results)
     if of_teacher is not None:

@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from contracts import ITEMS_FILE, ItemScores, Results, Verdict
+from datamodules.sources.hub_datasets import NAME
+from datamodules.sources.records import list_setting
 from evaluation.verdict import Headline, choose_headline, judge, with_before
 from storage.items import read_items
 from storage.metrics import read_rows
 from training.advice import Facts, of_manifest, to_try
+from training.build import data_of
+from training.data_summary import multilingual
 from training.fit import Fitted, mode_of
 from training.settings import Run
 
@@ -25,9 +30,17 @@ def verdict_of(
     items: ItemScores | None,
     history: Mapping[int, Mapping[str, float]],
     folder: Path,
+    batches: type | None = None,
+    reads: int | None = None,
     stage: str = "",
 ) -> Verdict | None:
-    """Of the weights that are kept; None where nothing was scored before training. ``history``: step -> scores."""
+    """Return the verdict on the weights that are kept; None if nothing was scored before training.
+
+    Args:
+        history: step -> scores.
+        batches: class of the batches of the data.
+        reads: tokens that the encoder reads at most.
+    """
     if (headline := headline_of(results)) is None:
         return None
     scorings = [scores for _, scores in sorted(history.items())]
@@ -37,11 +50,16 @@ def verdict_of(
         return verdict
     scored = [*scorings, results["scores"]]
     sign = -1 if headline.less_is_better else 1
+    more, files = sources_of(run, results["data"][0])
     facts = Facts(
-        **of_manifest(results["data"][0]),
+        **of_manifest(results["data"][0], reads),
         steps=results["spent"]["steps"],
         worse=verdict["outcome"] == "worse",
-        epochs_said=run.max_epochs is not None,
+        limits=" ".join(f"{name}=null" for name in ("max_epochs", "max_time") if getattr(run, name) is not None),
+        stops_early=run.early_stopping is not None,
+        multilingual=multilingual(batches),
+        more=more,
+        files=files,
         rate=None
         if hasattr(run.model, "retriever")
         else getattr(run.model, "lr", None),  # before training another model was scored
@@ -53,6 +71,31 @@ def verdict_of(
     )
     verdict["to_try"] = to_try(facts)
     return verdict
+
+
+def sources_of(run: Run, manifest: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the setting that gives a run more examples, and the files of its data; empty if there is none."""
+    parts = manifest.get("parts") or {"": manifest}
+    places = {
+        place: (keys, parts[place.rpartition(".")[2] if "parts" in manifest else ""])
+        for place, keys in data_of(run).items()
+    }
+    shares = [f"{place}.fraction=1.0" for place, (_, part) in places.items() if part.get("fraction", 1.0) < 1]
+    paths = {
+        place: [path] if isinstance(path, str) else list(map(str, path))
+        for place, (keys, _) in places.items()
+        if (path := getattr(keys, "path", None))
+    }
+    files = {place: names for place, names in paths.items() if not any(map(_is_of_hub, names))}
+    more = next(iter(shares), "")
+    if files and not more:
+        fewest = min(files, key=lambda place: places[place][1]["used"])
+        more = list_setting(f"{fewest}.path", [*files[fewest], "ANOTHER_FILE"])
+    return more, ", ".join(name for names in files.values() for name in names)
+
+
+def _is_of_hub(path: str) -> bool:
+    return bool(NAME.fullmatch(path)) and not Path(path).exists()
 
 
 def items_of_all(folders: Sequence[Path]) -> ItemScores | None:

@@ -25,7 +25,7 @@ from readers.nested import top_level
 from readers.rows import LONGEST_QUOTE, BadRow, Row, text_in
 from storage.manifest import Damaged, read_record
 
-PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_.-]*)", re.ASCII)  # needs no quotes
+PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_./][a-z0-9_./-]*)", re.ASCII)  # needs no quotes
 
 
 class Record(NamedTuple):
@@ -181,7 +181,7 @@ class RecordSource:
         if names is None or (labels and label is None):
             wanted = self.kind.columns[0]
             fit = len(present) == len(wanted) and max(map(len, present)) <= LONGEST_QUOTE
-            word = _word_of(present) if fit else "data.columns=[...]"
+            word = list_setting("data.columns", present) if fit else "data.columns=[...]"
             order = "" if self.own_columns else f", in the order of {', '.join(wanted)}"
             mend = f"Name those of the texts{order}: {word}; inside of another: OUTER.INNER"
             if names is not None:
@@ -217,9 +217,9 @@ def _synthesis(manifest: Path) -> dict[str, Any]:
         raise InputError(f"{manifest}: {error}. The command that wrote it writes it again.") from error
 
 
-def _word_of(names: Sequence[str]) -> str:
-    """Return ``data.columns=[NAME,...]``, with the names quoted where a shell or Hydra would read them otherwise."""
-    if all(PLAIN.fullmatch(name) for name in names):
-        return f"data.columns=[{','.join(names)}]"
-    quoted = (re.sub(r'(\\*)"', r'\1\1\\"', re.sub(r"(\\+)$", r"\1\1", name)) for name in names)
-    return shlex.quote("data.columns=[" + ",".join(f'"{name}"' for name in quoted) + "]")
+def list_setting(key: str, values: Sequence[str]) -> str:
+    """Return ``KEY=[VALUE,...]``, with the values quoted where a shell or Hydra would read them otherwise."""
+    if all(PLAIN.fullmatch(value) for value in values):
+        return f"{key}=[{','.join(values)}]"
+    quoted = (re.sub(r'(\\*)"', r'\1\1\\"', re.sub(r"(\\+)$", r"\1\1", value)) for value in values)
+    return shlex.quote(f"{key}=[" + ",".join(f'"{value}"' for value in quoted) + "]")

@@ -222,7 +222,8 @@ def build_or_open(
 
 
 def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool, workers: int) -> int:
-    """Tokenise and write all rows; return the number of kept rows that repeat an earlier one.
+    """Tokenise and write all rows; return the number of kept rows that repeat an earlier one. Rows that a source makes
+    of other texts do not count, since nobody can remove them from a file.
 
     Memory: some batches, and eight bytes a row.
     """
@@ -240,7 +241,7 @@ def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter
             labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labelled else None
             writer.write(kept.ids, kept.lengths, labels)
             reading.add(batch, kept)
-            repeats.add(itertools.compress(batch, kept.rows))
+            repeats.add(one for one in itertools.compress(batch, kept.rows) if not one.made_as)
             progress.to(writer.kept, f"{writer.tokens:,} tokens")
     return repeats.count()
 

@@ -11,7 +11,7 @@ from contracts.settings import build
 from datamodules.passages import LONGEST, SHORTEST, PassagePairs, pairs_of, passages_of, spans_of
 from datamodules.settings import DocumentData
 from datamodules.sources.raw_documents import Document
-from tests.data import as_rank
+from tests.data import as_rank, write_rows
 from tests.objectives import settings
 
 
@@ -82,6 +82,16 @@ def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):
     assert max(map(len, groups.values())) == 3
     assert all(max(rows) - min(rows) < 3 for rows in groups.values())
     assert set(found["pairs_by_kind"]) == {"title and passage", "neighbouring passages", "spans of a passage"}
+
+
+def test_pairs_that_are_made_are_no_copies_of_the_user(tmp_path, tiny_bert):
+    """Each document is there twice, and so is each pair; no row of a file can be removed for it."""
+    rows = [{"title": f"On {n}", "text": sentences(20, n)} for n in range(4)] * 2
+    path = write_rows(tmp_path / "twice.jsonl", rows)
+    data = as_rank(module(path, tmp_path, tokenizer=str(tiny_bert), batch_size=4), 0, 1)
+    texts = [tuple(data.store.text(row, column).tobytes() for column in (0, 1)) for row in range(len(data.store))]
+    assert len(set(texts)) == len(texts) // 2
+    assert data.manifest()["repeated"] == 0
 
 
 @pytest.mark.parametrize(("title", "kind"), [(True, "title and passage"), (False, "spans of a passage")])

@@ -1,8 +1,15 @@
 """What a run speaks for trying; the curves are those of real runs."""
 
+import shlex
+
 import pytest
 
-from training.advice import MOST, Facts, end_of, of_manifest, to_try
+from datamodules.sources.records import list_setting
+from training.advice import MAX_REASONS, Facts, end_of, of_manifest, to_try
+from training.checks import check_values
+from training.compose import compose
+from training.data_summary import multilingual
+from training.verdict import sources_of
 
 # all-MiniLM-L6-v2 on questions and answers that it matches already
 KNOWN = [0.1069, 0.0301, 0.2283, 0.2203, 0.3064, 0.1235, 0.0695, 0.1093, 0.2272, 0.0743, 0.1157, 0.0645]
@@ -52,13 +59,21 @@ TOO_SLOW = [
     3.438,
 ]
 FAST = [0.095, 0.023, 0.029, 0.017, 0.017, 0.009, 0.004, 0.004, 0.002, 0.003, 0.002, 0.001, 0.001, 0.002, 0.003, 0.002]
+# 524 tickets, 24 steps of 256: from 1.21 to 0.13, with each epoch a little lower
+TICKETS = [1.21, 1.13, 1.02, 0.93, 0.88, 0.71, 0.66, 0.62, 0.48, 0.51, 0.42, 0.36]
+TICKETS += [0.39, 0.28, 0.31, 0.24, 0.27, 0.19, 0.22, 0.16, 0.18, 0.14, 0.17, 0.13]
+DOWN = [1 - 0.9 * n / 8 for n in range(8)]
 ENOUGH = Facts(examples=5_000, steps=300, rate=2e-5)
 
 
 @pytest.mark.parametrize(
     ("losses", "end"),
     [
-        (LEARNT, "floor"),
+        (LEARNT, ""),  # it halves three times in the last half: no floor, and no fall of the whole
+        (LEARNT + LEARNT[-8:] * 4, "floor"),
+        (TICKETS, "falling"),
+        ([*DOWN, *[0.1, 0.11, 0.09, 0.1, 0.1, 0.09, 0.11, 0.1] * 2], "floor"),
+        ([*DOWN, *[0.1, 0.4, 0.02, 0.3, 0.1, 0.01, 0.35, 0.1] * 2], ""),  # so noisy that it may fall
         (LEARNT[:10], "falling"),
         (FAST, "floor"),
         (TOO_SLOW, "still"),
@@ -79,15 +94,28 @@ def test_the_end_of_a_curve(losses, end):
         ({"scores": [42.0, 41.0, 41.5]}, "The score fell from the first scoring on: ", "model.lr=6.7e-06."),
         ({"cut": 0.31, "length": 32, "longer": "null"}, "31% of the tokens lie behind token 32", "max_length=null."),
         ({"losses": LEARNT[:10]}, "The loss was still falling", " max_steps=600."),
-        ({"losses": LEARNT[:10], "epochs_said": True}, "The loss was still falling", " max_steps=600 max_epochs=null."),
-        ({"losses": FAST}, "The loss was at its floor for the last half of the 300 steps", "150, or more texts."),
-        ({"losses": TOO_SLOW}, "The loss did not move in 300 steps: ", "too slowly, model.lr=6.0e-05."),
+        (
+            {"losses": LEARNT[:10], "limits": "max_epochs=null max_time=null", "before": "stages.nli."},
+            "The loss was still falling",
+            " stages.nli.max_steps=600 stages.nli.max_epochs=null stages.nli.max_time=null.",
+        ),
+        ({"losses": FAST}, "The loss was at its floor for the last half of the 300 steps", " max_steps=150."),
+        (
+            {"losses": TOO_SLOW},
+            "The loss did not fall by more than its noise in 300 steps: ",
+            "too slowly, model.lr=6.0e-05.",
+        ),
         (
             {"losses": KNOWN, "rate": None},
-            "The loss did not move",
+            "The loss did not fall",
             "already, or it learns too slowly.",
         ),
-        ({"copies": 0.12}, "12% of the examples are copies of others", "one of each in data.path."),
+        ({"copies": 0.12, "files": "faq.csv"}, "12% of the examples are copies of others", "one of each in faq.csv."),
+        (
+            {"examples": 270, "unknown": "9.0% of the tokens are unknown", "multilingual": "backbone=OWNER/NAME"},
+            "9.0% of the tokens are unknown",
+            " backbone=OWNER/NAME.",
+        ),
         ({"scores": [98.8, 99.1]}, "It had 98.8 of 100 before", "harder ones, evaluation.tasks=[FILE]."),
         (
             {"scores": [60.0, 61.0], "queries": 100, "doubt": 2.0},
@@ -95,8 +123,13 @@ def test_the_end_of_a_curve(losses, end):
             "give more, evaluation.tasks=[FILE].",
         ),
         ({"worse": True, "scores": [98.0, 10.0], "copies": 0.5, "examples": 9}, "More than half", "model.lr=2.0e-07."),
-        ({"examples": 420}, "420 examples are few: ", " data.path=[FILE,ANOTHER]."),
-        ({"examples": 420, "before": "stages.nli."}, "420 examples", " stages.nli.data.path=[FILE,ANOTHER]."),
+        ({"examples": 420, "more": "data.path=[a.csv,FILE]"}, "420 examples are few: ", " data.path=[a.csv,FILE]."),
+        (
+            {"examples": 420, "more": "data.fraction=1.0", "before": "stages.nli."},
+            "420 examples",
+            " stages.nli.data.fraction=1.0.",
+        ),
+        ({"examples": 420}, "420 examples are few", "give more."),
     ],
 )
 def test_each_reason_is_a_number_of_the_run_with_the_words_to_type(shown, fact, words):
@@ -115,7 +148,15 @@ def test_each_reason_is_a_number_of_the_run_with_the_words_to_type(shown, fact, 
         {"cut": 0.01, "length": 32, "longer": "64"},
         {"losses": LEARNT[:10], "worse": True},  # what it learns is not what is scored
         {"losses": TOO_SLOW, "worse": True},  # its weights moved
-        {"copies": 0.01},
+        {"losses": LEARNT[:10], "stops_early": True},  # the score decides
+        {"losses": FAST, "stops_early": True},
+        {"losses": TICKETS[:7]},  # too short a curve
+        {"losses": LEARNT[8:]},  # neither a floor nor a fall is sure
+        {"copies": 0.01, "files": "faq.csv"},
+        {"copies": 0.12},  # of rows that are in no file of the user's
+        {"scores": [94.0, 94.0]},
+        {"examples": 1_000},
+        {"worse": True, "scores": [42.0, 42.1]},
         {"scores": [60.0, 59.9], "queries": 100, "doubt": 2.0},
         {"scores": [60.0, 60.1], "queries": 100, "doubt": 2.0},  # 40,000 queries
         {"scores": [60.0, 63.0], "queries": 4, "doubt": 2.0},  # what is lacking is a permutation
@@ -127,17 +168,101 @@ def test_without_a_reason_nothing_is_said(shown):
 
 def test_at_most_three_the_strongest_first():
     every = {"examples": 420, "worse": True, "scores": [42.0, 30.0], "cut": 0.3, "length": 32, "longer": "64"}
-    found = to_try(ENOUGH._replace(**every, losses=FAST, copies=0.5))
-    assert len(found) == MOST
+    found = to_try(ENOUGH._replace(**every, losses=FAST, copies=0.5, files="faq.csv"))
+    assert len(found) == MAX_REASONS
     assert [one.split()[1] for one in found] == ["score", "of", "loss"]
+
+
+CUT = {"of": "texts", "max_length": 32, "share_behind": 0.4, "wanted": None}
 
 
 def test_what_the_data_count_is_taken_where_they_count_it():
     assert of_manifest({"used": 7}) == {"examples": 7}
-    cut = {"of": "texts", "max_length": 32, "share_behind": 0.4, "wanted": None}
-    found = of_manifest({"used": 7, "kept": 10, "repeated": 2, "cuts": [{**cut, "share_behind": 0.1}, cut]})
+    found = of_manifest({"used": 7, "kept": 10, "repeated": 2, "cuts": [{**CUT, "share_behind": 0.1}, CUT]}, 256)
     assert found == {"examples": 7, "copies": 0.2, "cut": 0.4, "length": 32, "longer": "null"}
-    assert "longer" not in of_manifest({"used": 7, "cuts": [cut | {"wanted": 500}]})
-    assert of_manifest({"used": 7, "cuts": [cut | {"of": "spans"}]})["longer"] == "64"
-    parts = {"parts": {"a": {"used": 3, "kept": 3, "cuts": [cut]}, "b": {"used": 4, "kept": 5, "repeated": 4}}}
-    assert of_manifest(parts) == {"examples": 7, "copies": 0.5}
+    parts = {"parts": {"a": {"used": 3, "kept": 3, "cuts": [CUT]}, "b": {"used": 4, "kept": 5, "repeated": 4}}}
+    assert of_manifest(parts, 256) == {"examples": 7, "copies": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("cut", "reads", "longer"),
+    [
+        ({}, 33, "null"),
+        ({}, 32, None),  # all that the encoder reads
+        ({}, None, None),  # of no encoder
+        ({"wanted": 500}, 256, None),  # chosen by the texts and the encoder
+        ({"of": "spans"}, 256, "64"),
+        ({"of": "spans"}, 48, "48"),  # more would be refused
+        ({"of": "spans"}, 32, None),
+    ],
+)
+def test_a_longer_length_is_one_that_the_encoder_reads(cut, reads, longer):
+    assert of_manifest({"used": 7, "cuts": [CUT | cut]}, reads).get("longer") == longer
+
+
+@pytest.mark.parametrize(
+    ("counts", "begin"),
+    [
+        ({"unknown": 10, "rows_affected": 0}, "1.0% of the tokens are unknown to the tokenizer, and 0.0% of the rows"),
+        ({"unknown": 9, "rows_affected": 4}, None),
+        ({"unknown": 0, "rows_affected": 5}, "5.0% of the rows"),
+    ],
+)
+def test_unknown_tokens_are_a_reason_from_the_same_shares_as_in_the_summary(counts, begin):
+    counts = {"tokens": 1_000, "rows": 100, **counts}
+    found = of_manifest({"used": 100, "unknown_tokens": counts}).get("unknown")
+    assert found is None if begin is None else found.startswith(begin)
+
+
+ADVISED = [
+    {"worse": True, "scores": [98.0, 10.0]},
+    {"worse": True, "scores": [42.0, 30.0]},
+    {"scores": [98.8, 99.1]},
+    {"scores": [60.0, 61.0], "queries": 100, "doubt": 2.0},
+    {"cut": 0.31, "length": 32, "longer": "null"},
+    {"cut": 0.31, "length": 32, "longer": "64"},
+    {"losses": LEARNT[:10], "limits": "max_epochs=null max_time=null"},
+    {"losses": FAST},
+    {"losses": TOO_SLOW},
+    {"unknown": "9.0% of the tokens are unknown", "multilingual": multilingual(None)},
+    {"examples": 9, "more": "data.fraction=1.0"},
+    {"examples": 9, "more": list_setting("data.path", ["my faq (1).csv", "FILE"])},
+]
+
+
+@pytest.mark.parametrize("before", ["", "stages.nli."])
+def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
+    stages = ["+stages.nli.max_steps=2", "+stages.next.max_steps=2"] if before else []
+    words = ["experiment=improve", "data.path=faq.csv", "max_epochs=3", "max_time=00:01:00:00", *stages]
+    left = list[str]()
+    for shown in ADVISED:
+        [advice] = to_try(ENOUGH._replace(before=before, **shown))
+        settings = [word.rstrip(".") for word in shlex.split(advice) if "=" in word]
+        assert settings, advice
+        left += settings
+    assert len(left) == len(ADVISED) + 2
+    while left:
+        together = {setting.partition("=")[0]: setting for setting in reversed(left)}.values()  # a run takes one each
+        run = compose([*words, *together])
+        for one in (run, *run.stages.values()):
+            check_values(one)
+        left = [setting for setting in left if setting not in together]
+
+
+@pytest.mark.parametrize(
+    ("words", "manifest", "more", "files"),
+    [
+        (["data=qa", "data.path=faq.csv"], {"used": 9}, "data.path=[faq.csv,ANOTHER_FILE]", "faq.csv"),
+        (["data=qa", "data.path=faq.csv"], {"used": 9, "fraction": 0.5}, "data.fraction=1.0", "faq.csv"),
+        (["data=qa", "data.path=OWNER/NAME"], {"used": 9}, "", ""),  # a data set of the hub
+        (["data=pydocs_pairs"], {"used": 9}, "", ""),  # no key of it names files
+        (
+            ["data=mixture", *(f"data.parts.{name}.{key}" for name in "ab" for key in ("data=qa", f"path={name}.csv"))],
+            {"parts": {"a": {"used": 9}, "b": {"used": 4}}},
+            "data.parts.b.path=[b.csv,ANOTHER_FILE]",
+            "a.csv, b.csv",
+        ),
+    ],
+)
+def test_more_examples_come_from_where_the_data_come_from(words, manifest, more, files):
+    assert sources_of(compose(["model=pairs", *words]), manifest) == (more, files)
