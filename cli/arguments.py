@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from cli.command_names import command_of
 from cli.config_files import choices
-from cli.keys import GROUPS
+from cli.keys import GROUPS, known_keys, word_of
 from contracts import InputError, check_local_input, check_local_output
 from contracts.settings import cut
 
@@ -24,6 +26,51 @@ HERE = ("backbone", "encoder", "run", "runs", "data_root", "resume", "ranges", "
 HYDRAS = ("hydra.run.dir", "hydra.sweep.dir")
 OF_A_LIST = re.compile(r"(\.\d+)+$")  # the place of a value in its list
 NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
+MODES = ("run", "multirun", "cfg", "info", "shell_completion")  # options of Hydra, one at a time
+
+
+def check_options(config: str, words: Sequence[str]) -> None:
+    """Parse Hydra's options, so that a wrong one ends in a message in place of the parser's usage.
+
+    Raises:
+        InputError: an option is unknown, lacks its value, or excludes another one.
+    """
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        option, _, reason = message.removeprefix("argument ").removeprefix("ambiguous option: ").partition(": ")
+        if could_match := re.fullmatch(r"(\S+) could match (.*)", option):
+            option, reason = could_match[1], f"one of {could_match[2]}"
+        if choices_there := re.search(r"\(choose from (.*)\)", reason):
+            reason = f"one of {choices_there[1]}".replace("'", "")
+        raise InputError(key=option, expected=reason.removeprefix("expected ").replace("one argument", "a value"))
+
+    parser.error = refuse  # type: ignore[method-assign]
+    parsed, rest = parser.parse_known_args(words)
+    options = [word for word in rest if word.startswith("-")]
+    if options:
+        raise unknown_option(config, options[0], words)
+    if rest:
+        hint = "Write all KEY=VALUE words together, in front of the options or after them."
+        raise InputError(key=rest[0], expected="options in front of or after the KEY=VALUE words", hint=hint)
+    modes = [f"--{mode.replace('_', '-')}" for mode in MODES if getattr(parsed, mode)]
+    if len(modes) > 1:
+        raise InputError(key=" ".join(modes), expected="one of these options", hint=f"Keep {modes[0]} alone.")
+
+
+def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError:
+    """Return the error about an option that does not exist; its hint is the key of the same name, if there is one."""
+    name, _, value = option.lstrip("-").partition("=")
+    name = name.replace("-", "_")
+    following = words[[*words].index(option) + 1 :]
+    if not value and following and not following[0].startswith("-") and "=" not in following[0]:
+        value = following[0]
+    keys = [key for key in known_keys(config, words) if name in (key, key.rpartition(".")[2])]
+    keys = [name] if name in keys else keys
+    hint = f"{command_of(config)} --help lists the keys."
+    if len(keys) == 1:
+        hint = f"Set {word_of(keys[0], value)}." if value else f"Set {keys[0]}=VALUE."
+    return InputError(key=option, expected="KEY=VALUE or an option of Hydra", hint=hint)
 
 
 def check_words(config: str, words: Sequence[str]) -> None:

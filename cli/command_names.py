@@ -6,6 +6,11 @@ from pathlib import Path
 
 CONSOLE = "contrastive-encoders"
 COMMANDS = {  # name on the console -> module, how it is called without the console, what it does
+    "improve": (
+        "train",
+        "python train.py experiment=improve",
+        "make the encoder that you have better for your texts, and prove it",
+    ),
     "train": ("train", "python train.py", "train an encoder, or a generator of triplets"),
     "evaluate": ("evaluation.__main__", "python -m evaluation", "score any encoder with the protocols of the papers"),
     "prepare-data": ("datamodules.prepare", "python -m datamodules.prepare", "get public corpora to train on"),
@@ -33,6 +38,16 @@ _used: list[str] = []  # the console's command that this process was started as
 def use(command: str) -> None:
     """From now on messages name the console's command."""
     _used[:] = [command]
+
+
+def command_of(config: str) -> str:
+    """Return the command whose keys are in ``configs/CONFIG.yaml``, such as ``python -m datamodules.mine``, or the
+    console's command that is in use.
+    """
+    if _used:
+        return f"{CONSOLE} {_used[0]}"
+    modules = {plain: module.removesuffix(".__main__") for module, plain, _ in COMMANDS.values()}
+    return min((plain for plain, module in modules.items() if f".{module}".endswith(f".{config}")), key=len)
 
 
 def name_used() -> str:

@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.command_names import as_used, name_used
+from cli.command_names import as_used, command_of, name_used
 from cli.config_files import choices
 from cli.keys import GROUPS, choices_with, config_folders, known_keys
 from cli.signals import INTERRUPTED
@@ -222,8 +222,7 @@ def _advice(config: str, words: Sequence[str]) -> str:
             return part
         if others := choices_with(key, config):
             return f"It is a key of {', '.join(others)}: leave it out."
-        command = "python train.py" if config == "train" else f"python -m {config}"
-        return _nearest(key, known).strip() or f"{command} --help lists the keys."
+        return _nearest(key, known).strip() or f"{command_of(config)} --help lists the keys."
     return ""
 
 

@@ -10,7 +10,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-from cli.arguments import check_paths, check_words
+from cli.arguments import check_options, check_paths, check_words
 from cli.child_processes import begin_process
 from cli.command_names import as_used
 from cli.config_files import CONFIGS, choices
@@ -75,6 +75,7 @@ def command_line(
         begin_process()
         sys.argv[1:] = [_as_a_key(word, AS_A_KEY.get(config, {})) for word in sys.argv[1:]]
         with exit_statuses(hydra=True, config=config):
+            check_options(config, sys.argv[1:])
             check_words(config, sys.argv[1:])
             body()
 

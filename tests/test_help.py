@@ -43,7 +43,7 @@ def help_of(command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("race", "adapt")])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("race", "adapt", "improve")])
 def test_help_is_readable_complete_and_light(command):
     lines = help_of(command).splitlines()
     assert len(lines) > 5

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from cli.console import ADAPTED, of_documents
+from cli.console import ADAPTED, adapt_words
 from cli.keys import word_of
 from contracts import InputError
 from tests.forks import Started, run_command
@@ -128,12 +128,12 @@ def test_no_held_out_document_was_trained_on(adapted):
 
 def test_documents_stand_without_a_key_on_the_console():
     wanted = ["hydra/help=adapt", "race=documents", "race.texts=[docs,more docs]", f"output={ADAPTED}", "seeds=[1]"]
-    assert of_documents(["docs", "more docs", "seeds=[1]"]) == wanted
-    assert of_documents(["a'b.txt", "output=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
+    assert adapt_words(["docs", "more docs", "seeds=[1]"]) == wanted
+    assert adapt_words(["a'b.txt", "output=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
     words = ["~race.arms.dino", "+race.new=1", "--config-dir", "mine", "output=o"]
-    assert of_documents(["~/docs", *words]) == [*wanted[:2], "race.texts='~/docs'", *words]
+    assert adapt_words(["~/docs", *words]) == [*wanted[:2], "race.texts='~/docs'", *words]
     with pytest.raises(InputError, match="adapt FILE_OR_FOLDER"):
-        of_documents(["seeds=[1]"])
+        adapt_words(["seeds=[1]"])
 
 
 @pytest.mark.slow  # eight starts of train.py

@@ -18,7 +18,7 @@ import numpy as np
 from hydra.utils import get_class, get_object
 from omegaconf import DictConfig, OmegaConf
 
-from cli.arguments import check_paths, check_words
+from cli.arguments import check_paths, check_words, unknown_option
 from cli.child_processes import begin_process, check_number
 from cli.command_names import as_used
 from cli.config_files import CONFIGS, choices
@@ -218,6 +218,8 @@ def main() -> None:
         if {"-h", "--help"} & set(words) or not words:
             print(as_used(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}"))
             return
+        if options := [word for word in words if word.startswith("-")]:
+            raise unknown_option("train", options[0], words)
         check_words("train", words)
         status = run(words)
     if status:

@@ -1,0 +1,90 @@
+"""Words of the console: options that do not exist, and files and folders without a key."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.arguments import check_options
+from cli.command_names import COMMANDS
+from cli.console import adapt_words, improve_words
+from contracts import InputError
+
+ROOT = Path(__file__).resolve().parent.parent
+WRONG = [  # config, words, the wrong word, its hint
+    ("train", ["--foo"], "--foo", "python train.py --help lists the keys."),
+    ("train", ["model=pairs", "--lr", "1e-5"], "--lr", "Set model.lr=1e-5."),
+    ("train", ["--batch-size=32"], "--batch-size=32", "Set batch_size=32."),
+    ("train", ["--config-name"], "--config-name/-cn", None),
+    ("train", ["--cfg", "everything"], "--cfg/-c", None),
+    ("train", ["--conf", "x"], "--conf", None),
+    ("train", ["--run", "--multirun"], "--run --multirun", "Keep --run alone."),
+    ("mine", ["--help", "-x"], "-x", "python -m datamodules.mine --help lists the keys."),
+    ("evaluation", ["--encoder", "x"], "--encoder", "Set encoder=x."),
+    ("comparison", ["--output"], "--output", "Set output=VALUE."),
+]
+
+
+@pytest.mark.parametrize(("config", "words", "key", "hint"), WRONG)
+def test_a_wrong_option_is_named_with_the_key_of_its_name(config, words, key, hint):
+    with pytest.raises(InputError) as caught:
+        check_options(config, words)
+    assert (caught.value.key, caught.value.hint) == (key, hint)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--help"], ["a=1", "--multirun"], ["--config-dir", "x", "a=1"], ["--cfg", "job"], ["--info"]]
+)
+def test_hydras_options_are_accepted(words):
+    check_options("train", words)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_shows_the_usage_of_a_parser(command, tmp_path):
+    code = "import sys; sys.argv[0] = 'contrastive-encoders'; from cli.console import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command.split(), "texts.csv", "--no-such-option"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "usage:" not in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+
+
+def test_improve_tells_tables_from_documents(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("docs", "saved"):
+        Path(folder).mkdir()
+    for file in ("faq.csv", "faq.jsonl.gz", "manual.pdf", "notes.txt", "saved/state.json", "faq (final).csv"):
+        Path(file).write_text("")
+    recipe = ["hydra/help=improve", "experiment=improve"]
+    for table in ("faq.csv", "faq.jsonl.gz", "saved", "missing.csv"):
+        assert improve_words([table]) == [*recipe, f"data.path={table}"]
+    for documents in ("docs", "manual.pdf", "notes.txt"):
+        assert improve_words([documents, "max_steps=3"]) == [
+            *recipe,
+            "data=text",
+            f"data.path={documents}",
+            "max_steps=3",
+        ]
+    assert improve_words(["docs", "notes.txt"]) == [*recipe, "data=text", "data.path=[docs,notes.txt]"]
+    assert improve_words(["docs", "data=sentences"]) == [*recipe, "data.path=docs", "data=sentences"]
+    assert improve_words(["faq (final).csv"]) == [*recipe, "data.path='faq (final).csv'"]
+    assert improve_words(["data.path=faq.csv"]) == [*recipe, "data.path=faq.csv"]
+    assert improve_words(["--config-dir", "docs", "faq.csv"]) == [*recipe, "data.path=faq.csv", "--config-dir", "docs"]
+
+
+@pytest.mark.parametrize(
+    ("words", "key"), [(improve_words, "data.path"), (adapt_words, "race.texts")], ids=["improve", "adapt"]
+)
+def test_a_command_of_paths_wants_one(words, key):
+    with pytest.raises(InputError) as caught:
+        words(["max_steps=3"])
+    assert caught.value.key == key
+    assert words(["--help"])[-1] == "--help"
