@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import training.compose  # noqa: F401  # registers the keys of a run
 from cli.arguments import check_options
 from cli.command_names import COMMANDS
 from cli.console import adapt_words, improve_words
