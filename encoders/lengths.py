@@ -6,6 +6,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
 from encoders.loading.sentence_transformers_folder import stated_length
+from readers.installed_models import find_installed
 from readers.model_names import run_folder
 
 USUAL_LENGTH = 512
@@ -33,7 +34,9 @@ def length_to_train(asked: int | None, config: Any, tokenizer: Tokenizer, backbo
         InputError: it is more than the backbone can.
     """
     if asked is None:
-        return usual_length(config, tokenizer, stated_length(run_folder(backbone) or backbone))
+        return usual_length(
+            config, tokenizer, stated_length(run_folder(backbone) or find_installed(backbone) or backbone)
+        )
     most = longest_input(config)
     if asked > most:
         raise InputError(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 
 from contracts import InputError
+from readers.installed_models import find_installed
 
 GGUF = ".gguf"
 PRODUCTS = ("encoder", "generator", "reranker")  # folders to use; a run leaves one of them
@@ -38,6 +39,7 @@ def located(name: str, setting: str = "backbone") -> Located:
     Raises:
         InputError: the file is not there, or what reads it is not installed; ``setting`` is the key that named it.
     """
+    name = find_installed(name) or name
     if not name.endswith(GGUF):
         return Located(run_folder(name) or name)
     path = Path(name).expanduser()

@@ -39,6 +39,7 @@ from encoders.loading.sentence_transformers_folder import (
 from encoders.loading.word_vectors import FALLBACK, WordVectors, is_word_vector_file
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
+from readers.installed_models import find_installed
 from readers.model_names import GGUF
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ def load_encoder(
         InputError: there is no such encoder, it is damaged, or it does not go with an option.
     """
     name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
+    name = find_installed(name) or name
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     options = _Options(
