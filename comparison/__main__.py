@@ -10,6 +10,7 @@ import logging
 import re
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("comparison")
 
-STRUCTURE = ("name", "prepare", "common", "arms", "headline", "choose", "seeds", "budget")  # others are a race's own
+# Keys of every race; others are a race's own
+STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "headline", "choose", "seeds", "budget")
 
 
 class Keys(TypedDict):
@@ -88,7 +90,7 @@ def run(cfg: DictConfig) -> int:
     if cfg.runs is not None:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
     from comparison.choice import choice_of, choose
-    from comparison.preparation import commands_of, prepare
+    from comparison.preparation import commands_of, needed, prepare, words_of
     from comparison.race import plan, train_all
     from comparison.train_processes import open_workers
 
@@ -104,10 +106,17 @@ def run(cfg: DictConfig) -> int:
         raise InputError(
             f"untrained=false: {where} says whether an arm is better than the untrained one. Leave it out."
         )
-    choice, commands = choice_of(asked, where), commands_of(asked.get("prepare"), where)
-    if asked.get("plan_only"):  # the first command plans, and writes nothing
-        prepare(dict(list(commands.items())[:1]), options)
+    if asked.get("plan_only"):
+        from comparison.race_estimate import estimate
+
+        with tempfile.TemporaryDirectory(prefix="race-plan-") as folder:
+            cfg.output = folder  # where the race would write
+            estimate(plain(cfg.race), cfg.budget, cfg.seeds, Path(folder), cfg.parallel, options)
         return 0
+    choice, commands = choice_of(asked, where), commands_of(asked.get("prepare"), where)
+    commands, made = needed(commands, words_of(asked)), commands
+    for name in made.keys() - commands.keys():
+        log.info("race.prepare.%s is left out: no arm uses its data.", name)
     with open_workers(output, cfg.parallel, cfg.cluster, cfg.num_cpus, cfg.num_gpus) as pool:
         race = plan(asked, cfg.budget, cfg.seeds, output)
         if choice is not None and not cfg.quiet:

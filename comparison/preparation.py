@@ -1,5 +1,6 @@
 """Data that a race makes before anything is trained: commands of ``python -m synthesis``, each in a child process."""
 
+import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,6 +59,38 @@ def commands_of(given: object, where: str) -> dict[str, list[str]]:
     if not isinstance(given, Mapping) or not all(isinstance(words, list) for words in given.values()):
         raise InputError(f"{where}: wanted prepare, a mapping of a name to words of python -m synthesis.")
     return {str(name): list(_flat(words)) for name, words in given.items()}
+
+
+def words_of(race: Mapping[str, Any]) -> list[str]:
+    """Return all words with which a race trains, scores and chooses."""
+    arms, choice = race.get("arms") or {}, race.get("choose") or {}
+    own = [words for words in arms.values() if isinstance(words, list)]
+    return list(_flat([*own, race.get("common") or [], choice.get("words") or []]))
+
+
+def needed(commands: Mapping[str, Sequence[str]], words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the commands whose output is named in ``words``, or in the words of another command that is needed.
+
+    A command without ``output=`` is needed.
+    """
+    outputs = {name: _output_of(command) for name, command in commands.items()}
+    found = {name for name, output in outputs.items() if output is None}
+    texts = [*words, *(word for name in found for word in commands[name])]
+    while texts:
+        now = {
+            name
+            for name in commands.keys() - found
+            if any(re.search(rf"{re.escape(outputs[name] or '')}(?![\w.-])", text) for text in texts)
+        }
+        found |= now
+        texts = [word for name in now for word in commands[name] if not word.startswith("output=")]
+    return {name: list(command) for name, command in commands.items() if name in found}
+
+
+def _output_of(command: Sequence[str]) -> str | None:
+    """Return the folder that a command writes, as it is written in its words."""
+    outputs = [word.partition("=")[2].strip("'\"") for word in command if word.startswith("output=")]
+    return outputs[-1] if outputs else None
 
 
 def _flat(words: Sequence[Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from comparison.baselines import UNTRAINED, untrained_job
-from comparison.collect import CLOCK, in_turn, labels_of, read_run
+from comparison.collect import CLOCK, Run, in_turn, labels_of, read_run
 from comparison.outputs import CHOOSING, COMPARISON, ENTRIES
 from comparison.train_processes import Done, Job, run_all
 from contracts import InputError
@@ -165,17 +165,7 @@ def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InPro
     if kind == "steps":
         return [f"max_steps={round(amount)}"]
     folder = output / "pilots" / label
-    pilot = [
-        f"max_steps={PILOT_STEPS[kind]}",
-        f"log_every_n_steps={PILOT_LOGS}",
-        f"seed={race.seeds[0]}",
-        "quiet=true",
-        "evaluation.data_root=null",
-        "evaluation.tasks=null",
-        "evaluation.every_n_steps=null",
-        "evaluation.at_start=false",
-        "monitor=null",
-    ]
+    pilot = pilot_words(PILOT_STEPS[kind], PILOT_LOGS, race.seeds[0])
     [done] = run_all(pool, [Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
     if not done.finished:
         raise InputError(f"race: arm {label} cannot be trained. {done.said}")
@@ -185,20 +175,40 @@ def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InPro
     spent = run.results["spent"]
     parts = in_turn(run.results)  # each of which trains for max_steps
     stages = len(parts)
-    timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
-    if kind in SPENT:
-        each = stages * spent[SPENT[kind]] / max(1, spent["steps"])  # type: ignore[literal-required]
-    elif stages > 1 or len(timed) < 2:
-        each = stages * spent["wall_seconds"] / max(1, spent["steps"])
-    else:
-        (first, before), (last, after) = timed[0], timed[-1]
-        each = (after - before) / max(1.0, last - first)
+    each = stages * amount_of_a_step(run, kind)
     steps = max(1, round(amount / each))
     log.info("%s: %.3g %s a step, %d steps", label, each, BUDGETS[kind], steps)
     if kind != "seconds":
         return [f"max_steps={steps}"]
     shares = [(f"stages.{name}." if name else "", part["wall_seconds"] / spent["wall_seconds"]) for name, part in parts]
     return [f"max_steps={steps}", *(f"{whose}max_time={_clock(amount * share)}" for whose, share in shares)]
+
+
+def pilot_words(steps: int, log_every: int, seed: int) -> list[str]:
+    """Return the words of a run that measures what a step costs, and is not scored."""
+    return [
+        f"max_steps={steps}",
+        f"log_every_n_steps={log_every}",
+        f"seed={seed}",
+        "quiet=true",
+        "evaluation.data_root=null",
+        "evaluation.tasks=null",
+        "evaluation.every_n_steps=null",
+        "evaluation.at_start=false",
+        "monitor=null",
+    ]
+
+
+def amount_of_a_step(run: Run, kind: str) -> float:
+    """Return what a step of a run has cost, in the unit of a budget; seconds without the steps before the first log."""
+    spent = run.results["spent"]
+    timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
+    if kind in SPENT:
+        return spent[SPENT[kind]] / max(1, spent["steps"])  # type: ignore[literal-required]
+    if len(in_turn(run.results)) > 1 or len(timed) < 2:
+        return spent["wall_seconds"] / max(1, spent["steps"])
+    (first, before), (last, after) = timed[0], timed[-1]
+    return (after - before) / max(1.0, last - first)
 
 
 def _clock(seconds: float) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contracts import InputError
 from storage.atomic import remove
 from storage.ownership import LOCK, MARKER, let_go, lock_folder
 
@@ -36,10 +35,9 @@ def write(recipe: "Recipe") -> None:
 
 @contextlib.contextmanager
 def _nothing_left_of_a_claim(folder: Path) -> Iterator[None]:
-    """Wrong input may show when the folder is held already, and nothing is written there yet."""
+    """Remove a folder that only a claim was written into: the input was wrong, or ``plan_only`` was set."""
     try:
         yield
-    except InputError:
+    finally:
         if folder.is_dir() and {path.name for path in folder.iterdir()} <= {MARKER}:
             remove(folder)
-        raise

@@ -6,10 +6,14 @@ import signal
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from cli.config_files import CONFIGS
 from cli.console import ADAPTED, adapt_words
 from cli.keys import word_of
+from comparison.__main__ import plain
+from comparison.preparation import commands_of, needed, words_of
 from contracts import InputError
 from tests.forks import Started, run_command
 from tests.synthesis.test_queries import PROMPTS
@@ -66,7 +70,6 @@ def words(desk, tiny_bert):
     return [
         *given,
         *left_out,
-        "~race.prepare.dino",
         "budget={steps: 2}",
         "seeds=[1]",
         "sentences=0",
@@ -156,13 +159,35 @@ def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_pat
 
 
 @pytest.mark.slow  # a start of two commands
-def test_a_plan_of_a_race_says_how_long_it_takes_and_trains_nothing(desk, words, tmp_path):
+def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, words, tmp_path, monkeypatch):
     line = ["race=documents", word_of("race.texts", str(desk / DOCUMENTS)), f"output={tmp_path / 'out'}", *words]
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = run_command(["-m", "comparison", *line, "race.plan_only=true", "race.known=null"])
     assert done.returncode == 0, done.stderr
     assert "for all 40. Nothing was written" in done.stderr
-    assert not list((tmp_path / "out").rglob("shard-*"))
-    assert not (tmp_path / "out" / "race.json").exists()
+    # two arms with two rates each; two arms of one seed and the untrained encoder
+    assert "4 runs choose model.lr, 3 runs are compared" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_data_that_an_arm_uses_is_prepared():
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        words = ["race=documents", "race.texts=docs", "output='my (1)'", "race.backbone=b", "race.generator=g"]
+        races = [plain(compose("comparison", [*words, *more]).race) for more in ([], ["~race.arms.dino"])]
+    names = [[*needed(commands_of(race["prepare"], ""), words_of(race))] for race in races]
+    assert names == [["questions", "dino"], ["questions"]]
+
+
+def test_data_that_other_data_is_made_of_is_prepared():
+    commands = {
+        "raw": ["recipe=a", "output=made/raw"],
+        "judged": ["recipe=b", "input=made/raw/texts.txt", "output=made/judged"],
+        "other": ["recipe=a", "output=made/raw-2"],
+        "same beginning": ["recipe=a", "output=made/judge"],
+        "without output": ["recipe=c"],
+    }
+    assert [*needed(commands, ["data.path=[made/judged]"])] == ["raw", "judged", "without output"]
+    assert [*needed(commands, ["data.path=made/raw-2"])] == ["other", "without output"]
 
 
 @pytest.mark.slow  # a start of two commands
