@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,15 +30,16 @@ class CommaTable(Form):
     blank = re.compile(rb"[^\S\t]*")  # of lines that are cut at tabs
 
     def pieces(self) -> Iterator[Piece | BadRow]:
-        lines = lines_of(self.path)
+        lines = lines_of(self.path, self.encoding)
         first = list(islice(lines, LOOKED_AT))
+        lines.close()
         texts = [item[1].decode(errors="replace") for item in first if not isinstance(item, BadRow)] or [""]
         separator = self.separator_of(texts)
         if is_stsb(texts[0]) or self.is_raw(separator):
-            return self._below_header(chain(first, lines))
+            return self._below_header(lines_of(self.path, self.encoding, lone_cr=False))
         if separator != self.usual:
             _say(self.path, separator)
-        return self._records(chain(first, lines), separator)
+        return self._records(lines_of(self.path, self.encoding, keep_ends=True), separator)
 
     def separator_of(self, lines: Sequence[str]) -> str:
         return found_separator(lines)
@@ -50,7 +51,7 @@ class CommaTable(Form):
     def row(self, line: int, piece: Any) -> Row | BadRow:
         if isinstance(piece, list):
             return _cells(self.header, piece, line)
-        text = decoded(piece, line)
+        text = decoded(piece, line, self.encoding)
         if isinstance(text, BadRow):
             return text
         cells = [] if self.blank.fullmatch(piece) else text.split("\t")
@@ -59,7 +60,7 @@ class CommaTable(Form):
     def _below_header(self, lines: Iterator[tuple[int, bytes] | BadRow]) -> Iterator[Piece | BadRow]:
         """Yield what follows the header, which STS-B's own files do not have."""
         for item in islice(lines, 1):
-            text = item if isinstance(item, BadRow) else decoded(item[1], item[0])
+            text = item if isinstance(item, BadRow) else decoded(item[1], item[0], self.encoding)
             if isinstance(text, BadRow):
                 yield text
                 return
@@ -78,10 +79,12 @@ class CommaTable(Form):
             nonlocal number
             for item in lines:
                 number = item.line if isinstance(item, BadRow) else item[0]
-                text = item if isinstance(item, BadRow) else decoded(item[1], number)
+                text = item if isinstance(item, BadRow) else decoded(item[1], number, self.encoding)
                 if isinstance(text, BadRow):
                     unreadable.append(text)
-                yield "\n" if isinstance(text, BadRow) else text + "\n"
+                    yield "\n"
+                else:
+                    yield f"{text[:-2]}\n" if text.endswith("\r\n") else text
 
         rows, cells = csv.reader(texts(), delimiter=separator, strict=True), list[str]()
         while True:

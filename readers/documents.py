@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING
 from contracts import InputError
 from readers.listing import DOCUMENTS, MARKDOWN, form_of
 from readers.markdown import plain_text
-from readers.text_files import EMPTY, LINE, UNREADABLE, BadRow, Lines, Piece, Row, broken, decoded, opened, unpacked
+from readers.text_files import (
+    AUTO,
+    EMPTY,
+    LINE,
+    UNREADABLE,
+    BadRow,
+    Encoding,
+    Lines,
+    Piece,
+    Row,
+    broken,
+    decoded,
+    opened,
+    unpacked,
+)
 
 if TYPE_CHECKING:
     from markitdown import MarkItDown
@@ -27,11 +41,11 @@ class Document(Lines):
         yield 1, None
 
     def row(self, line: int, piece: object) -> Row | BadRow:
-        text = markdown_of(self.path)
+        text = markdown_of(self.path, self.encoding)
         return text if isinstance(text, BadRow) else Row({LINE: plain_text(text), SOURCE: text}, line)
 
 
-def markdown_of(path: Path) -> str | BadRow:
+def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
     """Return a document as Markdown, or what is wrong with its file.
 
     Raises:
@@ -39,13 +53,16 @@ def markdown_of(path: Path) -> str | BadRow:
     """
     form = form_of(path, DOCUMENTS)
     try:
-        with opened(path) if form in MARKDOWN else unpacked(path) as stream:
+        with opened(path, encoding) if form in MARKDOWN else unpacked(path) as stream:
             data = stream.read()
     except UNREADABLE as error:
-        return BadRow(broken(error), 1)
+        return broken(error, 1)
     if not data:
         return BadRow(EMPTY, 1)
-    return decoded(data, 1, "file") if form in MARKDOWN else _converted(data, path, form)
+    if form not in MARKDOWN:
+        return _converted(data, path, form)
+    text = decoded(data, 1, encoding, "file")
+    return text if isinstance(text, BadRow) else text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _converted(data: bytes, path: Path, form: str) -> str | BadRow:

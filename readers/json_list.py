@@ -15,9 +15,9 @@ LONGEST_WORD = 16  # an error so near the end of what was read may be a word tha
 class BrokenList(ValueError):
     """The stream holds no whole JSON list; it says what is wrong, and in which line."""
 
-    def __init__(self, message: str, line: int) -> None:
+    def __init__(self, message: str, line: int, decoded: bool = True) -> None:
         super().__init__(message)
-        self.line = line
+        self.line, self.decoded = line, decoded
 
 
 def items_of(stream: IO[bytes], decoder: json.JSONDecoder) -> Iterator[tuple[int, Any]]:
@@ -91,5 +91,5 @@ class _Text:
             self.text, self.place = rest + self.decode(data, self.ended), 0
         except UnicodeDecodeError as error:
             line = self.line + rest.count("\n") + error.object.count(b"\n", 0, error.start)
-            raise BrokenList(f"wanted UTF-8, got byte 0x{error.object[error.start]:02x}", line) from None
+            raise BrokenList(f"wanted UTF-8, got byte 0x{error.object[error.start]:02x}", line, False) from None
         return True

@@ -23,11 +23,13 @@ from readers.json_list import BrokenList, items_of
 from readers.listing import DOCUMENTS, form_of
 from readers.nested import MISSING, top_level, value_in
 from readers.text_files import (
+    AUTO,
     BLOCK,
     EMPTY,
     LINE,
     UNREADABLE,
     BadRow,
+    Encoding,
     Form,
     Lines,
     Piece,
@@ -43,27 +45,34 @@ ROWS_OF_PARQUET = 1_024  # in memory at a time
 SPACE = b"(?:%s)" % b"|".join(re.escape(chr(one).encode()) for one in range(0x3001) if chr(one).isspace())
 
 
-def read_rows(path: Path, columns: Sequence[str] = (), form: str = "") -> Iterator[Row | BadRow]:
+def read_rows(
+    path: Path, columns: Sequence[str] = (), form: str = "", encoding: Encoding = AUTO
+) -> Iterator[Row | BadRow]:
     """Yield all rows of a file in order, blank lines too.
 
     Of Parquet only ``columns`` are read where it has them; all where it lacks the first, so that a message can say
     what is there. ``form`` is one of ``listing.FORMS``, where the name of the file does not say it.
     """
-    reader = _open(path, columns, form)
+    reader = _open(path, columns, form, encoding)
     make = reader.row
     for piece in _pieces(reader):
         yield piece if isinstance(piece, BadRow) else make(*piece)
 
 
 def read_windows(
-    paths: Iterable[Path], column: str, size: int, wanted: Callable[[int], bool], advice: str = ""
+    paths: Iterable[Path],
+    column: str,
+    size: int,
+    wanted: Callable[[int], bool],
+    advice: str = "",
+    encoding: Encoding = AUTO,
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield (number, its texts) of the wanted windows of ``size`` rows, as `count_rows` counts; pass over the others.
 
     Raises:
         InputError: a row of a wanted window has no text under ``column``, or a file breaks off. It ends in ``advice``.
     """
-    pieces, number = _filled(paths, [column]), 0
+    pieces, number = _filled(paths, [column], encoding), 0
     while window := list(islice(pieces, size)):
         if wanted(number):
             yield number, [_text(reader, piece, column, advice) for reader, piece in window]
@@ -78,13 +87,13 @@ def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
     return text
 
 
-def count_rows(paths: Iterable[Path], columns: Sequence[str] = ()) -> int:
+def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Encoding = AUTO) -> int:
     """Count the lines of .txt files, and rows of others that are not blank, without decoding them.
 
     Raises:
         InputError: a file breaks off.
     """
-    return sum(1 for _ in _filled(paths, columns))
+    return sum(1 for _ in _filled(paths, columns, encoding))
 
 
 def text_in(row: Row, name: str) -> str | BadRow:
@@ -94,21 +103,24 @@ def text_in(row: Row, name: str) -> str | BadRow:
         if text is MISSING:
             names = ", ".join(map(repr, row.values)) or "none"
             return BadRow(f"{name} is missing; the columns are {names}. Wanted a text", row.line)
-        return BadRow(f"{name} is {'null' if text is None else repr(text)[:LONGEST_QUOTE]}. Wanted a text", row.line)
+        if text is None:
+            return BadRow(f"{name} is null. Give it a text or delete the row", row.line, "empty")
+        return BadRow(f"{name} is {repr(text)[:LONGEST_QUOTE]}. Wanted a text", row.line)
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:  # JSON may spell half of a surrogate pair
             half = f"\\u{ord(text[error.start]):04x}"
-            return BadRow(f"{name} holds half a surrogate pair, {half}, which is no character", row.line)
+            return BadRow(f"{name} holds half a surrogate pair, {half}, which is no character", row.line, "undecodable")
     return text
 
 
-def _open(path: Path, columns: Sequence[str] = (), form: str = "") -> Form:
+def _open(path: Path, columns: Sequence[str], form: str, encoding: Encoding) -> Form:
+    encoding.check()
     form = form or form_of(path, FORMS)
-    if form == ".json" and not _is_list(path):
+    if form == ".json" and not _is_list(path, encoding):
         form = ".jsonl"
-    return FORMS.get(form, Lines)(path, columns)
+    return FORMS.get(form, Lines)(path, columns, encoding)
 
 
 def _pieces(reader: Form) -> Iterator[Piece | BadRow]:
@@ -117,9 +129,9 @@ def _pieces(reader: Form) -> Iterator[Piece | BadRow]:
     return reader.pieces()
 
 
-def _filled(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[tuple[Form, Piece]]:
+def _filled(paths: Iterable[Path], columns: Sequence[str], encoding: Encoding) -> Iterator[tuple[Form, Piece]]:
     for path in paths:
-        reader = _open(path, columns)
+        reader = _open(path, columns, "", encoding)
         for piece in _pieces(reader):
             if isinstance(piece, BadRow):
                 sound(piece, path)
@@ -150,7 +162,7 @@ class JsonLines(Form):
     def row(self, line: int, piece: bytes) -> Row | BadRow:
         if self.blank.fullmatch(piece):
             return Row({}, line)
-        text = decoded(piece, line)
+        text = decoded(piece, line, self.encoding)
         if isinstance(text, BadRow):
             return text
         try:
@@ -174,22 +186,26 @@ class JsonList(Form):
     def pieces(self) -> Iterator[Piece | BadRow]:
         line = 1
         try:
-            with opened(self.path) as stream:
+            with opened(self.path, self.encoding) as stream:
                 for line, found in items_of(stream, DECODER):
                     yield line, found
         except BrokenList as error:
-            yield BadRow(f"{error}. Wanted UTF-8, a list of JSON objects, [{{...}}, ...], or one per line", error.line)
+            if error.decoded:
+                yield BadRow(f"{error}. Wanted a list of JSON objects, [{{...}}, ...], or one per line", error.line)
+            else:
+                hint = f"If the file has another encoding, {self.encoding.hint()}"
+                yield BadRow(f"{error}. {hint}", error.line, "undecodable")
         except UNREADABLE as error:
-            yield BadRow(broken(error), line)
+            yield broken(error, line)
 
     def row(self, line: int, piece: Any) -> Row | BadRow:
         return _json_row(piece, line)
 
 
-def _is_list(path: Path) -> bool:
+def _is_list(path: Path, encoding: Encoding) -> bool:
     """Whether a .json file holds a list, or one object over several lines, which is neither that nor one per line."""
     try:
-        with opened(path) as stream:
+        with opened(path, encoding) as stream:
             begin = stream.read(BLOCK).lstrip()
     except UNREADABLE:
         return False  # who reads it says so

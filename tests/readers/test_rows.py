@@ -153,8 +153,12 @@ def test_many_rows_take_the_memory_of_a_few(tmp_path, kind):
 
 GOOD = '{"q": "p", "a": "e"}\n'
 WRONG = {  # name of the file: its content, the line, and words of the message
-    "x.txt": (b"good\nbad \xff byte\nmore\n", 2, ["wanted UTF-8, got byte 0xff at byte 5 of the line", "iconv"]),
-    "odd.txt": (codecs.BOM_UTF16_LE + b"h\0i", 1, ["wanted UTF-16", "at byte 5 of the file", "write it as UTF-8"]),
+    "x.txt": (
+        "gööd\n".encode() + b"bad \xff byte\nmore\n",
+        2,
+        ["expected UTF-8, got byte 0xff at byte 5 of the line", "iconv"],
+    ),
+    "odd.txt": (codecs.BOM_UTF16_LE + b"h\0i", 1, ["expected UTF-16", "at byte 5 of the file", "write it as UTF-8"]),
     "empty.txt": (b"", 1, ["the file is empty"]),
     "short.txt.gz": (gzip.compress(os.urandom(9000).hex().encode())[:-800], 1, ["cut short", "gzip -t"]),
     "short.jsonl.gz": (gzip.compress(GOOD.encode() * 5000)[:-60], None, ["the gzip stream ends early"]),
@@ -205,23 +209,27 @@ def test_rows_without_values_are_blank_and_not_counted(tmp_path):
 
 
 def test_rows_behind_a_bad_one_are_read(tmp_path):
-    path = written(tmp_path / "d.csv", b'q,a\nq1,a1\nq2\nq3,"a"x\nq4,\xff\nq5,\nq6,"two\nlines"\n,\nq7,a7\n')
+    path = written(
+        tmp_path / "d.csv",
+        'q,a\nq1,ä1\nq2\nq3,"a"x\nq4,\udcff\nq5,\nq6,"two\nlines"\n,\nq7,a7\n'.encode(errors="surrogateescape"),
+    )
     rows = list(read_rows(path))
-    assert [row.line for row in rows if isinstance(row, BadRow)] == [3, 4, 5]
+    assert [(row.line, row.fault) for row in rows if isinstance(row, BadRow)] == [
+        (3, "malformed"),
+        (4, "malformed"),
+        (5, "undecodable"),
+    ]
     assert [row.values["q"] for row in rows if not isinstance(row, BadRow)] == ["q1", "q5", "q6", "", "q7"]
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ("null", "q is null. Wanted a text"),
-        ("7", "q is 7. Wanted a text"),
-        ('"\\ud83d"', "q holds half a surrogate pair, \\ud83d, which is no character"),
-    ],
+    ("value", "fault"),
+    [("null", "empty"), ("7", "malformed"), ('"\\ud83d"', "undecodable")],
 )
-def test_a_value_that_is_no_text(tmp_path, value, words):
+def test_a_value_that_is_no_text(tmp_path, value, fault):
     [row] = read_rows(written(tmp_path / "a.jsonl", f'{{"q": {value}, "a": ""}}'))
-    assert text_in(row, "q") == BadRow(words, 1)
+    bad = text_in(row, "q")
+    assert (bad.line, bad.fault) == (1, fault)
     assert text_in(row, "b") == BadRow("b is missing; the columns are 'q', 'a'. Wanted a text", 1)
     assert text_in(row, "a") == ""
 
