@@ -205,6 +205,8 @@ class DocumentFiles(TextData):
             split=self.settings.split,
             column=self.settings.columns[0] if self.settings.columns else "text",
             hub=HubKeys(self.settings.name, self.settings.revision, self.settings.data_files, self.settings.streaming),
+            max_skipped=self.settings.max_skipped,
+            encoding=self.settings.encoding,
         )
 
 

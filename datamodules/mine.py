@@ -31,7 +31,7 @@ from cli.devices import check_devices, device_of
 from cli.hydra_main import command_line
 from contracts import InputError
 from readers.listing import check_output_apart, form_of, list_files
-from readers.rows import read_windows
+from readers.rows import Encoding, read_windows
 from storage.atomic import whole_file
 from storage.manifest import Damaged, read_record, write_record
 from storage.ownership import check_output_file, check_output_folder, differences, hold_file, let_go
@@ -57,6 +57,8 @@ class Keys(TypedDict):
     columns: Sequence[str] | None
     split: str
     on_error: Literal["fail", "skip"]
+    max_skipped: float
+    encoding: str | None
     corpus: str | Sequence[str] | None
     column: str | None
     output: str | None
@@ -152,7 +154,16 @@ def read(cfg: DictConfig) -> tuple[Pairs, dict[str, Any]]:
 
     paths = cfg.input if isinstance(cfg.input, str) else list(cfg.input)
     columns = None if cfg.columns is None else list(cfg.columns)
-    records = RecordSource(paths, MINED, columns=columns, split=cfg.split, on_error=cfg.on_error)
+    records = RecordSource(
+        paths,
+        MINED,
+        columns=columns,
+        split=cfg.split,
+        on_error=cfg.on_error,
+        max_skipped=cfg.max_skipped,
+        encoding=cfg.encoding,
+        prefix="",
+    )
     given = [(record.texts[0], record.texts[1]) for record in records]
     rows = list(dict.fromkeys(given))
     corpus = list(dict.fromkeys([*read_corpus(cfg), *(positive for _, positive in rows)]))
@@ -176,7 +187,8 @@ def read_corpus(cfg: DictConfig) -> list[str]:
     files = [one.path for one in list_files(given, "corpus", documents="named")]
     if cfg.column is not None and all(form_of(file) == ".txt" for file in files):
         raise InputError(f"column={cfg.column}: a text file has lines and no columns; leave column out.")
-    windows = read_windows(files, cfg.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE)
+    encoding = Encoding(cfg.encoding, "encoding")
+    windows = read_windows(files, cfg.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE, encoding)
     texts = [text for _, window in windows for text in window if text.strip()]
     if not texts:
         raise InputError(f"corpus={cfg.corpus} has no texts. Name another file, or leave corpus out.")

@@ -57,6 +57,17 @@ class FileData(Data):
     )
     split: str = key("train", 'taken where a row has a "split"')
     on_error: OnError = key("fail", "skip: go on without rows that cannot be read, and count them")
+    max_skipped: float = key(
+        0.05,
+        "with on_error=skip: the largest share of rows that may be undecodable or malformed; empty ones do not count",
+        least=0,
+        most=1,
+    )
+    encoding: str | None = key(
+        None,
+        "of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a file is not "
+        "UTF-8",
+    )
     name: str | None = key(None, "of a data set of the hub (data.path=OWNER/NAME): its config")
     revision: str | None = key(None, "of that set: a branch, a tag or a commit; null: main, as it is now")
     data_files: str | Sequence[str] | None = key(

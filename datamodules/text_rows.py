@@ -56,6 +56,8 @@ class StoredRows(TextData):
             split=self.settings.split,
             on_error=self.settings.on_error,
             hub=hub,
+            max_skipped=self.settings.max_skipped,
+            encoding=self.settings.encoding,
         )
 
     def source(self) -> RowSource:

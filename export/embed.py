@@ -20,6 +20,7 @@ from cli.hydra_main import command_line
 from cli.process_group import refuse_launcher
 from contracts import InputError, NotWritten
 from readers.listing import check_output_apart
+from readers.text_files import Encoding
 from reports.progress import Progress
 from storage.ownership import check_output_file, hold_file, let_go
 from workers.pool import WorkersLost, open_pool
@@ -46,6 +47,7 @@ class Keys(TypedDict):
     encoder: str | None
     input: str | Sequence[str] | None
     column: str | None
+    encoding: str | None
     output: str | None
     pooling: str | None
     prompt: str | None
@@ -71,7 +73,7 @@ def run(cfg: DictConfig) -> None:
     from export.input_texts import open_texts
 
     check_output_apart(cfg.input, Path(cfg.output), Path(f"{cfg.output}.json"))
-    texts = open_texts(cfg.input, cfg.column)
+    texts = open_texts(cfg.input, cfg.column, Encoding(cfg.encoding, "encoding"))
     check_output_file(Path(cfg.output))
     rows = texts.rows()
     if rows == 0:
@@ -159,6 +161,7 @@ def vector_file(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEnco
         "width": int(encoder.embed([""]).shape[1]),
         "dtype": cfg.dtype,
         "window": cfg.window,
+        **({} if cfg.encoding is None else {"encoding": cfg.encoding}),
     }
     ranges = None if cfg.ranges is None else read_ranges(cfg.ranges, cfg.dtype, identity["width"])
     if ranges is not None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from contracts import InputError
 from readers.listing import form_of, list_files
-from readers.rows import count_rows, read_windows
+from readers.rows import AUTO, Encoding, count_rows, read_windows
 
 COLUMN = "text"
 ADVICE = " Say column=NAME, or correct the row."
@@ -17,6 +17,7 @@ class Texts(NamedTuple):
 
     files: tuple[Path, ...]
     column: str | None  # None: all are lines
+    encoding: Encoding = AUTO
 
     @property
     def name(self) -> str:
@@ -31,8 +32,8 @@ class Texts(NamedTuple):
             InputError: a file cannot be read, or has no such column.
         """
         for path in self.files:
-            next(read_windows([path], self.column or COLUMN, 1, lambda _: True, ADVICE), None)
-        return count_rows(self.files, [self.column or COLUMN])
+            next(read_windows([path], self.column or COLUMN, 1, lambda _: True, ADVICE, self.encoding), None)
+        return count_rows(self.files, [self.column or COLUMN], self.encoding)
 
     def windows(self, size: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
         """Yield (number, its texts) of the windows of ``size`` rows that are wanted; pass over the others.
@@ -40,10 +41,10 @@ class Texts(NamedTuple):
         Raises:
             InputError: a row is no text; it says which.
         """
-        return read_windows(self.files, self.column or COLUMN, size, wanted, ADVICE)
+        return read_windows(self.files, self.column or COLUMN, size, wanted, ADVICE, self.encoding)
 
 
-def open_texts(path: str | Sequence[str], column: str | None) -> Texts:
+def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding = AUTO) -> Texts:
     """Find the files of a path, a folder, a pattern or several.
 
     Raises:
@@ -53,7 +54,7 @@ def open_texts(path: str | Sequence[str], column: str | None) -> Texts:
         file.path for file in list_files(path if isinstance(path, str) else list(path), "input", documents="named")
     )
     if any(form_of(file) != ".txt" for file in files):
-        return Texts(files, column or COLUMN)
+        return Texts(files, column or COLUMN, encoding)
     if column is not None:
         raise InputError(f"column={column}: a text file has lines and no columns; leave column out.")
-    return Texts(files, None)
+    return Texts(files, None, encoding)

@@ -103,7 +103,7 @@ def text_in(row: Row, name: str) -> str | BadRow:
         if text is MISSING:
             names = ", ".join(map(repr, row.values)) or "none"
             return BadRow(f"{name} is missing; the columns are {names}. Wanted a text", row.line)
-        if text is None:
+        if text is None or text != text:  # pandas writes NaN for a missing text
             return BadRow(f"{name} is null. Give it a text or delete the row", row.line, "empty")
         return BadRow(f"{name} is {repr(text)[:LONGEST_QUOTE]}. Wanted a text", row.line)
     if not text.isascii():

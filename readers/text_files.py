@@ -28,7 +28,7 @@ MARKS = {  # the longer ones first: UTF-32 begins as UTF-16 does
     codecs.BOM_UTF8: "utf-8",
 }
 CP1252 = "cp1252"
-UNDEFINED = b"\x81\x8d\x8f\x90\x9d"  # bytes that are no characters in cp1252
+UNDEFINED = b"\0\x81\x8d\x8f\x90\x9d"  # bytes that are no characters in cp1252, and zero, which no text has
 NOT_ASCII = re.compile(rb"\S{0,20}[\x80-\xff][^\r\n]{0,20}")
 MAX_SAMPLES = 3
 EMPTY = "the file is empty. Remove it or write it again"
@@ -305,7 +305,7 @@ class _Utf8OrCp1252(_Converted):
             try:
                 self.decoder.reset()
                 self.decoder.decode(data, ended)
-                self.held = cast(bytes, self.decoder.getstate()[0])  # a character that the next block ends
+                self.held = self.decoder.getstate()[0]  # a character that the next block ends
                 return data[: len(data) - len(self.held)]
             except UnicodeDecodeError:
                 stat = self.path.stat()

@@ -19,6 +19,7 @@ from cli.devices import device_of
 from contracts import InputError
 from contracts.settings import key
 from prompts import DIRECTIONS, Assembly, Direction, Prompts, parse_prompts
+from readers.text_files import Encoding
 from synthesis.decoding.discriminator import (
     SENTENCES_PER_BATCH,
     Candidate,
@@ -134,6 +135,7 @@ class FromSentences(TripletRecipe):
 
     input_type: InputType
     input_column: str
+    encoding: str | None
     input_kind: Literal["sentences", "documents"]
     sentences: dict[str, Any]
     inputs: Inputs = field(init=False)
@@ -144,7 +146,10 @@ class FromSentences(TripletRecipe):
     def plan(self) -> None:
         if self.input is not None:
             self.preparation = read_preparation(self)
-            self.inputs = open_inputs(self.input, self.input_type, self.input_column, output=self.folder)
+            encoding = Encoding(self.encoding, "encoding")
+            self.inputs = open_inputs(
+                self.input, self.input_type, self.input_column, output=self.folder, encoding=encoding
+            )
             self.given = identify(self.inputs, self.preparation)
         super().plan()
 

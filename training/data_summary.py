@@ -117,11 +117,11 @@ def _left_out(found: Mapping[str, Any]) -> str:
     source = source.get("source", source)  # of pairs that were prepared before they were stored
     counts = {
         **source.get("left_out", {"blank": source.get("blank", 0)}),
-        "unreadable": source.get("skipped", 0),
+        **{fault: source.get(fault, 0) for fault in ("empty", "undecodable", "malformed")},
         "without a token": found.get("without_tokens", 0),
         "too short": found.get("too_short", 0) + found.get("too_few_tokens", 0),
         **{f"with split={name!r}": number for name, number in source.get("other_splits", {}).items()},
     }
-    where = "".join(f"; the first unreadable one is {one}" for one in source.get("skipped_where", [])[:1])
+    where = "".join(f"; the first that cannot be used: {one}" for one in source.get("skipped_where", [])[:1])
     said = ", ".join(f"{number:,} {reason}" for reason, number in counts.items() if number)
     return f"{said}{textwrap.shorten(where, LONGEST_REASON, placeholder=' ...')}"

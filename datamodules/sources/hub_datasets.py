@@ -13,7 +13,7 @@ from datamodules.sources.record_kinds import RELATIONS
 from readers.hub import hub_answers
 from readers.listing import DOCUMENTS, FORMS, TextFile, form_of, list_files
 from readers.nested import top_level
-from readers.rows import BadRow, Row, read_rows
+from readers.rows import AUTO, BadRow, Encoding, Row, read_rows
 from storage.manifest import describe_files
 
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
@@ -199,10 +199,10 @@ def _is_set(path: str | Path, hub: HubKeys) -> bool:
     return bool(NAME.fullmatch(str(path))) and not here.parent.is_dir() and not form_of(here, (*FORMS, *DOCUMENTS))
 
 
-def rows_in(where: Rows, columns: Sequence[str] = ()) -> Iterator[Row | BadRow]:
+def rows_in(where: Rows, columns: Sequence[str] = (), encoding: Encoding = AUTO) -> Iterator[Row | BadRow]:
     if isinstance(where, HubSet):
         return where.rows([name for name in columns if name != "split"])  # it is of one split as a whole
-    return read_rows(where, columns)
+    return read_rows(where, columns, encoding=encoding)
 
 
 def identity_of(where: Rows) -> Any:

@@ -3,6 +3,7 @@
 A source is read by `token_store.build_or_open` once; later starts ask it only for its fingerprint.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,8 +24,11 @@ from datamodules.sources.sections import Section, sections
 from readers.documents import SOURCE
 from readers.listing import DOCUMENTS, count_kinds, form_of, passed_over
 from readers.rows import LINE, BadRow, Row, text_in
+from readers.text_files import Encoding
 
 MOST_LISTED = 20  # skipped rows whose place is listed; all are counted
+MAX_SKIPPED = 0.05  # share of the rows that may be undecodable or malformed with on_error=skip
+FAULTS = ("empty", "undecodable", "malformed")
 
 
 class Document(NamedTuple):
@@ -66,26 +70,38 @@ class DocumentSource(ABC):
 
 
 class RowFilter:
-    """Passes on the rows of a reading that may be examples, and keeps count of the others."""
+    """Passes on the rows of a reading that may be examples, and keeps count of the others. ``prefix`` is that of the
+    command's keys, in messages.
+    """
 
-    def __init__(self, split: str | None, on_error: Literal["fail", "skip"]) -> None:
+    def __init__(
+        self,
+        split: str | None,
+        on_error: Literal["fail", "skip"],
+        max_skipped: float = MAX_SKIPPED,
+        prefix: str = "data.",
+    ) -> None:
         self.split = split  # None: all of them
-        self.on_error = on_error
+        self.on_error, self.max_skipped, self.prefix = on_error, max_skipped, prefix
         self.kept = 0
         self.left_out: dict[str, int] = {}
         self.other_splits: dict[str, int] = {}
-        self.skipped = 0
+        self.faults: dict[str, int] = dict.fromkeys(FAULTS, 0)  # of the rows that are skipped
         self.skipped_where: list[str] = []
 
     def anew(self) -> "RowFilter":
         """Return one that has counted nothing yet."""
-        return RowFilter(self.split, self.on_error)
+        return RowFilter(self.split, self.on_error, self.max_skipped, self.prefix)
+
+    @property
+    def skipped(self) -> int:
+        return sum(self.faults.values())
 
     def rows(self, rows: Iterable[Row | BadRow], name: str) -> Iterator[Row]:
         """Yield the rows of this split that can be read; InputError at one that cannot, unless it may be skipped."""
         for row in rows:
             if isinstance(row, BadRow):
-                self.refuse(f"{name}:{row.line}", row.message)
+                self.refuse(row, name)
             elif not row.values:
                 self.leave_out("blank")
             elif self.split is None or (split := row.values.get("split")) is None or split == self.split:
@@ -101,9 +117,9 @@ class RowFilter:
             text, where = text_in(row, column), f"{name}:{row.line}"
             titled = text_in(row, "title") if isinstance(row.values.get("title"), str) else ""
             if isinstance(text, BadRow):
-                self.refuse(where, text.message)
+                self.refuse(text, name)
             elif isinstance(titled, BadRow):
-                self.refuse(where, titled.message)
+                self.refuse(titled, name)
             elif not text.strip():
                 self.leave_out("blank")
             else:
@@ -113,29 +129,48 @@ class RowFilter:
     def leave_out(self, reason: str) -> None:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
-    def refuse(self, where: str, message: str) -> None:
+    def refuse(self, row: BadRow, name: str) -> None:
         """InputError, or one more that is skipped."""
         if self.on_error == "fail":
             raise InputError(
-                f"{where}: {message}. Or go on without such rows: data.on_error=skip; on_error=skip where nothing is "
-                "trained."
+                f"{name}:{row.line}: {row.message}. To leave out such rows, set {self.prefix}on_error=skip."
             )
-        self.skipped += 1
+        self.faults[row.fault] += 1
         if len(self.skipped_where) < MOST_LISTED:
-            self.skipped_where.append(f"{where}: {message}")
+            self.skipped_where.append(f"{name}:{row.line}: {row.message}")
 
-    def refuse_nothing(self, name: str, wanted: str) -> None:
-        """InputError if all rows have been read and none was kept."""
-        if self.kept:
-            return
+    def check(self, name: str, wanted: str) -> None:
+        """Check the counts once all rows have been read.
+
+        Raises:
+            InputError: no row was kept, or too many are undecodable or malformed.
+        """
+        if not self.kept:
+            self._refuse_nothing(name, wanted)
+        bad = self.faults["undecodable"] + self.faults["malformed"]
+        rows = self.kept + self.skipped + sum(self.left_out.values()) - self.left_out.get("blank", 0)
+        if bad > self.max_skipped * rows:
+            share = math.ceil(100 * bad / rows) / 100
+            counts = " and ".join(f"{self.faults[fault]:,} {fault}" for fault in FAULTS[1:] if self.faults[fault])
+            raise InputError(
+                key=f"{self.prefix}max_skipped",
+                value=self.max_skipped,
+                expected=f"a share of at least {bad / rows:.3g}, since {counts} of {rows:,} rows are left out",
+                hint=f"Correct {name} (the first: {self.skipped_where[0]}), or set {self.prefix}max_skipped={share:g}.",
+            )
+
+    def _refuse_nothing(self, name: str, wanted: str) -> None:
         got = [f"{number} {reason}" for reason, number in self.left_out.items()]
-        got += [f"{self.skipped} unreadable ({'; '.join(self.skipped_where[:2])})"] if self.skipped else []
+        got += [f"{number} {fault}" for fault, number in self.faults.items() if number]
+        if self.skipped_where:
+            got[-1] += f" ({'; '.join(self.skipped_where[:2])})"
         got += [f"{number} with split={split!r}" for split, number in self.other_splits.items()]
         mend = "Say data.split=NAME with one of them" if self.other_splits else "Give it some, or name another file"
         raise InputError(f"{name}: no {wanted}; got {', '.join(got) or 'nothing'}. {mend}.")
 
     def counts(self) -> dict[str, Any]:
-        return {"other_splits": self.other_splits, "skipped": self.skipped, "skipped_where": self.skipped_where}
+        where = {"skipped": self.skipped, **self.faults, "skipped_where": self.skipped_where}
+        return {"other_splits": self.other_splits, **where}
 
 
 class TextSource(DocumentSource):
@@ -155,11 +190,15 @@ class TextSource(DocumentSource):
         split: str,
         column: str = "text",
         hub: HubKeys = DEFAULT_HUB_KEYS,
+        max_skipped: float = MAX_SKIPPED,
+        encoding: str | None = None,
+        prefix: str = "data.",
     ) -> None:
         self.files = find_rows(path, split, hub, documents="all")
         self.passed_over = passed_over(path, [file for file in self.files if not isinstance(file, HubSet)])
         self.document, self.column = document, column
-        self.tally = RowFilter(split, on_error)
+        self.encoding = Encoding(encoding, f"{prefix}encoding")
+        self.tally = RowFilter(split, on_error, max_skipped, prefix)
 
     def documents(self) -> Iterator[Document]:
         self.tally = self.tally.anew()
@@ -168,12 +207,12 @@ class TextSource(DocumentSource):
                 yield from self.tally.documents(file.rows([self.column, "title"]), str(file), self.column)
                 continue
             lines, is_one = form_of(file.path) == ".txt", form_of(file.path, DOCUMENTS) != ""
-            rows = rows_in(file.path, (self.column, "split", "title"))
+            rows = rows_in(file.path, (self.column, "split", "title"), self.encoding)
             if lines and (self.document == "file" or (self.document is None and file.in_folder)):
                 rows = _as_one(rows)
             column = LINE if lines or is_one else self.column
             yield from self.tally.documents(rows, str(file.path), column, markdown=is_one)
-        self.tally.refuse_nothing(names_of(self.places()), "document in it. Wanted text")
+        self.tally.check(names_of(self.places()), "document in it. Wanted text")
 
     def places(self) -> list[Path | HubSet]:
         return [file if isinstance(file, HubSet) else file.path for file in self.files]
@@ -188,6 +227,7 @@ class TextSource(DocumentSource):
             "document": self.document,
             "split": self.tally.split,
             "on_error": self.tally.on_error,
+            **changed_options(self.tally.max_skipped, self.encoding),
             **({} if self.column == "text" else {"column": self.column}),
         }
 
@@ -202,6 +242,12 @@ class TextSource(DocumentSource):
             "blank": self.tally.left_out.get("blank", 0),
             **self.tally.counts(),
         }
+
+
+def changed_options(max_skipped: float, encoding: Encoding) -> dict[str, Any]:
+    """Return the options of reading that are not the defaults, for a fingerprint."""
+    found: dict[str, Any] = {} if max_skipped == MAX_SKIPPED else {"max_skipped": max_skipped}
+    return found if encoding.name is None else found | {"encoding": encoding.name}
 
 
 def _as_one(lines: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:

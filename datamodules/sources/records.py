@@ -18,11 +18,12 @@ from datamodules.sources.hub_datasets import (
     rows_in,
     what_was_read,
 )
-from datamodules.sources.raw_documents import RowFilter
+from datamodules.sources.raw_documents import MAX_SKIPPED, RowFilter, changed_options
 from datamodules.sources.record_kinds import NoExample, RowKind, described, numbered_columns, own_columns
 from readers.listing import form_of, local
 from readers.nested import top_level
 from readers.rows import LONGEST_QUOTE, BadRow, Row, text_in
+from readers.text_files import Encoding, Fault
 from storage.manifest import Damaged, read_record
 
 PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_./][a-z0-9_./-]*)", re.ASCII)  # needs no quotes
@@ -53,12 +54,16 @@ class RecordSource:
         split: str,
         on_error: Literal["fail", "skip"],
         hub: HubKeys = DEFAULT_HUB_KEYS,
+        max_skipped: float = MAX_SKIPPED,
+        encoding: str | None = None,
+        prefix: str = "data.",
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else path
         self.kind, self.own_columns = kind, columns
         if columns is not None:
             self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=())
-        self.tally = RowFilter(split, on_error)
+        self.tally = RowFilter(split, on_error, max_skipped, prefix)
+        self.encoding = Encoding(encoding, f"{prefix}encoding")
         found = find_rows(paths, split, hub)
         self.files: list[Rows] = [one if isinstance(one, HubSet) else one.path for one in found]
         self.paths = [str(one) for one in paths]
@@ -81,8 +86,8 @@ class RecordSource:
                 elif isinstance(record, NoExample):
                     self.tally.leave_out(record.reason)
                 else:
-                    self.tally.refuse(f"{file}:{row.line}", record.message)
-        self.tally.refuse_nothing(self.name, f"example in it. Wanted rows of {described(self.kind)}")
+                    self.tally.refuse(record, str(file))
+        self.tally.check(self.name, f"example in it. Wanted rows of {described(self.kind)}")
 
     @property
     def name(self) -> str:
@@ -103,6 +108,7 @@ class RecordSource:
             "files": [identity_of(path) for path in self.files],
             "split": self.split,
             "on_error": self.on_error,
+            **changed_options(self.tally.max_skipped, self.encoding),
             **({"numbered": self.width} if self._is_numbered() else {}),
         }
 
@@ -116,7 +122,15 @@ class RecordSource:
     def of_split(self, split: str, kind: RowKind, path: str | None = None) -> "RecordSource":
         """The rows of another split, or of another path, as this kind."""
         return RecordSource(
-            path or self.paths, kind, columns=self.own_columns, split=split, on_error=self.on_error, hub=self.hub
+            path or self.paths,
+            kind,
+            columns=self.own_columns,
+            split=split,
+            on_error=self.on_error,
+            hub=self.hub,
+            max_skipped=self.tally.max_skipped,
+            encoding=self.encoding.name,
+            prefix=self.tally.prefix,
         )
 
     def manifest(self) -> dict[str, Any]:
@@ -135,7 +149,7 @@ class RecordSource:
 
     def _rows(self, file: Rows) -> Iterator[Row | BadRow]:
         names, label = self.columns[file]
-        return rows_in(file, [*names, *([label] if label else []), "split"])
+        return rows_in(file, [*names, *([label] if label else []), "split"], self.encoding)
 
     def _record(self, row: Row, file: Rows, names: Sequence[str], of_label: str | None) -> Record | NoExample | BadRow:
         texts = list[str]()
@@ -148,7 +162,7 @@ class RecordSource:
                     return NoExample("blank")
                 if self.kind.drop_blank:
                     return NoExample("with an empty text")
-                return BadRow(f"{name} is empty. Give it a text or delete the row", row.line)
+                return BadRow(f"{name} is empty. Give it a text or delete the row", row.line, "empty")
             texts.append(text)
         where = f"{file}:{row.line}"
         if self.kind.label is None or of_label is None:
@@ -158,7 +172,9 @@ class RecordSource:
             label = self.kind.label.read(value)
         except ValueError as error:
             quoted = "missing" if value is None else repr(value)[:LONGEST_QUOTE]
-            return BadRow(f"{of_label} is {quoted}: {error}. Correct it or delete the row", row.line)
+            fault: Fault = "malformed" if isinstance(value, int | float | list) and value == value else "empty"
+            fault = "malformed" if isinstance(value, str) and value.strip() else fault
+            return BadRow(f"{of_label} is {quoted}: {error}. Correct it or delete the row", row.line, fault)
         if isinstance(label, tuple) and len(label) != len(texts) - 1:
             return BadRow(
                 f"{of_label} has {len(label)} numbers, and {len(texts) - 1} texts stand behind {names[0]}: wanted one "
@@ -169,7 +185,8 @@ class RecordSource:
 
     def _columns(self, file: Rows) -> tuple[tuple[str, ...], str | None]:
         """The names under which this file has the texts and the label, by its first row that can be read."""
-        first = next((row for row in rows_in(file) if isinstance(row, Row) and row.values), None)
+        rows = rows_in(file, encoding=self.encoding)
+        first = next((row for row in rows if isinstance(row, Row) and row.values), None)
         if first is None:
             return (), None
         labels = self.kind.label.columns if self.kind.label else ()

@@ -279,7 +279,7 @@ def left_out(manifest: dict[str, Any], without_tokens: int = 0) -> str:
     """Return, for the log, the unused rows of a source and the reasons."""
     counts = {
         **manifest.get("left_out", {}),
-        "unreadable": manifest.get("skipped", 0),
+        **{fault: manifest.get(fault, 0) for fault in ("empty", "undecodable", "malformed")},
         "without a token": without_tokens,
         **{f"with split={name!r}": number for name, number in manifest.get("other_splits", {}).items()},
     }

@@ -103,7 +103,12 @@ class Collection:
 
 
 def read_collection(
-    path: str | Sequence[str | Path], column: str, windows: Windows, on_error: Literal["fail", "skip"] = "fail"
+    path: str | Sequence[str | Path],
+    column: str,
+    windows: Windows,
+    on_error: Literal["fail", "skip"] = "fail",
+    max_skipped: float = 1.0,
+    encoding: str | None = None,
 ) -> Collection:
     """Read the documents of a path by `TextSource`, cut them into passages, and group those that nearly repeat each
     other.
@@ -111,7 +116,16 @@ def read_collection(
     Raises:
         InputError: a file cannot be read, or no passage is long enough.
     """
-    source = TextSource(path, document=None, on_error=on_error, split="train", column=column)
+    source = TextSource(
+        path,
+        document=None,
+        on_error=on_error,
+        split="train",
+        column=column,
+        max_skipped=max_skipped,
+        encoding=encoding,
+        prefix="",
+    )
     found = Collection([], [], [], Counter(), passed_over=source.passed_over)
     texts, seen = list[str](), set[str]()
     for number, document in enumerate(source.documents()):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from contracts import InputError
 from contracts.settings import key
+from readers.text_files import Encoding
 from synthesis.bounds import Bounded
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.generator import Generator
@@ -80,6 +81,7 @@ class Dino(ModelRecipe):
     spec: str | None
     input_type: InputType
     input_column: str
+    encoding: str | None
     input_sample: int | None
     num_x1: int
     how: Decoding
@@ -127,7 +129,8 @@ class Dino(ModelRecipe):
 
     def _read_input(self) -> "Given":
         assert self.input is not None
-        inputs = open_inputs(self.input, self.input_type, self.input_column, output=self.folder)
+        encoding = Encoding(self.encoding, "encoding")
+        inputs = open_inputs(self.input, self.input_type, self.input_column, output=self.folder, encoding=encoding)
         summary = inputs.summary()
         if summary.blank and not self.quiet:
             log.info("%s: %d blank lines are left out.", self.input, summary.blank)

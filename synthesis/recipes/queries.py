@@ -63,7 +63,9 @@ class Queries(ModelRecipe):
 
     takes_encoder: ClassVar[bool] = True
     input_column: str
+    encoding: str | None
     on_error: Literal["fail", "skip"]
+    max_skipped: float = key(least=0, most=1)
     passages: Windows
     held_out_share: float = key(least=0, below=1)
     choice_share: float = key(least=0, below=1)
@@ -95,7 +97,14 @@ class Queries(ModelRecipe):
         self.asks = parse(prompts_of(self.prompts))
         weights = self.identify_model()
         check_output_apart(self.input, self.folder)  # type: ignore[arg-type]
-        self.collection = read_collection(self.input, self.input_column, self.passages, self.on_error)  # type: ignore[arg-type]
+        self.collection = read_collection(
+            self.input,  # type: ignore[arg-type]
+            self.input_column,
+            self.passages,
+            self.on_error,
+            self.max_skipped,
+            self.encoding,
+        )
         self._divide()
         self.fresh = list(range(len(self.collection.passages)))
         self._plan_stages(weights)

