@@ -48,7 +48,7 @@ def make_step(number: int, budget: int | None) -> Callable[[], None]:
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-6)
 
     def step() -> None:
-        rows = encoder.encode(sequences).vectors if budget else to_the_longest(encoder, sequences, None)[0]
+        rows = encoder.encode_sequences(sequences).vectors if budget else to_the_longest(encoder, sequences, None)[0]
         optimizer.zero_grad()
         nt_xent(rows[:number], rows[number:], temperature=0.05).loss.backward()
         optimizer.step()

@@ -28,7 +28,7 @@ Encode = Callable[[SentenceEncoder, Ragged, Tensor], tuple[Tensor, Tensor]]
 
 
 def in_chunks(encoder: SentenceEncoder, sequences: Ragged, labels: Tensor) -> tuple[Tensor, Tensor]:
-    vectors, mlm_sum, _ = encoder.encode(sequences, labels)
+    vectors, mlm_sum, _ = encoder.encode_sequences(sequences, labels)
     return vectors, mlm_sum
 
 

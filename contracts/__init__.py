@@ -23,6 +23,11 @@ from contracts.batches import (
     StepOutput,
     TripletBatch,
 )
+from contracts.encoder_prompts import (
+    NO_PROMPTS,
+    EncoderPrompts,
+    Role,
+)
 from contracts.errors import (
     NO_ROOM,
     InputError,
@@ -42,6 +47,7 @@ from contracts.results import (
     Change,
     Changes,
     EncoderCost,
+    PromptsRecord,
     Results,
     Spent,
     StageResults,
@@ -52,6 +58,7 @@ from contracts.tasks import (
     ITEMS_FILE,
     ItemScores,
     PairTask,
+    Prompted,
     RetrievalTask,
 )
 
@@ -59,6 +66,7 @@ __all__ = [
     "ADDRESS",
     "IGNORED_LABEL",
     "ITEMS_FILE",
+    "NO_PROMPTS",
     "NO_ROOM",
     "RESULTS_VERSION",
     "BesideTeacher",
@@ -67,6 +75,7 @@ __all__ = [
     "DataModule",
     "Embedder",
     "EncoderCost",
+    "EncoderPrompts",
     "HeldOutTexts",
     "InputError",
     "ItemScores",
@@ -75,9 +84,12 @@ __all__ = [
     "PairScorer",
     "PairTask",
     "Part",
+    "Prompted",
+    "PromptsRecord",
     "Ragged",
     "Results",
     "RetrievalTask",
+    "Role",
     "ScoredPairBatch",
     "ScoredTripletBatch",
     "SentenceBatch",

@@ -78,6 +78,13 @@ class Vectors(TypedDict):
     normalize: bool  # to length 1
 
 
+class PromptsRecord(TypedDict):
+    """The prompts of an encoder: see `EncoderPrompts`."""
+
+    named: dict[str, str]
+    default_name: str | None
+
+
 class EncoderCost(TypedDict):
     """How large and how fast an encoder is."""
 
@@ -117,6 +124,7 @@ class Results(TypedDict):
     averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
     skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored
     vectors: NotRequired[Vectors]  # that the encoder makes; generators have none
+    prompts: NotRequired[PromptsRecord]  # of the encoder, if it has any
     settled: NotRequired[dict[str, str]]  # a key that was left to the backbone -> what it has become, and why
     not_as_published: NotRequired[dict[str, str]]  # table with other rows than the published one -> how many
     stages: NotRequired[dict[str, StageResults]]  # of a run in stages, whose other entries are the last one's

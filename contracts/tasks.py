@@ -1,6 +1,9 @@
 """Data classes of the evaluation: sentence pairs, queries with documents, and scores per test item."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
+
+from contracts.encoder_prompts import Role
 
 if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
     import numpy as np
@@ -9,8 +12,21 @@ if TYPE_CHECKING:  # a command line that only prints its help must not wait for 
 ITEMS_FILE = "items.npz"
 
 
+class Prompted(list[str]):
+    """Texts and the prompt in front of each of them.
+
+    Args:
+        prompt: the prompt; None: the encoder's own for texts with this role.
+        role: None: texts without a role, such as both sides of a pair.
+    """
+
+    def __init__(self, texts: Iterable[str], prompt: str | None = None, role: Role | None = None) -> None:
+        super().__init__(texts)
+        self.prompt, self.role = prompt, role
+
+
 class PairTask(NamedTuple):
-    """Sentence pairs with a human rating, as one STS test set."""
+    """Sentence pairs with a human rating, as one STS test set. A side may be `Prompted`."""
 
     name: str  # e.g. "sts12", "sts12@senteval", "stsb-dev", "stsb", "sickr", "sickr-all"
     left: list[str]
@@ -20,7 +36,7 @@ class PairTask(NamedTuple):
 
 
 class RetrievalTask(NamedTuple):
-    """Each query must find its documents among all documents."""
+    """Each query must find its documents among all documents. Both may be `Prompted`."""
 
     name: str
     queries: list[str]

@@ -19,6 +19,7 @@ from datamodules.store.token_store import RowSource, TokenStore
 from datamodules.store.tokenisation import LengthRule, LongDocuments
 from datamodules.store.tokenizer import special_tokens, word_start_table
 from datamodules.text_data import TextData, Truncation
+from readers.model_names import prompt_ids
 
 LOOKED_AT = 100  # documents, to say what of spans is cut
 
@@ -78,6 +79,8 @@ class DocumentSpans(TextData):
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         lengths = np.diff(store.offsets)
         specials, longest = special_tokens(tokenizer, mask_token=self.settings.mask_token), self.max_length
+        [prompt] = self.prompts_of(1)
+        specials = specials._replace(before=np.array([*specials.before, *prompt_ids(tokenizer, prompt)], np.int64))
         if self.settings.max_span == "auto":
             max_span = choose_max_span(lengths, self._length_rule(), longest - specials.number)
             min_span = min(self.settings.min_span, max(1, max_span // 4))

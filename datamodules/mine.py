@@ -29,7 +29,7 @@ from omegaconf import DictConfig
 from cli.child_processes import end_with
 from cli.devices import check_devices, device_of
 from cli.hydra_main import command_line
-from contracts import InputError
+from contracts import EncoderPrompts, InputError
 from readers.listing import check_output_apart, form_of, list_files
 from readers.rows import Encoding, read_windows
 from storage.atomic import whole_file
@@ -281,7 +281,8 @@ def mine(
             corpus=pairs.corpus,
             cross_encoder=cast("CrossEncoder | None", reranker),
             **rules,
-            **{key: cfg[key] for key in (*PROMPTS, "use_faiss", "batch_size")},
+            **prompts_of(cfg, model),
+            **{key: cfg[key] for key in ("use_faiss", "batch_size")},
             output_format="n-tuple",
             output_scores=True,
             faiss_batch_size=max(1, min(ANCHORS_AT_ONCE, COSINES_AT_ONCE // len(pairs.corpus))),
@@ -290,6 +291,13 @@ def mine(
             verbose=len(anchors) * cfg.num_negatives < MOST_SCORES_TOLD,
         )
     return Mined(rows, {rule: int(number.replace(",", "")) for number, rule in LEFT_OUT.findall(said.getvalue())})
+
+
+def prompts_of(cfg: DictConfig, model: "SentenceTransformer") -> dict[str, Any]:
+    """Return the prompts of anchors and corpus; null: the encoder's own of queries and of documents."""
+    own = EncoderPrompts({name: prompt or "" for name, prompt in model.prompts.items()})
+    of_roles = own.query, own.document
+    return {key: one if cfg[key] is None else cfg[key] for key, one in zip(PROMPTS, of_roles, strict=True)}
 
 
 class KeptScores:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from contracts import InputError, RetrievalTask
+from contracts import InputError, Prompted, RetrievalTask
 from datamodules.settings import Data, DocstringPairData
 from datamodules.sources.pydocs import PydocsSource
 from datamodules.sources.record_kinds import QA
@@ -58,8 +58,6 @@ class PydocsPairs(TripletRows):
     def held_out(self) -> Sequence[RetrievalTask]:
         query, document = self.prompts_of(2)
         return [
-            task._replace(
-                queries=[query + text for text in task.queries], documents=[document + text for text in task.documents]
-            )
+            task._replace(queries=Prompted(task.queries, query), documents=Prompted(task.documents, document))
             for task in self.docstrings.held_out()
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from contracts import InputError, PairTask, ScoredPairBatch
+from contracts import InputError, PairTask, Prompted, ScoredPairBatch
 from datamodules.sampling.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
 from datamodules.settings import Data, ScoredPairData
 from datamodules.sources.record_kinds import PAIRS
@@ -70,9 +70,9 @@ class ScoredPairs(TextRows, StoredRows):
         if len({pair.score for pair in pairs}) < 2:
             log.warning("dino-dev: %d held-out pairs have no two different labels: it is not scored", len(pairs))
             return []
-        before_left, before_right = self.prompts_of(2)
-        left, right, scores = zip(*((before_left + a, before_right + b, score) for a, b, score in pairs), strict=True)
-        return [PairTask("dino-dev", list(left), list(right), np.array(scores, np.float64), ["dino-dev"] * len(pairs))]
+        left, right, scores = zip(*pairs, strict=True)
+        sides = [Prompted(texts, prompt) for texts, prompt in zip((left, right), self.prompts_of(2), strict=True)]
+        return [PairTask("dino-dev", sides[0], sides[1], np.array(scores, np.float64), ["dino-dev"] * len(pairs))]
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> ScoredPairBatch:
         assert store.labels is not None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytorch_lightning as pl
 
-from contracts import RetrievalTask
+from contracts import EncoderPrompts, RetrievalTask
 from datamodules.overlap import Overlap, find_overlap
 from datamodules.sampling.order import Order, nested_subset
 from datamodules.sampling.stream import BatchStream, EpochBatches, stream_for
@@ -47,6 +47,7 @@ class TextData(pl.LightningDataModule, ABC):
         self.cache = cache_folder(self.settings.cache_dir)
         self.passes = 1  # of an epoch over the data; a batch has so many times its examples
         self.groups: Sequence[np.ndarray] = ()  # examples that stand side by side; none: each stands anywhere
+        self.backbone_prompts = EncoderPrompts()  # of texts for which ``data.prompts`` says nothing
         self._store: TokenStore | None = None
         nested_subset(1, self.settings.fraction, self.settings.seed)  # refuses a fraction that is none
 
@@ -65,6 +66,15 @@ class TextData(pl.LightningDataModule, ABC):
     @abstractmethod
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
         """Make a batch, of the class ``yields``, from (N,) numbers of examples."""
+
+    @property
+    def inherits_prompts(self) -> bool:
+        """Whether the prompts of the texts are those of the backbone."""
+        return getattr(self.settings, "prompts", None) is None
+
+    def prompts_of(self, width: int) -> list[str]:
+        """Return the prompt of each of ``width`` texts of a row."""
+        return [self.backbone_prompts.default if self.inherits_prompts else ""] * width
 
     def cuts(self) -> list[Truncation]:
         """Return the lengths at which texts are cut, and the share of tokens lost; call it after `setup`."""

@@ -10,7 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from contracts import InputError, NLIBatch, Ragged, RetrievalTask, ScoredTripletBatch, SentenceBatch, TripletBatch
+from contracts import (
+    EncoderPrompts,
+    InputError,
+    NLIBatch,
+    Ragged,
+    RetrievalTask,
+    ScoredTripletBatch,
+    SentenceBatch,
+    TripletBatch,
+)
 from datamodules.sampling.held_out import AllButHeldOut
 from datamodules.sampling.word_deletion import WordDeletion
 from datamodules.settings import (
@@ -34,6 +43,7 @@ from datamodules.store.tokenisation import WholeRows
 from datamodules.store.tokenizer import special_tokens
 from datamodules.store.vector_store import VectorStore
 from datamodules.text_data import TextData, Truncation
+from readers.model_names import prompt_ids
 
 COVERED = 0.99  # of the texts, by the length that is chosen where none is given
 
@@ -100,12 +110,19 @@ class TextRows(TextData):
         return [Truncation("texts", self.sequences.max_length, self.lengths.share_behind(room), self._wanted)]
 
     def prompts_of(self, width: int) -> list[str]:
-        """Return the prompt of each text of a row."""
+        if self.inherits_prompts:
+            return self.prompts_by_role(self.backbone_prompts, width)
         return of_columns(self.settings.prompts, self.kind, getattr(self.settings, "columns", None), width)
 
     def prompt_lengths(self, tokenizer: Any) -> list[int]:
         prompts = self.prompts_of(self.store.width)
-        return [len(tokenizer(prompt.rstrip(), add_special_tokens=False)["input_ids"]) for prompt in prompts]
+        return [len(prompt_ids(tokenizer, prompt)) for prompt in prompts]
+
+    def prompts_by_role(self, prompts: EncoderPrompts, width: int) -> list[str]:
+        """Return an encoder's prompt of each text of a row: of a query and documents, if the rows have these roles."""
+        if issubclass(self.yields, TripletBatch | ScoredTripletBatch):
+            return [prompts.query] + [prompts.document] * (width - 1)
+        return [prompts.default] * width
 
     def prompted(self, source: RowSource) -> RowSource:
         """Return the same rows with the prompts before their texts."""
@@ -171,9 +188,9 @@ class Sentences(TextRows, StoredRows):
         return self.records if self.settings.joined is None else JoinedSentences(self.records, self.settings.joined)
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        if self.settings.deletion is not None and self.settings.prompts:
-            raise InputError("data.prompts: data.deletion would take words out of them. Set one of the two to null.")
         if self.settings.deletion is not None:
+            [prompt] = self.prompts_of(1)
+            self.prompt_ids = np.array(prompt_ids(tokenizer, prompt), np.int64)
             self.delete_words = WordDeletion(tokenizer, self.settings.deletion, seed=self.settings.seed)
         return super().ready(store, tokenizer)
 
@@ -181,10 +198,15 @@ class Sentences(TextRows, StoredRows):
         whole: SentenceBatch = super().batch(pass_index, examples)
         if self.settings.deletion is None:
             return whole
-        left = [self.delete_words(self.store.text(row), pass_index, row) for row in whole.rows.tolist()]
+        left = [self._damaged(self.store.text(row), pass_index, row) for row in whole.rows.tolist()]
         ends = np.cumsum([len(ids) for ids in left])
         starts = np.concatenate([[0], ends[:-1]])
         return whole._replace(damaged=self.sequences.framed(np.concatenate(left), starts, ends))
+
+    def _damaged(self, ids: np.ndarray, pass_index: int, row: int) -> np.ndarray:
+        """Delete words of the ids of a text, but not of its prompt."""
+        prompt = common_prefix(ids, self.prompt_ids)
+        return np.concatenate([ids[:prompt], self.delete_words(ids[prompt:], pass_index, row)])
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> SentenceBatch:
         return SentenceBatch(self.sequences(store, rows, 0), rows)
@@ -304,6 +326,12 @@ class Sequences:
         within = np.arange(int(kept.sum())) - np.repeat(np.cumsum(kept) - kept, kept)
         ids[np.repeat(firsts + len(self.before), kept) + within] = flat[np.repeat(starts, kept) + within]
         return Ragged(torch.from_numpy(ids), lengths)
+
+
+def common_prefix(ids: np.ndarray, prompt_ids: np.ndarray) -> int:
+    """Return how many ids of a prompt begin those of a text, at most all but one of the text."""
+    most = min(len(ids) - 1, len(prompt_ids))
+    return int(np.cumprod(ids[:most] == prompt_ids[:most]).sum())
 
 
 def text_groups(store: TokenStore, rows: np.ndarray, column: int) -> torch.Tensor:

@@ -1,12 +1,12 @@
 """The base class of contrastive objectives: hard negatives, a guide, diagnostics of the vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from contracts import InputError, Ragged
+from contracts import InputError, Ragged, Role, ScoredTripletBatch, TripletBatch
 from encoders.objective import Compared, Objective
 from encoders.objectives.guide import GuideEncoder, kept_on_host
 from encoders.objectives.prefixes import over_prefixes
@@ -16,6 +16,9 @@ from losses.contrastive import Guide
 from losses.diagnostics import contrast_diagnostics
 from losses.equal_texts import text_hashes
 from losses.gather import gather_rows
+from readers.model_names import prompt_places
+
+Column = TypeVar("Column")
 
 
 class Distance(NamedTuple):
@@ -41,6 +44,8 @@ class ContrastiveObjective(Objective):
         self.margins = margins[0] or 0.0, margins[1] or 0.0
         self.guide = None if settings.guide is None else GuideEncoder(settings.guide, self.encoder.tokenizer)
         self.encoder.beside = self.guide.modules if self.guide else ()
+        self.prompts: Sequence[Collection[str]] = ()  # of each column of the data
+        self.prompt_places: Sequence[slice] = ()  # of the prompt that all texts of a column have
 
     def texts(self, batch: Any) -> Sequence[Ragged]:
         """What the guide reads of each view: the texts, before any mask or prompt."""
@@ -52,15 +57,28 @@ class ContrastiveObjective(Objective):
         """
         raise NotImplementedError
 
+    def know_prompts(self, columns: Sequence[Collection[str]]) -> None:
+        self.prompts = columns
+        same = (next(iter(prompts)) if len(prompts) == 1 else "" for prompts in columns)
+        self.prompt_places = [prompt_places(self.encoder.tokenizer, prompt) for prompt in same]
+
     def numbered(self, batch: Any) -> Sequence[Tensor] | None:
         """Return the (sequences,) int64 hashes of the texts of each view; None with ``exclude_equal_texts=false``."""
         if not self.settings.exclude_equal_texts:
             return None
-        return [text_hashes(view.ids, view.lengths) for view in self.texts(batch)]
+        views = self.texts(batch)
+        places = of_views(self.prompt_places, len(views), slice(0, 0))
+        return [text_hashes(view.ids, view.lengths, prompt) for view, prompt in zip(views, places, strict=True)]
 
     def guided(self, batch: Any) -> Guide | None:
         """What the guide makes of the texts of a batch; None where there is no guide."""
-        return None if self.guide is None else Guide(self.guide(self.texts(batch)), *self.margins)
+        if self.guide is None:
+            return None
+        texts = self.texts(batch)
+        has_roles = isinstance(batch, TripletBatch | ScoredTripletBatch)
+        roles: Sequence[Role | None] = ("query", "document") if has_roles else (None,)
+        vectors = self.guide(texts, of_views(roles, len(texts), None), of_views(self.prompts, len(texts), ()))
+        return Guide(vectors, *self.margins)
 
     def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Compared:
         return super().compare(vectors, batch, guide=self.guided(batch), texts=self.numbered(batch), **known)
@@ -89,6 +107,13 @@ class ContrastiveObjective(Objective):
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """A guide reads texts, and keeps their ids on the host: the device would have to be asked for them."""
         return batch if self.guide is None else type(batch)(*map(kept_on_host, batch))
+
+
+def of_views(columns: Sequence[Column], views: int, otherwise: Column) -> list[Column]:
+    """Return what belongs to the column of each view: the last one's also to further views. ``otherwise``: if there are
+    no columns.
+    """
+    return [columns[min(place, len(columns) - 1)] if columns else otherwise for place in range(views)]
 
 
 def with_negatives(views: list[Ragged], negatives: Ragged | None, settings: HardNegatives) -> list[Ragged]:

@@ -5,7 +5,7 @@ the keys of its config that are its own. Chunks, prefixes of vectors, adapters, 
 those of the base class.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from contracts import Ragged, StepOutput
 from encoders.dense import dense_layers
 from encoders.kernels.chunks import concatenate
-from encoders.loading.backbones import BEHIND
+from encoders.loading.backbones import BEHIND, PROMPTS
 from encoders.loading.trainable import TrainableEncoder
 from encoders.lora import record_of, take_digests
 from encoders.objectives.prefixes import over_prefixes, prefixes
@@ -127,7 +127,7 @@ class Objective(TrainedModule):
     def compute(self, views: Sequence[Ragged], batch: Any) -> Computed:
         """Encode the views and compare them. An objective that learns from more than vectors overrides this step."""
         sequences = concatenate(views)
-        encoded = self.encoder.encode(sequences)
+        encoded = self.encoder.encode_sequences(sequences)
         compared = self.compare_encoded(encoded.vectors, [len(view.lengths) for view in views], batch)
         return Computed(*compared, int(sequences.lengths.sum()), encoded.padded_tokens)
 
@@ -142,6 +142,9 @@ class Objective(TrainedModule):
         sizes = [one.size for one in self.prefixes] or [self.encoder.width]
         distance = getattr(self.settings, "distance", None) or "cosine"
         self.teaching = Teaching(sizes, width, distance, normalize=self.encoder.normalize, seed=seed)
+
+    def know_prompts(self, columns: Sequence[Collection[str]]) -> None:
+        """Take the prompts that texts of each column of the data may begin with. Most objectives need not know them."""
 
     def training_step(self, batch: Any, batch_idx: int) -> StepOutput:
         computed = self.compute(self.views(batch), batch)
@@ -158,5 +161,6 @@ class Objective(TrainedModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
         checkpoint["max_length"] = self.encoder.max_length
+        checkpoint[PROMPTS] = self.encoder.prompts.to_json()
         layers = [layer.options for layer in dense_layers(self.encoder.head)]
         checkpoint[BEHIND] = {"normalize": self.encoder.normalize, "layers": layers}

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from contracts import IGNORED_LABEL, InputError, Ragged, Vectors
+from contracts import IGNORED_LABEL, NO_PROMPTS, EncoderPrompts, InputError, Ragged, Vectors
 from encoders.appended_prompt import AppendedPrompt
 from encoders.attention import is_causal, is_decoder_alone
 from encoders.dense import dense_layers
@@ -65,9 +65,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     """``transformer`` is a masked LM, or a trunk alone where none is trained. ``head`` maps what was pooled, (B, D) to
     (B, E), and belongs to the encoder wherever it goes: a `Dense`, or several in an nn.Sequential.
 
-    ``prompt`` goes before each text, ``truncate`` keeps the first numbers of a vector, ``normalize`` then brings it to
-    length 1, ``progress`` says how far ``embed`` is: training knows none of them. ``prompt_suffix`` goes behind each
-    text and is never cut; training puts it there with ``appended``. ``origin`` says in ``description`` where the
+    ``prompts`` are put in front of texts, ``truncate`` keeps the first numbers of a vector, ``normalize`` then brings
+    it to length 1, ``progress`` says how far ``embed`` is: training knows none of them. ``prompt_suffix`` goes behind
+    each text and is never cut; training puts it there with ``appended``. ``origin`` says in ``description`` where the
     weights came from.
     """
 
@@ -82,10 +82,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         token_budget: int | None = None,
         recompute: str = "auto",
         attn_implementation: str = "auto",
-        prompt: str = "",
+        prompts: EncoderPrompts = NO_PROMPTS,
         prompt_suffix: str = "",
         normalize: bool = False,
         truncate: int | None = None,
+        similarity_fn_name: str = "cosine",
         progress: bool = False,
         origin: Mapping[str, str] | None = None,
     ) -> None:
@@ -106,8 +107,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.beside: tuple[nn.Module, ...] = ()
         # The module whose weights are sharded, this encoder's among them; in a tuple, or it would be a part of this one
         self.sharded: tuple[FSDPModule, ...] = ()
-        self.prompt, self.normalize, self.progress = prompt, normalize, progress
-        self.truncate = truncate
+        self.prompts, self.normalize, self.progress = prompts, normalize, progress
+        self.truncate, self.similarity_fn_name = truncate, similarity_fn_name
         if truncate is not None and not 1 <= truncate <= self.width:
             raise InputError(f"truncate={truncate}: the vectors have {self.width} numbers; wanted 1 to {self.width}.")
         self.origin = dict(origin or {})
@@ -123,7 +124,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             else None
         )
 
-    def encode(self, sequences: Ragged, labels: Tensor | None = None, predicted: np.ndarray | None = None) -> Encoded:
+    def encode_sequences(
+        self, sequences: Ragged, labels: Tensor | None = None, predicted: np.ndarray | None = None
+    ) -> Encoded:
         """N token sequences -> vectors; with ``labels`` beside ``sequences.ids`` also the MLM loss, in one forward.
         ``predicted`` are the places of labels that count, which the device must be asked for where they do not come.
 
@@ -277,6 +280,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             "pooling": self.pooled,
             "normalize": str(self.normalize).lower(),
             "prompt": self.prompt,
+            **self.role_prompts,
             **({"prompt_suffix": self.prompt_suffix} if self.prompt_suffix else {}),
             **({"truncate": str(self.truncate)} if self.truncate else {}),
             "max_length": str(self.max_length),
@@ -309,9 +313,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         """
         return self._embedded(texts, torch.device("cpu"), **options)
 
-    def embed_there(self, texts: Sequence[str]) -> Tensor:
+    def embed_there(self, texts: Sequence[str], *, prompt: str | None = None) -> Tensor:
         """Encode texts as `embed_list` does, with the vectors on the device of the encoder, without waiting for it."""
-        return self._embedded(texts, self.device, progress=False)
+        return self._embedded(texts, self.device, prompt=prompt, progress=False)
 
     @torch.no_grad()
     def embed_ids(self, sequences: Ragged, *, autocast: torch.dtype | None = None) -> Tensor:
@@ -333,6 +337,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         prompt: str | None = None,
         autocast: torch.dtype | None = None,
         progress: bool | None = None,
+        batch_size: int | None = None,
     ) -> Tensor:
         if not len(texts):
             return torch.zeros(0, self.truncate or self.width, device=where)
@@ -341,7 +346,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         try:
             sequences, place_N = distinct(self.tokenize([before + text for text in texts]))
             bar = self._progress(len(sequences.lengths), self.progress if progress is None else progress)
-            vectors_UD = self._embed_sequences(sequences, where, autocast, bar)
+            vectors_UD = self._embed_sequences(sequences, where, autocast, bar, batch_size)
         finally:
             self.train(training)
         return self.finished(vectors_UD)[on_device(place_N, where)]
@@ -352,12 +357,19 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return torch.nn.functional.normalize(cut_ND, dim=-1) if self.normalize else cut_ND
 
     def _embed_sequences(
-        self, sequences: Ragged, where: torch.device, autocast: torch.dtype | None, bar: Progress
+        self,
+        sequences: Ragged,
+        where: torch.device,
+        autocast: torch.dtype | None,
+        bar: Progress,
+        batch_size: int | None = None,
     ) -> Tensor:
-        """Encode U token sequences in chunks. Return (U, D) float32 vectors on ``where``: CPU or encoder's device."""
+        """Encode U token sequences in chunks of ``batch_size`` or fewer. Return (U, D) float32 vectors on ``where``:
+        CPU or encoder's device.
+        """
         device = self.device
         budget = EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU
-        chunks = plan_chunks(sequences.lengths, budget, chunk_cost(device))
+        chunks = plan_chunks(sequences.lengths, budget, chunk_cost(device), batch_size)
         flat = on_device(sequences.ids.numpy(), device)
         ids = padded(flat, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         vectors_UD = torch.zeros(len(sequences.lengths), self.width, device=where)

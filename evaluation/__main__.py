@@ -80,7 +80,6 @@ def score(cfg: DictConfig) -> int:
     with process_group() as rank:
         import torch
 
-        from encoders.loading.sentence_transformers_folder import named_prompts
         from evaluation.catalogue import Chosen, load_tasks
         from evaluation.reranking import Reranking, retrieval_tasks
         from evaluation.suite import Suite
@@ -90,8 +89,7 @@ def score(cfg: DictConfig) -> int:
         names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
         of_tables = cfg.data_root is not None and (names or not own)
         chosen = load_tasks(cfg.data_root, names, options_of(cfg)) if of_tables else Chosen([], {}, {})
-        prompts = named_prompts(cfg.encoder) if cfg.prompt is None and own else {}
-        suite = Suite([*(task for one in own for task in one.read(options_of(cfg), prompts)), *chosen.tasks])
+        suite = Suite([*(task for one in own for task in one.read(options_of(cfg))), *chosen.tasks])
         reranked = retrieval_tasks(suite, f"reranker={cfg.reranker}") if cfg.reranker else []
         encoder = load(cfg)
         reranker = None
@@ -142,7 +140,6 @@ def score_by_mteb(cfg: DictConfig) -> int:
     """Score the mteb library's tasks, in one process and without intervals."""
     if cfg.reranker is not None:
         raise InputError("reranker: suite=mteb scores encoders alone. Leave it out, or name tasks=FOLDER.")
-    from encoders.loading.sentence_transformers_folder import named_prompts
     from evaluation.bootstrap import Scores
     from evaluation.catalogue import Chosen
     from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
@@ -155,8 +152,7 @@ def score_by_mteb(cfg: DictConfig) -> int:
     if details is not None:
         check_output(Path(cfg.output))
         check_output_folder("output", details)
-    prompts = named_prompts(cfg.encoder) if cfg.prompt is None else None
-    scores = run_tasks(encoder, tasks, prompts=prompts, results=details)
+    scores = run_tasks(encoder, tasks, results=details)
     found = Scores(scores, {}, {})
     leave(cfg, collect(cfg, found, Chosen([], {}, {}), encoder.description, time.time() - began), found)
     return 0

@@ -5,7 +5,7 @@ task) take the place of its default one as the library chooses them. Its data co
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from contracts import Embedder, InputError
+from evaluation.vectors import prompts_of
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +71,7 @@ def _load(task: Any) -> None:
         ) from error
 
 
-def run_tasks(
-    embedder: Embedder, tasks: Sequence[Any], *, prompts: Mapping[str, str] | None = None, results: Path | None = None
-) -> dict[str, float]:
+def run_tasks(embedder: Embedder, tasks: Sequence[Any], *, results: Path | None = None) -> dict[str, float]:
     """``task[-split][:subset]/mteb/metric`` -> the task's main score; all that the library found goes to ``results``.
 
     Raises:
@@ -80,7 +79,7 @@ def run_tasks(
     """
     import mteb
 
-    encoder = _Encoder(embedder, dict(prompts or {}))
+    encoder = _Encoder(embedder)
     scores = {}
     for task in tasks:
         name, metric = task.metadata.name, task.metadata.main_score
@@ -100,10 +99,10 @@ def run_tasks(
 class _Encoder:
     """Our encoder behind the library's interface."""
 
-    def __init__(self, embedder: Embedder, prompts: dict[str, str]) -> None:
+    def __init__(self, embedder: Embedder) -> None:
         from mteb.models import ModelMeta
 
-        self.embedder, self.prompts = embedder, prompts
+        self.embedder, self.prompts = embedder, dict(prompts_of(embedder).named)
         self.mteb_model_meta = ModelMeta.create_empty({"name": "local/encoder", "revision": "1"})
 
     def encode(self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any) -> Tensor:

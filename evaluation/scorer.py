@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from contracts import Changes, Embedder, ItemScores
+from contracts import Changes, Embedder, EncoderPrompts, ItemScores
 from evaluation.bootstrap import Scores
-from evaluation.vectors import LastVectors
+from evaluation.vectors import LastVectors, prompts_of
 
 
 class Named(Protocol):
@@ -78,6 +78,10 @@ class InTraining(NamedTuple):
     @property
     def normalize(self) -> bool:
         return self.embedder.normalize
+
+    @property
+    def prompts(self) -> EncoderPrompts:
+        return prompts_of(self.embedder)
 
     @property
     def device(self) -> torch.device:

@@ -15,23 +15,16 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from contracts import Embedder, InputError
+from contracts import NO_PROMPTS, Embedder, EncoderPrompts, InputError, Prompted
 
 log = logging.getLogger(__name__)
 
 ROWS_PER_MESSAGE = 8192  # bounds what a gather holds on the device: world x 8192 x width
 KEY_BYTES = 16  # of a text in a store
-WITH_PROMPT = "\0prompt\0"  # before a text that has its prompt, in a pool
+MARK = "\0prompt\0"  # in a pool, before the prompt of a text whose prompt is not the encoder's default one
+END = "\0"  # behind that prompt
 # Cosines of float64 rows are rounded to this many digits: equal texts must tie, whatever the order of summation.
 DIGITS = 12
-
-
-class Prompted(list[str]):
-    """Texts with the prompt of their task, which takes the place of the encoder's own; None: the encoder's own."""
-
-    def __init__(self, texts: Iterable[str], prompt: str | None) -> None:
-        super().__init__(texts)
-        self.prompt = prompt
 
 
 class Pool(NamedTuple):
@@ -39,24 +32,35 @@ class Pool(NamedTuple):
 
     row_of: dict[str, int]
     vectors_UD: Tensor  # float32 on the CPU
+    prompts: EncoderPrompts = NO_PROMPTS  # of the encoder
 
     def of(self, texts: Sequence[str]) -> Tensor:
         """Return the (N, D) vectors of N texts, in their order."""
-        return self.vectors_UD[torch.tensor([self.row_of[text] for text in _behind_prompt(texts)], dtype=torch.long)]
+        return self.vectors_UD[torch.tensor(self.rows(texts), dtype=torch.long)]
+
+    def rows(self, texts: Sequence[str]) -> list[int]:
+        """Return the row of each of N texts."""
+        return [self.row_of[text] for text in _with_prompt(texts, self.prompts)]
 
     def cut(self, size: int | None, *, unit: bool = False) -> "Pool":
         """Return the first ``size`` numbers of each vector, with ``unit`` normalised; with None all, as they are."""
         if size is None:
             return self
         cut_UD = self.vectors_UD[:, :size]
-        return Pool(self.row_of, normalize(cut_UD, dim=-1) if unit else cut_UD)
+        return self._replace(vectors_UD=normalize(cut_UD, dim=-1) if unit else cut_UD)
 
 
-def _behind_prompt(texts: Sequence[str]) -> Sequence[str]:
-    """Return the texts as a `Pool` knows them: with the prompt of their task in front, if it has one of its own."""
-    if not isinstance(texts, Prompted) or texts.prompt is None:
+def _with_prompt(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str]:
+    """Return the texts as a `Pool` knows them: behind their prompt, unless it is the encoder's default one."""
+    if not isinstance(texts, Prompted):
         return texts
-    return [f"{WITH_PROMPT}{texts.prompt}{text}" for text in texts]
+    prompt = prompts.of(texts.role) if texts.prompt is None else texts.prompt
+    return texts if prompt == prompts.default else [f"{MARK}{prompt}{END}{text}" for text in texts]
+
+
+def prompts_of(embedder: Embedder) -> EncoderPrompts:
+    """Return the prompts of an embedder; none if it has no attribute ``prompts``."""
+    return getattr(embedder, "prompts", NO_PROMPTS)
 
 
 def finite_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
@@ -152,11 +156,12 @@ def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], stor
     ``store`` keeps vectors between calls: rank 0's is the one that counts.
     """
     row_of: dict[str, int] = {}
+    prompts = prompts_of(embedder)
     for texts in lists_of_texts:
-        for text in _behind_prompt(texts):
+        for text in _with_prompt(texts, prompts):
             row_of.setdefault(text, len(row_of))
     if not row_of:
-        return Pool(row_of, torch.empty(0, 0))
+        return Pool(row_of, torch.empty(0, 0), prompts)
     # Sorted by length before they are dealt, so that every rank gets as many long ones; the longest first, because
     # what does not fit into memory should fail at once.
     texts = sorted(row_of, key=len, reverse=True)
@@ -173,27 +178,32 @@ def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], stor
     vectors_UD = torch.empty(len(texts), parts[0][1].shape[1])
     for part, vectors_ND in parts:
         vectors_UD[torch.tensor([row_of[text] for text in part])] = vectors_ND
-    return Pool(row_of, vectors_UD)
+    return Pool(row_of, vectors_UD, prompts)
 
 
 def _embed_dealt(embedder: Embedder, texts: list[str]) -> Tensor:
-    """Deal texts to the ranks, and return all (N, D) vectors on every rank. Texts with a prompt of their task are dealt
-    by themselves.
+    """Deal texts to the ranks, and return all (N, D) vectors on every rank. Texts with the same prompt are dealt
+    together.
 
     No DistributedSampler: its padding repeats sentences, and a rank then holds vectors that belong to nobody.
     """
-    with_prompt = [text.startswith(WITH_PROMPT) for text in texts]
-    groups = [[row for row, own in enumerate(with_prompt) if own is side] for side in (True, False)]
-    if not all(groups):
-        return _embed_group(embedder, texts)
-    parts = [_embed_group(embedder, [texts[row] for row in rows]) for rows in groups]
-    return torch.cat(parts)[torch.argsort(torch.tensor([*groups[0], *groups[1]]))]
+    groups = dict[str | None, list[int]]()
+    for row, text in enumerate(texts):
+        groups.setdefault(_parted(text)[0], []).append(row)
+    parts = [_embed_group(embedder, [texts[row] for row in rows]) for rows in groups.values()]
+    return torch.cat(parts)[torch.argsort(torch.tensor([row for rows in groups.values() for row in rows]))]
+
+
+def _parted(text: str) -> tuple[str | None, str]:
+    """Return the prompt and the text of an entry of a pool; None: the encoder's default prompt."""
+    if not text.startswith(MARK):
+        return None, text
+    prompt, _, rest = text.removeprefix(MARK).partition(END)
+    return prompt, rest
 
 
 def _embed_group(embedder: Embedder, texts: list[str]) -> Tensor:
-    """Deal texts that all have a prompt of their task, or all have none. Each rank calls ``embed`` once, with a text at
-    least.
-    """
+    """Deal texts with the same prompt. Each rank calls ``embed`` once, with a text at least."""
     rank, world = rank_and_world()
     vectors_ND = _embed(embedder, texts[rank::world] or texts[:1])
     return _gather(vectors_ND, len(texts)) if world > 1 else vectors_ND
@@ -213,10 +223,13 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def _embed(embedder: Embedder, texts: list[str]) -> Tensor:
-    if texts[0].startswith(WITH_PROMPT):
-        vectors_ND = embedder.embed([text.removeprefix(WITH_PROMPT) for text in texts], prompt="")
-    else:
-        vectors_ND = embedder.embed(texts)
+    (prompt, *_), plain = zip(*map(_parted, texts), strict=True)
+    if prompt is None:
+        vectors_ND = embedder.embed(list(plain))
+    elif hasattr(embedder, "prompts"):
+        vectors_ND = embedder.embed(list(plain), prompt=prompt)
+    else:  # it knows no prompts
+        vectors_ND = embedder.embed([prompt + text for text in plain])
     vectors_ND = vectors_ND.detach().to("cpu", torch.float32)
     if vectors_ND.ndim != 2 or len(vectors_ND) != len(texts):
         raise ValueError(f"embed: wanted ({len(texts)}, width) for {len(texts)} texts, got {tuple(vectors_ND.shape)}.")

@@ -7,7 +7,7 @@ if __name__ == "__main__":
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from omegaconf import DictConfig
 
@@ -94,14 +94,12 @@ def write(cfg: DictConfig, source: "Source", output: Path) -> None:
         from export.adapter import read_adapter
         from export.sentence_transformers import export_encoder, parts_of
 
-        described: dict[str, Any] = {
-            "prompts": source.prompts,
-            "similarity": cfg.similarity or source.similarity,
-            "card": card(source),
-        }
+        parts = {**parts_of(encoder), "card": card(source)}
+        if cfg.similarity is not None:
+            parts["similarity"] = cfg.similarity
         if cfg.format == "adapter":
-            described["adapter"] = read_adapter(cfg.run, encoder)
-        export_encoder(output, **parts_of(encoder), **described)
+            parts["adapter"] = read_adapter(cfg.run, encoder)
+        export_encoder(output, **parts)
     elif cfg.format == "transformers":
         from export.transformers_folder import export_transformers, use_of_transformers
 
@@ -119,6 +117,9 @@ def card(source: "Source", use: str | None = None, library: str = "sentence-tran
 
     if source.run is not None:
         results = read_results(source.run / "results.json") | {"vectors": source.encoder.vectors}
+        results.pop("prompts", None)
+        if (prompts := source.encoder.prompts.to_json()) is not None:
+            results["prompts"] = prompts
         return model_card(results, use=use, library=library)
     if use is None and source.card is not None:
         return source.card

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from contracts import Results, Vectors
+from contracts import EncoderPrompts, PromptsRecord, Results, Vectors
 from export.front_matter import front_matter, hub_sets, of_run
-from export.training_prompts import learnt_prompts
 from reports.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
 
 INTENDED = (
@@ -76,6 +75,9 @@ OF_A_RECIPE = (
 )
 
 
+ROLES = ("query", "document")
+
+
 def model_card(results: Results, *, use: str | None = None, library: str = "sentence-transformers") -> str:
     """Markdown with YAML front matter that the hub accepts; ends with a newline. ``use`` is the example of use."""
     sections = [
@@ -86,7 +88,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         use or USE,
         *_vectors(results.get("vectors")),
         *_prefixes(results["recipe"], results.get("vectors")),
-        *_prompts(learnt_prompts(results)),
+        *_prompts(results.get("prompts")),
         "## Intended use",
         INTENDED,
         "## Scores",
@@ -145,14 +147,19 @@ def _prefixes(recipe: Mapping[str, Any], vectors: Vectors | None) -> Iterator[st
         )
 
 
-def _prompts(learnt: Mapping[str, str]) -> Iterator[str]:
-    """Yield the paragraph about prompts before the training texts."""
-    if learnt:
-        called = " and ".join(f"`encode_{name}`" for name in learnt)
-        yield (
-            "It was trained with prompts before its texts, which `config_sentence_transformers.json` has. In "
-            f"sentence-transformers {called} put them there; plain `encode` does not."
-        )
+def _prompts(prompts: PromptsRecord | None) -> Iterator[str]:
+    """Yield the paragraph about prompts before the texts."""
+    if prompts is None:
+        return
+    own = EncoderPrompts(**prompts)
+    listed = ", ".join(f"{code(name)}: {code(text)}" for name, text in own.named.items() if text)
+    functions = [f"`encode_{role}`" for role in ROLES if own.named.get(role)]
+    used = f"{' and '.join(functions)} put theirs there, " if functions else ""
+    plain = "puts the default one there" if own.default else "puts none there"
+    yield (
+        f"It has prompts for its texts ({listed}). In sentence-transformers {used}plain `encode` {plain}, and "
+        "`encode(texts, prompt_name=...)` that of any name."
+    )
 
 
 def _scores(results: Results) -> str:

@@ -8,7 +8,6 @@ from contracts import Results
 from encoders.lora import merged
 from export.model_card import model_card
 from export.reranker import write_reranker
-from export.training_prompts import learnt_prompts
 from export.whole_folder import export_folder
 from prompts import write_generator_prompts
 from reports.tables import Column, Table, markdown
@@ -23,7 +22,7 @@ def export_product(folder: Path, model: Any, results: Results) -> None:
 def _write_encoder(folder: Path, model: Any, results: Results) -> None:
     from export.sentence_transformers import export_encoder, parts_of  # with the library, which takes a second
 
-    export_encoder(folder, **parts_of(model.encoder), prompts=learnt_prompts(results), card=model_card(results))
+    export_encoder(folder, **parts_of(model.encoder), card=model_card(results))
 
 
 def _write_generator(folder: Path, model: Any, results: Results) -> None:

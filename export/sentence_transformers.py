@@ -6,7 +6,7 @@ written.
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Weighted
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from contracts import InputError
+from contracts import NO_PROMPTS, EncoderPrompts, InputError
 from encoders.appended_prompt import AppendedPrompt
 from encoders.attention import FIRST_TO_HONOUR, is_causal
 from encoders.dense import activation_of, dense_layers
@@ -29,7 +29,7 @@ from export.appended_prompts import transformer_options
 from export.transformers_folder import write_tokenizer, write_transformer
 from export.whole_folder import export_folder
 
-PARTS = ("tokenizer", "pooling", "max_length", "head", "normalize", "prompt_suffix", "truncate")  # of an encoder
+PARTS = ("tokenizer", "pooling", "max_length", "head", "prompts", "normalize", "prompt_suffix", "truncate")
 SIMILARITIES = SentenceTransformer.SUPPORTED_SIMILARITY_FN_NAMES
 FIRST_LIBRARY = "6.0.0"  # the first sentence-transformers that reads what it writes now
 SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps Gemma 2's soft caps with every attention
@@ -38,7 +38,8 @@ THEIR_NAME: dict[str, Any] = {ours: theirs for theirs, ours in OUR_NAME.items()}
 
 def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
     """The keywords of `export_encoder` that an encoder knows itself."""
-    return {"transformer": encoder.trunk, **{name: getattr(encoder, name) for name in PARTS}}
+    parts = {name: getattr(encoder, name) for name in PARTS}
+    return {"transformer": encoder.trunk, "similarity": encoder.similarity_fn_name, **parts}
 
 
 def export_encoder(
@@ -49,7 +50,7 @@ def export_encoder(
     pooling: str,
     max_length: int,
     head: nn.Module | None = None,
-    prompts: Mapping[str, str] | None = None,
+    prompts: EncoderPrompts = NO_PROMPTS,
     normalize: bool = False,
     similarity: str = "cosine",
     card: str | None = None,
@@ -61,8 +62,7 @@ def export_encoder(
 
     ``transformer`` is the base model without LM head and stays as it is: a float32 copy on the CPU is written. Layers
     that are averaged become the library's WeightedLayerPooling, layers of ``head`` its Dense.
-    ``max_length`` counts tokens, special tokens included. A prompt named ``default`` also serves queries and documents
-    that have none of their own, because sentence-transformers does not fall back to it. ``card`` becomes README.md.
+    ``max_length`` counts tokens, special tokens included. ``card`` becomes README.md.
     ``prompt_suffix`` goes behind every text. ``truncate`` becomes the library's truncate_dim; with ``normalize`` a
     Dense that keeps the first numbers, as the library cuts behind its modules, and the length would not be 1 any more.
     ``adapter`` is written in the place of the transformer's weights.
@@ -84,19 +84,17 @@ def export_encoder(
 
     options = transformer_options(decodes=pooler.decodes, templated=appended is not None)
     written = Transformer(write, options | _model_options(transformer))
-    named = dict(prompts or {})
-    default = named.get("default", "")
     model = SentenceTransformer(
         modules=[written, *_behind(transformer, pooler, head, normalize, truncate)],
         device="cpu",
-        prompts={"query": default, "document": default, **named},
+        prompts=dict(prompts.named),
         similarity_fn_name=SimilarityFunction(similarity),
         truncate_dim=None if normalize else truncate,
     )
-    model.default_prompt_name = "default" if "default" in named else None  # the constructor would warn of it
+    model.default_prompt_name = prompts.default_name  # the constructor would warn of it
     with export_folder(folder) as unfinished:
         model.save_pretrained(str(unfinished), create_model_card=False)
-        _require(unfinished / TOP_LEVEL, transformer.config)
+        _complete(unfinished / TOP_LEVEL, transformer.config, prompts)
         if card is not None:
             (unfinished / "README.md").write_text(card, encoding="utf-8")
     return folder
@@ -156,10 +154,14 @@ def _behind(
         yield library.Normalize()
 
 
-def _require(path: Path, config: Any) -> None:
-    """Add the versions that the folder needs, which the library checks and does not write."""
+def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
+    """Add the versions that the folder needs, which the library checks and does not write, and leave out prompts that
+    the library has added.
+    """
     needed = {"sentence-transformers": f">={FIRST_LIBRARY}", **_needed_transformers(config)}
     top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": needed}
+    if prompts:
+        top_level["prompts"] = dict(prompts.named)
     path.write_text(json.dumps(top_level, indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,12 +1,10 @@
 """The encoder to be exported and its metadata, from any of its names."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from contracts import InputError
 from encoders import load_encoder
-from encoders.loading.sentence_transformers_folder import TOP_LEVEL, read_json
 from encoders.sentence_encoder import SentenceEncoder
 
 
@@ -14,15 +12,13 @@ class Source(NamedTuple):
     """``card`` is the README.md that lies beside an encoder which is no run's."""
 
     encoder: SentenceEncoder
-    prompts: Mapping[str, str]
-    similarity: str
     name: str  # folder or hub id of the encoder itself
     run: Path | None
     card: str | None
 
 
 def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
-    """``prompt`` takes the place of all that the folder has; "" of none. ``settings`` are those of `load_encoder`.
+    """``prompt`` takes the place of all prompts of the folder; "" means none. ``settings`` are those of `load_encoder`.
 
     Raises:
         InputError: there is no such encoder, or it is one that our code does not run itself.
@@ -35,22 +31,10 @@ def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
         )
     run = Path(name) if (Path(name) / "results.json").is_file() else None
     own = str(Path(name) / "encoder") if (Path(name) / "encoder" / "modules.json").is_file() else name
-    is_file = Path(own).is_file()
-    found = {} if is_file else read_json(own, TOP_LEVEL) or {}
-    prompts = _prompts(found) if prompt is None else {"default": prompt} if prompt else {}
     card = Path(own) / "README.md"
     return Source(
         encoder,
-        prompts,
-        found.get("similarity_fn_name") or "cosine",
         own,
         run,
         card.read_text(encoding="utf-8") if run is None and card.is_file() else None,
     )
-
-
-def _prompts(found: Mapping) -> dict[str, str]:
-    """Return the prompts, the default one under the name ``default``."""
-    prompts = dict(found.get("prompts") or {})
-    chosen = found.get("default_prompt_name")
-    return {"default": prompts[chosen], **prompts} if chosen in prompts else prompts

@@ -76,12 +76,18 @@ def _pair_numbers(first: Tensor, second: Tensor) -> Tensor:
     return (mixed ^ (mixed >> 29)) * int(_keys(1)[1])
 
 
-def text_hashes(ids: Tensor, lengths: np.ndarray) -> Tensor:
+def text_hashes(ids: Tensor, lengths: np.ndarray, left_out: slice = slice(0, 0)) -> Tensor:
     """Hash each of N token sequences, which stand one behind the other in ``ids``, to an (N,) int64 on their device.
+    The places ``left_out`` of each sequence do not count.
 
     A sum over places of a key times the id, modulo 2^64 (multilinear hashing, Lemire and Kaser, 2014), so two different
     texts of a vocabulary below 2^18 meet with a chance below 2^-45. The device is not waited for.
     """
+    if left_out.stop > left_out.start:
+        place = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        kept = np.flatnonzero((place < left_out.start) | (place >= left_out.stop))
+        ids = ids[torch.from_numpy(kept).to(ids.device, non_blocking=True)]
+        lengths = lengths - np.clip(lengths - left_out.start, 0, left_out.stop - left_out.start)
     text = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(text)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     keys = _keys(-(-(int(lengths.max(initial=0)) + 1) // _KEYS_AT_ONCE))

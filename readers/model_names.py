@@ -96,6 +96,19 @@ def append_end(tokenizer: Any, name: str) -> None:
         )
 
 
+def prompt_ids(tokenizer: Any, prompt: str) -> list[int]:
+    """Return the ids of a prompt in front of a text. A blank at its end belongs to the text."""
+    found: list[int] = tokenizer(prompt.rstrip(" "), add_special_tokens=False)["input_ids"]
+    return found
+
+
+def prompt_places(tokenizer: Any, prompt: str) -> slice:
+    """Return the places of a prompt's ids in a text with special tokens."""
+    ids, whole = prompt_ids(tokenizer, prompt), tokenizer(prompt.rstrip(" "))["input_ids"]
+    start = next((at for at in range(len(whole)) if whole[at : at + len(ids)] == ids), 0) if ids else 0
+    return slice(start, start + len(ids))
+
+
 def mask_id(tokenizer: Any, mask_token: str | None = None) -> int | None:
     """Of ``mask_token``, or of the tokenizer's own mask, or where it has none of "_", as in LLM2Vec; None: there is no
     such token.

@@ -68,7 +68,7 @@ def make_data(run: Run, **changed: Any) -> Any:
     whole: Any = get_class(run.data.target)
     data = replace(filled_in(run).data, **changed)
     if not hasattr(data, PARTS):
-        return whole(data)
+        return _inheriting(run, whole(data))
     parts = {}
     for name, settings in data.parts.items():
         made: Any = get_class(settings.target)
@@ -77,7 +77,21 @@ def make_data(run: Run, **changed: Any) -> Any:
         except InputError as error:
             place = f"data.{PARTS}.{name}"
             raise InputError(f"{place}, where data.KEY is {place}.KEY: {error}") from error
-    return whole(data, parts)
+    return _inheriting(run, whole(data, parts))
+
+
+def _inheriting(run: Run, data: Any) -> Any:
+    """Give the data the prompts of the backbone, where they have none of their own and an encoder is trained."""
+    from encoders.loading.pooling_modules import prompts_to_inherit  # with torch, which --help does without
+    from encoders.objective import Objective
+
+    parts = [part for part in built(data).values() if getattr(part, "inherits_prompts", False)]
+    trains_encoder = run.model is None or issubclass(get_class(run.model.target), Objective)
+    if parts and trains_encoder and run.backbone not in (None, "tiny"):
+        prompts = prompts_to_inherit(str(run.backbone))
+        for part in parts:
+            part.backbone_prompts = prompts
+    return data
 
 
 def make_model(run: Run) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from rich.console import Console
 from rich.table import Table
 
-from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, Results, Spent, StageResults
+from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, EncoderPrompts, Results, Spent, StageResults
 from encoders.objective import Objective
 from encoders.sharding import is_sharded
 from export.model_card import model_card
@@ -81,11 +81,14 @@ def _unsharded(run: Run, model: Any) -> Any:
     if not is_sharded(model):
         return model
     best = load_checkpoint(Path(str(run.output_dir)) / "checkpoints" / BEST)
+    prompts = model.encoder.prompts if isinstance(model, Objective) else EncoderPrompts()
     teaching, model = getattr(model, "teaching", None), make_model(run)
     if teaching is not None:
         model.learn_from_teacher(teaching.width, run.seed)
     model.on_load_checkpoint(best)
     model.load_state_dict(best["state_dict"])
+    if isinstance(model, Objective):
+        model.encoder.prompts = prompts
     return model
 
 
@@ -118,6 +121,7 @@ def collect_results(run: Run, model: Any, data: DataModule, fitted: Fitted) -> R
         "settled": dict(model.settled),
         "not_as_published": suite.not_as_published,
         "vectors": model.encoder.vectors if isinstance(model, Objective) else None,
+        "prompts": model.encoder.prompts.to_json() if isinstance(model, Objective) else None,
     }
     return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
 

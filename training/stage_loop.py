@@ -27,6 +27,7 @@ from training.checks import (
     check_room,
     check_values,
 )
+from training.encoder_prompts import settle_prompts
 from training.finish import finish, finish_stages
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
 from training.folder import check_writable, is_empty, mirror_of
@@ -152,6 +153,7 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
     model = make_model(run)
     data.prepare_data()
     settle_lengths(run, model, data)
+    settle_prompts(model, data)
     choose(run, model, data)
     data.trainer = make_trainer(run, logger=False)
     data.setup()
@@ -179,6 +181,7 @@ def run_stage(
     teacher = load_teacher(run)
     data.prepare_data()
     settle_lengths(run, model, data)
+    settle_prompts(model, data)
     learn_from_teacher(run, model, data, folder, teacher)
     if teacher is not None:
         del teacher

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,18 +117,16 @@ def _decide(run: Run, data: Any, folder: Path, teacher: LoadedEncoder | None, wr
         return [False]
     autocast = torch.bfloat16 if run.precision == "bf16" else None
     made_by = {"teacher": teacher.fingerprint, "products": run.precision if autocast else "fp32", "version": VERSION}
-
-    def embed(texts: list[str]) -> np.ndarray:
-        return teacher.embed(texts, convert_to_numpy=True, autocast=autocast, progress=False)
-
     stores, width = dict[str, str](), 0
     for place, one in built(data).items():
         key = {**made_by, "tokens": one.data_id, "source": one.source().fingerprint()}
+        prompts = one.prompts_by_role(teacher.prompts, one.store.width)
         if one.rows_used is not None:
             key["rows"] = hashlib.sha256(one.rows_used.tobytes()).hexdigest()
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         directory = one.cache / f"teacher-{digest}"
         log.info("teacher: vectors of %d rows in %s", one.num_examples, directory)
+        embed = partial(_embed_rows, teacher, prompts, autocast)
         width = make_or_go_on(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
         stores[place] = str(directory)
     record = {"stores": stores, "width": width, "teacher": teacher.fingerprint}
@@ -138,3 +137,19 @@ def _decide(run: Run, data: Any, folder: Path, teacher: LoadedEncoder | None, wr
         )
     write_record(folder / RECORD, record)
     return [True]
+
+
+def _embed_rows(
+    teacher: LoadedEncoder, prompts: Sequence[str], autocast: torch.dtype | None, texts: Sequence[str]
+) -> np.ndarray:
+    """Return the vectors of the texts of rows, which stand one behind the other; ``prompts`` are those of a row."""
+    vectors: np.ndarray = np.array(())
+    for prompt in dict.fromkeys(prompts):
+        places = [place for place in range(len(texts)) if prompts[place % len(prompts)] == prompt]
+        found = teacher.embed(
+            [texts[place] for place in places], prompt=prompt, convert_to_numpy=True, autocast=autocast, progress=False
+        )
+        if not vectors.size:
+            vectors = np.empty((len(texts), found.shape[1]), found.dtype)
+        vectors[places] = found
+    return vectors

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from contracts import InputError, RetrievalTask
+from contracts import InputError, Prompted, RetrievalTask
 from datamodules.near_duplicates import NearCopies, words_of
 from datamodules.sources.records import Record
 from datamodules.store.token_store import RowSource
@@ -67,20 +67,24 @@ class AllButHeldOut:
         return {**self.source.manifest(), NAME: counts}
 
     def tasks(self, prompts: Sequence[str]) -> list[RetrievalTask]:
-        """Every anchor of the task against all its other texts; a prompt for each column goes in front. None of a few
-        rows.
+        """Return the task in which every anchor must find its positives among all other texts; none of a few rows.
+
+        ``prompts`` are those of the columns; all texts but the anchors have that of the second.
         """
         self._prepare()
         rows = json.loads((self.directory / "rows.json").read_text(encoding="utf-8"))
         queries, documents = dict[str, dict[int, float]](), dict[str, int]()
         for anchor, positive, *negatives in rows:
-            relevant = queries.setdefault(prompts[0] + anchor, {})
-            relevant[documents.setdefault(prompts[1] + positive, len(documents))] = 1.0
-            for prompt, negative in zip(prompts[2:], negatives, strict=True):
-                documents.setdefault(prompt + negative, len(documents))
+            relevant = queries.setdefault(anchor, {})
+            relevant[documents.setdefault(positive, len(documents))] = 1.0
+            for negative in negatives:
+                documents.setdefault(negative, len(documents))
         gains = list(queries.values())
         one_each = len(documents) == len(gains) and all(set(gain) == {row} for row, gain in enumerate(gains))
-        return [RetrievalTask(NAME, list(queries), list(documents), None if one_each else gains)] if queries else []
+        if not queries:
+            return []
+        sides = Prompted(queries, prompts[0]), Prompted(documents, prompts[1])
+        return [RetrievalTask(NAME, *sides, None if one_each else gains)]
 
     def _prepare(self) -> None:
         build_once(self.directory, lambda folder: (folder / "counts.json").is_file(), self._build)

@@ -34,8 +34,8 @@ class Chunk(NamedTuple):
         return len(self.rows) * self.width
 
 
-def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int) -> list[Chunk]:
-    """Cover all sequences with chunks of at most ``token_budget`` tokens, padding counted.
+def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int, max_rows: int | None = None) -> list[Chunk]:
+    """Cover all sequences with chunks of at most ``token_budget`` tokens, padding counted, and ``max_rows`` sequences.
 
     A sequence longer than the budget gets a chunk of its own: a sequence cannot be cut.
     """
@@ -44,7 +44,8 @@ def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int) -> list
     for place, length in enumerate(lengths[order].tolist()):
         width = int(lengths[order[start]])
         waste += width - length
-        if place > start and ((place - start + 1) * width > token_budget or waste > chunk_cost):
+        is_full = (place - start + 1) * width > token_budget or place - start == max_rows
+        if place > start and (is_full or waste > chunk_cost):
             chunks.append(Chunk(order[start:place], width))
             start, waste = place, 0
     if len(order):

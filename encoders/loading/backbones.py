@@ -25,7 +25,7 @@ from transformers import (
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
-from contracts import InputError
+from contracts import EncoderPrompts, InputError
 from encoders.attention import check_attention, is_decoder_alone, reads_ahead, set_attention, set_dropout
 from encoders.layers import keep_layers
 from encoders.lora import RECORD, Record, restore
@@ -255,6 +255,7 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
 NOT_LOADED = (OSError, ValueError, KeyError, ImportError, RuntimeError, UnpicklingError, SafetensorError)
 OF_OUR_ENCODER = "encoder.transformer."  # what the weights' names begin with in a checkpoint
 OF_ITS_HEAD = "encoder.head."
+PROMPTS = "prompts"  # the entry of a checkpoint with the prompts of its encoder, if it has any
 BEHIND = "behind_pooling"  # the entry of a checkpoint about what stands behind the pooling
 
 
@@ -272,6 +273,7 @@ class Trained(NamedTuple):
     adapters: Record | None  # what the weights are, where they are adapters
     normalize: bool
     layers: list[dict[str, Any]]  # what ``head`` consists of
+    prompts: EncoderPrompts = EncoderPrompts()
     kept: int | Sequence[int] | None = None  # layers of the backbone, where not all
 
 
@@ -312,8 +314,13 @@ def read_checkpoint(path: Path) -> Trained:
     backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt"))
     ends, attention = bool(settings.get("append_end")), settings.get("attention")
     length, adapters, behind = found["max_length"], found.get(RECORD), found[BEHIND]
-    kept = settings.get("layers")
-    return Trained(weights, backbone, pooling, length, head, suffix, ends, attention, adapters, **behind, kept=kept)
+    kept, prompts = settings.get("layers"), EncoderPrompts(**found.get(PROMPTS) or {})
+    return Trained(
+        *(weights, backbone, pooling, length, head, suffix, ends, attention, adapters),
+        **behind,
+        prompts=prompts,
+        kept=kept,
+    )
 
 
 def trunk_of_checkpoint(

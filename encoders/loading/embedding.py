@@ -1,4 +1,7 @@
-"""The return type of ``load_encoder``: ``embed`` takes one text or many and returns torch or NumPy vectors.
+"""The return type of ``load_encoder``.
+
+``embed`` takes one text or many and returns torch or NumPy vectors; ``encode`` and ``similarity`` are those of
+sentence-transformers.
 
 Its fingerprint is a sha256 over everything that a vector depends on: the key under which vectors may be kept.
 """
@@ -12,7 +15,11 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from contracts import EncoderPrompts, InputError
+from encoders.similarity import similarity_matrix
 
 
 class Options(TypedDict, total=False):
@@ -21,6 +28,7 @@ class Options(TypedDict, total=False):
     prompt: str | None
     autocast: torch.dtype | None
     progress: bool | None
+    batch_size: int | None
 
 
 class LoadedEncoder(ABC):
@@ -28,6 +36,19 @@ class LoadedEncoder(ABC):
 
     description: dict[str, str]  # kind, backbone, pooling, prompt, max_length, precision
     normalize: bool = False
+    prompts: EncoderPrompts = EncoderPrompts()
+    similarity_fn_name: str = "cosine"
+
+    @property
+    def prompt(self) -> str:
+        """The prompt of texts without a role."""
+        return self.prompts.default
+
+    @property
+    def role_prompts(self) -> dict[str, str]:
+        """The prompts of queries and documents, as ``description`` has them, if they are not that of all texts."""
+        of_roles = {"query_prompt": self.prompts.query, "document_prompt": self.prompts.document}
+        return {name: prompt for name, prompt in of_roles.items() if prompt != self.prompt}
 
     @property
     def device(self) -> torch.device:
@@ -55,11 +76,83 @@ class LoadedEncoder(ABC):
 
         ``prompt`` stands before each text, in the place of the encoder's own. Where it takes longer than a moment a bar
         is drawn, if somebody watches; ``progress=False`` draws none. ``autocast`` is a type for products.
+        ``batch_size`` limits the texts that are computed together.
         """
         several = [texts] if isinstance(texts, str) else texts
         vectors = self.embed_list(several, **options)
         vectors = vectors[0] if isinstance(texts, str) else vectors
         return vectors.numpy() if convert_to_numpy else vectors
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        *,
+        normalize_embeddings: bool = False,
+        convert_to_tensor: bool = False,
+    ) -> Any:
+        """Return the embeddings of texts as sentence-transformers' ``encode`` does.
+
+        Args:
+            texts: one text or several.
+            prompt_name: name of the prompt in front of each text; None: the default prompt of the encoder.
+            prompt: the prompt itself, in place of the one with that name.
+            batch_size: largest number of texts computed together; None: as many as have a certain number of tokens.
+            show_progress_bar: None: if it takes long and standard error is a terminal.
+            normalize_embeddings: scale each embedding to length 1.
+            convert_to_tensor: return a tensor on the CPU instead of an array.
+
+        Returns:
+            A float32 array (texts, width); (width,) for one text that is not in a list.
+
+        Raises:
+            InputError: the encoder has no prompt with this name, or ``batch_size`` is less than 1.
+        """
+        if batch_size is not None and batch_size < 1:
+            raise InputError(key="batch_size", value=batch_size, expected="a whole number from 1")
+        if prompt is None and prompt_name is not None:
+            prompt = self._prompt_named(prompt_name)
+        several = [texts] if isinstance(texts, str) else list(texts)
+        options = Options(prompt=prompt, progress=show_progress_bar, batch_size=batch_size)
+        vectors = self.embed_list(several, **options)
+        vectors = normalize(vectors, dim=-1) if normalize_embeddings else vectors
+        vectors = vectors[0] if isinstance(texts, str) else vectors
+        return vectors if convert_to_tensor else vectors.numpy()
+
+    def encode_query(
+        self, texts: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
+    ) -> Any:
+        """Return the embeddings of queries: `encode` with the encoder's prompt of queries."""
+        own = self.prompts.query if prompt is None and prompt_name is None else prompt
+        return self.encode(texts, prompt_name, own, **options)
+
+    def encode_document(
+        self, texts: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
+    ) -> Any:
+        """Return the embeddings of documents: `encode` with the encoder's prompt of documents."""
+        own = self.prompts.document if prompt is None and prompt_name is None else prompt
+        return self.encode(texts, prompt_name, own, **options)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Return the similarities of all embeddings with all others, by the encoder's ``similarity_fn_name``.
+
+        Args:
+            embeddings1: (N, width) tensor, array or list; a single embedding counts as one row.
+            embeddings2: (M, width) likewise.
+
+        Returns:
+            (N, M).
+        """
+        return similarity_matrix(self.similarity_fn_name, embeddings1, embeddings2)
+
+    def _prompt_named(self, name: str) -> str:
+        known = {"query": "", "document": "", **self.prompts.named}  # sentence-transformers knows both of any encoder
+        if name not in known:
+            raise InputError(key="prompt_name", value=name, expected=f"one of {', '.join(known)}")
+        return known[name]
 
     @abstractmethod
     def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import Tensor
 
-from contracts import InputError
+from contracts import EncoderPrompts, InputError
 from encoders.cross_encoder import SCORES_PAIRS, check_one_score, not_trained
 from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.sentence_encoder import precision_of
@@ -20,6 +20,7 @@ from readers.hub import only_local
 from readers.model_names import run_folder
 
 LOADING_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError, UnpicklingError)
+BATCH_SIZE = 32  # the library's default
 Model = TypeVar("Model", SentenceTransformer, CrossEncoder)
 
 
@@ -43,15 +44,18 @@ class LibraryEncoder(LoadedEncoder):
             self.model.max_seq_length = max_length
         if truncate is not None:
             self.model.truncate_dim = truncate
-        self.prompt = prompt
+        self.similarity_fn_name = self.model.similarity_fn_name
+        named = {name: text or "" for name, text in self.model.prompts.items()}
+        own = EncoderPrompts(named, self.model.default_prompt_name)
+        self.prompts = own if prompt is None else EncoderPrompts.same(prompt)
         # A prefix that was asked for; what the folder itself cuts stays as the library gives it
         self.cuts_unit_vectors = truncate is not None and type(self.model[-1]).__name__ == "Normalize"
-        default = self.model.prompts.get(self.model.default_prompt_name or "", "")
         self.description: dict[str, str] = {
             "kind": "sentence-transformers library",
             "backbone": name,
             "pooling": why,
-            "prompt": (default or "") if prompt is None else prompt,
+            "prompt": self.prompt,
+            **self.role_prompts,
             "max_length": str(self.model.max_seq_length),
             "precision": precision_of(dtype),
             **({"truncate": str(self.model.truncate_dim)} if self.model.truncate_dim else {}),
@@ -78,6 +82,7 @@ class LibraryEncoder(LoadedEncoder):
             convert_to_tensor=True,
             show_progress_bar=sys.stderr.isatty() and options.get("progress") is not False,
             normalize_embeddings=self.cuts_unit_vectors,
+            batch_size=options.get("batch_size") or BATCH_SIZE,
         )
         return rows.float().cpu()[torch.tensor([place_of[text] for text in texts], dtype=torch.long)]
 

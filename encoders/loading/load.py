@@ -15,7 +15,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from contracts import InputError
+from contracts import EncoderPrompts, InputError
 from encoders.attention import check_attention, check_first_token
 from encoders.dense import head_of
 from encoders.lengths import usual_length
@@ -172,8 +172,15 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     )
     check_attention(transformer, options.attention, str(path), setting="encoder")
     tokenizer = load_tokenizer(architecture, ends=trained.append_end)
-    length, suffix = trained.max_length, trained.prompt_suffix
-    exported = Exported(architecture, trained.pooling, trained.normalize, length, False, "", prompt_suffix=suffix)
+    exported = Exported(
+        architecture,
+        trained.pooling,
+        trained.normalize,
+        trained.max_length,
+        False,
+        trained.prompts,
+        prompt_suffix=trained.prompt_suffix,
+    )
     head = None
     if trained.head:
         width, where = transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling"
@@ -195,7 +202,7 @@ def _from_transformers(
     if exported is None:
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
             raise not_found(name, "it has no config.json there, or the hub is out of reach.")
-        kind, exported = "transformers", Exported(name, "mean", False, None, False, "")
+        kind, exported = "transformers", Exported(name, "mean", False, None, False, EncoderPrompts())
     decoder = POOLERS[options.pooling or exported.pooling].decodes
     transformer = load_trunk(exported.transformer, decoder=decoder, attention=options.attention)
     tokenizer = load_tokenizer(exported.transformer)
@@ -248,10 +255,11 @@ def _build(
         head=head if options.pooling in (None, exported.pooling) else None,
         # a folder's own holds even where its tokenizer says less, as in the library
         max_length=options.max_length or exported.max_length or int(tokenizer.model_max_length),
-        prompt=exported.prompt if options.prompt is None else options.prompt,
+        prompts=exported.prompts if options.prompt is None else EncoderPrompts.same(options.prompt),
         prompt_suffix=exported.prompt_suffix if options.prompt_suffix is None else options.prompt_suffix,
         normalize=exported.normalize if options.normalize is None else options.normalize,
         truncate=exported.truncate if options.truncate is None else options.truncate,
+        similarity_fn_name=exported.similarity,
         progress=True,
         origin={"kind": kind, "backbone": backbone},
     )

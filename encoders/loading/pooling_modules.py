@@ -1,9 +1,9 @@
-"""Pooling, Dense and Normalize modules of a backbone's folder, which stay with the trained encoder."""
+"""Pooling, Dense and Normalize modules and prompts of a backbone's folder, which stay with the trained encoder."""
 
 import logging
 
-from contracts import InputError
-from encoders.loading.sentence_transformers_folder import Behind, behind_pooling
+from contracts import EncoderPrompts, InputError
+from encoders.loading.sentence_transformers_folder import Behind, behind_pooling, read_prompts
 from encoders.pooling import POOLERS
 from readers.model_names import GGUF, located
 
@@ -28,6 +28,24 @@ def pooling_of(backbone: str) -> str:
             f"{', '.join(POOLERS)}."
         )
     return found.pooling or "mean"
+
+
+def prompts_to_inherit(backbone: str) -> EncoderPrompts:
+    """The prompts of the folder of a backbone, for its training texts; none for a plain transformer.
+
+    Raises:
+        InputError: its pooling leaves the tokens of prompts out, which training cannot do.
+    """
+    name = folder_of(backbone)
+    prompts = read_prompts(name, "backbone")
+    if prompts and behind_pooling(name).leaves_prompt_out:
+        raise InputError(
+            key="backbone",
+            value=backbone,
+            expected="an encoder that pools the tokens of its prompts, too (include_prompt of its pooling is false)",
+            hint="Set data.prompts={} to train without prompts.",
+        )
+    return prompts
 
 
 def kept_behind(backbone: str, pooling: str) -> Behind:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.utils.hub import cached_file
 
-from contracts import InputError
+from contracts import EncoderPrompts, InputError
 from encoders.appended_prompt import read_template
 from encoders.dense import IDENTITY, TANH, activation_of, head_of
 from encoders.pooling import LAST_LAYER, POOLERS
@@ -73,10 +73,11 @@ class Exported(NamedTuple):
     normalize: bool
     max_length: int | None  # None: as long as the tokenizer and the model allow
     lowercase: bool
-    prompt: str
+    prompts: EncoderPrompts
     layers: tuple[str, ...] = ()  # the paths of Dense modules inside the folder
     prompt_suffix: str = ""
     truncate: int | None = None
+    similarity: str = "cosine"
 
 
 class BeyondUs(Exception):
@@ -109,8 +110,8 @@ def read_exported(name: str, prompt: str | None) -> Exported | None:
     found = _behind(name, behind)
     if found.beyond:
         raise BeyondUs(f"behind its pooling is {found.beyond}")
-    prompt = _default_prompt(name) if prompt is None else prompt
-    if prompt and not includes_prompt:
+    prompts = read_prompts(name) if prompt is None else EncoderPrompts.same(prompt)
+    if prompts and not includes_prompt:
         raise BeyondUs("its pooling leaves the prompt out")
     length = options.get("max_seq_length")
     lowercase = bool(options.get("do_lower_case"))
@@ -120,7 +121,18 @@ def read_exported(name: str, prompt: str | None) -> Exported | None:
         raise BeyondUs("its vectors are cut after they were normalised")
     if layers and found.normalize and (size := _cut_by(name, layers[-1])):
         truncate, layers = size, layers[:-1]
-    return Exported(transformer, pooling, found.normalize, length, lowercase, prompt, layers, suffix, truncate)
+    return Exported(
+        transformer,
+        pooling,
+        found.normalize,
+        length,
+        lowercase,
+        prompts,
+        layers,
+        suffix,
+        truncate,
+        read_similarity(name),
+    )
 
 
 class Behind(NamedTuple):
@@ -131,6 +143,7 @@ class Behind(NamedTuple):
     beyond: str = ""  # a module that is none of both, or one out of their order
     pooling: str | None = None  # that it stands behind; None: one that we do not have
     pools: bool = False  # whether the folder says how
+    leaves_prompt_out: bool = False  # whether the tokens of a prompt are not pooled
 
 
 def behind_pooling(name: str, *, setting: str = "backbone") -> Behind:
@@ -143,13 +156,14 @@ def behind_pooling(name: str, *, setting: str = "backbone") -> Behind:
     if modules is None or "Pooling" not in map(_kind, modules):
         return Behind()
     before, behind = _parted(modules)
+    includes_prompt = True
     try:
-        pooling, _ = _pooling(name, before["Pooling"])
+        pooling, includes_prompt = _pooling(name, before["Pooling"])
         if layers := before.get("WeightedLayerPooling"):
             pooling = _over_layers(name, layers, pooling)
     except BeyondUs:
         pooling = None
-    return _behind(name, behind)._replace(pooling=pooling, pools=True)
+    return _behind(name, behind)._replace(pooling=pooling, pools=True, leaves_prompt_out=not includes_prompt)
 
 
 def _modules(name: str, setting: str) -> list[dict[str, Any]] | None:
@@ -247,12 +261,28 @@ def not_found(name: str, reason: str, setting: str = "encoder") -> InputError:
     )
 
 
-def named_prompts(name: str) -> dict[str, str]:
-    """The prompts of a folder, run folder or hub id, by their names; none where there is no such file."""
-    own = str(Path(name) / "encoder") if (Path(name) / "encoder" / "modules.json").is_file() else name
-    if Path(own).is_file():
-        return {}
-    return dict((read_json(own, TOP_LEVEL) or {}).get("prompts") or {})
+def read_prompts(name: str, setting: str = "encoder") -> EncoderPrompts:
+    """Return the prompts of a sentence-transformers folder or hub id; none if it has no such file.
+
+    Raises:
+        InputError: the file is damaged, or its default prompt does not exist.
+    """
+    options = read_json(name, TOP_LEVEL, setting) or {}
+    prompts, chosen = options.get("prompts") or {}, options.get("default_prompt_name")
+    if chosen is not None and chosen not in (*prompts, "query", "document"):
+        raise InputError(
+            key=f"{TOP_LEVEL}, default_prompt_name",
+            value=chosen,
+            location=f"{setting}={name}",
+            expected=f"the name of one of its prompts ({', '.join(prompts) or 'it has none'})",
+            hint="Correct the file.",
+        )
+    return EncoderPrompts({key: prompt or "" for key, prompt in prompts.items()}, chosen)
+
+
+def read_similarity(name: str) -> str:
+    """Return the similarity that a sentence-transformers folder or hub id compares its embeddings by."""
+    return (read_json(name, TOP_LEVEL) or {}).get("similarity_fn_name") or "cosine"
 
 
 def _refuse_foreign_code(name: str, modules: list[dict[str, Any]]) -> None:
@@ -336,18 +366,6 @@ def _over_layers(name: str, path: str, tokens: str) -> str:
     if pooling is None:
         raise BeyondUs("it weighs the layers of its transformer")
     return pooling
-
-
-def _default_prompt(name: str) -> str:
-    options = read_json(name, TOP_LEVEL) or {}
-    chosen = options.get("default_prompt_name")
-    prompts = options.get("prompts") or {}
-    if chosen is not None and chosen not in prompts:
-        raise InputError(
-            f"encoder={name}: config_sentence_transformers.json has default_prompt_name={chosen!r}, and no such prompt."
-            " Correct it, or say prompt= yourself."
-        )
-    return prompts.get(chosen) or ""
 
 
 OF_THE_VECTOR = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}

@@ -15,7 +15,7 @@ from encoders.loading.absent_weights import dtype_to_load, forget_weights
 from encoders.loading.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.loading.bert_pooler import shipped_pooler
 from encoders.loading.pooling_modules import folder_of, kept_behind, pooling_of
-from encoders.loading.sentence_transformers_folder import read_head
+from encoders.loading.sentence_transformers_folder import read_head, read_prompts, read_similarity
 from encoders.lora import Below, adapt, below, wanted
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
@@ -102,5 +102,7 @@ class TrainableEncoder(TrainableBackbone):
             attn_implementation=own.attn_implementation,
             prompt_suffix=prompt,
             normalize=behind.normalize if own.normalize is None else own.normalize,
+            prompts=read_prompts(folder_of(own.backbone), "backbone"),
+            similarity_fn_name=read_similarity(folder_of(own.backbone)),
         )
         return encoder.train()  # from_pretrained leaves dropout off, and Lightning trains in the mode it finds

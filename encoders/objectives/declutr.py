@@ -102,7 +102,7 @@ class DeCLUTR(ContrastiveObjective):
         if self._predicts_next:
             batch = one_before(batch)
         sequences = concatenate(views)
-        encoded = self.encoder.encode(sequences, *self._labels(views, batch))
+        encoded = self.encoder.encode_sequences(sequences, *self._labels(views, batch))
         loss, metrics = encoded.vectors.new_zeros(()), {}
         if self.mlm_weight > 0:
             mlm = global_mean(encoded.mlm_sum, (batch.labels != IGNORED_LABEL).sum())

@@ -7,20 +7,21 @@ was kept before, would leave out other candidates than one that was not. Equal t
 Shape letters: N texts, G width of the guide's vectors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from contracts import InputError, Ragged
+from contracts import InputError, Ragged, Role
 from encoders.loading.load import load_encoder
 from encoders.sentence_encoder import SentenceEncoder
+from readers.model_names import prompt_ids
 
 
 class GuideEncoder:
-    """``guide(several)`` are its vectors of the texts that these token ids of ``tokenizer`` spell."""
+    """``guide(several, roles, prompts)`` are its vectors of the texts that these token ids of ``tokenizer`` spell."""
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         try:
@@ -37,24 +38,44 @@ class GuideEncoder:
         model = self.encoder if isinstance(self.encoder, nn.Module) else getattr(self.encoder, "model", None)
         return () if model is None else (model,)
 
-    def __call__(self, several: Sequence[Ragged]) -> list[Tensor]:
+    def __call__(
+        self, several: Sequence[Ragged], roles: Sequence[Role | None], prompts: Sequence[Collection[str]]
+    ) -> list[Tensor]:
         """Lists of sequences, special tokens included -> (N, G) float32 of each, without a gradient.
 
-        Where the host has kept the ids, and the guide is an encoder of ours, the device is not waited for.
+        The guide reads texts of each role behind its own prompts. ``prompts`` are those of the sequences, which it does
+        not read. Where the host has kept the ids, and the guide is an encoder of ours, the device is not waited for.
         """
         device = several[0].ids.device
         for model in self.modules:
             model.to(device)  # where the batch is: that is known when the first one comes
-        ids = [one.ids.cpu().numpy() if one.kept is None else one.kept for one in several]
-        lengths = np.concatenate([one.lengths for one in several])
-        rows = np.split(np.concatenate(ids), np.cumsum(lengths)[:-1])
-        texts = [text.strip() for text in self.tokenizer.batch_decode(rows, skip_special_tokens=True)]
+        texts = [self._read(one, some) for one, some in zip(several, prompts, strict=True)]
+        own = [self.encoder.prompts.of(role) for role in roles]
+        found = dict[int, Tensor]()
         with torch.autocast(device.type, enabled=False):
-            if isinstance(self.encoder, SentenceEncoder):
-                vectors = self.encoder.embed_there(texts)
-            else:
-                vectors = self.encoder.embed(texts, progress=False).to(device)
-        return list(vectors.split([len(one.lengths) for one in several]))
+            for prompt in dict.fromkeys(own):
+                places = [place for place, other in enumerate(own) if other == prompt]
+                vectors = self._embed([text for place in places for text in texts[place]], prompt, device)
+                found |= zip(places, vectors.split([len(texts[place]) for place in places]), strict=True)
+        return [found[place] for place in range(len(several))]
+
+    def _read(self, sequences: Ragged, prompts: Collection[str]) -> list[str]:
+        """Return the texts of sequences without special tokens and prompts."""
+        ids = sequences.ids.cpu().numpy() if sequences.kept is None else sequences.kept
+        rows = np.split(ids, np.cumsum(sequences.lengths)[:-1])
+        before = [prompt_ids(self.tokenizer, prompt) for prompt in prompts]
+        texts, decoded = (
+            [text.strip() for text in self.tokenizer.batch_decode(some, skip_special_tokens=True)]
+            for some in (rows, before)
+        )
+        longest_first = sorted(decoded, key=len, reverse=True)
+        found = (next(prompt for prompt in [*longest_first, ""] if text.startswith(prompt)) for text in texts)
+        return [text.removeprefix(prompt).strip() for text, prompt in zip(texts, found, strict=True)]
+
+    def _embed(self, texts: list[str], prompt: str, device: torch.device) -> Tensor:
+        if isinstance(self.encoder, SentenceEncoder):
+            return self.encoder.embed_there(texts, prompt=prompt)
+        return self.encoder.embed(texts, prompt=prompt, progress=False).to(device)
 
 
 def kept_on_host(part: Any) -> Any:

@@ -101,7 +101,7 @@ class TSDAE(Objective):
 
     def compute(self, views: Sequence[Ragged], batch: SentenceBatch) -> Computed:
         """The decoder's tokens count, too."""
-        encoded = self.encoder.encode(views[0])
+        encoded = self.encoder.encode_sequences(views[0])
         written = self.loss([encoded.vectors], batch)
         real_tokens = int(views[0].lengths.sum() + batch.sentences.lengths.sum())
         return Computed(written.loss, {}, real_tokens, encoded.padded_tokens + written.padded_tokens)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from contracts import InputError
+from contracts import InputError, Prompted
 from evaluation.bootstrap import Estimate, mean
 from evaluation.task import EMPTY, Entry, How, Options
 from evaluation.tsv import read_columns, read_text, table
@@ -45,9 +45,9 @@ class Reranking:
         self.name, self.queries = name, list(queries)
 
     def texts(self) -> Iterator[Sequence[str]]:
-        yield [one.query for one in self.queries]
+        yield Prompted((one.query for one in self.queries), role="query")
         for one in self.queries:
-            yield one.texts
+            yield Prompted(one.texts, role="document")
 
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/{metric}" for metric in METRICS]
@@ -59,8 +59,9 @@ class Reranking:
 
     def _hits(self, one: Candidates, pool: Pool) -> Tensor:
         """(K,) whether the candidate at each rank is relevant."""
-        query_D, *_ = unit_rows(pool.of([one.query]).double(), self.name)
-        cosine_K = (unit_rows(pool.of(one.texts).double(), self.name) @ query_D).round(decimals=DIGITS)
+        query_D, *_ = unit_rows(pool.of(Prompted([one.query], role="query")).double(), self.name)
+        texts_KD = unit_rows(pool.of(Prompted(one.texts, role="document")).double(), self.name)
+        cosine_K = (texts_KD @ query_D).round(decimals=DIGITS)
         return torch.tensor(one.relevant)[torch.argsort(cosine_K, descending=True, stable=True)]
 
 

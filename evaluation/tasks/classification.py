@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts import InputError
+from contracts import InputError, Prompted
 from evaluation.bootstrap import Estimate, f1, mean
 from evaluation.task import EMPTY, How, Options
 from evaluation.tasks.classifiers import (
@@ -39,7 +39,7 @@ from evaluation.tasks.classifiers import (
 from evaluation.tasks.features import Combination, Features, features_of
 from evaluation.tasks.linear_probe import Split
 from evaluation.tsv import SENTEVAL
-from evaluation.vectors import Pool, Prompted
+from evaluation.vectors import Pool
 
 
 class Part(NamedTuple):

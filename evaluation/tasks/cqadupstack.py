@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from contracts import InputError
+from contracts import InputError, Prompted
 from evaluation.bootstrap import Estimate, average, mean_of_queries
 from evaluation.task import EMPTY, Entry, How, Options
 from evaluation.tsv import read_columns, table
@@ -51,7 +51,13 @@ class ForumRetrieval:
     """Scores of each forum, ``cqadupstack-android/cosine/map@100``, and their mean, ``cqadupstack/cosine/map@100``."""
 
     def __init__(self, name: str, forums: Sequence[Forum], split: str = "") -> None:
-        self.name, self.forums, self.split = f"{name}{split}", list(forums), split
+        self.name, self.split = f"{name}{split}", split
+        self.forums = [
+            forum._replace(
+                queries=Prompted(forum.queries, role="query"), documents=Prompted(forum.documents, role="document")
+            )
+            for forum in forums
+        ]
         self.stem = name
 
     def texts(self) -> Iterator[Sequence[str]]:

@@ -33,7 +33,7 @@ class Inference:
 
     def __init__(self, pool: Pool, left: Sequence[str], right: Sequence[str], device: torch.device | str) -> None:
         self.vectors_UD = _finite(pool.vectors_UD)
-        self.places = [torch.tensor([pool.row_of[text] for text in side], dtype=torch.long) for side in (left, right)]
+        self.places = [torch.tensor(pool.rows(side), dtype=torch.long) for side in (left, right)]
         self.width, self.dtype = 4 * self.vectors_UD.shape[1] + 1, self.vectors_UD.dtype
         self.device, self.index_device = torch.device(device), torch.device("cpu")
 

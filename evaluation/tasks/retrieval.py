@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts import Change, Changes, InputError, RetrievalTask
+from contracts import Change, Changes, InputError, Prompted, RetrievalTask, Role
 from evaluation.bootstrap import Estimate, mean_of_queries
 from evaluation.task import Entry, How, Options
 from evaluation.tsv import read_columns, read_text, table
-from evaluation.vectors import DIGITS, Pool, Prompted, unit_rows
+from evaluation.vectors import DIGITS, Pool, unit_rows
 
 METRICS = ("mrr", "recall@10", "ndcg@10")
 EXAMPLES = 3  # of queries that find another document after training
@@ -35,18 +35,11 @@ LOST = -1  # and below: a relevant document that is not among the documents
 
 
 class Retrieval:
-    """``prompts`` of queries and of documents; None: the encoder's own."""
+    """Retrieval by an encoder. Texts that are not `Prompted` have the encoder's prompts of queries and documents."""
 
-    def __init__(
-        self,
-        task: RetrievalTask,
-        metrics: Sequence[str] = METRICS,
-        prompts: tuple[str | None, str | None] = (None, None),
-    ) -> None:
+    def __init__(self, task: RetrievalTask, metrics: Sequence[str] = METRICS) -> None:
         self.texts_to_match, self.name, self.metrics = task, task.name, tuple(metrics)
-        self.queries, self.documents = (
-            Prompted(texts, prompt) for texts, prompt in zip((task.queries, task.documents), prompts, strict=True)
-        )
+        self.queries, self.documents = with_role(task.queries, "query"), with_role(task.documents, "document")
 
     def texts(self) -> Iterator[Sequence[str]]:
         yield self.queries
@@ -150,6 +143,11 @@ class Retrieval:
             name: mean_of_queries(measure(metric, ranked), key)
             for name, metric in zip(self.named(protocol), self.metrics, strict=True)
         }
+
+
+def with_role(texts: Sequence[str], role: Role) -> Prompted:
+    """Return the texts with a role, unless they have a prompt or a role."""
+    return texts if isinstance(texts, Prompted) else Prompted(texts, role=role)
 
 
 def _read(root: Path, name: str, options: Options) -> Retrieval:

@@ -36,14 +36,14 @@ class Own(NamedTuple):
     kind: str
     keys: OwnTask
 
-    def read(self, options: Options, prompts: Mapping[str, str] = {}) -> list[Task]:
-        """``prompts`` are the encoder's own, by their names.
+    def read(self, options: Options) -> list[Task]:
+        """Read its files.
 
         Raises:
             InputError: a file is damaged, or nothing can be scored on it.
         """
         with _named(self.name):
-            return self.keys.read(self.name, options, prompts)
+            return self.keys.read(self.name, options)
 
     def manifest(self) -> dict[str, Any]:
         """Which files, and their sha256."""

@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, cast
@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 import numpy as np
 
 from cli.targets import imported, is_allowed
-from contracts import InputError, PairTask, RetrievalTask
+from contracts import InputError, PairTask, Prompted, RetrievalTask
 from evaluation.bootstrap import Estimate, average
 from evaluation.task import How, Options, Task
 from evaluation.tasks.classification import Classification, Recipe
@@ -22,7 +22,7 @@ from evaluation.tasks.sts import Measured, Similarity
 from evaluation.tasks.triplets import Triplets
 from evaluation.user_tasks.beir import PARTS, Files, is_beir, read_set, sets_in
 from evaluation.user_tasks.columns import Found, Names, choose, columns_in, files_of, read
-from evaluation.vectors import Pool, Prompted
+from evaluation.vectors import Pool
 from readers.listing import form_of
 
 PAIRS: tuple[Names, ...] = (("sentence1", "sentence2"), ("text_a", "text_b"), ("text1", "text2"))
@@ -42,7 +42,6 @@ TRIPLETS: tuple[Names, ...] = (
 )
 TEXTS: tuple[Names, ...] = (("text",), ("sentence",))
 LABELS: tuple[Names, ...] = (("label",), ("labels",), ("label_text",))
-OF_DOCUMENTS = ("document", "passage", "corpus")  # what a folder may call their prompt
 CLASSIFIER = "classifier"
 SETS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test"}
 OF_A_SET = re.compile(rf"({'|'.join(SETS)})(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # a file of a folder
@@ -58,8 +57,8 @@ class OwnTask:
     columns: Sequence[str] | None
 
     @abstractmethod
-    def read(self, name: str, options: Options, prompts: Mapping[str, str]) -> list[Task]:
-        """The tasks of this name; ``prompts`` are the encoder's own, by their names.
+    def read(self, name: str, options: Options) -> list[Task]:
+        """Return the tasks of this name.
 
         Raises:
             InputError: a file is not there or damaged, or nothing can be scored on it.
@@ -111,7 +110,7 @@ class OwnPairs(OwnTask):
     prompt: str | None
     metric: str | None
 
-    def read(self, name: str, options: Options, prompts: Mapping[str, str]) -> list[Task]:
+    def read(self, name: str, options: Options) -> list[Task]:
         measured = None if self.metric is None else _function(self.metric, options.allow_targets or [])
         left, right, gold = list[str](), list[str](), list[float]()
         for found, (first, second, rating) in self._rows(self.split):
@@ -146,11 +145,11 @@ class OwnTriplets(OwnTask):
     query_prompt: str | None
     document_prompt: str | None
 
-    def read(self, name: str, options: Options, prompts: Mapping[str, str]) -> list[Task]:
+    def read(self, name: str, options: Options) -> list[Task]:
         rows = [[found.text(one) for one in names] for found, names in self._rows(self.split)]
-        query, document = prompts_of(self, prompts)
-        sides = zip(zip(*rows, strict=True), (query, document, document), strict=True)
-        return [Triplets(name, [Prompted(side, prompt) for side, prompt in sides])]
+        anchors, *others = zip(*rows, strict=True)
+        documents = [Prompted(side, self.document_prompt, "document") for side in others]
+        return [Triplets(name, [Prompted(anchors, self.query_prompt, "query"), *documents])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,15 +176,18 @@ class OwnRetrieval(OwnTask):
             return super().files()
         return list(dict.fromkeys(file for one in sets.values() for part in one for file in part))
 
-    def read(self, name: str, options: Options, prompts: Mapping[str, str]) -> list[Task]:
+    def read(self, name: str, options: Options) -> list[Task]:
         sets = self._sets()
         if sets is None:
             found = {"": self._of_rows(name)}
         else:
             found = {part: read_set(f"{name}-{part}" if part else name, files) for part, files in sets.items()}
-        both = prompts_of(self, prompts)
-        tasks = [Retrieval(one, self.metrics, both) for one in found.values()]
+        tasks = [Retrieval(self._prompted(one), self.metrics) for one in found.values()]
         return [tasks[0]] if list(found) == [""] else [Together(name, tasks)]
+
+    def _prompted(self, task: RetrievalTask) -> RetrievalTask:
+        queries = Prompted(task.queries, self.query_prompt, "query")
+        return task._replace(queries=queries, documents=Prompted(task.documents, self.document_prompt, "document"))
 
     def _sets(self) -> dict[str, Files] | None:
         """Return the sets of a folder or of named files; None where the data are rows."""
@@ -223,7 +225,7 @@ class OwnLabels(OwnTask):
         inside = sorted(there.iterdir()) if there and there.is_dir() else []
         return [one for one in inside if OF_A_SET.fullmatch(one.name) and form_of(one)] or super().files()
 
-    def read(self, name: str, options: Options, prompts: Mapping[str, str]) -> list[Task]:
+    def read(self, name: str, options: Options) -> list[Task]:
         rows = dict[str, list[tuple[Found, str, str]]]()
         for found, (text, label) in self._rows(None):
             named = OF_A_SET.fullmatch(Path(found.where.rpartition(":")[0]).name)
@@ -258,15 +260,6 @@ def _usual_parts(rows: dict[str, list[tuple[Found, str, str]]]) -> dict[str, lis
     if set(rows) - {"dev"} != {"train", "test"}:
         raise InputError(f"wanted rows of train and test, perhaps of dev, or all of none; there are {', '.join(rows)}.")
     return {part: rows[part] for part in ("train", "dev", "test") if part in rows}
-
-
-def prompts_of(task: OwnTriplets | OwnRetrieval, prompts: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return the prompts of queries and documents: the task's, else those of the encoder's folder; None: the encoder's
-    default.
-    """
-    named = next((prompts[one] for one in OF_DOCUMENTS if one in prompts), None)
-    query = prompts.get("query") if task.query_prompt is None else task.query_prompt
-    return query, named if task.document_prompt is None else task.document_prompt
 
 
 class Together:

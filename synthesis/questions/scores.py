@@ -62,12 +62,14 @@ def nothing_found(number: int) -> Neighbours:
     return Neighbours(np.full(number, NOT_RANKED, np.int32), np.full(number, np.nan, np.float32), empty, empty)
 
 
-def find_neighbours(candidates: Sequence[Candidate], collection: Collection, embed: Embed) -> Neighbours:
+def find_neighbours(
+    candidates: Sequence[Candidate], collection: Collection, encode_document: Embed, encode_query: Embed
+) -> Neighbours:
     """Compare every question with every passage, by cosines. An empty question is not ranked."""
-    units_PD = _units(embed([one.whole for one in collection.passages]))
+    units_PD = _units(encode_document([one.whole for one in collection.passages]))
     texts = list(dict.fromkeys(one["text"] for one in candidates))
     place_of = {text: place for place, text in enumerate(texts)}
-    units_TD = _units(embed(texts))
+    units_TD = _units(encode_query(texts))
     group_P = np.array([collection.groups[one.document] for one in collection.passages])
     most = min(MOST_NEAREST, len(collection.passages))
     at_once, parts = max(1, COSINES_AT_ONCE // len(collection.passages)), list[Neighbours]()

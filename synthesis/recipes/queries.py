@@ -270,9 +270,7 @@ class Queries(ModelRecipe):
             from encoders import load_encoder
 
             encoder = load_encoder(self.encoder, device=device_of(self.device))
-            found = find_neighbours(
-                candidates, self.collection, lambda texts: encoder.embed(texts, convert_to_numpy=True)
-            )
+            found = find_neighbours(candidates, self.collection, encoder.encode_document, encoder.encode_query)
             write_neighbours(self.scored.folder, found, identity)
         return found
 

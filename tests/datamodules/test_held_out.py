@@ -81,7 +81,8 @@ def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, shar
 def test_each_query_has_the_documents_of_its_rows(tmp_path):
     rows = [*questions(), *((question, f"{answer} once more") for question, answer in questions(60, seed=9))]
     task = AllButHeldOut(Rows(rows), 0.2, tmp_path).tasks(["ask: ", "text: "])[0]
-    belong = {(f"ask: {question}", f"text: {answer}") for question, answer in rows}
+    assert (task.queries.prompt, task.documents.prompt) == ("ask: ", "text: ")
+    belong = set(rows)
     gains = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
     found = {(query, task.documents[place]) for query, gain in zip(task.queries, gains, strict=True) for place in gain}
     assert found <= belong
@@ -129,10 +130,11 @@ def test_hard_negatives_of_the_task_are_documents_that_belong_to_nothing(tmp_pat
     rng = random.Random(6)
     rows = Rows([(text(rng, 5), text(rng, 10), text(rng, 10)) for _ in range(100)])
     rows.width = 3
-    task = AllButHeldOut(rows, 0.1, tmp_path).tasks(["", "", "not: "])[0]
+    task = AllButHeldOut(rows, 0.1, tmp_path).tasks(["", "", ""])[0]
     assert len(task.documents) == 2 * len(task.queries) == 20
     relevant = {place for gain in task.relevant for place in gain}
-    assert all(task.documents[place].startswith("not: ") == (place not in relevant) for place in range(20))
+    negatives = {row[2] for row in rows.rows}
+    assert all((task.documents[place] in negatives) == (place not in relevant) for place in range(20))
 
 
 def test_of_one_long_document_its_sections_are_kept_apart(tmp_path):

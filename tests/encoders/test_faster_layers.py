@@ -96,7 +96,7 @@ def test_a_step_of_several_chunks_has_the_gradient_of_plain_layers(tiny_mlm, mon
         transformer = AutoModel.from_pretrained(tiny_mlm, add_pooling_layer=False).eval()
         encoder = SentenceEncoder(transformer, load_tokenizer(str(tiny_mlm)), token_budget=12, recompute=recompute)
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
-            vectors = encoder.encode(encoder.tokenize(TEXTS)).vectors
+            vectors = encoder.encode_sequences(encoder.tokenize(TEXTS)).vectors
         vectors.square().sum().backward()
         gradients.append({name: weight.grad for name, weight in transformer.named_parameters()})
     for name, gradient in gradients[0].items():

@@ -105,7 +105,7 @@ def test_training_sees_the_vectors_of_embed(t5, recompute, pooling, tmp_path):
     data.setup()
     batch = data.make_batch(data.store, np.arange(len(texts)))
     model = model_of(t5, token_budget=60, recompute=recompute, pooling=pooling)
-    encoded = model.encoder.encode(model.encoder.appended(batch.anchors))
+    encoded = model.encoder.encode_sequences(model.encoder.appended(batch.anchors))
     torch.testing.assert_close(encoded.vectors.detach(), model.encoder.embed(texts), atol=1e-5, rtol=0)
 
 
@@ -136,7 +136,7 @@ def test_long_texts_push_the_prompt_out_only_where_that_is_asked_for(t5):
     for truncation in ("keep_prompt", "official"):
         model = model_of(t5, truncation=truncation)
         seen = []
-        model.encoder.encode = lambda sequences, keep=model.encoder.encode, seen=seen: (
+        model.encoder.encode_sequences = lambda sequences, keep=model.encoder.encode_sequences, seen=seen: (
             seen.append(sequences) or keep(sequences)
         )
         model.training_step(batch_of(model, long, GROUPS[:2]), 0)

@@ -85,7 +85,7 @@ def test_declutr_s_guide_reads_what_was_not_masked(tiny_bert, guide):
     masked = anchors._replace(ids=anchors.ids.flip(0))
     around = concatenate([model.encoder.tokenize([a.lower(), b.lower()]) for a, b in zip(RIGHT, THIRD, strict=True)])
     found, _ = step(model, SpanBatch(anchors, masked.ids, anchors.ids, around, ROWS))
-    vectors = [model.encoder.encode(one).vectors for one in (masked, around)]
+    vectors = [model.encoder.encode_sequences(one).vectors for one in (masked, around)]
     of_guide = [model.guide.encoder.embed([text.lower() for text in texts]) for texts in (LEFT, RIGHT, THIRD)]
     averaged = [vectors[1].unflatten(0, (5, 2)).mean(1), (of_guide[1] + of_guide[2]) / 2]
     expected = gist_both_ways(vectors[0], averaged[0], [of_guide[0], averaged[1]], 0.1, 0.0)

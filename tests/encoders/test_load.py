@@ -10,7 +10,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from contracts import InputError
+from contracts import EncoderPrompts, InputError
 from encoders import load_encoder
 from encoders.loading.backbones import BEHIND, load_masked_lm, load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
@@ -118,7 +118,7 @@ def test_a_length_that_is_asked_for_is_obeyed_up_to_the_backbones(tmp_path, tiny
 
 
 def test_prompts(tmp_path, tiny_mlm):
-    folder = export(tmp_path / "e", tiny_mlm, prompts={"default": "query: "})
+    folder = export(tmp_path / "e", tiny_mlm, prompts=EncoderPrompts({"default": "query: "}, "default"))
     plain = export(tmp_path / "p", tiny_mlm)
     same(load_encoder(folder).embed(TEXTS), by_the_library(folder))
     assert load_encoder(folder).description["prompt"] == "query: "

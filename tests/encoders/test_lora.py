@@ -65,7 +65,7 @@ def test_vectors_and_gradients_are_those_of_the_equation(folders, family):
         sequences = model.encoder.appended(sequences)
     direction = torch.linspace(-1, 1, len(TEXTS) * model.encoder.width).view(len(TEXTS), -1)
     for one in (model, plain):
-        (one.encoder.encode(sequences).vectors * direction).sum().backward()
+        (one.encoder.encode_sequences(sequences).vectors * direction).sum().backward()
     trained, whole = dict(model.named_parameters()), dict(plain.named_parameters())
     adapters = {name for name, weight in trained.items() if weight.requires_grad}
     assert adapters == {name for name in trained if is_adapter(name)}
@@ -105,7 +105,7 @@ def test_weights_held_in_16_bits_are_rounded_and_no_more(folders, family):
     np.testing.assert_allclose(held.encoder.embed(TEXTS), rounded.encoder.embed(TEXTS), atol=1e-5)
     sequences = held.encoder.tokenize(TEXTS)
     for one in (held, rounded):
-        one.encoder.encode(
+        one.encoder.encode_sequences(
             sequences if family != "t5" else one.encoder.appended(sequences)
         ).vectors.square().sum().backward()
     wanted = dict(rounded.named_parameters())

@@ -56,7 +56,7 @@ def test_the_loss_is_the_librarys_over_its_own(tiny_bert, tmp_path, name, chunks
 
 def test_sbert_nli_classifies_a_prefix_by_the_weights_of_its_numbers(tiny_bert):
     model = built("sbert_nli", tiny_bert, **BY_SIZE, **OFF)
-    left, right = (model.encoder.encode(one).vectors for one in ragged(model, LEFT, RIGHT))
+    left, right = (model.encoder.encode_sequences(one).vectors for one in ragged(model, LEFT, RIGHT))
     expected = torch.zeros(())
     for size, weight in zip(SIZES, WEIGHTS, strict=True):
         u, v = left[:, :size], right[:, :size]
@@ -77,7 +77,7 @@ def test_declutr_compares_prefixes_of_the_averaged_positives(tiny_bert, metric_l
         "declutr", tiny_bert, **options, metric_options={"temperature": 0.1} if metric_loss else None, **BY_SIZE, **OFF
     )
     anchors, one, other = ragged(model, LEFT, RIGHT, THIRD)
-    vectors = [model.encoder.encode(part).vectors for part in (anchors, one, other)]
+    vectors = [model.encoder.encode_sequences(part).vectors for part in (anchors, one, other)]
     rows = torch.cat([vectors[0], (vectors[1] + vectors[2]) / 2])
     terms = [NTXentLoss(0.1)(rows[:, :size], torch.arange(5).repeat(2)) for size in SIZES]
     expected = sum(weight * term for weight, term in zip(WEIGHTS, terms, strict=True))

@@ -63,7 +63,7 @@ def test_vectors_and_gradients_are_those_of_rounded_weights(folders, family):
     sequences = model.encoder.tokenize(TEXTS)
     for one in (model, plain):
         given = one.encoder.appended(sequences) if one.encoder.appended else sequences
-        one.encoder.encode(given).vectors.square().sum().backward()
+        one.encoder.encode_sequences(given).vectors.square().sum().backward()
     wanted = gradients(plain)
     for name, gradient in gradients(model).items():
         torch.testing.assert_close(gradient, wanted[name], atol=1e-4, rtol=1e-3)

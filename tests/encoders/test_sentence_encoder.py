@@ -27,7 +27,7 @@ def ragged(lengths, vocabulary, seed=0):
 def gradients(encoder, sequences, labels, seed=3):
     encoder.zero_grad()
     torch.manual_seed(seed)
-    encoded = encoder.encode(sequences, labels)
+    encoded = encoder.encode_sequences(sequences, labels)
     weights = torch.linspace(-1, 1, encoded.vectors.numel()).view_as(encoded.vectors)
     ((encoded.vectors * weights).sum() + encoded.mlm_sum).backward()
     return torch.cat([p.grad.flatten() for p in encoder.parameters()]), encoded
@@ -43,7 +43,7 @@ def test_states_and_mlm_loss_are_those_of_the_whole_model(family):
     tokenizer = type("Pads", (), {"pad_token_id": 1, "model_max_length": 60})()
     encoder = SentenceEncoder(model, tokenizer, token_budget=64)
     sequences, labels = ragged([5, 20, 9, 33], 60)
-    encoded = encoder.encode(sequences, labels)
+    encoded = encoder.encode_sequences(sequences, labels)
     loss = torch.zeros(())
     for i, (ids, targets) in enumerate(
         zip(sequences.ids.split([5, 20, 9, 33]), labels.split([5, 20, 9, 33]), strict=True)
@@ -78,12 +78,12 @@ def test_auto_recomputes_only_what_exceeds_the_budget(tiny_mlm, monkeypatch):
 
     monkeypatch.setattr(module, "checkpoint", counted)
     sequences, labels = ragged([20] * 4, 300)
-    make(tiny_mlm, token_budget=80).encode(sequences, labels)
+    make(tiny_mlm, token_budget=80).encode_sequences(sequences, labels)
     assert not calls
-    make(tiny_mlm, token_budget=79).encode(sequences, labels)
+    make(tiny_mlm, token_budget=79).encode_sequences(sequences, labels)
     assert len(calls) == 2
     with torch.no_grad():
-        make(tiny_mlm, token_budget=79).encode(sequences, labels)
+        make(tiny_mlm, token_budget=79).encode_sequences(sequences, labels)
     assert len(calls) == 2
 
 
@@ -118,4 +118,4 @@ def test_max_length_stays_below_the_position_table(tiny_mlm, tiny_bert):
 def test_a_sequence_beyond_the_position_table_is_refused(tiny_mlm):
     sequences, _ = ragged([513], 300)
     with pytest.raises(InputError, match=r"513 tokens, and this backbone takes 512.*data\.max_length=512"):
-        make(tiny_mlm).encode(sequences)
+        make(tiny_mlm).encode_sequences(sequences)

@@ -85,7 +85,7 @@ def outcome(encoder, labelled, seed=3):
     """Vectors, the MLM loss and all gradients."""
     sequences, labels = sequences_and_labels()
     torch.manual_seed(seed)
-    encoded = encoder.encode(sequences, labels if labelled else None)
+    encoded = encoder.encode_sequences(sequences, labels if labelled else None)
     weights = torch.linspace(-1, 1, encoded.vectors.numel()).view_as(encoded.vectors)
     ((encoded.vectors * weights).sum() + encoded.mlm_sum).backward()
     gradients = [p.grad.flatten() for p in encoder.parameters() if p.grad is not None]
@@ -138,7 +138,7 @@ def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
     assert all(torch.equal(*pair) for pair in zip(outcome(ours, False)[:3], outcome(theirs, False)[:3], strict=True))
     assert "padded, as a" in ours.way(torch.device("cpu")).why
     with pytest.raises(InputError, match="cannot read texts one behind the other"):
-        make(UNPACKED[family](), "unpadded").encode(sequences_and_labels()[0])
+        make(UNPACKED[family](), "unpadded").encode_sequences(sequences_and_labels()[0])
 
 
 @pytest.mark.parametrize("tolerance", ["SAME_CPU", "SAME_ELSEWHERE"])
@@ -231,7 +231,7 @@ def test_a_step_on_a_gpu_is_the_padded_one(family, autocast):
         encoder = make(CONFIGS[family](), how, lm_head=True, recompute="off").cuda()
         sequences, labels = sequences_and_labels()
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-            encoded = encoder.encode(Ragged(sequences.ids.cuda(), sequences.lengths), labels.cuda())
+            encoded = encoder.encode_sequences(Ragged(sequences.ids.cuda(), sequences.lengths), labels.cuda())
         weights = torch.linspace(-1, 1, encoded.vectors.numel(), device="cuda").view_as(encoded.vectors)
         ((encoded.vectors * weights).sum() + encoded.mlm_sum).backward()
         gradient = torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None])

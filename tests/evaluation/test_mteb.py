@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
-from contracts import InputError, PairTask
+from contracts import EncoderPrompts, InputError, PairTask
 from encoders import load_encoder
 from evaluation.__main__ import run
 from evaluation.mteb_suite import choose_tasks, run_tasks
 from evaluation.suite import Suite
 from evaluation.tasks.sts import LAYOUTS, read_pairs
-from export.sentence_transformers import export_encoder
+from export.sentence_transformers import export_encoder, parts_of
 from storage.results import read_results
 from tests.forks import run_command
 
@@ -76,16 +76,15 @@ def test_its_sts_is_our_protocol_all(kind, small_word_vectors, tiny_mlm):
 def test_named_prompts_are_used_as_the_library_chooses_them(tiny_mlm, tmp_path):
     base = load_encoder(tiny_mlm)
     prompts = {"default": "text: ", "STS": "compare: ", "LocalSTS": "this one: "}
-    folder = export_encoder(
-        tmp_path / "e", transformer=base.trunk, tokenizer=base.tokenizer, pooling="mean", max_length=64, prompts=prompts
-    )
+    parts = {**parts_of(base), "prompts": EncoderPrompts(prompts, "default")}
+    folder = export_encoder(tmp_path / "e", **parts)
     encoder, pairs = load_encoder(folder), invented()
     heard: list[str] = []
     before = encoder.tokenize
     encoder.tokenize = lambda texts: (heard.extend(texts), before(texts))[1]  # type: ignore[method-assign]
     for name, chosen in (("LocalSTS", "this one: "), ("OtherSTS", "compare: ")):
         heard.clear()
-        found = run_tasks(encoder, [local_task(pairs, name)], prompts=prompts)
+        found = run_tasks(encoder, [local_task(pairs, name)])
         assert all(text.startswith(chosen) for text in heard)
         ours = Suite([pairs]).run(load_encoder(folder, prompt=chosen), intervals=False).values["mine/all/spearman"]
         assert found == {f"{name}/mteb/cosine_spearman": pytest.approx(ours, abs=1e-4)}

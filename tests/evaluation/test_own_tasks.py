@@ -14,7 +14,7 @@ from sklearn.metrics import v_measure_score
 from sklearn.model_selection import LeaveOneOut, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from contracts import InputError
+from contracts import EncoderPrompts, InputError
 from encoders import load_encoder
 from evaluation.suite import Suite
 from evaluation.user_tasks.resolve import own_tasks
@@ -35,14 +35,23 @@ def lines(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def scored(words: object, embedder: object, prompts: dict[str, str] | None = None) -> dict[str, float]:
-    tasks = [task for one in own_tasks(words) for task in one.read(Options(protocol="fast"), prompts or {})]
+def scored(words: object, embedder: object) -> dict[str, float]:
+    tasks = [task for one in own_tasks(words) for task in one.read(Options(protocol="fast"))]
     suite = Suite(tasks)
     found = suite.run(embedder, intervals=True)
     assert list(found.values) == suite.score_names()
     assert all(low <= high for low, high in found.intervals.values())
     assert set(found.intervals) >= {name for name in found.values if "-dev/" not in name}
     return found.values
+
+
+class WithPrompts(BagOfWords):
+    def __init__(self, prompts: EncoderPrompts) -> None:
+        super().__init__()
+        self.prompts = prompts
+
+    def embed(self, texts, *, prompt=None, **options):
+        return super().embed([(self.prompts.default if prompt is None else prompt) + text for text in texts], **options)
 
 
 class AsLibrary:
@@ -132,7 +141,7 @@ def test_retrieval_is_the_librarys_on_both_layouts(tmp_path):
     for name in folders:
         for metric in ("ndcg@10", "mrr@10", "map@100", "recall@10", "recall@100"):
             assert found[f"{name}/cosine/{metric}"] == pytest.approx(100 * expected[f"cosine_{metric}"], abs=1e-6)
-    named = scored(str(folders["a"]), BagOfWords(), {"query": "w0 w1 ", "passage": "w2 "})  # of the encoder's folder
+    named = scored(str(folders["a"]), WithPrompts(EncoderPrompts({"query": "w0 w1 ", "passage": "w2 "})))
     assert named == {name: value for name, value in found.items() if name.startswith("a/")}
 
 

@@ -13,7 +13,7 @@ import torch
 from tokenizers import processors
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from contracts import InputError
+from contracts import EncoderPrompts, InputError
 from datamodules.store.tokenizer import load_tokenizer
 from encoders import load_encoder
 from encoders.attention import reads_ahead
@@ -71,7 +71,7 @@ def test_what_is_trained_is_what_others_load(decoders, tmp_path, family, pooling
     ids = load_tokenizer(str(decoders(family)), ends=end)(TEXTS[0])["input_ids"]  # of the data module
     assert ids == encoder.tokenizer(TEXTS[0])["input_ids"]
 
-    parts = {**parts_of(encoder), "prompts": {"default": "say: "}, "normalize": True}
+    parts = {**parts_of(encoder), "prompts": EncoderPrompts({"default": "say: "}, "default"), "normalize": True}
     folder = export_encoder(tmp_path / "encoder", **parts)
     wanted = torch.nn.functional.normalize(encoder.embed([f"say: {text}" for text in TEXTS])).numpy()
     stock = sentence_transformers.SentenceTransformer(str(folder), device="cpu")

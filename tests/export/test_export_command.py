@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contracts import InputError
+from contracts import EncoderPrompts, InputError
 from encoders import load_encoder
 from encoders.pooling import POOLERS
 from export.__main__ import Keys, run
@@ -100,7 +100,8 @@ def an_export(folder: Path, backbone: Path, **options) -> Path:
 
 def test_what_a_folder_says_is_kept(tiny_mlm, tmp_path):
     prompts = {"default": "text: ", "query": "question: ", "clustering": "topic: "}
-    folder = an_export(tmp_path / "a", tiny_mlm, pooling="avg_top2", prompts=prompts, normalize=True, similarity="dot")
+    options = {"pooling": "avg_top2", "prompts": EncoderPrompts(prompts, "clustering"), "similarity": "dot"}
+    folder = an_export(tmp_path / "a", tiny_mlm, normalize=True, **options)
     command(f"run={folder}", f"output={tmp_path / 'b'}")
     before, after = small_files(folder), small_files(tmp_path / "b")
     assert {name for name in after if after[name] != before.get(name)} == {"README.md", MARKER}
@@ -108,7 +109,7 @@ def test_what_a_folder_says_is_kept(tiny_mlm, tmp_path):
 
 
 def test_settings_may_be_replaced(tiny_mlm, tmp_path):
-    folder = an_export(tmp_path / "a", tiny_mlm, prompts={"default": "text: "})
+    folder = an_export(tmp_path / "a", tiny_mlm, prompts=EncoderPrompts({"default": "text: "}, "default"))
     command(
         f"run={folder}",
         f"output={tmp_path / 'b'}",

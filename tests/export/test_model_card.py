@@ -5,7 +5,6 @@ import yaml
 from huggingface_hub import ModelCard
 
 from export.model_card import card_of_folder, model_card
-from export.training_prompts import learnt_prompts
 
 
 @pytest.fixture
@@ -138,20 +137,16 @@ def test_no_folder_of_the_machine_is_published(results):
 
 
 @pytest.mark.parametrize(
-    ("prompts", "wanted"),
+    ("named", "default", "functions"),
     [
-        ([["q: ", "d: "]], {"query": "q: ", "document": "d: "}),
-        ([["q: ", "", "n: "]], {"query": "q: "}),
-        ([["s: "]], {"query": "s: ", "document": "s: "}),
-        ([["q: ", "d: "], ["q: ", "", ""]], {"query": "q: "}),
-        ([["q: ", "d: "], None], {}),
-        ([None], {}),
+        ({"query": "q: ", "document": "d: "}, None, {"encode_query", "encode_document"}),
+        ({"query": "q: ", "passage": "p: "}, "query", {"encode_query"}),
+        ({"plain": "s: "}, "plain", set()),
     ],
 )
-def test_prompts_that_all_data_of_the_last_stage_share_have_names(prompts, wanted, results):
-    accounts = [{"source": {"prompts": one} if one else {}} for one in prompts]
-    earlier = {"source": {"prompts": ["earlier: "]}}
-    last = accounts[0] if len(accounts) == 1 else {"parts": dict(zip("ab", accounts, strict=False))}
-    card = model_card({**results, "data": [earlier, last]})
-    assert learnt_prompts({"data": [earlier, last]}) == wanted
-    assert all((f"`encode_{name}`" in card) == (name in wanted) for name in ("query", "document"))
+def test_prompts_are_listed_with_the_functions_that_use_them(named, default, functions, results):
+    card = model_card({**results, "prompts": {"named": named, "default_name": default}})
+    assert {name for name in ("encode_query", "encode_document") if f"`{name}`" in card} == functions
+    assert all(text.strip() in card for text in named.values())
+    assert ("puts the default one there" in card) == (default is not None)
+    assert "prompts" not in model_card(results)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
+from contracts import EncoderPrompts
 from encoders.pooling import POOLERS, TanhHead
 from export.sentence_transformers import export_encoder
 from tests.export.texts import TORTURE
@@ -125,10 +126,13 @@ def test_a_half_precision_model_is_written_in_float32_and_stays_half(tiny_mlm, t
 
 def test_prompts_reach_queries_documents_and_plain_texts(tiny_mlm, tmp_path):
     transformer, tokenizer = base_model(tiny_mlm)
-    folder = export(tmp_path, transformer, tokenizer, prompts={"default": "sentence: ", "query": "question: "})
+    prompts = {"plain": "sentence: ", "query": "question: "}
+    folder = export(tmp_path, transformer, tokenizer, prompts=EncoderPrompts(prompts, "plain"))
+    top = json.loads((folder / "config_sentence_transformers.json").read_text())
+    assert (top["prompts"], top["default_prompt_name"]) == (prompts, "plain")
     model = load(folder)
-    expected = by_transformers(transformer, tokenizer, ["sentence: rain", "question: rain"], "mean", 64)
-    for vector, row in [(model.encode("rain"), 0), (model.encode_document("rain"), 0), (model.encode_query("rain"), 1)]:
+    expected = by_transformers(transformer, tokenizer, ["sentence: rain", "rain", "question: rain"], "mean", 64)
+    for vector, row in [(model.encode("rain"), 0), (model.encode_document("rain"), 1), (model.encode_query("rain"), 2)]:
         np.testing.assert_allclose(vector, expected[row], atol=1e-5)
 
 

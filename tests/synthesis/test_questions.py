@@ -94,7 +94,8 @@ def test_ranks_and_nearest_passages_are_those_of_a_loop_over_all():
     collection = collection_of(*texts, groups=[place // 2 for place in range(30)])
     asked = [candidate(int(drawn.integers(30)), f"question {place}") for place in range(50)] + [candidate(3, "")]
     vectors = {text: drawn.normal(size=8) for text in [*texts, *(one["text"] for one in asked)]}
-    found = find_neighbours(asked, collection, lambda some: np.stack([vectors[text] for text in some]))
+    encode = lambda some: np.stack([vectors[text] for text in some])  # noqa: E731
+    found = find_neighbours(asked, collection, encode, encode)
 
     def cosine(one, other):
         return vectors[one] @ vectors[other] / np.linalg.norm(vectors[one]) / np.linalg.norm(vectors[other])

@@ -1,0 +1,31 @@
+"""Similarities of embeddings, with the names that sentence-transformers gives them.
+
+Shape letters: N, M embeddings, D width.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+SIMILARITIES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cosine": lambda a_ND, b_MD: normalize(a_ND, dim=-1) @ normalize(b_MD, dim=-1).T,
+    "dot": lambda a_ND, b_MD: a_ND @ b_MD.T,
+    "euclidean": lambda a_ND, b_MD: -torch.cdist(a_ND, b_MD),
+    "manhattan": lambda a_ND, b_MD: -torch.cdist(a_ND, b_MD, p=1.0),
+}
+
+
+def similarity_matrix(name: str, embeddings1: Any, embeddings2: Any) -> Tensor:
+    """Return the (N, M) similarities of all embeddings with all others. Each side is a tensor, an array, or a list of
+    either; a single embedding is a row.
+    """
+    return SIMILARITIES[name](_as_rows(embeddings1), _as_rows(embeddings2))
+
+
+def _as_rows(embeddings: Any) -> Tensor:
+    several = isinstance(embeddings, list | tuple) and len(embeddings) and not isinstance(embeddings[0], int | float)
+    rows_ND = torch.stack([torch.as_tensor(one) for one in embeddings]) if several else torch.as_tensor(embeddings)
+    return rows_ND.unsqueeze(0) if rows_ND.ndim == 1 else rows_ND

@@ -1,0 +1,244 @@
+"""The prompts of a backbone, a sentence-transformers directory, stay with what is trained from it.
+
+The truth is sentence-transformers' own ``encode``, ``encode_query`` and ``encode_document`` on the same directory.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from contracts import EncoderPrompts, InputError
+from encoders import load_encoder
+from encoders.objectives.guide import GuideEncoder
+from evaluation.suite import Suite
+from evaluation.user_tasks.resolve import own_tasks
+from tests.conftest import SENTENCES
+from tests.data import Options, batches
+from tests.training.test_from_python import same, weights
+from training import compose, train
+from training.build import make_data, make_model
+from training.encoder_prompts import settle_prompts
+from training.teacher import _embed_rows
+
+library = pytest.importorskip("sentence_transformers")
+from sentence_transformers.sentence_transformer import evaluation, modules  # noqa: E402
+
+E5 = {"query": "the river: ", "passage": "old maps: "}
+NEW = {"query": "the river: ", "document": "old maps: ", "plain": "in winter: "}
+ROWS = [
+    {"anchor": text, "positive": f"{text} {other}", "negative": other[::-1]}
+    for text, other in zip(SENTENCES, [*SENTENCES[5:], *SENTENCES[:5]], strict=True)
+]
+
+
+def directory(folder: Path, backbone: Path, prompts: dict, default: str | None = None, **pooling) -> Path:
+    words = modules.Transformer(str(backbone), max_seq_length=24)
+    pooled = modules.Pooling(words.get_embedding_dimension(), "mean", **pooling)
+    library.SentenceTransformer(modules=[words, pooled], device="cpu").save(str(folder))
+    path = folder / "config_sentence_transformers.json"
+    chosen = {"prompts": prompts, "default_prompt_name": default}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **chosen}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def e5(tiny_bert, tmp_path_factory):
+    """As E5's directories are: ``passage`` instead of ``document``, and no default prompt."""
+    return directory(tmp_path_factory.mktemp("e5") / "encoder", tiny_bert, E5)
+
+
+@pytest.fixture(scope="module")
+def newer(tiny_bert, tmp_path_factory):
+    """A directory with a default prompt."""
+    return directory(tmp_path_factory.mktemp("newer") / "encoder", tiny_bert, NEW, "plain")
+
+
+def stock(folder: Path):
+    return library.SentenceTransformer(str(folder), device="cpu")
+
+
+def written(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def views_of(data: str, path: Path, backbone: Path, *words: str) -> list[list[list[int]]]:
+    """The token ids of each view of the first batch."""
+    model = {"triplets": "pairs", "qa": "pairs", "sentences": "simcse", "nli": "sbert_nli", "dino": "sroberta"}[data]
+    keys = [f"model={model}", f"data={data}", f"data.path={path}", f"backbone={backbone}", "batch_size=4"]
+    keys += ["quiet=true", f"data.cache_dir={path.parent / 'cache'}", "data.max_length=24"]
+    [batch] = batches(make_data(compose([*keys, *words])), 1)
+    views = [one for one in batch if hasattr(one, "lengths")]
+    return [[ids.tolist() for ids in one.ids.split(one.lengths.tolist())] for one in views]
+
+
+NLI = [{"premise": one["anchor"], "hypothesis": one["positive"], "label": n % 3} for n, one in enumerate(ROWS)]
+PAIRS = [{"text_a": one["anchor"], "text_b": one["positive"], "label": n / 12} for n, one in enumerate(ROWS)]
+QUESTIONS = [{"question": one["anchor"], "answer": one["positive"]} for one in ROWS]
+
+
+QUERY_AND_DOCUMENTS = ["the river: ", "old maps: ", "old maps: "]
+
+
+@pytest.mark.parametrize(
+    ("data", "rows", "of_e5", "of_newer"),
+    [
+        ("triplets", ROWS, QUERY_AND_DOCUMENTS, QUERY_AND_DOCUMENTS),
+        ("qa", QUESTIONS, QUERY_AND_DOCUMENTS[:2], QUERY_AND_DOCUMENTS[:2]),
+        ("sentences", [{"text": one["anchor"]} for one in ROWS], [""], ["in winter: "]),
+        ("nli", NLI, ["", ""], ["in winter: ", "in winter: "]),
+        ("dino", PAIRS, ["", ""], ["in winter: ", "in winter: "]),
+    ],
+)
+def test_training_texts_have_the_prompts_of_their_roles(data, rows, of_e5, of_newer, e5, newer, tmp_path):
+    path = written(tmp_path / "rows.jsonl", rows)
+    texts = [text for row in rows for text in row.values() if isinstance(text, str)]
+    tokenizer = AutoTokenizer.from_pretrained(e5)
+    cases = [(e5, of_e5, []), (newer, of_newer, []), (newer, [""] * len(of_newer), ["data.prompts={}"])]
+    for folder, prompts, words in cases:
+        found = views_of(data, path, folder, *words)
+        assert len(found) == len(prompts)
+        for view, prompt in zip(found, prompts, strict=True):
+            known = tokenizer([prompt + text for text in texts], truncation=True, max_length=24)["input_ids"]
+            assert all(ids in known for ids in view)
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tasks")
+    asked = [{"query": text[:25], "document": text} for text in SENTENCES]
+    pairs = [{"sentence1": a, "sentence2": b[:30] + a[20:], "score": n % 5} for n, (a, b) in enumerate(pairs_of(ROWS))]
+    return {"asked": str(written(folder / "asked.jsonl", asked)), "pairs": str(written(folder / "pairs.jsonl", pairs))}
+
+
+def pairs_of(rows):
+    return [(row["anchor"], row["positive"]) for row in rows]
+
+
+def scores_of_the_library(folder: Path, tasks: dict) -> dict[str, float]:
+    model = stock(folder)
+    asked, pairs = ([json.loads(line) for line in Path(path).read_text().splitlines()] for path in tasks.values())
+    prompts = EncoderPrompts(model.prompts)
+    numbered = [{str(n): row[side] for n, row in enumerate(asked)} for side in ("query", "document")]
+    keys = {"query_prompt": prompts.query, "corpus_prompt": prompts.document}
+    relevant = {key: {key} for key in numbered[0]}
+    retrieval = evaluation.InformationRetrievalEvaluator(*numbered, relevant, ndcg_at_k=[10], mrr_at_k=[100], **keys)
+    gold = [row["score"] for row in pairs]
+    sts = evaluation.EmbeddingSimilarityEvaluator(
+        *([row[side] for row in pairs] for side in ("sentence1", "sentence2")), gold
+    )
+    found = retrieval(model)
+    return {
+        "asked/cosine/ndcg@10": 100 * found["cosine_ndcg@10"],
+        "pairs/cosine/pearson": 100 * sts(model)["pearson_cosine"],
+    }
+
+
+@pytest.mark.parametrize("kind", ["e5", "newer"])
+def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, newer, tasks, tmp_path):
+    folder = {"e5": e5, "newer": newer}[kind]
+    given = {name: {"path": path} for name, path in tasks.items()}
+    suite = Suite([task for one in own_tasks(given) for task in one.read(Options(protocol="fast"))])
+    wanted = scores_of_the_library(folder, tasks)
+    found = suite.run(load_encoder(folder, device="cpu"), intervals=False).values
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)
+    trained = train(
+        pairs_of(ROWS), backbone=folder, model="pairs", batch_size=4, max_steps=2, model__lr=1e-3, quiet=True,
+        evaluation={"tasks": given}, output_dir=tmp_path / "run", data__cache_dir=tmp_path / "cache",
+    )  # fmt: skip
+    before, after = trained.results["scores_before"], trained.results["scores"]
+    assert {name: before[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)
+    wanted = scores_of_the_library(trained.folder / "encoder", tasks)
+    assert {name: after[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)
+    exported = json.loads((trained.folder / "encoder" / "config_sentence_transformers.json").read_text())
+    own = json.loads((folder / "config_sentence_transformers.json").read_text())
+    assert [exported[key] for key in ("prompts", "default_prompt_name")] == [
+        own[key] for key in ("prompts", "default_prompt_name")
+    ]
+    for name in ("encode", "encode_query"):
+        wanted_ND = getattr(stock(trained.folder / "encoder"), name)(SENTENCES)
+        np.testing.assert_allclose(getattr(trained.encoder, name)(SENTENCES), wanted_ND, atol=1e-5)
+        saved = load_encoder(trained.folder / "checkpoints" / "best.ckpt", device="cpu")
+        np.testing.assert_allclose(getattr(saved, name)(SENTENCES), wanted_ND, atol=1e-5)
+    again = compose(["model=pairs", "data=triplets", "data.path=x", f"backbone={trained.folder}", "batch_size=4"])
+    assert make_model(again).encoder.prompts == trained.encoder.prompts, "a run is a backbone, too"
+
+
+def test_an_empty_mapping_turns_them_off(newer, tmp_path):
+    keys = {"batch_size": 4, "max_steps": 2, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
+    off = train(pairs_of(ROWS), backbone=newer, data={"prompts": {}}, output_dir=tmp_path / "off", **keys)
+    none = directory(tmp_path / "none", newer, {})
+    plain = train(pairs_of(ROWS), backbone=none, output_dir=tmp_path / "plain", **keys)
+    kept = train(pairs_of(ROWS), backbone=newer, output_dir=tmp_path / "kept", **keys)
+    assert same(weights(off.folder), weights(plain.folder))
+    assert not same(weights(off.folder), weights(kept.folder))
+    top = json.loads((off.folder / "encoder" / "config_sentence_transformers.json").read_text())
+    assert (any(top["prompts"].values()), top["default_prompt_name"]) == (False, None)
+    assert "data.prompts" in off.results["settled"]
+    assert "data.prompts={}" in kept.results["settled"]["data.prompts"]
+    assert "settled" not in plain.results
+
+
+def test_prompts_of_the_data_take_the_place_of_the_backbones(newer, tmp_path):
+    keys = {"batch_size": 4, "max_steps": 1, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
+    run = train(
+        pairs_of(ROWS), backbone=newer, data={"prompts": ["ask: ", "tell: "]}, output_dir=tmp_path / "run", **keys
+    )
+    assert run.encoder.prompts == EncoderPrompts({"query": "ask: ", "document": "tell: "})
+
+
+def test_a_pooling_that_leaves_prompts_out_is_trained_without_them_alone(tiny_bert, tmp_path):
+    folder = directory(tmp_path / "encoder", tiny_bert, E5, include_prompt=False)
+    words = [
+        "model=pairs",
+        "data=triplets",
+        f"data.path={written(tmp_path / 'rows.jsonl', ROWS)}",
+        f"backbone={folder}",
+    ]
+    with pytest.raises(InputError) as caught:
+        make_data(compose(words))
+    assert caught.value.key == "backbone"
+    assert "data.prompts={}" in caught.value.hint
+    assert not make_data(compose([*words, "data.prompts={}"])).inherits_prompts
+    encoder = load_encoder(folder, device="cpu")
+    np.testing.assert_allclose(encoder.encode_query(SENTENCES), stock(folder).encode_query(SENTENCES), atol=1e-5)
+
+
+def test_a_teacher_reads_texts_with_its_own_prompts(e5):
+    teacher, own = load_encoder(e5, device="cpu"), stock(e5)
+    texts = [text for row in pairs_of(ROWS) for text in row]
+    found = _embed_rows(teacher, [teacher.prompts.query, teacher.prompts.document], None, texts)
+    wanted = np.empty_like(found)
+    wanted[::2] = own.encode_query(texts[::2])
+    wanted[1::2] = own.encode(texts[1::2], prompt_name="passage")
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_a_guide_reads_texts_with_its_own_prompts_alone(e5, newer, tmp_path):
+    rows = [dict(zip(ROWS[0], (text, text[10:], text[:20]), strict=True)) for text in SENTENCES]  # none is cut
+    words = ["model=simcse", "data=triplets", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
+    run = compose([*words, f"backbone={newer}", f"model.guide={e5}", f"data.cache_dir={tmp_path / 'cache'}"])
+    data, model = make_data(run), make_model(run)
+    [batch] = batches(data, 1)
+    settle_prompts(model, data)
+    own = stock(e5)
+    read = [[rows[row][name] for row in batch.rows] for name in rows[0]]
+    wanted = [own.encode_query(read[0]), *(own.encode(some, prompt_name="passage") for some in read[1:])]
+    assert isinstance(model.guide, GuideEncoder)
+    for vectors, of_library in zip(model.guided(batch).views, wanted, strict=True):
+        np.testing.assert_allclose(vectors, of_library, atol=1e-4)
+
+
+def test_equal_texts_are_told_whatever_their_prompts(newer, tmp_path):
+    rows = [{"anchor": text, "positive": text} for text in SENTENCES]
+    words = ["model=pairs", "data=triplets", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
+    run = compose([*words, f"backbone={newer}", f"data.cache_dir={tmp_path / 'cache'}"])
+    data, model = make_data(run), make_model(run)
+    [batch] = batches(data, 1)
+    settle_prompts(model, data)
+    anchors, positives = model.numbered(batch)
+    assert anchors.tolist() == positives.tolist()
+    assert len(set(anchors.tolist())) == 4

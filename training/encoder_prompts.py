@@ -1,0 +1,43 @@
+"""The prompts of a run: those of ``data.prompts``, or by default those of the backbone.
+
+Training texts, scores, and the exported directory use the same ones.
+"""
+
+import json
+from typing import Any
+
+from contracts import NO_PROMPTS, EncoderPrompts
+from encoders.objective import Objective
+from training.build import built
+
+
+def settle_prompts(model: Any, data: Any) -> None:
+    """Give the encoder of a model the prompts of its training texts, unless they are the backbone's own, and tell the
+    objective which texts begin with which prompts. The data must be set up.
+
+    The first text of a row is a query, the second a document; a row of one text is both. If the parts of a mixture have
+    different prompts for a role, the role has none.
+    """
+    if not isinstance(model, Objective):
+        return
+    parts, of_backbone = built(data), model.encoder.prompts
+    rows = [part.prompts_of(part.store.width) for part in parts.values()]
+    columns = [{row[min(place, len(row) - 1)] for row in rows} for place in range(max(map(len, rows)))]
+    model.know_prompts(columns)
+    inheriting = [f"{place}.prompts={{}}" for place, part in parts.items() if part.inherits_prompts]
+    if len(inheriting) < len(parts):
+        of_roles = {"query": columns[0], "document": columns[:2][-1]}
+        named = {role: next(iter(prompts)) if len(prompts) == 1 else "" for role, prompts in of_roles.items()}
+        model.encoder.prompts = EncoderPrompts(named) if any(named.values()) else NO_PROMPTS
+    if of_backbone:
+        used = _described(model.encoder.prompts)
+        off = f", from the backbone; {' '.join(inheriting)} turns them off" if inheriting else ""
+        model.settled = {**model.settled, "data.prompts": f"{used}{off}"}
+
+
+def _described(prompts: EncoderPrompts) -> str:
+    if not prompts:
+        return "none; those of the backbone are turned off"
+    texts = {"queries": prompts.query, "documents": prompts.document, "other texts": prompts.default}
+    quoted = {name: json.dumps(text, ensure_ascii=False) if text else "none" for name, text in texts.items()}
+    return ", ".join(f"{name} {text}" for name, text in quoted.items())
