@@ -145,10 +145,9 @@ def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, 
     wanted = scores_of_the_library(folder, tasks)
     found = suite.run(load_encoder(folder, device="cpu"), intervals=False).values
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)
-    trained = train(
-        pairs_of(ROWS), backbone=folder, model="pairs", batch_size=4, max_steps=2, model__lr=1e-3, quiet=True,
-        evaluation={"tasks": given}, output_dir=tmp_path / "run", data__cache_dir=tmp_path / "cache",
-    )  # fmt: skip
+    keys = {"batch_size": 4, "max_steps": 2, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
+    keys |= {"model__lr": 1e-3, "evaluation": {"tasks": given}, "output_dir": tmp_path / "run"}
+    trained = train(pairs_of(ROWS), backbone=folder, **keys)
     before, after = trained.results["scores_before"], trained.results["scores"]
     assert {name: before[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)
     wanted = scores_of_the_library(trained.folder / "encoder", tasks)
