@@ -17,6 +17,7 @@ from cli.config_files import CONFIGS, choices
 from cli.exit_status import exit_statuses
 from cli.key_docs import filled
 from cli.keys import check_numbers, check_types, declared
+from cli.literal_values import literal_words
 from cli.process_group import find_ranks, local_rank
 
 CHATTY = (
@@ -76,6 +77,7 @@ def command_line(
         sys.argv[1:] = [_as_a_key(word, AS_A_KEY.get(config, {})) for word in sys.argv[1:]]
         with exit_statuses(hydra=True, config=config):
             check_options(config, sys.argv[1:])
+            sys.argv[1:] = literal_words(config, sys.argv[1:], keys)
             check_words(config, sys.argv[1:])
             body()
 

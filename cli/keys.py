@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -183,17 +182,3 @@ def word_of(key: str, value: str) -> str:
     """The word of a command line that sets ``key`` to a text, in quotes where Hydra would read more in it."""
     plain = re.fullmatch(r"[\w./ -]+", value, re.ASCII)
     return f"{key}={value if plain else QuotedString(value, Quote.single).with_quotes()}"
-
-
-def readable(word: str) -> str:
-    """``word`` of a command line as it is where Hydra can read it; otherwise with its value, a path or a list of paths,
-    in quotes. What has quotes, braces or brackets of its own stays as it is, for Hydra to refuse.
-    """
-    try:
-        OverridesParser.create().parse_override(word)
-    except HydraException:
-        key, _, value = word.partition("=")
-        if listed := re.fullmatch(r"\[([^][{}'\"]*)\]", value):
-            return f"{key}=[{','.join(word_of('', one.strip())[1:] for one in listed[1].split(','))}]"
-        return word if value.startswith(("[", "{", "'", '"')) else word_of(key, value)
-    return word

@@ -22,7 +22,8 @@ from omegaconf.errors import InterpolationToMissingValueError
 from cli.child_processes import check_number
 from cli.devices import device_of
 from cli.hydra_main import command_line
-from cli.keys import config_folders, of_defaults, readable
+from cli.keys import config_folders, of_defaults
+from cli.literal_values import literal_word
 from comparison.outputs import COMPARISON, ENTRIES
 from contracts import InputError
 from storage.ownership import check_owner, claim_folder
@@ -174,7 +175,7 @@ def _readable(given: Any) -> Any:
     if isinstance(given, dict):
         return {name: _readable(value) for name, value in given.items()}
     if isinstance(given, list):
-        return [readable(one) if isinstance(one, str) and "=" in one else _readable(one) for one in given]
+        return [literal_word(one) if isinstance(one, str) and "=" in one else _readable(one) for one in given]
     return given
 
 

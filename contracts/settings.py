@@ -37,6 +37,7 @@ NAMES = {
     str: "a text",
     bool: "true or false",
     Mapping: "keys with their values",
+    dict: "keys with their values",
 }
 SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
 

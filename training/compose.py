@@ -18,6 +18,7 @@ from cli.arguments import check_paths
 from cli.config_files import choices
 from cli.exit_status import explained
 from cli.keys import check_numbers
+from cli.literal_values import literal_words
 from cli.settings import assign, composed, dotted, nested, resolved
 from contracts import InputError
 from contracts.settings import check, keys_of, nearest, read, refuse_unknown, settings_class
@@ -83,7 +84,7 @@ def compose(
     Raises:
         InputError: a key is unknown, or a value is not of its type.
     """
-    words, for_stages = _split(words)
+    words, for_stages = _split(literal_words("train", words))
     for name, value in list((keys or {}).items()):
         if name.partition(".")[0] == "stages":
             for_stages += _of_stages(name, value, makes=name == "stages")

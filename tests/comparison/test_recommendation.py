@@ -9,7 +9,7 @@ import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from cli.keys import readable
+from cli.literal_values import literal_word
 from comparison.__main__ import plain
 from comparison.arms import arms_of
 from comparison.baselines import BM25, UNTRAINED, bm25_arm
@@ -185,7 +185,7 @@ def test_paths_in_the_words_of_a_race_are_quoted_where_hydra_would_not_read_them
         assert tasks.value() == [f"{texts}/b", "c"]
         assert left_out.is_delete()
         assert nested == "seed=1"
-    assert readable("data.path=don't/a (1)") == "data.path='don\\'t/a (1)'"
+    assert literal_word("data.path=don't/a (1)") == 'data.path="don\'t/a (1)"'
 
 
 def test_a_key_without_a_value_is_missed_where_something_takes_it():
@@ -205,9 +205,9 @@ def test_a_key_without_a_value_is_missed_where_something_takes_it():
 
 
 READ = ("x=choice(1,2)", "x={a: [1, 'b']}", "++x='a (1)'", "x=[a b,c]", "model.lr=1e-3", "x=null")
-REFUSED = ("model.lr=[1e-5", "x='a", "tasks=['a b',c (1)]", "tasks=[[a (1),b],c]", "x={a: b (1)}")
+REFUSED = ("model.lr=[1e-5", "x='a", "tasks=[[a (1),b],c]", "x={a: b (1)}")
 
 
 @pytest.mark.parametrize("word", [*READ, *REFUSED])
 def test_other_words_of_a_race_stay_as_they_are(word):
-    assert readable(word) == word
+    assert literal_word(word) == word
