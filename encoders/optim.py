@@ -1,7 +1,7 @@
 """AdamW, Adafactor and the learning-rate schedules of the papers."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from transformers.optimization import Adafactor
 from contracts import InputError
 
 Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
+NAMES = "names"  # of the weights of a parameter group, in a checkpoint
 
 
 def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -> Schedule:
@@ -166,7 +167,7 @@ def adamw(
     optimizer = kind(groups, lr=lr, betas=betas, eps=eps, fused=True)
     # Gradients are clipped before it, so under fp16 they are unscaled before it, too; Lightning clips none otherwise
     optimizer._step_supports_amp_scaling = False
-    return _with_schedule(optimizer, schedule)
+    return _with_schedule(optimizer, schedule, module)
 
 
 def adafactor(
@@ -192,7 +193,7 @@ def adafactor(
         scale_parameter=scaled,
         relative_step=False,
     )
-    return _with_schedule(optimizer, schedule)
+    return _with_schedule(optimizer, schedule, module)
 
 
 def _by_rate(module: nn.Module, lr: float, rates: Mapping[nn.Parameter, float]) -> dict[float, list[nn.Parameter]]:
@@ -204,6 +205,61 @@ def _by_rate(module: nn.Module, lr: float, rates: Mapping[nn.Parameter, float]) 
     return found
 
 
-def _with_schedule(optimizer: torch.optim.Optimizer, schedule: Schedule) -> dict[str, Any]:
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
-    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+def _with_schedule(optimizer: torch.optim.Optimizer, schedule: Schedule, module: nn.Module) -> dict[str, Any]:
+    optimizer.register_load_state_dict_pre_hook(lambda optimizer, state: _with_own_options(optimizer, state, module))
+    return {
+        "optimizer": optimizer,
+        "lr_scheduler": {"scheduler": StepSchedule(optimizer, schedule), "interval": "step"},
+    }
+
+
+class StepSchedule(torch.optim.lr_scheduler.LambdaLR):
+    """A learning-rate schedule whose state is the number of steps. Its rates are always those of the config."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_epoch": self.last_epoch, "_step_count": self._step_count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.last_epoch, self._step_count = state_dict["last_epoch"], state_dict["_step_count"]
+        factors = [schedule(self.last_epoch) for schedule in self.lr_lambdas]
+        self._last_lr = [rate * factor for rate, factor in zip(self.base_lrs, factors, strict=True)]
+        for group, rate in zip(self.optimizer.param_groups, self._last_lr, strict=True):
+            group["lr"] = rate
+
+
+def names_of_groups(optimizer: torch.optim.Optimizer, module: nn.Module) -> list[list[str]]:
+    """Return the names of the weights in each parameter group."""
+    names = {weight: name for name, weight in module.named_parameters()}
+    return [[names[weight] for weight in group["params"]] for group in optimizer.param_groups]
+
+
+def _with_own_options(optimizer: torch.optim.Optimizer, state: dict[str, Any], module: nn.Module) -> dict[str, Any]:
+    """Return a checkpoint's state with the options of the optimizer's own groups: moments and step counts are restored,
+    while learning rate, weight decay, betas, and epsilon are those of the config.
+
+    Raises:
+        InputError: the state is that of other weights.
+    """
+    saved = _in_own_groups(state["param_groups"], names_of_groups(optimizer, module))
+    own = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    return state | {"param_groups": [group | options for group, options in zip(saved, own, strict=True)]}
+
+
+def _in_own_groups(saved: list[dict[str, Any]], own: list[list[str]]) -> Iterator[dict[str, Any]]:
+    """Yield the saved groups, without names. Weights are grouped by learning rate, so that other rates may make other
+    groups of the same weights.
+    """
+    group_of = {name: group for group in saved for name in group.get(NAMES, ())}
+    number_of = {
+        name: number for group in saved for name, number in zip(group.get(NAMES, ()), group["params"], strict=False)
+    }
+    if group_of and {name for group in own for name in group} == group_of.keys():
+        saved = [{**group_of.get(next(iter(names), ""), {}), "params": [*map(number_of.get, names)]} for names in own]
+    if [len(group["params"]) for group in saved] != [len(names) for names in own]:
+        raise InputError(
+            location="resume",
+            expected=f"an optimizer state of {sum(map(len, own))} weights",
+            value=f"one of {sum(len(group['params']) for group in saved)}",
+            hint="Set freeze and model.lora as in the run of that checkpoint.",
+        )
+    yield from ({key: value for key, value in group.items() if key != NAMES} for group in saved)

@@ -19,8 +19,9 @@ from encoders.objective import Objective
 from evaluation.scorer import Scorer
 from storage.checkpoint import load_checkpoint
 from storage.shards import shapes
-from training.build import data_of, is_sharded_run, trainer_keys
+from training.build import data_of, is_sharded_run, recipe_of, trainer_keys
 from training.callbacks.checkpoints import unreadable
+from training.resume import check_settings
 from training.settings import Run, Trainer
 
 LOGGED_BY_EVERY_RUN = (
@@ -196,8 +197,12 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
         )
 
 
-def check_checkpoint(path: str, model: pl.LightningModule) -> None:
-    """The checkpoint can be read and holds this model."""
+def check_checkpoint(path: str, model: pl.LightningModule, run: Run) -> None:
+    """Check that a checkpoint can be read, holds this model, and fits the settings of the run that continues from it.
+
+    Raises:
+        InputError: it does not.
+    """
     if why := unreadable(path):
         raise InputError(f"resume={path}: wanted a checkpoint of a run, got a file that cannot be used ({why}).")
     found = load_checkpoint(path)
@@ -206,6 +211,7 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
         raise InputError(
             f"resume={path}: a checkpoint of objective {objective}, but this run trains {model.objective}."
         )
+    check_settings(path, found, recipe_of(run))
     model.on_load_checkpoint(found)
     wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     saved = shapes(found["state_dict"])

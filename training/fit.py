@@ -3,6 +3,7 @@
 import gc
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +20,9 @@ from encoders.sharding import load_weights
 from evaluation.callback import FinalScores, ScoreCallback
 from storage.checkpoint import load_checkpoint
 from storage.manifest import Damaged
-from training.build import make_model, make_trainer
+from training.build import make_model, make_trainer, recipe_of
 from training.callbacks.checkpoints import BEST, RunCheckpoints
+from training.callbacks.config_record import ConfigRecord
 from training.callbacks.lost_ranks import Companions
 from training.callbacks.progress import Progress
 from training.callbacks.reseed import Reseed
@@ -28,6 +30,7 @@ from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry, is_last_step
 from training.metrics_csv import MetricsCSV
 from training.opening import Opening, say_opening
+from training.resume import resumption
 from training.scoring import choose
 from training.settings import Run
 from training.weight_average import average_with, copy_of_weights
@@ -69,6 +72,7 @@ def fit(
     Returns:
         The result, and the exit status: 130 or 143 if a signal ended the training, else 0.
     """
+    recipe = recipe_of(replace(run, backbone=backbone))
     run, suites = choose(run, model, data)
     scoring, folder = run.evaluation, Path(str(run.output_dir))
     scorer = ScoreCallback(
@@ -85,7 +89,7 @@ def fit(
     )
     own = None if run.callbacks else run.monitor  # they may log what they like
     telemetry = Telemetry(every_n_steps=run.log_every_n_steps, monitor=own, resumed=checkpoint is not None)
-    interruption = Interruption()
+    interruption, record = Interruption(), ConfigRecord(recipe)
 
     def is_cut() -> bool:
         return interruption.exit_status is not None
@@ -106,6 +110,7 @@ def fit(
     final = FinalScores(scorer, checkpoints.best_path, skip=is_cut, load=load)
     callbacks = [
         companions,
+        record,
         Reseed(run.seed),
         scorer,
         telemetry,
@@ -120,8 +125,13 @@ def fit(
     loader.trainer = trainer
     loader.setup()
     check_samples(model, data)
-    loader.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
-    say_opening(Opening(run, backbone, checkpoint), model, loader, trainer, scorer)
+    batches = len(loader.train_dataloader())  # refuses a batch size before Lightning starts more processes
+    resumed = None
+    if checkpoint is not None:
+        found = load_checkpoint(checkpoint)
+        resumed = resumption(checkpoint, found, recipe, folder, batches, loader.num_examples)
+        record.rates_differ = resumed.rates_differ
+    say_opening(Opening(run, backbone, resumed), model, loader, trainer, scorer)
     join_group_again("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:

@@ -2,9 +2,12 @@
 
 import logging
 import os
+from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from cli.keys import word_of
 from contracts import InputError, check_local_output
 from export.whole_folder import EXPORT
 from readers.model_names import PRODUCTS
@@ -13,7 +16,6 @@ from storage.ownership import (
     LOCK,
     MARKER,
     Marker,
-    check_identity,
     check_owner,
     check_replaceable,
     let_go,
@@ -21,7 +23,8 @@ from storage.ownership import (
     remove_entries,
     write_marker,
 )
-from training.callbacks.checkpoints import find_resumable
+from training.callbacks.checkpoints import LAST, find_resumable
+from training.changed_settings import CONFIG, Change, changes_in, described
 from training.mirror import SNAPSHOTS, Mirror
 
 log = logging.getLogger(__name__)
@@ -73,8 +76,19 @@ class Claim(NamedTuple):
     checkpoint: str | None  # to continue from
 
 
-def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: bool, writer: bool) -> Claim:
+def claim_folder(
+    folder: Path,
+    identity: str,
+    *,
+    resume: str | None,
+    overwrite: bool,
+    writer: bool,
+    recipe: Mapping[str, Any] | None = None,
+) -> Claim:
     """Take ``folder`` for the run of this identity. Only the writer, rank 0, changes anything.
+
+    Args:
+        recipe: all keys of the run, to name those in which another run in the folder differs.
 
     Raises:
         InputError: the folder holds another run or other files, what it holds would be lost, or another process is
@@ -83,14 +97,14 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
     given = _given(resume)
     marker = check_owner("output_dir", folder, RUN)
     if not overwrite and marker and _is_finished(folder, writer):
-        check_identity("output_dir", folder, marker.identity or {}, _named(identity))
+        _check_same_run(folder, marker, identity, recipe)
         return Claim(True, None)
     if writer:
         lock_folder("output_dir", folder)
         marker = check_owner("output_dir", folder, RUN)  # another process may have written it meanwhile
     begins = overwrite or marker is None or _never_trained(folder, marker, identity)
     if marker and not begins:
-        check_identity("output_dir", folder, marker.identity or {}, _named(identity))
+        _check_same_run(folder, marker, identity, recipe)
     if writer:
         for name in () if begins else PRODUCTS:
             if (folder / name).exists():  # it is replaced at the end of the run, and should not fail there
@@ -115,6 +129,38 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"output_dir={folder}: wanted a folder, but {there} is a file. Choose another output_dir.")
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"output_dir={folder}: {there} cannot be written to. Choose another output_dir.")
+
+
+def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping[str, Any] | None) -> None:
+    """
+    Raises:
+        InputError: the folder holds a run of other settings.
+    """
+    if marker.identity == _named(identity):
+        return
+    found = changes_in(folder, recipe or {})
+    there = f": {described(found)}" if found else f", which {folder / CONFIG} does not have"
+    raise InputError(
+        key="output_dir",
+        value=folder,
+        expected=f"the settings of the run that is there{there}",
+        hint=_ways_on(folder, found),
+    )
+
+
+def _ways_on(folder: Path, found: Sequence[Change]) -> str:
+    """Return what to set for a run whose settings differ from those of the run in its folder."""
+    other, last = new_folder(folder), folder / "checkpoints" / LAST
+    anew = f"To train anew, set {word_of('output_dir', str(other))}, or overwrite=true, which removes that run."
+    if not found or not last.is_file() or not all(one.can_be_resumed for one in found):
+        return anew
+    words = f"{word_of('resume', str(last))} {word_of('output_dir', str(other))}"
+    return f"To continue that run with the new settings, set {words}. {anew}"
+
+
+def new_folder(folder: Path) -> Path:
+    """Return a name like that of the folder which is not taken."""
+    return next(one for number in count(2) if not (one := folder.with_name(f"{folder.name}-{number}")).exists())
 
 
 def _named(identity: str) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """The identity of a run: eight hex digits of what decides its result, in its folder name and record."""
 
+import copy
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +47,16 @@ def identity_of(run: Run) -> str:
         InputError: a value is of another type.
     """
     check(run)
-    keys = keys_of(run)
-    kept = {name: value for name, value in keys.items() if name not in NOT_IDENTITY}
+    return _digest(deciding_keys(keys_of(run)))
+
+
+def deciding_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a run that decide its result, nested, without null values.
+
+    Args:
+        keys: all keys, as `training.build.keys_of` returns them.
+    """
+    kept: dict[str, Any] = copy.deepcopy({name: value for name, value in keys.items() if name not in NOT_IDENTITY})
     for group, names in NOT_IDENTITY_WITHIN.items():
         for one in _of_group(kept, group):
             for name in names:
@@ -56,7 +66,8 @@ def identity_of(run: Run) -> str:
         among = kept.get(group) if group else kept
         if isinstance(among, dict) and isinstance(among.get(name), dict) and among[name].get(switch, 0) is None:
             del among[name]
-    return _digest(_keys_and_values(kept))
+    plain: dict[str, Any] = _keys_and_values(kept)
+    return plain
 
 
 def following(before: str, name: str, own: str) -> str:

@@ -14,6 +14,7 @@ from encoders.objective import Objective
 from encoders.optim import planned_steps
 from evaluation.callback import ScoreCallback
 from training.data_summary import account_of
+from training.resume import Resumption
 from training.settings import Run
 
 log = logging.getLogger("train")
@@ -26,7 +27,7 @@ class Opening(NamedTuple):
 
     run: Run  # as it will be trained
     backbone: str  # as it was asked for
-    checkpoint: str | None  # that it goes on from
+    resumed: Resumption | None
 
 
 def say_opening(opening: Opening, model: Any, data: Any, trainer: pl.Trainer, scorer: ScoreCallback) -> None:
@@ -65,8 +66,8 @@ def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCa
         check_compiler(trainer.strategy.root_device, found.backend)
         yield "compiled", f"{len(found.layers)} layers by {found.backend}, which takes a while at the first steps"
     yield "output", str(run.output_dir)
-    if opening.checkpoint:
-        yield "goes on", f"from {opening.checkpoint}"
+    if opening.resumed:
+        yield from opening.resumed.facts()
 
 
 def _negatives(model: Any, data: Any, loader: Any, processes: int) -> str:

@@ -15,6 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from transformers.utils import logging as transformers_logging
 
+from cli.keys import word_of
 from cli.process_group import from_rank_zero
 from contracts import InputError, without_secrets
 from contracts.settings import as_mapping
@@ -22,7 +23,8 @@ from encoders.loading.tiny import TINY_BACKBONES
 from encoders.pooling import POOLERS
 from storage.atomic import write_whole
 from training.build import data_of, is_missing, make_data, recipe_of
-from training.folder import claim_folder
+from training.changed_settings import changes_in, described
+from training.folder import claim_folder, new_folder
 from training.identity import identity_in
 from training.settings import Run
 from training.stages import Stage
@@ -89,7 +91,14 @@ def said_once(*names: str) -> Iterator[None]:
 def prepare_folder(stage: Stage, writer: bool) -> Start:
     """Make the folder this run's; ``backbone=tiny`` is written into it."""
     run, folder = stage.run, stage.folder
-    claim = claim_folder(folder, stage.identity, resume=run.resume, overwrite=run.overwrite, writer=writer)
+    claim = claim_folder(
+        folder,
+        stage.identity,
+        resume=run.resume,
+        overwrite=run.overwrite,
+        writer=writer,
+        recipe=recipe_of(run),
+    )
     if claim.finished:
         return Start(True, None, run.backbone)
     if writer:
@@ -115,7 +124,14 @@ def prepare_whole(run: Run, stages: Sequence[Stage], chosen: Sequence[Stage], wr
     if alone and run.overwrite:
         _refuse_what_others_stand_on(stages, chosen[-1], folder)
     overwrite = run.overwrite and not alone
-    claim = claim_folder(folder, stages[-1].identity, resume=run.resume, overwrite=overwrite, writer=writer)
+    claim = claim_folder(
+        folder,
+        stages[-1].identity,
+        resume=run.resume,
+        overwrite=overwrite,
+        writer=writer,
+        recipe=recipe_of(run),
+    )
     if claim.finished:
         return Start(True, None, None)
     if writer:
@@ -141,12 +157,17 @@ def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, s
     before = stages[place - 1] if place else None
     if before is None or not before.is_finished:
         return None, ""
-    found = identity_in(before.folder)
-    if found in (before.identity, before.begun_from("").identity):
-        return str(before.folder), found
+    identity = identity_in(before.folder)
+    if identity in (before.identity, before.begun_from("").identity):
+        return str(before.folder), identity
+    recipe = recipe_of(before.run)
+    found = [one for one in changes_in(before.folder, recipe) if one.key != "backbone"]  # here that of the first stage
+    there = described(found) if found else "it begins from other weights"
     raise InputError(
-        f"{before.folder} holds another run (config {found}, stage {before.name} of this one is "
-        f"{before.identity}). Give the same words as for that run, or choose another output_dir."
+        location=str(before.folder),
+        expected=f"the settings of stage {before.name} that was trained there: {there}",
+        hint=f"Set them as there, or set {word_of('output_dir', str(new_folder(before.folder.parent)))} to train all "
+        "stages anew.",
     )
 
 

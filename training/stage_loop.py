@@ -188,7 +188,7 @@ def run_stage(
         free_memory()
     check_room(folder, model)
     if start.checkpoint:
-        check_checkpoint(start.checkpoint, model)
+        check_checkpoint(start.checkpoint, model, stage.run)
     elif before:
         take_weights(model, before)
     group_neighbours(run, model, data, folder)

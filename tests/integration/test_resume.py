@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -122,7 +123,9 @@ def test_a_byte_that_flipped_is_noticed_and_told(damaged, at, said, words, whole
 def test_a_finished_run_leaves_another_one_nothing_to_train(words, whole, command, tmp_path):
     outcome = command(*words, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 2, outcome.err
-    assert "nothing was trained" in outcome.err.strip().splitlines()[-1]
+    assert (
+        outcome.err.strip().splitlines()[-1].startswith(f"train.py: max_steps={STEPS}: expected at least {STEPS + 1}")
+    )
     assert "Traceback" not in outcome.err
 
 
@@ -183,6 +186,76 @@ def test_another_number_of_processes_goes_on_with_the_same_batches(words, tmp_pa
     outcome = command(*words, f"output_dir={folder}", f"devices={then}")
     assert outcome.status == 0, outcome.err
     assert f"This run was {said}" in outcome.err
+    assert "dropout is drawn" not in outcome.err
     ours, theirs = ([float(row["train/loss"]) for row in without_times(one)] for one in (folder, tmp_path / "whole"))
     assert len(ours) == STEPS
     assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+# ------------------------------------------------------------------------------------------- with other settings
+
+
+def rates(folder):
+    return [float(row["train/lr"]) for row in without_times(folder)]
+
+
+@pytest.fixture(scope="module")
+def constant(words):
+    """With a learning rate that is the same at every step, so that a longer run begins as a shorter one."""
+    return [*(word for word in words if not word.startswith("max_steps")), "model.lr_schedule=constant"]
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [pytest.param([], id="1 process"), pytest.param(["devices=2"], id="2 processes", marks=pytest.mark.slow)],
+)
+def test_a_finished_run_with_more_steps_equals_an_uninterrupted_one(devices, constant, command, tmp_path):
+    """It ended in the middle of an epoch of six steps, and its new end is given in epochs."""
+    constant = [*constant, *devices, "trainer.accelerator=cpu"]
+    assert command(*constant, "max_steps=4", f"output_dir={tmp_path / 'short'}").status == 0
+    last = tmp_path / "short" / "checkpoints" / "last.ckpt"
+    outcome = command(*constant, "max_epochs=2", f"resume={last}", f"output_dir={tmp_path / 'longer'}")
+    assert outcome.status == 0, outcome.err
+    assert command(*constant, "max_epochs=2", f"output_dir={tmp_path / 'whole'}").status == 0
+    ours, theirs = (saved(tmp_path / name) for name in ("longer", "whole"))
+    assert ours["global_step"] == theirs["global_step"] == 12
+    assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
+
+
+def test_a_resumed_run_has_the_rates_of_its_own_config(words, whole, command, tmp_path):
+    """The schedule falls linearly to zero at the new end, and the model card and results.json tell the truth."""
+    other = [*words, "max_steps=20", "model.lr=0.001", "model.lr_schedule=linear", "model.cut_fraction=0"]
+    other += ["model.weight_decay=0.5"]
+    last = whole / "checkpoints" / "last.ckpt"
+    outcome = command(*other, f"resume={last}", f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+    assert rates(tmp_path / "run") == pytest.approx([0.001 * (20 - done) / 20 for done in range(STEPS, 20)])
+    assert [group["weight_decay"] for group in saved(tmp_path / "run")["optimizer_states"][0]["param_groups"]] == [
+        0.5,
+        0,
+    ]
+    assert "model.lr=0.001 (was 0.003)" in outcome.err
+    assert "max_steps=20 (was 16)" in outcome.err
+    assert "other learning rates than in an uninterrupted run" in outcome.err
+
+
+def test_settings_of_restored_tensors_are_refused_and_named(words, whole, command, tmp_path):
+    last = whole / "checkpoints" / "last.ckpt"
+    outcome = command(
+        *words, "max_steps=20", "model.optimizer=adafactor", f"resume={last}", f"output_dir={tmp_path / 'run'}"
+    )
+    assert outcome.status == 2, outcome.err
+    assert "model.optimizer=adamw, not adafactor" in outcome.err
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_the_command_of_the_message_continues_a_run_whose_folder_has_other_settings(words, whole, command, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    refused = command(*words, "max_steps=20", f"output_dir={folder}")
+    assert refused.status == 2, refused.err
+    assert "max_steps=16, not 20" in refused.err
+    advised = re.search(r"set (resume=\S+) (output_dir=\S+)\. ", refused.err).groups()
+    outcome = command(*words, "max_steps=20", *advised)
+    assert outcome.status == 0, outcome.err
+    assert saved(tmp_path / "run-2")["global_step"] == 20
+    assert saved(folder)["global_step"] == STEPS

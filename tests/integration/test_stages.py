@@ -197,7 +197,7 @@ def test_one_stage_alone(words, whole, command, tmp_path):
     assert not (alone / "results.json").exists()
     refused = command(*words, f"output_dir={alone}")
     assert refused.status == 2
-    assert "stage-second was made otherwise" in refused.err
+    assert f"backbone={alone / 'backbone'}, not {alone / 'stage-first'}" in refused.err
 
     behind = shutil.copytree(whole, tmp_path / "behind", ignore=shutil.ignore_patterns("stage-second", "results.json"))
     shutil.copy(whole / "stage-first/results.json", behind / "stage-first")
@@ -328,7 +328,8 @@ def test_a_run_without_stages_has_none_to_choose(tables, command, tmp_path):
 def test_the_folder_of_other_stages_is_refused(words, whole, command):
     outcome = command(*words, "stages.first.max_steps=4", f"output_dir={whole}")
     assert outcome.status == 2
-    assert "was made otherwise" in outcome.err
+    assert "stages.first.max_steps=" in outcome.err
+    assert ", not 4" in outcome.err
     assert (whole / "results.json").is_file()
 
 

@@ -126,8 +126,9 @@ def test_another_config_is_refused_until_overwrite(finished, tiny_run, command, 
     before = (folder / "results.json").read_bytes()
     refused = command(*tiny_run, f"output_dir={folder}", "seed=2")
     assert refused.status == 2
-    assert "was made otherwise" in refused.err
+    assert "seed=1, not 2" in refused.err
     assert "overwrite=true" in refused.err
+    assert "resume=" not in refused.err  # a checkpoint of other batches cannot be continued
     assert (folder / "results.json").read_bytes() == before
     (folder / "notes.txt").write_text("mine")
     assert command(*tiny_run, f"output_dir={folder}", "seed=2", "overwrite=true").status == 0

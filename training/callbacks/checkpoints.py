@@ -120,6 +120,18 @@ class RunCheckpoints(Checkpoint):
             log.warning("%s: %s. The best is chosen anew among the steps from here on.", self.best_path, why)
             link_whole(resumed, self.best_path)
 
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        """Undo Lightning's count of an epoch that ended at ``max_steps``, before its last batch: a run that continues
+        with more steps would end as many epochs too early.
+        """
+        loop = checkpoint["loops"]["fit_loop"]
+        if loop["epoch_loop.batch_progress"]["is_last_batch"]:
+            return
+        for counts in loop["epoch_progress"].values():
+            for name in ("processed", "completed"):
+                counts[name] = min(counts[name], counts["started"] - 1)
+        checkpoint["epoch"] = loop["epoch_progress"]["current"]["processed"]
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._clock = time.monotonic()
         self._step_seen = trainer.global_step

@@ -1,7 +1,7 @@
 """Reproducible dropout: torch is seeded from (seed, step, rank) before every batch.
 
 A resumed run then draws what the uninterrupted run drew, and no generator state has to be stored. On another number of
-processes it draws otherwise, which is said.
+processes it draws differently, and the log says so if there is dropout.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from torch import nn
 
 PROCESSES = "processes"  # of the run that wrote a checkpoint
 
@@ -36,11 +37,20 @@ class Reseed(pl.Callback):
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         before = checkpoint[PROCESSES]
         if before != trainer.world_size:
+            dropout = ", dropout is drawn differently" if has_dropout(pl_module) else ""
             log.info(
-                "This run was on %d process%s up to step %d, and goes on with %d: the batches are the same, dropout is "
-                "drawn otherwise.",
-                *(before, "es" if before > 1 else "", checkpoint["global_step"], trainer.world_size),
+                "This run was on %d process%s up to step %d, and continues on %d: the batches are the same%s.",
+                *(before, "es" if before > 1 else "", checkpoint["global_step"], trainer.world_size, dropout),
             )
+
+
+def has_dropout(module: nn.Module) -> bool:
+    """Return whether a part of a module drops anything in training, by a layer or by a rate of its own."""
+    return any(
+        (isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0)
+        or any(isinstance(rate, float) and rate > 0 for name, rate in vars(part).items() if "drop" in name)
+        for part in module.modules()
+    )
 
 
 def mixed(*numbers: int) -> int:
