@@ -54,6 +54,13 @@ class Changes(TypedDict):
     examples: list[Change]  # of these two
 
 
+class Corpus(TypedDict):
+    """What the queries of a retrieval task are ranked among."""
+
+    documents: int
+    query_kind: NotRequired[str]  # such as titles, where the queries were made from the documents
+
+
 class Verdict(TypedDict):
     """What training has done to the headline, judged on the same test items before and after it."""
 
@@ -65,6 +72,7 @@ class Verdict(TypedDict):
     interval: list[float] | None  # 95 % of the change, paired over test items; None where none are kept
     p: float | None  # of a paired permutation test over queries; None where the scores are of no queries
     items: int | None  # queries or pairs
+    documents: int | None  # that the queries are ranked among, of all tasks together; None: no retrieval
     tfidf: float | None  # on the same tasks
     sentence: str
     to_try: list[str]  # where it is not better: what this run itself speaks for
@@ -120,6 +128,7 @@ class Results(TypedDict):
     baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
     verdict: NotRequired[Verdict]  # where there are scores from before
     beside_teacher: NotRequired[BesideTeacher]  # where evaluation.teacher asks for it
+    corpora: NotRequired[dict[str, Corpus]]  # of each retrieval task
     changes: NotRequired[dict[str, Changes]]  # retrieval task -> what was found before and after
     averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
     skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored

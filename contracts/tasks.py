@@ -42,6 +42,7 @@ class RetrievalTask(NamedTuple):
     queries: list[str]
     documents: list[str]
     relevant: list[dict[int, float]] | None = None  # per query: document -> gain, < 0: not there; None: document i
+    query_kind: str = ""  # plural noun, such as "titles", if the queries were made from documents
 
 
 class ItemScores(NamedTuple):

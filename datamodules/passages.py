@@ -15,7 +15,7 @@ import torch
 
 from contracts import InputError, RetrievalTask, TripletBatch
 from datamodules.documents import DocumentFiles
-from datamodules.sampling.held_out import AllButHeldOut
+from datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
 from datamodules.sampling.spans import SpanRule, sample_spans
 from datamodules.settings import Data, DocumentData
 from datamodules.sources.hub_datasets import names_of
@@ -31,6 +31,8 @@ SHORTEST, LONGEST = 20, 120  # words of a passage
 SHORTEST_SPAN = 5  # words
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 LETTERS = re.compile(r"[^\W\d_]{2}")
+TITLES, NEIGHBORS, SPANS = "title and passage", "neighbouring passages", "spans of a passage"  # kinds of pairs
+QUERY_KINDS = {TITLES: "titles", NEIGHBORS: "neighboring passages", SPANS: "spans"}  # kind of pair -> its anchors
 
 
 class Passage(NamedTuple):
@@ -49,7 +51,8 @@ class PassagePairs(DocumentFiles, TripletRows):
     def __init__(self, settings: Data) -> None:
         super().__init__(settings)
         self.rows = RowsOfPassages(self.text_source())
-        self.apart = AllButHeldOut.of(self.rows, self.settings.held_out_share, self.cache, columns=(1,))
+        options = HeldOutOptions((1,), TITLES, self.rows.corpus, self.settings.max_held_out_documents)
+        self.apart = AllButHeldOut.of(self.rows, self.settings.held_out_share, self.cache, options)
 
     def source(self) -> RowSource:
         return self.apart or self.rows
@@ -63,7 +66,8 @@ class PassagePairs(DocumentFiles, TripletRows):
         return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
 
     def held_out(self) -> Sequence[RetrievalTask]:
-        return self.apart.tasks(self.prompts_of(2)) if self.apart else []
+        tasks = self.apart.tasks(self.prompts_of(2)) if self.apart else []
+        return [task._replace(query_kind=QUERY_KINDS[task.query_kind]) for task in tasks]
 
 
 class RowsOfPassages:
@@ -90,6 +94,15 @@ class RowsOfPassages:
                 f"has a title or {2 * SHORTEST} words. Give longer documents, or pairs of your own: data=qa "
                 "data.path=FILE."
             )
+
+    def corpus(self, kind: str) -> Iterator[str]:
+        """Yield the texts among which an anchor of this kind of pair is to find its own: spans, or all passages."""
+        for document in self.documents.documents():
+            passages = passages_of(document)
+            if kind == SPANS:
+                yield from (pair[1] for _, of, pair in pairs_of(passages) if of == SPANS)
+            else:
+                yield from (passage.text for passage in passages)
 
     def fingerprint(self) -> dict[str, Any]:
         return {**self.documents.fingerprint(), "pairs": VERSION}
@@ -144,14 +157,14 @@ def pairs_of(passages: Sequence[Passage]) -> Iterator[tuple[int, str, tuple[str,
     for place, (heading, text) in enumerate(passages):
         words = text.split()
         if LETTERS.search(heading):
-            yield place, "title and passage", (heading, text)
+            yield place, TITLES, (heading, text)
         if len(words) < SHORTEST:
             continue
         before = passages[place - 1] if place else Passage("", "")
         if before.heading == heading and len(before.text.split()) >= SHORTEST:
-            yield place, "neighbouring passages", (before.text, text)
+            yield place, NEIGHBORS, (before.text, text)
         if len(words) >= 2 * SHORTEST:
-            yield place, "spans of a passage", spans_of(words)
+            yield place, SPANS, spans_of(words)
 
 
 def spans_of(words: Sequence[str]) -> tuple[str, str]:

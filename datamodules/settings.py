@@ -130,6 +130,9 @@ class TripletData(TextsData, FileData):
     held_out_share: float = key(
         0.0, "of the rows: kept from training and scored as the task held_out", of="held_out_share"
     )
+    max_held_out_documents: int = key(
+        100_000, "texts of the data that the queries of held_out are ranked among; above, a sample of them", least=1
+    )
     neighbours: int | None = key(
         None,
         "rows whose first texts the encoder at the start finds near each other stand in a batch in groups of so many, "
@@ -273,6 +276,9 @@ class DocumentData(SpanData, TextsData, FileData):
     )
     held_out_share: float = key(
         0.0, "of the documents: kept from training and scored as the task held_out", of="held_out_share"
+    )
+    max_held_out_documents: int = key(
+        100_000, "texts of the data that the queries of held_out are ranked among; above, a sample of them", least=1
     )
     prompts: Prompts = key(None, "of pairs: in front of the texts, one for both or a list of two")
 

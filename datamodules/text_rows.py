@@ -20,7 +20,7 @@ from contracts import (
     SentenceBatch,
     TripletBatch,
 )
-from datamodules.sampling.held_out import AllButHeldOut
+from datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
 from datamodules.sampling.word_deletion import WordDeletion
 from datamodules.settings import (
     Data,
@@ -249,7 +249,8 @@ class Triplets(TripletRows, StoredRows):
 
     def __init__(self, settings: Data) -> None:
         super().__init__(settings)
-        self.apart = AllButHeldOut.of(self.records, self.settings.held_out_share, self.cache)
+        options = HeldOutOptions(max_documents=self.settings.max_held_out_documents)
+        self.apart = AllButHeldOut.of(self.records, self.settings.held_out_share, self.cache, options)
 
     def source(self) -> RowSource:
         return self.apart or self.records

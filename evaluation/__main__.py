@@ -103,7 +103,8 @@ def score(cfg: DictConfig) -> int:
             check_output_folder("cache_dir", Path(cfg.cache_dir))
         in_memory = HeldVectors() if reranker is not None else None  # no text is embedded twice
         store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else in_memory
-        found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
+        report = None if cfg.quiet else say
+        found = suite.run(encoder, intervals=cfg.intervals, store=store, report=report, find_first=False)
         if reranker is not None:
             reranking = Reranking(reranked, lambda: encoder, cfg.rerank_top, store)
             autocast = torch.bfloat16 if cfg.precision == "bf16" else None

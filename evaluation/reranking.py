@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from contracts import Embedder, InputError, PairScorer, RetrievalTask
+from contracts import Corpus, Embedder, InputError, PairScorer, RetrievalTask
 from evaluation.bootstrap import Estimate, Scores
 from evaluation.scorer import Scorer
 from evaluation.suite import items_of
-from evaluation.tasks.retrieval import BLOCK, Retrieval
+from evaluation.tasks.retrieval import Retrieval, rows_at_once
 from evaluation.vectors import Store, embed_pool, rank_and_world
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,10 @@ class Reranking(Scorer):
         return Scores.of(found, items=items_of(self.tasks, {}, found) if intervals else None)
 
     def sentences(self) -> dict[str, list[str]]:
-        return {task.name: list(dict.fromkeys(text for texts in task.texts() for text in texts)) for task in self.tasks}
+        return {task.name: list(dict.fromkeys(task.judged_texts())) for task in self.tasks}
+
+    def corpora(self) -> dict[str, Corpus]:
+        return {task.name: task.corpus for task in self.tasks}
 
     def _retrieve(self) -> None:
         """What the encoder finds, once: it is not trained."""
@@ -99,9 +102,9 @@ class Reranking(Scorer):
         embedder = self._retriever()
         for task in tasks:
             pool = embed_pool(embedder, task.texts(), self.store)
-            cosines, queries = task.cosines(pool, "cpu"), len(task.queries)
+            cosines, queries, rows = task.cosines(pool, "cpu"), len(task.queries), rows_at_once(len(task.documents))
             most = min(self.top, len(task.documents))
-            blocks = (cosines(start, min(start + BLOCK, queries)) for start in range(0, queries, BLOCK))
+            blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
             self._found[task.name] = Candidates(cosines, torch.cat([one.topk(most).indices for one in blocks]))
 
     def _reranked(self, task: Retrieval, scorer: PairScorer, autocast: torch.dtype | None, progress: bool) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from contracts import Changes, Embedder, EncoderPrompts, ItemScores
+from contracts import Changes, Corpus, Embedder, EncoderPrompts, ItemScores
 from evaluation.bootstrap import Scores
 from evaluation.vectors import LastVectors, prompts_of
 
@@ -62,6 +62,10 @@ class Scorer(Protocol):
     def with_baselines(self, items: ItemScores) -> ItemScores:
         """The items with those of the baselines."""
         return items
+
+    def corpora(self) -> dict[str, Corpus]:
+        """Name of each retrieval task -> what its queries are ranked among."""
+        return {}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
         """Compare, of retrieval tasks, the first document of each query before and after (``Scores.found``)."""

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from contracts import Changes, Embedder, InputError, ItemScores, PairTask, RetrievalTask
+from contracts import Changes, Corpus, Embedder, InputError, ItemScores, PairTask, RetrievalTask
 from evaluation.bootstrap import Estimate, Scores
 from evaluation.papers import averages
 from evaluation.scorer import InTraining, Scorer
@@ -56,10 +56,12 @@ class Suite(Scorer):
         intervals: bool,
         store: Store | None = None,
         report: Callable[[str, float], None] | None = None,
+        find_first: bool = True,
     ) -> Scores:
         """The very same scores on every rank; all ranks must call it.
 
         ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored.
+        ``find_first``: also find the first document of each query, ``Scores.found``.
         """
         how, unit = How(embedder.device, intervals), embedder.normalize
         found = {size: dict[str, Estimate]() for size in self.sizes}
@@ -68,8 +70,8 @@ class Suite(Scorer):
             pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store)
             for size in self.sizes:
                 found[size].update(_score_dealt(group, pool.cut(size, unit=unit), how, report))
-            found_one = [task for task in group if isinstance(task, Retrieval) and task.is_one_to_one]
-            first.update({task.name: task.found_first(pool) for task in found_one})
+            if find_first:
+                first.update({task.name: task.found_first(pool) for task in group if isinstance(task, Retrieval)})
             if intervals:
                 pairs = [task.pairs for task in group if isinstance(task, Similarity)]
                 similarities.update({one.name: cosines(one, pool, warn=False) for one in pairs})
@@ -120,9 +122,15 @@ class Suite(Scorer):
         tasks = [task for task in self.tasks if isinstance(task, Retrieval) and task.name in before]
         return {task.name: task.changes(before[task.name], after[task.name]) for task in tasks}
 
+    def corpora(self) -> dict[str, Corpus]:
+        return {task.name: task.corpus for task in self.tasks if isinstance(task, Retrieval)}
+
     def sentences(self) -> dict[str, list[str]]:
-        """Task name -> its distinct texts, to look for in the training text."""
-        return {task.name: list(dict.fromkeys(text for texts in task.texts() for text in texts)) for task in self.tasks}
+        """Task name -> its distinct texts, to look for in the training text; of documents those that a query wants."""
+        return {
+            task.name: list(dict.fromkeys(task.judged_texts() if isinstance(task, Retrieval) else _all_texts(task)))
+            for task in self.tasks
+        }
 
 
 def at_size(name: str, size: int | None) -> str:
@@ -215,6 +223,10 @@ def _of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], di
         {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},
         {name: one.values_N.numpy() for name, one in scores.items() if one.values_N is not None},
     )
+
+
+def _all_texts(task: Task) -> Iterator[str]:
+    return (text for texts in task.texts() for text in texts)
 
 
 def _texts_of(task: Task) -> Iterator[str]:

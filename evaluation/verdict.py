@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
-from contracts import ItemScores, Verdict
+from contracts import Corpus, ItemScores, Verdict
 
 ALPHA = 0.05
 SWAPS = 9999
@@ -32,13 +32,17 @@ class Headline(NamedTuple):
     less_is_better: bool = False
 
     @property
-    def name(self) -> str:
-        """``nDCG@10 of faq``, ``nDCG@10, the mean of 3 tasks``."""
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(OF_PREFIXES.sub("", name.partition("/")[0]) for name in self.scores))
+
+    def named(self, corpora: Sequence[Corpus]) -> str:
+        """``nDCG@10 of faq``, ``nDCG@10 of held_out (titles)``, ``nDCG@10, the mean of 3 tasks,``."""
         metric, at, most = self.scores[0].rpartition("/")[2].partition("@")
         words = f"{IN_WORDS.get(metric, metric)}{at}{most}"
         if len(self.scores) > 1:
             return f"{words}, the mean of {len(self.scores)} tasks,"
-        return f"{words} of {self.scores[0].partition('/')[0]}"
+        kind = corpora[0].get("query_kind") if corpora else None
+        return f"{words} of {self.scores[0].partition('/')[0]}{f' ({kind})' if kind else ''}"
 
     def of(self, scores: Mapping[str, float]) -> float:
         return float(np.mean([scores[name] for name in self.scores]))
@@ -107,10 +111,12 @@ def judge(
     items: ItemScores | None = None,
     baselines: Mapping[str, float] | None = None,
     best_of: int = 1,
+    corpora: Mapping[str, Corpus] | None = None,
 ) -> Verdict:
     """``items`` as of ``with_before``; without them nothing can be told apart. ``best_of``: scorings by this very
-    headline that the weights were chosen from.
+    headline that the weights were chosen from. ``corpora``: retrieval task -> what its queries are ranked among.
     """
+    searched = [corpora[task] for task in headline.tasks if task in corpora] if corpora else []
     first, last = headline.of(before), headline.of(after)
     interval = _interval(headline, items) if items else None
     p = _permuted(headline, items) if items else None
@@ -120,7 +126,7 @@ def judge(
     words = [name.replace("/cosine/", "/tfidf/") for name in headline.scores]
     known = baselines and words != headline.scores and all(name in baselines for name in words)
     found = Verdict(
-        headline=headline.name.rstrip(","),
+        headline=headline.named(searched).rstrip(","),
         scores=headline.scores,
         outcome=outcome,
         before=first,
@@ -128,15 +134,16 @@ def judge(
         interval=interval,
         p=p,
         items=_count(headline, items)[0] if items else None,
+        documents=sum(one["documents"] for one in searched) if len(searched) == len(headline.tasks) else None,
         tfidf=float(np.mean([baselines[name] for name in words])) if baselines and known else None,
         sentence="",
         to_try=[],
     )
-    found["sentence"] = _sentence(headline, found, _count(headline, items)[1] if items else "", best_of)
+    found["sentence"] = _sentence(headline.named(searched), found, _count(headline, items)[1] if items else "", best_of)
     return found
 
 
-def _sentence(headline: Headline, found: Verdict, what: str, best_of: int) -> str:
+def _sentence(headline: str, found: Verdict, what: str, best_of: int) -> str:
     begin = {"better": "Better", "not told apart": "Cannot be told apart", "worse": "Worse"}[found["outcome"]]
     interval, first, last = found["interval"], found["before"], found["after"]
     digits = 1 if interval is None or min(map(abs, interval)) >= 0.05 else 2
@@ -151,9 +158,11 @@ def _sentence(headline: Headline, found: Verdict, what: str, best_of: int) -> st
             facts.append(f"p = {p:.2f} by a permutation test")
     if found["items"]:
         facts.append(f"{found['items']:,} {what}")
+    if found["documents"]:
+        facts.append(f"{found['documents']:,} documents")
     if best_of > 1:
         facts.append(f"the best of {best_of} scorings, so a little too good")
-    said = f"{begin}: {headline.name} {first:.{digits}f} -> {last:.{digits}f} ({', '.join(facts)})."
+    said = f"{begin}: {headline} {first:.{digits}f} -> {last:.{digits}f} ({', '.join(facts)})."
     if found["outcome"] == "worse":
         said += " Keep what you had."
     if (tfidf := found["tfidf"]) is not None:

@@ -103,9 +103,9 @@ def _held_out(
     if not rows:
         return "none: the rows or their texts are too few for a test, so there is no verdict but of evaluation.tasks"
     also = f"; {near_copies_left_out:,} rows that repeat them are not trained on" if near_copies_left_out else ""
-    shared = ", whose documents are trained on, too: rows share them" if kept_apart_by == "anchors" else ""
-    of = f" of {scored}" if scored else ""
-    return f"{rows:,} rows; scored: {queries:,} queries and {documents:,} documents{of}{shared}{also}"
+    shared = ", whose right documents are trained on, too: rows share them" if kept_apart_by == "anchors" else ""
+    kind = f" ({scored})" if scored else ""
+    return f"{rows:,} rows; scored: {queries:,} queries{kind} among {documents:,} documents of all data{shared}{also}"
 
 
 def _percent(share: float) -> str:

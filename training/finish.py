@@ -117,6 +117,7 @@ def collect_results(run: Run, model: Any, data: DataModule, fitted: Fitted) -> R
         "scores_before": fitted.scorer.scores_before,
         "averages": scores.members,
         "baselines": suite.baselines(),
+        "corpora": suite.corpora(),
         "changes": suite.changes(fitted.scorer.found_before, scores.found),
         "settled": dict(model.settled),
         "not_as_published": suite.not_as_published,

@@ -109,7 +109,7 @@ def write_held_out(run: Run, path: Path) -> int:
         during = [in_form_that_is_there(scoring.data_root, name) for name in names_of(scoring.during)]
         names = dict.fromkeys([*names_of(scoring.suite), *during])
         tasks += load_tasks(scoring.data_root, list(names), options, prefix="evaluation.").tasks
-    whole = {text for texts in Suite(tasks).sentences().values() for text in texts}
+    whole = {text for task in Suite(tasks) for texts in task.texts() for text in texts}
     sentences = {" ".join(part.split()) for text in whole for part in (text, *text.splitlines())} - {""}
     path.write_text("".join(f"{one}\n" for one in sorted(sentences)), encoding="utf-8")
     return len(sentences)

@@ -126,7 +126,8 @@ def headline_of(results: Results) -> Headline | None:
 
 
 def _judged(headline: Headline, results: Results, items: ItemScores | None, best_of: int = 1) -> Verdict:
-    return judge(headline, results["scores_before"], results["scores"], items, results.get("baselines"), best_of)
+    before, after, baselines = results["scores_before"], results["scores"], results.get("baselines")
+    return judge(headline, before, after, items, baselines, best_of, results.get("corpora"))
 
 
 def in_words(verdict: Verdict) -> str:

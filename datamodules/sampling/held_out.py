@@ -1,15 +1,16 @@
 """Rows held out from training as a retrieval task.
 
-Rows that share a text stay together, and rows that nearly repeat one that is held out are left out of training.
+Rows that share a text stay together, and rows that nearly repeat one that is held out are left out of training. The
+held-out queries are ranked among all distinct documents of the data, those of training rows included.
 """
 
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,35 +20,61 @@ from datamodules.sources.records import Record
 from datamodules.store.token_store import RowSource
 from storage.atomic import build_once
 
-VERSION = 2  # part of the key: raise it when the same rows would be held out otherwise
+VERSION = 3  # part of the key: raise it when the same rows would be held out otherwise
 MOST_QUERIES = 1_000  # rows of the task: more would cost time and hardly narrow the interval
 FEWEST_QUERIES = 6  # of five, no permutation test is below 0.05
 MOST_GROUPED = 200_000  # rows among which the task is chosen
+MAX_DOCUMENTS = 100_000  # among which a query is ranked; the default of data.max_held_out_documents
+MIN_PREFERRED = 50  # pairs of the preferred kind, from which on their anchors are the queries
 NAME = "held_out"
 PLACE_KEYS = 1 << 64  # keys of places lie above those of texts, which name a group
+
+
+class HeldOutOptions(NamedTuple):
+    """How rows are held out, and which queries and documents make the task."""
+
+    columns: Sequence[int] = (0, 1)  # rows with an equal text in one of them stay together
+    preferred_kind: str = ""  # kind of pair whose anchors are the queries, if the data has `MIN_PREFERRED` such pairs
+    corpus: Callable[[str], Iterable[str]] | None = None  # kind of pair -> all documents; None: those of its pairs
+    max_documents: int = MAX_DOCUMENTS
+
+
+DEFAULT_OPTIONS = HeldOutOptions()
+
+
+class Choice(NamedTuple):
+    """Rows of the task."""
+
+    rows: set[int]
+    columns: Sequence[int]  # by whose texts they were grouped
+    prefers: bool  # whether the data has enough pairs of the preferred kind
 
 
 class AllButHeldOut:
     """The rows of ``source`` but for a ``share`` of the first `MOST_GROUPED`, at most `MOST_QUERIES`.
 
     Rows are of one group if they come from the same place (a document), or if they have an equal text in one of
-    ``columns``; upper case and punctuation do not count. Groups are held out as a whole, in an order that depends on
+    the columns; upper case and punctuation do not count. Groups are held out as a whole, in an order that depends on
     their texts alone, so runs with other seeds have the same task. Where no groups make up half of the share, as of one
     long document, a place no longer counts; and where texts are shared by that many rows, as the answers of questions
     often are, equal anchors alone make a group.
+
+    Of pairs of several kinds one is scored. The documents of the task are all distinct texts behind the anchors of that
+    kind, training rows included; above ``max_documents`` a sample by the hash of their text, with all right ones. Right
+    for a query are the documents of all its rows, and their near-copies.
     """
 
     @classmethod
     def of(
-        cls, source: RowSource, share: float, cache: Path, columns: Sequence[int] = (0, 1)
+        cls, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS
     ) -> "AllButHeldOut | None":
         """None where the share is 0."""
-        return cls(source, share, cache, columns) if share else None
+        return cls(source, share, cache, options) if share else None
 
-    def __init__(self, source: RowSource, share: float, cache: Path, columns: Sequence[int] = (0, 1)) -> None:
+    def __init__(self, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS) -> None:
         if not 0 < share <= 0.5:
             raise InputError(f"data.held_out_share: wanted a share of the rows from 0 (none) to 0.5, got {share}.")
-        self.source, self.share, self.columns = source, share, tuple(columns)
+        self.source, self.share, self.options = source, share, options
         self.width = source.width
         digest = hashlib.sha256(json.dumps(self.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
         self.directory = cache / f"held-out-{digest}"
@@ -58,7 +85,14 @@ class AllButHeldOut:
         return (record for number, record in enumerate(self.source) if number not in left_out)
 
     def fingerprint(self) -> dict[str, Any]:
-        ours = {"version": VERSION, "share": self.share, "columns": self.columns}
+        options = self.options
+        ours = {
+            "version": VERSION,
+            "share": self.share,
+            "columns": list(options.columns),
+            "preferred_kind": options.preferred_kind,
+            "max_documents": options.max_documents,
+        }
         return {**self.source.fingerprint(), NAME: ours}
 
     def manifest(self) -> dict[str, Any]:
@@ -67,72 +101,144 @@ class AllButHeldOut:
         return {**self.source.manifest(), NAME: counts}
 
     def tasks(self, prompts: Sequence[str]) -> list[RetrievalTask]:
-        """Return the task in which every anchor must find its positives among all other texts; none of a few rows.
-
-        ``prompts`` are those of the columns; all texts but the anchors have that of the second.
-        """
+        """Return the task; none of a few rows. ``prompts`` are those of the columns: documents have the second."""
         self._prepare()
-        rows = json.loads((self.directory / "rows.json").read_text(encoding="utf-8"))
-        queries, documents = dict[str, dict[int, float]](), dict[str, int]()
-        for anchor, positive, *negatives in rows:
-            relevant = queries.setdefault(anchor, {})
-            relevant[documents.setdefault(positive, len(documents))] = 1.0
-            for negative in negatives:
-                documents.setdefault(negative, len(documents))
-        gains = list(queries.values())
-        one_each = len(documents) == len(gains) and all(set(gain) == {row} for row, gain in enumerate(gains))
-        if not queries:
+        task = json.loads((self.directory / "task.json").read_text(encoding="utf-8"))
+        if not task["queries"]:
             return []
-        sides = Prompted(queries, prompts[0]), Prompted(documents, prompts[1])
-        return [RetrievalTask(NAME, *sides, None if one_each else gains)]
+        sides = Prompted(task["queries"], prompts[0]), Prompted(task["documents"], prompts[1])
+        one_each = all(right == [place] for place, right in enumerate(task["relevant"]))
+        relevant = None if one_each else [dict.fromkeys(right, 1.0) for right in task["relevant"]]
+        return [RetrievalTask(NAME, *sides, relevant, task["kind"])]
 
     def _prepare(self) -> None:
         build_once(self.directory, lambda folder: (folder / "counts.json").is_file(), self._build)
 
     def _build(self, folder: Path) -> None:
-        numbers, columns = self._chosen()
-        held = {row: record for row, record in enumerate(self.source) if row in numbers}
-        rows, made_as = _rows_of_task(list(held.values()))
-        queries, documents = {row[0] for row in rows}, {text for row in rows for text in row[1:]}
-        if len(queries) < FEWEST_QUERIES or len(documents) < 2:
-            held, rows, queries, documents = {}, [], set(), set()
-        texts = [record.texts[column] for record in held.values() for column in columns]
-        known = {key for record in held.values() for key in _keys(record.texts, columns)}
-        near = NearCopies(texts)
-        left_out = [
-            row
-            for row, record in enumerate(self.source)
-            if row not in held
-            and (
-                not known.isdisjoint(_keys(record.texts, columns))
+        choice = self._choose()
+        held = {row: record for row, record in enumerate(self.source) if row in choice.rows}
+        kind, scored = self._scored(list(held.values()), prefers=choice.prefers)
+        ranking = Ranking(scored, self.options.max_documents)
+        columns = choice.columns
+        known = {keys[column] for keys in (_keys(one.texts) for one in held.values()) for column in columns}
+        near = NearCopies([record.texts[column] for record in held.values() for column in columns])
+        left_out = list[int]()
+        for row, record in enumerate(self.source):
+            keys = _keys(record.texts)
+            if record.made_as == kind:
+                ranking.add(keys, record.texts, with_documents=self.options.corpus is None)
+            if row not in held and (
+                not known.isdisjoint(keys[column] for column in columns)
                 or any(near.has(words_of(record.texts[column])) for column in columns)
-            )
-        ]
+            ):
+                left_out.append(row)
+        for text in self.options.corpus(kind) if self.options.corpus else ():
+            ranking.add_document(_keys([text])[0], text)
+        task = ranking.to_json()
+        if sum(len(right) < len(task["documents"]) for right in task["relevant"]) < FEWEST_QUERIES:
+            held, left_out, kind, task = {}, [], "", Ranking([], 0).to_json()
         np.save(folder / "left_out.npy", np.array(sorted([*held, *left_out]), np.int64))
-        (folder / "rows.json").write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
+        (folder / "task.json").write_text(json.dumps({**task, "kind": kind}, ensure_ascii=False), encoding="utf-8")
         counts = {
             "rows": len(held),
-            "queries": len(queries),
-            "documents": len(documents),
+            "queries": len(task["queries"]),
+            "documents": len(task["documents"]),
             "near_copies_left_out": len(left_out),
-            "kept_apart_by": "anchors" if columns == (0,) else "texts",
-            **({"scored": made_as} if made_as else {}),
+            "kept_apart_by": "anchors" if tuple(columns) == (0,) else "texts",
+            **({"scored": kind} if kind else {}),
         }
         (folder / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
 
-    def _chosen(self) -> tuple[set[int], tuple[int, ...]]:
-        """The rows of the task, and the columns by whose texts they were grouped."""
-        chosen, columns = list[int](), self.columns
-        for columns, of_places in ((self.columns, True), ((0, 1), False), ((0,), False)):
-            groups = Groups()
-            for record in islice(self.source, MOST_GROUPED):
+    def _choose(self) -> Choice:
+        for columns, of_places in ((self.options.columns, True), ((0, 1), False), ((0,), False)):
+            groups, preferred = Groups(), dict[int, int]()
+            for row, record in enumerate(islice(self.source, MOST_GROUPED)):
                 place = [PLACE_KEYS + _hashed(record.where)] if of_places else []
-                groups.add([*place, *_keys(record.texts, columns)])
+                keys = _keys(record.texts)
+                groups.add([*place, *(keys[column] for column in columns)])
+                if record.made_as and record.made_as == self.options.preferred_kind:
+                    preferred[row] = keys[0]
+            prefers = len(preferred) >= MIN_PREFERRED
             wanted = min(MOST_QUERIES, round(self.share * groups.rows))
-            chosen = groups.up_to(wanted)
+            chosen = groups.up_to(wanted, preferred if prefers else {})
             if 2 * len(chosen) >= wanted:
                 break
-        return set(chosen), columns
+        return Choice(set(chosen), columns, prefers)
+
+    def _scored(self, held: Sequence[Record], *, prefers: bool) -> tuple[str, list[Record]]:
+        """Return the kind of pair that is scored, and its rows: the preferred kind, else the most frequent one.
+
+        Only one is scored, since a passage contains what its other pairs ask for.
+        """
+        kinds = [kind for kind, _ in Counter(record.made_as for record in held).most_common(1)]
+        for kind in [*([self.options.preferred_kind] if prefers else []), *kinds]:
+            scored = _rows_of_task(record for record in held if record.made_as == kind)
+            if len({_keys(record.texts)[0] for record in scored}) >= FEWEST_QUERIES:
+                return kind, scored
+        return "", []
+
+
+class Ranking:
+    """Queries, all documents, and which documents are right for a query.
+
+    Texts that differ in upper case and punctuation alone are one. What is equal to a query is no document.
+    """
+
+    def __init__(self, scored: Iterable[Record], max_documents: int) -> None:
+        self.max_documents = max_documents
+        self.queries = dict[int, str]()  # key -> text
+        self.right = dict[int, dict[int, None]]()  # key of a query -> keys of its documents, in order
+        self.right_documents = dict[int, str]()  # key -> text
+        self.other_documents = dict[int, str]()
+        for record in scored:
+            keys = _keys(record.texts)
+            self.queries.setdefault(keys[0], _in_one_line(record.texts[0]))
+            self.right.setdefault(keys[0], {})
+            self.add(keys, record.texts)
+
+    def add(self, keys: Sequence[int], texts: Sequence[str], *, with_documents: bool = True) -> None:
+        """Add a row: its positive is right for its anchor, its hard negatives are documents only."""
+        if keys[0] in self.right and keys[1] not in self.queries:
+            self.right[keys[0]].setdefault(keys[1])
+            self.right_documents.setdefault(keys[1], _in_one_line(texts[1]))
+        if with_documents:
+            for key, text in zip(keys[1:], texts[1:], strict=True):
+                self.add_document(key, text)
+
+    def add_document(self, key: int, text: str) -> None:
+        self.other_documents.setdefault(key, _in_one_line(text))
+        if len(self.other_documents) > 2 * self.max_documents:
+            self.other_documents = _smallest(self.other_documents, self.max_documents)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the texts of queries and documents, and the places of the right documents of each query."""
+        others = {
+            key: document
+            for key, document in self.other_documents.items()
+            if key not in self.right_documents and key not in self.queries
+        }
+        others = _smallest(others, max(0, self.max_documents - len(self.right_documents)))
+        documents = {**self.right_documents, **others}
+        places = {key: place for place, key in enumerate(documents)}
+        copies = self._near_copies(documents)
+        relevant = [
+            sorted({place for key in right for place in (places[key], *copies[key])}) for right in self.right.values()
+        ]
+        return {"queries": list(self.queries.values()), "documents": list(documents.values()), "relevant": relevant}
+
+    def _near_copies(self, documents: Mapping[int, str]) -> Mapping[int, list[int]]:
+        """Return the places of the documents that nearly repeat each right document."""
+        keys, found = list(self.right_documents), defaultdict[int, list[int]](list)
+        near = NearCopies(list(self.right_documents.values()))
+        for place, text in enumerate(documents.values()):
+            for copied in near.like(words_of(text)):
+                found[keys[copied]].append(place)
+        return found
+
+
+def _smallest(documents: Mapping[int, str], number: int) -> dict[int, str]:
+    """Return the documents with the smallest keys, which are hashes: a sample that no order of the rows changes."""
+    return {key: documents[key] for key in sorted(documents)[:number]}
 
 
 class Groups:
@@ -150,16 +256,30 @@ class Groups:
         self.key_of.append(roots[0])
         self.rows += 1
 
-    def up_to(self, most: int) -> list[int]:
-        """Rows of whole groups, ``most`` of them or fewer. Which ones depends on the keys alone."""
+    def up_to(self, most: int, preferred: Mapping[int, int]) -> list[int]:
+        """Rows of whole groups, ``most`` of them or fewer. Which ones depends on the keys alone.
+
+        ``preferred`` has the keys of the anchors of some rows: their groups come first, those with the most of these
+        anchors for their rows in front, until `MIN_PREFERRED` of these anchors, or half of them, are chosen.
+        """
         members = defaultdict[int, list[int]](list)
         for row, key in enumerate(self.key_of):
             members[self._root(key)].append(row)
-        chosen = list[int]()
-        for root in sorted(members):  # the smallest hash of a group's texts
-            if len(chosen) + len(members[root]) <= most:
-                chosen += members[root]
-        return chosen
+        anchors_of = defaultdict[int, set[int]](set)
+        for row, anchor in preferred.items():
+            anchors_of[self._root(self.key_of[row])].add(anchor)
+        first = sorted(anchors_of, key=lambda root: (len(members[root]) / len(anchors_of[root]), root))
+        enough = min(MIN_PREFERRED, len(set(preferred.values())) // 2)
+        chosen, rows, anchors = set[int](), list[int](), set[int]()
+        for root in first:
+            if len(anchors) < enough and len(rows) + len(members[root]) <= most:
+                chosen.add(root)
+                rows += members[root]
+                anchors |= anchors_of[root]
+        for root in sorted(members.keys() - chosen):  # the smallest hash of a group's texts
+            if len(rows) + len(members[root]) <= most:
+                rows += members[root]
+        return rows
 
     def _root(self, key: int) -> int:
         parent = self.parents.setdefault(key, key)
@@ -169,27 +289,27 @@ class Groups:
         return parent
 
 
-def _rows_of_task(held: Sequence[Record]) -> tuple[list[list[str]], str]:
-    """Texts of the rows that are scored, and as what they were made: the most frequent kind of pair alone, since a
-    passage has in it what its other pairs ask for.
-
-    A text is asked or found, never both: what is equal to a query would be found before all else.
+def _rows_of_task(records: Iterable[Record]) -> list[Record]:
+    """The rows that are scored: a text is asked or found, never both, since what is equal to a query would be found
+    before all else.
     """
-    kinds = Counter(record.made_as for record in held)
-    made_as = max(kinds, key=lambda kind: kinds[kind], default="")
-    asked, found, rows = set[int](), set[int](), list[list[str]]()
-    for record in (record for record in held if record.made_as == made_as):
-        anchor, *others = _keys(record.texts, range(len(record.texts)))
+    asked, found, rows = set[int](), set[int](), list[Record]()
+    for record in records:
+        anchor, *others = _keys(record.texts)
         if anchor not in found and anchor not in others and asked.isdisjoint(others):
             asked.add(anchor)
             found.update(others)
-            rows.append([" ".join(text.split()) for text in record.texts])
-    return rows, made_as
+            rows.append(record)
+    return rows
 
 
-def _keys(texts: Sequence[str], columns: Sequence[int]) -> list[int]:
+def _keys(texts: Sequence[str]) -> list[int]:
     """What tells texts apart, but not their upper case and punctuation."""
-    return [_hashed(" ".join(words_of(texts[column])) or texts[column].strip()) for column in columns]
+    return [_hashed(" ".join(words_of(text)) or text.strip()) for text in texts]
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _hashed(text: str) -> int:

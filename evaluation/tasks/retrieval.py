@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts import Change, Changes, InputError, Prompted, RetrievalTask, Role
+from contracts import Change, Changes, Corpus, InputError, Prompted, RetrievalTask, Role
 from evaluation.bootstrap import Estimate, mean_of_queries
 from evaluation.task import Entry, How, Options
 from evaluation.tsv import read_columns, read_text, table
@@ -63,26 +63,36 @@ class Retrieval:
         return lambda start, stop: queries_QD[start:stop] @ documents_ND.T
 
     @property
-    def is_one_to_one(self) -> bool:
-        """Whether query i must find document i, and no other."""
-        return self.texts_to_match.relevant is None
+    def corpus(self) -> Corpus:
+        """The number of documents, and the kind of query."""
+        kind = self.texts_to_match.query_kind
+        return Corpus(documents=len(self.documents), query_kind=kind) if kind else Corpus(documents=len(self.documents))
+
+    def judged_texts(self) -> Iterator[str]:
+        """Yield the queries, and the documents that are relevant for one."""
+        yield from self.queries
+        for relevant in _relevant(self.texts_to_match):
+            yield from (self.documents[place] for place in relevant if place > LOST)
 
     def found_first(self, pool: Pool) -> list[int]:
         """The most similar document of each query."""
-        cosines, queries = self.cosines(pool, "cpu"), len(self.queries)
-        blocks = (cosines(start, min(start + BLOCK, queries)) for start in range(0, queries, BLOCK))
+        cosines, queries, rows = self.cosines(pool, "cpu"), len(self.queries), rows_at_once(len(self.documents))
+        blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
         return [place for block_BN in blocks for place in block_BN.argmax(-1).tolist()]
 
     def changes(self, before: Sequence[int], after: Sequence[int]) -> Changes:
         """Compare the first document of each query before and after training; the text alone draws examples."""
         queries, documents = self.texts_to_match.queries, self.texts_to_match.documents
-        places = range(len(queries))
-        gained = [place for place in places if before[place] != place == after[place]]
-        lost = [place for place in places if before[place] == place != after[place]]
+        relevant = _relevant(self.texts_to_match)
+        was_right, is_right = (
+            [relevant[place].get(document, 0) > 0 for place, document in enumerate(found)] for found in (before, after)
+        )
+        gained = [place for place in range(len(queries)) if is_right[place] and not was_right[place]]
+        lost = [place for place in range(len(queries)) if was_right[place] and not is_right[place]]
         drawn = sorted([*gained, *lost], key=lambda place: hashlib.sha256(queries[place].encode()).digest())
         return Changes(
             queries=len(queries),
-            right_before=sum(before[place] == place for place in places),
+            right_before=sum(was_right),
             gained=len(gained),
             lost=len(lost),
             examples=[
@@ -252,8 +262,18 @@ def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, most:
     return expected_T[tie_P]
 
 
+def _relevant(task: RetrievalTask) -> list[dict[int, float]]:
+    """Return the relevant documents of each query with their gains."""
+    return task.relevant if task.relevant is not None else [{row: 1.0} for row in range(len(task.queries))]
+
+
+def rows_at_once(documents: int) -> int:
+    """Return the number of queries that are compared with all documents at a time."""
+    return max(1, min(BLOCK, CELLS // documents))
+
+
 def _ranked(task: RetrievalTask, similarities: Callable[[int, int], Tensor]) -> Ranked:
-    relevant = task.relevant if task.relevant is not None else [{row: 1.0} for row in range(len(task.queries))]
+    relevant = _relevant(task)
     count_Q = torch.tensor([len(found) for found in relevant])
     query_P = torch.arange(len(relevant)).repeat_interleave(count_Q)
     document_P = torch.tensor([document for found in relevant for document in found])
@@ -296,7 +316,7 @@ def _compared(
     query_P: Tensor, document_P: Tensor, documents: int, similarities: Callable[[int, int], Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Count for each pair the documents that are more similar, and those as similar, itself included, in blocks."""
-    rows = max(1, min(BLOCK, CELLS // documents))
+    rows = rows_at_once(documents)
     for start in range(0, int(query_P[-1]) + 1, rows):
         similarity_BN = similarities(start, start + rows)
         begin, end = torch.searchsorted(query_P, torch.tensor([start, start + rows])).tolist()

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from datamodules.sampling.held_out import AllButHeldOut
+from datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
 from datamodules.sources.records import Record
 from training.data_summary import account_of
 
@@ -43,6 +43,16 @@ def runs_of_eight(text):
     return {tuple(words[start : start + 8]) for start in range(len(words) - 7)}
 
 
+def plain(text):
+    return text.lower().replace("!", "")
+
+
+def right_pairs(task):
+    """Each query with each of its right documents."""
+    gains = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
+    return {(query, task.documents[place]) for query, gain in zip(task.queries, gains, strict=True) for place in gain}
+
+
 def questions(number=600, seed=1):
     """Every third question or answer is one of an earlier row, in capitals; every fifth answer nearly repeats one."""
     rng, rows = random.Random(seed), []
@@ -62,32 +72,61 @@ def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, shar
     rows = questions()
     source = AllButHeldOut(Rows(rows), share, tmp_path)
     task, trained = source.tasks(["", ""])[0], [record.texts for record in source]
-    asked, found = ({one.lower().strip("!") for one in side} for side in (task.queries, task.documents))
+    asked = {plain(one) for one in task.queries}
+    found = {plain(document) for _, document in right_pairs(task)}
+    own = {plain(answer) for question, answer in rows if plain(question) in asked}
+    assert own <= found
+    assert all(any(runs_of_eight(one) & runs_of_eight(other) for other in own) for one in found)
     assert not asked & {question.lower() for question, _ in trained}
-    assert not found & {answer.lower().strip("!") for _, answer in trained}
-    near = {run for answer in task.documents for run in runs_of_eight(answer.lower().strip("!"))}
+    assert not own & {plain(answer) for _, answer in trained}
+    near = {run for answer in own for run in runs_of_eight(answer)}
     for _, answer in trained:  # a text of 44 words would share 33 of its 37 runs
-        assert len(near & runs_of_eight(answer.lower().strip("!"))) < 4
+        assert len(near & runs_of_eight(plain(answer))) < 4
+    assert sorted(map(plain, task.documents)) == sorted({plain(answer) for _, answer in rows})
     counts = source.manifest()["held_out"]
     assert 0.5 * share * len(rows) <= counts["rows"] <= share * len(rows)
     assert counts["rows"] + counts["near_copies_left_out"] + len(trained) == len(rows)
     assert (counts["queries"], counts["documents"], counts["kept_apart_by"]) == (
         len(task.queries),
-        len(set(task.documents)),
+        len(task.documents),
         "texts",
     )
 
 
-def test_each_query_has_the_documents_of_its_rows(tmp_path):
+def test_right_for_a_query_are_the_answers_of_its_rows_and_their_near_copies(tmp_path):
     rows = [*questions(), *((question, f"{answer} once more") for question, answer in questions(60, seed=9))]
     task = AllButHeldOut(Rows(rows), 0.2, tmp_path).tasks(["ask: ", "text: "])[0]
     assert (task.queries.prompt, task.documents.prompt) == ("ask: ", "text: ")
-    belong = set(rows)
-    gains = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
-    found = {(query, task.documents[place]) for query, gain in zip(task.queries, gains, strict=True) for place in gain}
-    assert found <= belong
-    assert {document for _, document in found} == set(task.documents)
-    assert found == {pair for pair in belong if pair[0] in task.queries}
+    answers = {plain(answer): runs_of_eight(plain(answer)) for _, answer in rows}
+    wanted = set()
+    for query in task.queries:
+        own = {run for question, answer in rows if plain(question) == plain(query) for run in answers[plain(answer)]}
+        wanted |= {(plain(query), answer) for answer, runs in answers.items() if own & runs}  # at most 4 words are new
+    assert {(plain(query), plain(document)) for query, document in right_pairs(task)} == wanted
+    assert any(len([one for one, _ in wanted if one == plain(query)]) > 1 for query in task.queries)
+
+
+def test_a_large_corpus_is_a_sample_with_all_right_documents(tmp_path):
+    rng = random.Random(11)
+    rows = [(text(rng, 6), text(rng, 12)) for _ in range(400)]
+    whole = AllButHeldOut(Rows(rows), 0.1, tmp_path).tasks(["", ""])[0]
+    options = HeldOutOptions(max_documents=100)
+    shuffled = random.Random(3).sample(rows, 400)
+    one, other = (AllButHeldOut(Rows(some), 0.1, tmp_path, options).tasks(["", ""])[0] for some in (rows, shuffled))
+    assert (len(whole.documents), len(one.documents), len(set(one.documents))) == (400, 100, 100)
+    assert set(one.queries) == set(whole.queries)
+    assert right_pairs(one) == right_pairs(whole) == {pair for pair in rows if pair[0] in whole.queries}
+    assert set(one.documents) == set(other.documents) < {answer for _, answer in rows}
+
+
+def test_every_document_of_a_query_that_other_rows_ask_too_is_right(tmp_path):
+    """Titles: rows of several documents may have the same, and only those of one document are held out."""
+    rng = random.Random(12)
+    rows = [(f"title {row // 2 % 60}", text(rng, 30)) for row in range(240)]
+    source = AllButHeldOut(Rows(rows, where=lambda row: row // 2), 0.1, tmp_path, HeldOutOptions((1,)))
+    (task,) = source.tasks(["", ""])
+    assert right_pairs(task) == {pair for pair in rows if pair[0] in task.queries}
+    assert {title for title, _ in rows} & {record.texts[0] for record in source} & set(task.queries)
 
 
 def test_the_task_depends_on_the_texts_alone(tmp_path):
@@ -99,13 +138,14 @@ def test_the_task_depends_on_the_texts_alone(tmp_path):
     shuffled = random.Random(2).sample(questions(), 600)
     again = AllButHeldOut(Rows(shuffled), 0.1, tmp_path).tasks(["", ""])[0]
     assert {one.lower() for one in again.queries} == {two.lower() for two in one.queries}
+    assert {plain(one) for one in again.documents} == {plain(two) for two in one.documents}
 
 
 def test_rows_of_one_place_stay_together(tmp_path):
     rng = random.Random(3)
     rows = [(text(rng, 5), text(rng, 30)) for _ in range(400)]
     document_of = {texts: row // 8 for row, texts in enumerate(rows)}
-    source = AllButHeldOut(Rows(rows, where=lambda row: row // 8), 0.2, tmp_path, columns=(1,))
+    source = AllButHeldOut(Rows(rows, where=lambda row: row // 8), 0.2, tmp_path, HeldOutOptions((1,)))
     trained = {document_of[record.texts] for record in source}
     asked = {
         document_of[question, answer] for question, answer in rows if question in source.tasks(["", ""])[0].queries
@@ -131,19 +171,18 @@ def test_hard_negatives_of_the_task_are_documents_that_belong_to_nothing(tmp_pat
     rows = Rows([(text(rng, 5), text(rng, 10), text(rng, 10)) for _ in range(100)])
     rows.width = 3
     task = AllButHeldOut(rows, 0.1, tmp_path).tasks(["", "", ""])[0]
-    assert len(task.documents) == 2 * len(task.queries) == 20
-    relevant = {place for gain in task.relevant for place in gain}
-    negatives = {row[2] for row in rows.rows}
-    assert all((task.documents[place] in negatives) == (place not in relevant) for place in range(20))
+    assert (len(task.queries), len(task.documents)) == (10, 200)
+    assert right_pairs(task) == {texts[:2] for texts in rows.rows if texts[0] in task.queries}
+    assert sorted(task.documents) == sorted(document for texts in rows.rows for document in texts[1:])
 
 
 def test_of_one_long_document_its_sections_are_kept_apart(tmp_path):
     rng = random.Random(7)
     passages = [text(rng, 30) for _ in range(300)]
     rows = [(f"section {number // 3} of it", passage) for number, passage in enumerate(passages)]
-    source = AllButHeldOut(Rows(rows, where=lambda row: 0), 0.1, tmp_path, columns=(1,))
+    source = AllButHeldOut(Rows(rows, where=lambda row: 0), 0.1, tmp_path, HeldOutOptions((1,)))
     (task,), trained = source.tasks(["", ""]), [record.texts for record in source]
-    assert (len(task.queries), len(task.documents), len(trained)) == (10, 30, 270)
+    assert (len(task.queries), len(task.documents), len(right_pairs(task)), len(trained)) == (10, 300, 30, 270)
     assert not set(task.queries) & {title for title, _ in trained}
 
 
@@ -175,35 +214,78 @@ def test_a_text_is_asked_or_found_but_not_both(tmp_path):
         source = AllButHeldOut(Rows(rows, name), 0.2, tmp_path)
         (task,) = source.tasks(["", ""])
         assert not {one.lower() for one in task.queries} & {one.lower() for one in task.documents}
-        assert len(task.queries) >= len(source.tasks(["", ""])[0].documents) > 30
-        gains = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
-        asked = {
-            (query.lower(), task.documents[one].lower())
-            for query, gain in zip(task.queries, gains, strict=True)
-            for one in gain
-        }
-        assert asked <= {(one.lower(), other.lower()) for one, other in rows}
+        assert len(task.queries) > 30
+        asked = {(query.lower(), document.lower()) for query, document in right_pairs(task)}
+        assert asked == {(one.lower(), other.lower()) for one, other in rows if one.lower() in dict(asked)}
         trained = {one.lower() for record in source for one in record.texts}
-        assert not trained & {one.lower() for one in (*task.queries, *task.documents)}
+        assert not trained & {one for pair in asked for one in pair}
 
 
-def test_of_pairs_of_several_kinds_the_most_frequent_is_scored_and_all_are_held_out(tmp_path):
-    rng, rows = random.Random(9), []
-    for _ in range(120):
+KINDS = ("title", "span")
+
+
+def of_two_kinds(tmp_path, titles, spans, share=0.2, preferred="title"):
+    """Documents with a title pair and a span pair each, then documents with a span pair alone."""
+    rng, rows, kinds, places = random.Random(9), [], [], []
+    for place in range(spans):
         passage = text(rng, 40)
-        rows += [(text(rng, 3), passage), (passage[:80], passage[90:])]
-    kinds = ("title", "span")
+        pairs = [(" ".join(passage.split()[:8]), " ".join(passage.split()[10:]))]
+        if place < titles:
+            pairs.insert(0, (text(rng, 3), passage))
+        rows += pairs
+        kinds += KINDS[-len(pairs) :]
+        places += [place] * len(pairs)
     source = AllButHeldOut(
-        Rows(rows[:-1], where=lambda row: row // 2, made_as=lambda row: kinds[row % 2]),
-        0.2,
+        Rows(rows, f"{titles} {spans}", lambda row: places[row], lambda row: kinds[row]),
+        share,
         tmp_path,
-        columns=(1,),
+        HeldOutOptions((1,), preferred),
     )
+    return source, [[pair for pair, kind in zip(rows, kinds, strict=True) if kind == one] for one in KINDS]
+
+
+@pytest.mark.parametrize(
+    ("titles", "spans", "kind", "fewest"),
+    [
+        (60, 600, "title", 30),  # half of the titles, though a fifth of the rows has 12 of them
+        (120, 600, "title", 50),
+        (50, 600, "title", 25),
+        (49, 600, "span", 100),
+        (0, 100, "span", 20),
+        (200, 200, "title", 40),  # 80 rows
+    ],
+)
+def test_titles_are_the_queries_if_there_are_50(tmp_path, titles, spans, kind, fewest):
+    source, pairs = of_two_kinds(tmp_path, titles, spans)
+    (task,), held = source.tasks(["", ""]), source.manifest()["held_out"]
+    of_kind = pairs[KINDS.index(kind)]
+    assert (task.query_kind, held["scored"], held["queries"]) == (kind, kind, len(task.queries))
+    assert right_pairs(task) == {pair for pair in of_kind if pair[0] in task.queries}
+    assert sorted(task.documents) == sorted(document for _, document in of_kind)
+    assert held["rows"] <= round(0.2 * (titles + spans))
+    assert len(task.queries) >= fewest
+    assert len({record.texts[0] for record in source} & {title for title, _ in pairs[0]}) >= titles // 3
+
+
+def test_documents_with_the_most_titles_for_their_rows_are_held_out_first(tmp_path):
+    """60 documents of a title and a span, 60 of a title and nine spans: a tenth of the 720 rows has 36 short ones."""
+    rng = random.Random(13)
+    sizes = [size for _ in range(60) for size in (2, 10)]
+    places = [place for place, size in enumerate(sizes) for _ in range(size)]
+    kinds = [KINDS[number > 0] for size in sizes for number in range(size)]
+    rows = Rows([(text(rng, 8), text(rng, 30)) for _ in kinds], "", lambda row: places[row], lambda row: kinds[row])
+    (task,) = AllButHeldOut(rows, 0.1, tmp_path, HeldOutOptions((1,), "title")).tasks(["", ""])
+    anchors = {pair[0]: sizes[place] for pair, place in zip(rows.rows, places, strict=True)}
+    assert [anchors[query] for query in task.queries] == [2] * 36
+
+
+def test_of_a_document_all_pairs_are_held_out(tmp_path):
+    source, (titles, _) = of_two_kinds(tmp_path, 120, 120)
     (task,) = source.tasks(["", ""])
-    asked = set(task.queries)
-    assert asked <= {title for title, _ in rows[::2]}
-    places = {place for place, (title, _) in enumerate(rows[::2]) if title in asked}
+    places = {place for place, (title, _) in enumerate(titles) if title in task.queries}
     assert {int(record.where.split(":")[1]) for record in source} == set(range(120)) - places
-    held = source.manifest()["held_out"]
-    assert (held["scored"], held["queries"]) == ("title", len(asked))
-    assert held["rows"] in (2 * len(asked), 2 * len(asked) - 1)
+
+
+def test_without_a_preferred_kind_the_most_frequent_one_is_scored(tmp_path):
+    source, _ = of_two_kinds(tmp_path, 60, 600, preferred="")
+    assert source.manifest()["held_out"]["scored"] == "span"

@@ -67,7 +67,14 @@ def corpus(path, number=40, title=True):
 
 def module(path, tmp_path, **keys):
     cache = str(tmp_path / "cache")
-    given = {"batch_size": 4, "quiet": True, "path": str(path), "cache_dir": cache, "max_length": 64, **keys}
+    given = {
+        "batch_size": 4,
+        "quiet": True,
+        "path": path if isinstance(path, list) else str(path),
+        "cache_dir": cache,
+        "max_length": 64,
+        **keys,
+    }
     return PassagePairs(build(DocumentData, settings("data", "text", **given), "data."))
 
 
@@ -94,8 +101,11 @@ def test_pairs_that_are_made_are_no_copies_of_the_user(tmp_path, tiny_bert):
     assert data.manifest()["repeated"] == 0
 
 
-@pytest.mark.parametrize(("title", "kind"), [(True, "title and passage"), (False, "spans of a passage")])
-def test_no_passage_that_is_found_holds_what_another_query_asks(tmp_path, tiny_bert, title, kind):
+@pytest.mark.parametrize(
+    ("title", "kind", "query_kind"),
+    [(True, "title and passage", "titles"), (False, "spans of a passage", "spans")],
+)
+def test_no_passage_that_is_found_holds_what_another_query_asks(tmp_path, tiny_bert, title, kind, query_kind):
     path = corpus(tmp_path / "corpus.jsonl", title=title)
     data = as_rank(module(path, tmp_path, tokenizer=str(tiny_bert), held_out_share=0.3), 0, 1)
     (task,) = data.held_out()
@@ -104,7 +114,19 @@ def test_no_passage_that_is_found_holds_what_another_query_asks(tmp_path, tiny_b
         assert not any(query in found for place, found in enumerate(task.documents) if place not in gain)
     titles = {json.loads(line).get("title") for line in path.read_text().splitlines()}
     assert (set(task.queries) <= titles) == title
-    assert data.manifest()["source"]["held_out"]["scored"] == kind
+    assert (data.manifest()["source"]["held_out"]["scored"], task.query_kind) == (kind, query_kind)
+
+
+def test_titles_are_ranked_among_all_passages_also_of_documents_without_a_title(tmp_path, tiny_bert):
+    titled, plain = corpus(tmp_path / "titled.jsonl"), tmp_path / "plain.jsonl"
+    plain.write_text("".join(json.dumps({"text": sentences(30, seed)}) + "\n" for seed in range(100, 200)))
+    data = module([str(titled), str(plain)], tmp_path, tokenizer=str(tiny_bert), held_out_share=0.1)
+    (task,) = as_rank(data, 0, 1).held_out()
+    rows = [json.loads(line) for path in (titled, plain) for line in path.read_text().splitlines()]
+    passages = [one.text for row in rows for one in passages_of(Document(row["text"], "a:1"))]
+    assert sorted(task.documents) == sorted(passages)
+    assert task.query_kind == "titles"
+    assert 10 <= len(task.queries) <= 20, "titled documents are held out first: a tenth of the rows has 10 of them"
 
 
 def test_documents_of_a_few_words_are_refused(tmp_path, tiny_bert):

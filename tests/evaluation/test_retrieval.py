@@ -64,8 +64,16 @@ def test_what_training_has_changed_adds_up_and_its_examples_are_true():
     assert Suite([TASK]).changes({}, {"pydocs": after}) == {}
 
 
+def test_any_relevant_document_that_is_found_first_is_right():
+    relevant = [{place: 1.0, 40: 2.0, 41: 0.0, -1: 1.0} for place in range(len(QUERIES))]
+    before = [40] * 5 + [41] * 5 + [49] * (len(QUERIES) - 10)
+    after = [41] * 5 + [40] * 4 + list(range(9, len(QUERIES)))
+    found = Suite([TASK._replace(relevant=relevant)]).changes({"pydocs": before}, {"pydocs": after})["pydocs"]
+    assert (found["right_before"], found["gained"], found["lost"]) == (5, len(QUERIES) - 5, 5)
+
+
 def test_what_is_found_first_is_most_similar(bag_of_words, monkeypatch):
-    monkeypatch.setattr(retrieval, "BLOCK", 8)
+    monkeypatch.setattr(retrieval, "CELLS", 8 * len(DOCUMENTS))
     queries, documents = bag_of_words.embed(QUERIES), bag_of_words.embed(DOCUMENTS)
     similarity = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1)
     (found,) = Suite([TASK]).run(bag_of_words, intervals=False).found.values()

@@ -66,6 +66,26 @@ def test_the_interval_over_queries_is_that_of_a_paired_bootstrap(gain):
     assert found["interval"][1] - found["interval"][0] < 2 * unpaired, "far narrower than of two groups of queries"
 
 
+@pytest.mark.parametrize(
+    ("scores", "corpora", "documents", "shown"),
+    [
+        ([NDCG], {"faq": {"documents": 4120}}, 4120, r"nDCG@10 of faq \d.*112 queries, 4,120 documents"),
+        (
+            [NDCG],
+            {"faq": {"documents": 41, "query_kind": "titles"}},
+            41,
+            r"nDCG@10 of faq \(titles\) \d.*112 queries, 41 documents",
+        ),
+        ([NDCG, OTHER], {"faq": {"documents": 41}, "forum": {"documents": 9}}, 50, "224 queries, 50 documents"),
+        ([NDCG, OTHER], {"faq": {"documents": 41}}, None, r"224 queries\)"),
+    ],
+)
+def test_the_sentence_says_among_how_many_documents_which_queries_were_ranked(scores, corpora, documents, shown):
+    found = judge(*retrieval({name: queries(112, 0.1) for name in scores}), corpora=corpora)
+    assert found["documents"] == documents
+    assert re.search(shown, found["sentence"]), found["sentence"]
+
+
 def test_tasks_of_different_sizes_weigh_alike():
     few, many = queries(20, 0.1, 1), queries(300, -0.01, 2)
     found = judge(*retrieval({NDCG: few, OTHER: many}))

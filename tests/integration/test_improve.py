@@ -48,6 +48,11 @@ def test_pairs_are_scored_on_a_tenth_that_is_not_trained_on(command, faq, tmp_pa
     assert score in results["scores_before"]
     assert "held_out/tfidf/ndcg@10" in results["baselines"]
     assert "held out   12 rows" in done.err
+    assert results["corpora"] == {"held_out": {"documents": 120}}
+    assert (results["verdict"]["items"], results["verdict"]["documents"]) == (12, 120)
+    assert "12 queries, 120 documents" in results["verdict"]["sentence"]
+    checked = results["overlap"]["held_out"]
+    assert (checked["checked"] <= 24, checked["found"]) == (True, 0), "documents of training rows are no leak"
     other = command(*RUN, f"data.path={faq}", "seed=2", f"output_dir={tmp_path / 'other'}")
     assert other.status == 0, other.err
     items = [np.load(tmp_path / name / "items.npz") for name in ("run", "other")]
@@ -58,7 +63,8 @@ def test_pairs_are_scored_on_a_tenth_that_is_not_trained_on(command, faq, tmp_pa
 def test_of_documents_pairs_are_made_and_counted(command, documents, tmp_path):
     done = command(*RUN, "data=text", f"data.path={documents}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
-    data = read_results(tmp_path / "run" / "results.json")["data"][0]
+    results = read_results(tmp_path / "run" / "results.json")
+    data = results["data"][0]
     made = data["source"]["pairs_by_kind"]
     assert set(made) == {"title and passage", "neighbouring passages", "spans of a passage"}
     assert made["title and passage"] == data["source"]["passages"]
@@ -66,6 +72,9 @@ def test_of_documents_pairs_are_made_and_counted(command, documents, tmp_path):
         data["kept"] + data["source"]["held_out"]["rows"] + data["source"]["held_out"]["near_copies_left_out"]
     )
     assert f"{made['title and passage']} of title and passage" in done.err
+    corpus = {"documents": data["source"]["passages"], "query_kind": "titles"}
+    assert results["corpora"] == {"held_out": corpus}
+    assert "nDCG@10 of held_out (titles) " in results["verdict"]["sentence"]
 
 
 def test_queries_of_ones_own_are_scored_in_the_place_of_held_out_rows(command, faq, tmp_path):
