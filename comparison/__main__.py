@@ -12,11 +12,11 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError
 
 from cli.child_processes import check_number
@@ -45,7 +45,7 @@ STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "headline", "choos
 
 
 class Keys(TypedDict):
-    runs: str | Sequence[str] | None
+    runs: str | Sequence[str] | Mapping[str, str] | None
     output: str | None
     headline: str | None
     strict: bool
@@ -86,7 +86,7 @@ def run(cfg: DictConfig) -> int:
             "runs is not set: folders of runs to compare. Say runs='[outputs/*]', or race=head_to_head to train some."
         )
     if cfg.get("race") is None:
-        patterns = [cfg.runs] if isinstance(cfg.runs, str) else [str(one) for one in cfg.runs]
+        patterns = patterns_of(cfg.runs)
         return compare(cfg, patterns, output)
     if cfg.runs is not None:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
@@ -139,6 +139,13 @@ def run(cfg: DictConfig) -> int:
     return 1 if failed else status
 
 
+def patterns_of(runs: str | ListConfig | DictConfig) -> list[str] | dict[str, str]:
+    """Return the patterns of ``runs``, or the pattern of each name."""
+    if isinstance(runs, DictConfig):
+        return {str(name): str(pattern) for name, pattern in runs.items()}
+    return [runs] if isinstance(runs, str) else [str(one) for one in runs]
+
+
 def plain(race: DictConfig) -> dict[str, Any]:
     """Resolve the interpolations of a race. A key of its own that is null, at any depth, stands as ``null`` in the
     words of runs, and paths in them are quoted where they have to be.
@@ -180,7 +187,11 @@ def _readable(given: Any) -> Any:
 
 
 def compare(
-    cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str = "", choosing: str | None = None
+    cfg: DictConfig,
+    patterns: Sequence[str] | Mapping[str, str],
+    output: Path,
+    spent_alike: str = "",
+    choosing: str | None = None,
 ) -> int:
     """``choosing`` is the score by which a race recommends an arm."""
     from comparison.arms import arms_of
@@ -334,23 +345,14 @@ def show(found: "Comparison", output: Path) -> None:
     from rich.console import Console
 
     from comparison import tables
-    from reports.tables import on_terminal
+    from reports.tables import fitting, on_terminal
 
     console = Console()
     if found.recommended:
         console.print(found.recommended, highlight=False, markup=False, soft_wrap=True)
-    board = tables.leaderboard(found.arms, found.headline, found.standings, output)
-    left_away = {"runs", "peak MiB", "steps", "examples", "real tokens", "seeds"}
-    kept = [place for place, column in enumerate(board.columns) if column.heading not in left_away]
-    narrow = board._replace(
-        columns=[board.columns[place] for place in kept],
-        rows=[[row[place] for place in kept] for row in board.rows],
-        note="",
-    )
-    shown = on_terminal(narrow)
-    for place, column in enumerate(shown.columns):  # names may be long, and numbers beside them are never cut
-        column.min_width = min(6 if place else 16, max(len(row[place].text) for row in narrow.cells()))
-    console.print(shown)
+    board = tables.scores_by_family(found.arms, found.families, found.standings)
+    for part in fitting(board, console.width, tables.OPTIONAL):
+        console.print(on_terminal(part, console.width))
     said = tables.conclusions(found.arms, found.headline, found.standings, found.contrasts)
     console.print(tables.IN_BRACKETS, highlight=False, markup=False, soft_wrap=True)
     for standing, line in zip(found.standings, said, strict=True):

@@ -1,6 +1,7 @@
 """Group the runs of a comparison into arms. Runs whose settings are equal but for the seed are one arm."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +35,8 @@ NOT_A_SETTING = {
 }
 
 
-MOST_SAID = 3  # settings besides a name; where equal names differ in more, the path tells them apart
+MAX_LABEL = 40  # characters of a label with settings; instead of a longer one, the name of the directory
+MAX_SETTINGS = 3  # beside the name of an arm: runs of another release or kind have other keys
 NOT_IN_A_LABEL = {"output"}  # of an evaluation: where its file lies
 # Names of settings in labels, which stand in every table and picture
 SHORT = {"data.anchors_per_document": "A", "data.positives_per_anchor": "P", "model.temperature": "tau"}
@@ -124,7 +126,9 @@ def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
 
 
 def _labels(arms: Sequence[Arm]) -> list[str]:
-    """The name that was given, else the objective; and where several arms have it, all in which they differ."""
+    """The name that was given, else the objective; if several arms have it, with the settings in which they differ, or,
+    if these are long, the directory instead.
+    """
     labels = []
     for arm in arms:
         objective = arm.runs[0].results["objective"]
@@ -134,13 +138,24 @@ def _labels(arms: Sequence[Arm]) -> list[str]:
             if other.label == arm.label and (arm.label or other.runs[0].results["objective"] == objective)
         ]
         said = _all_said(rivals, arm)
-        if arm.label and len(said) > MOST_SAID:  # runs of another release or kind have other keys
-            said = []
-        labels.append(" ".join([arm.label or objective or arm.runs[0].path.stem, *said]))
-    again = {label for label in labels if labels.count(label) > 1}
-    return [
-        f"{label} ({arm.runs[0].path})" if label in again else label for arm, label in zip(arms, labels, strict=True)
-    ]
+        label = " ".join([arm.label or objective or directory(arm), *said])
+        if said and (len(label) > MAX_LABEL or (arm.label and len(said) > MAX_SETTINGS)):
+            label = arm.label or directory(arm)
+        labels.append(label)
+    for name in (directory, lambda arm: arm.runs[0].path):
+        again = {label for label in labels if labels.count(label) > 1}
+        labels = [
+            f"{label} ({name(arm)})" if label in again and label != name(arm) else label
+            for arm, label in zip(arms, labels, strict=True)
+        ]
+    return labels
+
+
+def directory(arm: Arm) -> str:
+    """Return the name of the directory or file of an arm's runs, without the seed if only it differs."""
+    names = [run.path.stem if run.path.suffix == ".json" else run.path.name for run in arm.runs]
+    bare = {re.sub(r"[-_. ]*(seed|s)?[-_. ]*\d+$", "", name, flags=re.IGNORECASE) for name in names}
+    return bare.pop() if len(names) > 1 and len(bare) == 1 and all(bare) else names[0]
 
 
 def _all_said(rivals: Sequence[Arm], arm: Arm) -> list[str]:

@@ -43,20 +43,22 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-def collect(patterns: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
-    """Read all runs that the patterns name: folders, FILE.json, globs, folders of run folders.
+def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[Run], list[LeftOut]]:
+    """Read all runs that the patterns name: folders, FILE.json, globs, folders of run folders. A mapping names the arm
+    of each pattern.
 
     Raises:
         InputError: a pattern matches nothing, or no run can be read.
     """
     runs, left_out = list[Run](), list[LeftOut]()
-    named = dict[Path, Path]()  # one folder may be written in several ways
-    for pattern in patterns:
+    named = dict[Path, tuple[Path, str | None]]()  # one folder may be written in several ways
+    labeled = patterns.items() if isinstance(patterns, Mapping) else [(None, pattern) for pattern in patterns]
+    for label, pattern in labeled:
         for found in _matches(pattern):
-            named.setdefault(found.resolve(), found)
-    for path in named.values():
+            named.setdefault(found.resolve(), (found, label))
+    for path, label in named.values():
         try:
-            runs.append(read_run(path))
+            runs.append(read_run(path)._replace(label=label))
         except InputError as error:
             left_out.append(LeftOut(path, str(error)))
             log.warning("left out: %s", error)

@@ -81,11 +81,9 @@ def choose_headline(arms: Sequence[Arm], wanted: str | None) -> Headline:
         if name in shared:
             held = [one for one in members.get(name, [name]) if one in shared]
             return Headline(name, held or [name])
-    tasks = [name for name in shared if name.endswith(OF_PAIRS) and not _is_dev(name) and name not in members]
+    tasks = [name for name in shared if name.endswith(OF_PAIRS) and not is_dev(name) and name not in members]
     for ending in OF_QUERIES:
-        tasks = tasks or [
-            name for name in shared if name.endswith(ending) and not _is_dev(name) and name not in members
-        ]
+        tasks = tasks or [name for name in shared if name.endswith(ending) and not is_dev(name) and name not in members]
     tasks = tasks or [name for name in shared if name.endswith(OF_PAIRS)] or shared[:1]
     if not tasks:
         has = "; ".join(f"{arm.runs[0].path}: {_some_of(arm.runs[0].results['scores'])}" for arm in arms)
@@ -101,7 +99,8 @@ def _some_of(scores: Iterable[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _is_dev(name: str) -> bool:
+def is_dev(name: str) -> bool:
+    """Whether a score is of a development set, or of a variant of a task, such as shorter embeddings."""
     task = name.split("/")[0]
     return "-dev" in task or "@" in task
 

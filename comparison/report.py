@@ -14,6 +14,7 @@ from comparison.arms import Arm
 from comparison.budget_figures import score_over_tokens
 from comparison.collect import LeftOut
 from comparison.contrasts import Contrast, Headline, Standing, contrasts, ranking
+from comparison.families import Family, families_of
 from comparison.outputs import CSV, LATEX, MARKDOWN, NUMBERS, PAGE
 from comparison.probe_sentences import Probe, explorer, neighbours, shown_of, turned
 from comparison.setting_figures import settings_figures
@@ -33,6 +34,7 @@ class Comparison(NamedTuple):
     headline: Headline
     contrasts: list[Contrast]
     standings: list[Standing]
+    families: list[Family]  # of tasks; the headline's is the first
     left_out: list[LeftOut]
     probes: list[Probe]  # of the best arms that have an encoder; empty where none was wanted
     spent_alike: str = ""  # what a race says of its budget
@@ -44,7 +46,8 @@ def compare(
     arms: Sequence[Arm], headline: Headline, left_out: Sequence[LeftOut], probes: Sequence[Probe] = (), **more: Any
 ) -> Comparison:
     found = contrasts(arms, headline)
-    return Comparison(list(arms), headline, found, ranking(arms, headline, found), list(left_out), list(probes), **more)
+    standings, families = ranking(arms, headline, found), families_of(arms, headline)
+    return Comparison(list(arms), headline, found, standings, families, list(left_out), list(probes), **more)
 
 
 def sections(one: Comparison, output: Path) -> list[Section]:
@@ -61,6 +64,7 @@ def sections(one: Comparison, output: Path) -> list[Section]:
             "Ranking",
             [
                 score_over_tokens(arms, headline),
+                tables.scores_by_family(arms, one.families, standings) if len(one.families) > 1 else None,
                 ranking_figures.dots(arms, headline, standings),
                 answers,
                 *tables.seeds_said(arms),
@@ -78,7 +82,7 @@ def sections(one: Comparison, output: Path) -> list[Section]:
                 tables.before_and_after(arms),
             ],
         ),
-        ("tasks", "Tasks", [tables.task_scores(arms, headline, standings)]),
+        ("tasks", "Tasks", [tables.task_scores(arms, one.families, standings)]),
         ("sweep", "Settings", [*settings_figures(arms, headline)]),
         ("training", "Training", [*training(arms)]),
         (
@@ -124,8 +128,8 @@ def write_report(one: Comparison, output: Path, command: str = "") -> dict[str, 
     for name, text in (
         (PAGE, html),
         (MARKDOWN, page.in_markdown(TITLE, [_of_markdown(section) for section in whole], lead(one))),
-        (LATEX, paper.in_latex(one.arms, one.headline, one.standings, command)),
-        (CSV, paper.in_csv(one.arms, one.headline, one.standings)),
+        (LATEX, paper.in_latex(one.arms, one.families, one.standings, command)),
+        (CSV, paper.in_csv(one.arms, one.families, one.standings)),
         (NUMBERS, json.dumps(_numbers(one, whole), indent=1, ensure_ascii=False, allow_nan=False) + "\n"),
     ):
         written[name] = output / name

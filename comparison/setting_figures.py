@@ -14,6 +14,7 @@ from reports.tables import Column, Table, columns
 
 ANCHORS, POSITIVES, TEMPERATURE = "data.anchors_per_document", "data.positives_per_anchor", "model.temperature"
 LABELS = 8  # of an axis, at most
+PADDING, GAP = 0.3, 20  # steps outside the first and last axis, pixels between a label and the next axis
 ALL = "all"
 
 
@@ -155,7 +156,7 @@ def _parallel(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> F
     spans = (scores - scores.min()) / max(np.ptp(scores), 1e-9)
     rows, labels = list[dict[str, Any]](), list[dict[str, Any]]()
     for key in keys:
-        shown = [_shown(_plain(arm.settings[key])) for arm in arms]
+        shown = _last_parts([_shown(_plain(arm.settings[key])) for arm in arms])
         heights = _heights([arm.settings[key] for arm in arms])
         known = sorted(dict(zip(shown, heights, strict=True)).items(), key=lambda one: one[1])
         labels += [
@@ -196,8 +197,17 @@ def _lines(
     rows: list[dict[str, Any]], labels: list[dict[str, Any]], axes: Sequence[str], headline: Headline, settings: int
 ) -> dict[str, Any]:
     kept = " && ".join(f"(only{place} == '{ALL}' || only{place} == datum.value{place})" for place in range(settings))
-    of_axes = {"labelAngle": 0, "orient": "top", "grid": True, "domain": False, "ticks": False}
-    scale = {"domain": list(axes), "padding": 0.3}
+    room = {"expr": f"width / {len(axes) - 1 + 2 * PADDING:g} - {GAP}"}  # pixels of a label, up to the next axis
+    of_axes = {
+        "labelAngle": 0,
+        "orient": "top",
+        "grid": True,
+        "domain": False,
+        "ticks": False,
+        "labelLimit": room,
+        "labelPadding": 8,
+    }
+    scale = {"domain": list(axes), "padding": PADDING}
     x = {"field": "axis", "type": "ordinal", "scale": scale, "title": None, "axis": of_axes}
     y = quantity("height", axis=None)
     select = {"type": "point", "fields": ["arm"], "on": "pointerover", "clear": "pointerout"}
@@ -218,11 +228,24 @@ def _lines(
     ]
     halo: dict[str, Any] = {"stroke": "@paper", "strokeWidth": 4}
     for last, around in ((False, halo), (False, {}), (True, halo), (True, {})):
-        mark = {"type": "text", "align": ("right", "left")[last], "dx": (-8, 8)[last], "tooltip": None, **around}
+        mark = {
+            "type": "text",
+            "align": ("right", "left")[last],
+            "dx": (-8, 8)[last],
+            "tooltip": None,
+            "limit": room,
+            **around,
+        }
         of_these = {"filter": f"datum.last == {str(last).lower()}"}
         encoding = {"x": x, "y": y, "text": {"field": "text"}}
         layers.append({"data": {"values": labels}, "transform": [of_these], "mark": mark, "encoding": encoding})
     return {"height": 300, "data": {"values": rows}, "layer": layers}
+
+
+def _last_parts(values: Sequence[str]) -> list[str]:
+    """Return the last part of each path if these differ, else the values."""
+    parts = [value.rstrip("/").rpartition("/")[2] for value in values]
+    return parts if len(set(parts)) == len(set(values)) else list(values)
 
 
 def _heights(values: Sequence[Any]) -> list[float]:

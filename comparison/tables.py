@@ -17,12 +17,15 @@ from comparison.contrasts import (
     same_items,
     values_of,
 )
+from comparison.families import Family
 from comparison.statistics import SEEDS_WANTED, interval, spread
 from reports.tables import Cell, Column, Table, columns
 
 TOO_FEW = "too few seeds"
 NUMBER = "z,.2f"
 IN_BRACKETS = "In brackets: the 95 % interval of the difference over test items, and p after Holm's correction."
+INTERVAL, DEVIATION, TIME = "95 %", "sd over seeds", "time"
+OPTIONAL = (INTERVAL, DEVIATION, TIME)  # columns that a narrow terminal does without; the report has them
 MANY = 6  # arms, each of which gets a row rather than a column
 
 
@@ -82,10 +85,44 @@ def mean_cost(arm: Arm) -> dict[str, float]:
     return {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}
 
 
-def task_scores(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing]) -> Table:
-    """A heat map; ``headline`` first where it is an average."""
-    scores = [*([headline.name] if headline.tasks != [headline.name] else []), *headline.tasks]
-    found = {score: [spread(values_of(arms[one.arm], headline, score)) for one in standings] for score in scores}
+def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
+    """Return the ranking with a score of each family of tasks, narrow enough for a terminal."""
+    headline, *others = (family.score for family in families)
+    rows = []
+    for standing in standings:
+        arm = arms[standing.arm]
+        seeds = spread(values_of(arm, headline, headline.name))
+        items = replicates_of(arm, headline, headline.name) if same_items(arms, headline.tasks) else None
+        rows.append(
+            [
+                arm.label,
+                rank(standing),
+                seeds.mean,
+                *(spread(values_of(arm, score, score.name)).mean for score in others),
+                span(None if items is None else interval(items)),
+                seeds.deviation,
+                Cell(duration(mean_cost(arm)["wall_seconds"]), mean_cost(arm)["wall_seconds"]),
+            ]
+        )
+    first = families[0].heading if others else headline.name
+    heads = [
+        *columns("arm", "rank"),
+        *columns(first, *(family.heading for family in families[1:]), number=NUMBER),
+        Column(INTERVAL, right=True),
+        Column(DEVIATION, NUMBER),
+        Column(TIME, right=True),
+    ]
+    title = f"Ranked by {headline.name if '/' in headline.name else first}" if others else "Ranking"
+    return Table(heads, rows, title, name="families")
+
+
+def task_scores(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
+    """Return a heat map of all scores: of each family its average, and its tasks."""
+    in_family = {score: family.score for family in families for score in family.scores}
+    scores = list(in_family)
+    found = {
+        score: [spread(values_of(arms[one.arm], in_family[score], score)) for one in standings] for score in scores
+    }
     best = {score: max(one.mean for one in held) for score, held in found.items()}
     rows = []
     for place, standing in enumerate(standings):

@@ -1,5 +1,6 @@
 """Figures of vectors: similarity against ratings, alignment and uniformity, and a map of sentences."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +17,8 @@ from reports.tables import Column, Table, columns
 
 BANDS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5.01))  # of ratings from 0 to 5
 SHOWN = 8  # arms with panels of their own: the best
-NAMED = 8  # arms whose names stand in the plane
 PLACES = ("#3b6fd4", "#1ba39c", "#b8860b", "#d9552b")  # of the first map from left to right; seen on light and dark
-PANEL = 250  # width of a panel in a picture
+PANEL, LINE = 250, 32  # width of a panel in a picture, characters of a line of its title
 
 
 def best(arms: Sequence[Arm], headline: Headline) -> list[Arm]:
@@ -85,7 +85,13 @@ def _boxes(label: str, task: str, cosines: np.ndarray, gold: np.ndarray) -> dict
             "encoding": {"x": x, "y": y("median")},
         },
     ]
-    return {"height": 210, "title": {"text": label, "limit": PANEL}, "data": {"values": rows}, "layer": layers}
+    return {"height": 210, "title": _title(label), "data": {"values": rows}, "layer": layers}
+
+
+def _title(label: str) -> dict[str, Any]:
+    """Return the title of a panel in at most two lines."""
+    lines = textwrap.wrap(label, LINE, max_lines=2, placeholder=" …")
+    return {"text": lines or [label], "limit": PANEL}
 
 
 def _of(arms: Sequence[Arm], shown: Sequence[Arm]) -> str:
@@ -121,9 +127,6 @@ def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> F
             "encoding": {**at, "color": coloured(key), "shape": shaped(key), "tooltip": said},
         }
     ]
-    if len(known) <= NAMED:
-        text = {"type": "text", "dy": -14, "limit": 220, "tooltip": None}
-        layers.append({"mark": text, "encoding": {**at, "text": {"field": "arm"}}})
     caption = "Wang and Isola's plane, of each arm's first run: towards the lower left is better."
     panel: dict[str, Any] = {"height": 340, "data": {"values": values}, "layer": layers}
     return Figure("plane", "Alignment and uniformity", caption, [panel], table, width=560)
@@ -169,7 +172,7 @@ def _map(place: int, probe: Probe, shown: Sequence[int], shades: np.ndarray) -> 
     ]
     return {
         "height": 250,
-        "title": {"text": probe.arm.label, "limit": PANEL},
+        "title": _title(probe.arm.label),
         "data": {"values": values},
         "layer": layers,
         "view": {"stroke": "@line"},

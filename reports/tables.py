@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 EMPTY = float("-inf")  # what an empty cell is sorted by: below every number
 MOST_CHARACTERS = 300  # of a text of somebody's in a report
+MAX_NAME, MAX_WORD = 16, 10  # characters of a terminal's line: of a name in the first column, of a word of a heading
 CODE = "code"  # the mark of a cell that shows a name of the program's: not escaped, in the type of code
 
 
@@ -95,14 +96,62 @@ def code(text: str) -> str:
     return f"{fence}{edge}{line}{edge}{fence}" if line else ""
 
 
-def on_terminal(table: Table) -> "TerminalTable":
-    """For rich's console."""
+def fitting(table: Table, width: int, optional: Sequence[str] = ()) -> list[Table]:
+    """Return tables that fit a terminal of ``width`` characters: without the last of the ``optional`` columns where
+    these are too many, then with the other columns in several tables, each with the first one.
+    """
+    kept = list(range(len(table.columns)))
+    widths = min_widths(table)
+    for heading in reversed(optional):
+        if _width([widths[place] for place in kept]) > width:
+            kept = [place for place in kept if table.columns[place].heading != heading]
+    parts = [[kept[0]]]
+    for place in kept[1:]:
+        if len(parts[-1]) > 1 and _width([widths[one] for one in (*parts[-1], place)]) > width:
+            parts.append([kept[0]])
+        parts[-1].append(place)
+    return [
+        table._replace(
+            columns=[table.columns[place] for place in part],
+            rows=[[row[place] for place in part] for row in table.rows],
+            title=table.title if part is parts[0] else "",
+        )
+        for part in parts
+    ]
+
+
+def min_widths(table: Table) -> list[int]:
+    """Return the least width of each column: numbers are never cut, names in the first column and headings wrap."""
+    longest = [max((len(cell.text) for cell in column), default=0) for column in zip(*table.cells(), strict=True)]
+    longest = longest or [0] * len(table.columns)
+    names, *others = longest
+    words = [max(map(len, re.split(r"[ /]", column.heading))) for column in table.columns[1:]]
+    return [min(names, MAX_NAME), *(max(cells, min(word, MAX_WORD)) for cells, word in zip(others, words, strict=True))]
+
+
+def _width(widths: Sequence[int]) -> int:
+    return sum(width + 3 for width in widths) + 1  # a border and two spaces for each column
+
+
+def widths_within(table: Table, width: int) -> list[int]:
+    """Return the width of each column in ``width`` characters: as wide as its texts if there is room, from the left."""
+    widths = min_widths(table)
+    for place, (column, cells) in enumerate(zip(table.columns, zip(*table.cells(), strict=True), strict=True)):
+        natural = max(len(column.heading), *(len(cell.text) for cell in cells))
+        widths[place] += max(0, min(natural - widths[place], width - _width(widths)))
+    return widths
+
+
+def on_terminal(table: Table, width: int | None = None) -> "TerminalTable":
+    """Return the table for rich's console; with ``width`` it has at most so many characters, if `fitting` made it."""
     from rich.table import Table as TerminalTable
     from rich.text import Text
 
     shown = TerminalTable(title=Text(table.title) if table.title else None, title_justify="left")
-    for column in table.columns:
-        shown.add_column(Text(column.heading), justify="right" if column.align_right else "left", overflow="fold")
+    widths = widths_within(table, width) if width is not None and table.rows else [None] * len(table.columns)
+    for column, columns_width in zip(table.columns, widths, strict=True):
+        justify: Any = "right" if column.align_right else "left"
+        shown.add_column(Text(column.heading), justify=justify, overflow="fold", width=columns_width)
     for row in table.cells():
         shown.add_row(*(Text(cell.text) for cell in row))
     return shown
