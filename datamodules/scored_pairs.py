@@ -1,5 +1,6 @@
 """Scored sentence pairs, post-processed once, with a tenth held out (Schick and Schuetze 2021)."""
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -14,16 +15,19 @@ import torch
 from contracts import InputError, PairTask, Prompted, ScoredPairBatch
 from datamodules.sampling.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
 from datamodules.settings import Data, ScoredPairData
+from datamodules.sources.hub_datasets import Rows
 from datamodules.sources.record_kinds import PAIRS
 from datamodules.sources.records import Record, RecordSource
 from datamodules.store.token_store import RowSource, TokenStore
 from datamodules.store.tokenisation import left_out
 from datamodules.text_rows import StoredRows, TextRows
 from storage.atomic import build_once
+from storage.manifest import Damaged, read_record
 
-PREPARED_VERSION = 2  # part of the key: raise it when the same pairs would come out otherwise
+PREPARED_VERSION = 3  # part of the key: raise it when the same pairs would come out otherwise
 RAW_LABELS = {0.0, 0.5, 1.0}  # what the generator writes
 MOST_LABELS_SHOWN = 6
+GENERATED = ("text_a", "text_b", "label")  # columns of a generator's own format, which has labels as strings
 VALID = "valid"  # the split that is the development set where the data has one
 
 log = logging.getLogger(__name__)
@@ -32,7 +36,7 @@ log = logging.getLogger(__name__)
 class ScoredPairs(TextRows, StoredRows):
     """Pairs with a label in 0..1: DINO's, raw or post-processed, or any others.
 
-    ``postprocess="auto"`` runs ``steps`` if and only if every label is 0, 0.5 or 1; for what they do see
+    ``postprocess="auto"`` runs ``steps`` if and only if a generator wrote the pairs; for what they do see
     `dino_postprocess`. ``dev_share`` of the pairs become the task "dino-dev"; where rows have split "valid", they do,
     with no step run on them: smoothing is linear, and changes no correlation.
     """
@@ -70,7 +74,7 @@ class ScoredPairs(TextRows, StoredRows):
         if len({pair.score for pair in pairs}) < 2:
             log.warning("dino-dev: %d held-out pairs have no two different labels: it is not scored", len(pairs))
             return []
-        left, right, scores = zip(*pairs, strict=True)
+        left, right, scores = zip(*((pair.left, pair.right, pair.score) for pair in pairs), strict=True)
         sides = [Prompted(texts, prompt) for texts, prompt in zip((left, right), self.prompts_of(2), strict=True)]
         return [PairTask("dino-dev", sides[0], sides[1], np.array(scores, np.float64), ["dino-dev"] * len(pairs))]
 
@@ -101,7 +105,7 @@ class ScoredPairs(TextRows, StoredRows):
                 f"{self.records.name}: every label is {next(iter(labels)):g}, from which no regression can learn. Give "
                 "pairs with different labels."
             )
-        run, why = decide(self.settings.postprocess, labels, self.rules.smoothing)
+        run, why = decide(self.settings.postprocess, labels, self.rules.smoothing, is_generated(self.records))
         source = self.records.manifest()
         pairs, reports = postprocess(raw, self.rules if run else self.rules._replace(steps=()))
         train, dev = split_dev(pairs, self.settings.dev_share, self.settings.seed, self.settings.split_by)
@@ -167,17 +171,35 @@ class PreparedPairs:
         log.info("%s\n%d pairs to train on, %d held out as dino-dev", "\n".join(lines), found["train"], found["dev"])
 
 
-def decide(postprocess: str, labels: Iterable[float], smoothing: float) -> tuple[bool, str]:
-    """Whether to post-process, and the reason. InputError where labels would be smoothed a second time."""
+def is_generated(records: RecordSource) -> bool:
+    """Whether a generator of pairs wrote all files: its manifest says so, or they have its format."""
+    return all(_is_generated(records, file) for file in records.files)
+
+
+def _is_generated(records: RecordSource, file: Rows) -> bool:
+    if isinstance(file, Path):
+        with contextlib.suppress(OSError, Damaged):  # without a manifest of ours
+            identity = read_record(file.parent / "manifest.json").get("identity")
+            if isinstance(identity, dict) and identity.get("kind") == "x2":
+                return True
+    return records.has_text_labels(file, GENERATED)
+
+
+def decide(postprocess: str, labels: Iterable[float], smoothing: float, generated: bool) -> tuple[bool, str]:
+    """Return whether to post-process, and the reason.
+
+    Raises:
+        InputError: labels would be smoothed a second time.
+    """
     others = sorted(set(labels) - RAW_LABELS)
     shown = ", ".join(f"{label:g}" for label in others[:MOST_LABELS_SHOWN]) + (
         ", ..." if len(others) > MOST_LABELS_SHOWN else ""
     )
     if postprocess == "off":
-        if not others:
+        if generated and not others:
             log.warning(
-                "data.postprocess=off, but every label is 0, 0.5 or 1: these look like a generator's raw pairs, on "
-                "which training does much worse. Post-process them: data.postprocess=auto."
+                "data.postprocess=off, but these are a generator's raw pairs, on which training does much worse. Set "
+                "data.postprocess=auto."
             )
         return False, "you said so"
     if postprocess == "on" and others and smoothing:
@@ -188,9 +210,11 @@ def decide(postprocess: str, labels: Iterable[float], smoothing: float) -> tuple
         )
     if postprocess == "on":
         return True, "you said so"
+    if not generated:
+        return False, "no generator wrote these pairs: they are used as they are"
     if others:
         return False, f"not every label is 0, 0.5 or 1 ({shown}): these pairs are used as they are"
-    return True, "every label is 0, 0.5 or 1: a generator's raw pairs"
+    return True, "these are a generator's raw pairs"
 
 
 def read_pairs(records: Iterable[Record]) -> list[Pair]:
@@ -201,8 +225,9 @@ def read_pairs(records: Iterable[Record]) -> list[Pair]:
 def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
     """JSON lines of text_a, text_b, label."""
     with path.open("w", encoding="utf-8") as file:
-        for left, right, score in pairs:
-            file.write(json.dumps({"text_a": left, "text_b": right, "label": score}, ensure_ascii=False) + "\n")
+        for pair in pairs:
+            row = {"text_a": pair.left, "text_b": pair.right, "label": pair.score}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def _read(path: Path) -> Iterator[Pair]:

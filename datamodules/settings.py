@@ -169,7 +169,10 @@ class ScoredPairData(TextsData, FileData):
 
     target: str = "datamodules.scored_pairs.ScoredPairs"
 
-    postprocess: Literal["auto", "on", "off"] = key("auto", "auto: on if and only if every label is 0, 0.5 or 1")
+    postprocess: Literal["auto", "on", "off"] = key(
+        "auto",
+        "auto: on if and only if a generator wrote the pairs: text_a, text_b and labels as strings, or its manifest",
+    )
     steps: Sequence[str] = key(
         ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"),
         "of the post-processing, in this order",

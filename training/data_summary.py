@@ -1,7 +1,7 @@
 """Summary of a run's data in words: rows left out, repeated rows, cut texts, unknown tokens."""
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from contracts import Seq2SeqBatch, SpanBatch
@@ -30,6 +30,8 @@ def account_of(found: Mapping[str, Any], batches: type | None = None) -> Iterato
         yield "files", files
     if made := source.get("pairs_by_kind"):
         yield "pairs", ", ".join(f"{number:,} of {kind}" for kind, number in made.items())
+    if steps := [step for step in source.get("steps", ()) if step["added"]]:
+        yield "added", _added(steps, source)
     if held := source.get("held_out"):
         yield "held out", _held_out(**held)
     for cut in found.get("cuts", ()):
@@ -40,6 +42,13 @@ def account_of(found: Mapping[str, Any], batches: type | None = None) -> Iterato
         yield "left out", out
     if twice := found.get("repeated"):
         yield "twice", f"{twice:,} of {found['kept']:,} rows have all texts of an earlier one"
+
+
+def _added(steps: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> str:
+    number = sum(step["added"] for step in steps)
+    smoothing = source["settings"].get("smoothing")
+    labels = f", and labels 0 and 1 become {smoothing / 2:g} and {1 - smoothing / 2:g}" if smoothing else ""
+    return f"{number:,} random pairs with label 0{labels}; data.postprocess=off leaves the pairs as they are"
 
 
 def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> str:

@@ -18,6 +18,7 @@ class Pair(NamedTuple):
     left: str  # x1
     right: str  # x2
     score: float  # 0..1
+    added: bool = False  # by a step: nobody wrote it
 
 
 class Report(NamedTuple):
@@ -124,7 +125,7 @@ def augment(pairs: list[Pair], settings: Settings) -> list[Pair]:
         for _ in range(settings.random_pairs if len(by_left) > excluded else 0):
             place = draw.randrange(len(by_left) - excluded)
             place += excluded if place >= start else 0  # own entries stand side by side and are stepped over
-            added.append(Pair(left, by_left[place].right, 0.0))
+            added.append(Pair(left, by_left[place].right, 0.0, added=True))
         start += len(own)
     return [*pairs, *added]
 
@@ -137,11 +138,13 @@ _STEPS: dict[str, Callable[[list[Pair], Settings], list[Pair]]] = {
 def split_dev(
     pairs: Sequence[Pair], share: float, seed: int, by: Literal["pair", "x1"] = "pair"
 ) -> tuple[list[Pair], list[Pair]]:
-    """(train, dev). By pair: of each label value, shuffled, the first int(n * share) are dev, as published.
+    """Return (train, dev). By pair: of each label value, shuffled, the first int(n * share) are dev, as published.
 
     Where no label value has that many pairs, all are one group. By x1: of the x1's, shuffled, the first int(n * share)
-    are dev with all their pairs, so that no x1 is on both sides.
+    are dev with all their pairs, so that no x1 is on both sides. Added pairs are never dev, unlike published.
     """
+    added = [pair for pair in pairs if pair.added]
+    pairs = [pair for pair in pairs if not pair.added]
     draw = random.Random(f"{seed}/split")
     groups: dict[float, list[list[Pair]]] = {}
     if by == "x1":
@@ -161,7 +164,8 @@ def split_dev(
         number = int(len(order) * share)
         dev += [pair for unit in order[:number] for pair in unit]
         train += [pair for unit in order[number:] for pair in unit]
-    return train, dev
+    held_out = {pair.left for pair in dev} if by == "x1" else set()
+    return [*train, *(pair for pair in added if pair.left not in held_out)], dev
 
 
 def _random(settings: Settings, step: str) -> random.Random:

@@ -4,13 +4,16 @@ import logging
 from collections import Counter
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from scipy import stats
 from transformers import AutoTokenizer
 
 from contracts import InputError, PairTask, ScoredPairBatch
+from storage.manifest import write_record
 from tests.data import data_module, sequences_of, write_rows
+from training.data_summary import account_of
 
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()
 LABELS = ("0", "0.5", "1")
@@ -42,23 +45,25 @@ def test_raw_pairs_are_post_processed_and_a_tenth_of_each_label_is_held_out(tmp_
     with caplog.at_level(logging.INFO):
         data.prepare_data()
         data.prepare_data()
-    assert caplog.text.count("data.postprocess: on, because every label is 0, 0.5 or 1") == 1
+    assert caplog.text.count("data.postprocess: on, because these are a generator's raw pairs") == 1
     assert caplog.text.count("augment") == 1
     source = data.manifest()["source"]
     steps = {one["step"]: one for one in source["steps"]}
     assert list(steps) == ["shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"]
     # by hand: of 9 per x1 one is identical; of 3, 3, 2 left the cap takes 2, 2, 2; then 2 random ones
     assert (steps["drop_identical"]["dropped"], steps["cap"]["dropped"], steps["augment"]["added"]) == (30, 60, 60)
-    assert (source["raw"], source["train"], source["dev"]) == (270, 216, 24)
+    assert (source["raw"], source["train"], source["dev"]) == (270, 222, 18)
     (task,) = data.held_out()
     assert isinstance(task, PairTask)
     assert task.name == "dino-dev"
-    assert Counter(np.round(task.gold, 6).tolist()) == {0.0: 6, 0.1: 6, 0.5: 6, 0.9: 6}
-    assert len(task.left) == len(task.right) == len(task.subsets) == 24
+    assert Counter(np.round(task.gold, 6).tolist()) == {0.1: 6, 0.5: 6, 0.9: 6}, "no random pair"
+    assert len(task.left) == len(task.right) == len(task.subsets) == 18
     train = Counter((record.texts, record.label) for record in data.source())
     assert not train & Counter(
-        ((left, right), gold) for left, right, gold in zip(task.left, task.right, task.gold, strict=True) if gold
+        ((left, right), gold) for left, right, gold in zip(task.left, task.right, task.gold, strict=True)
     )
+    lines = dict(account_of(data.manifest()))
+    assert "60 random pairs" in lines["added"]
 
 
 def test_batches_hold_the_texts_and_their_scores(tmp_path, tiny_mlm):
@@ -75,15 +80,19 @@ def test_batches_hold_the_texts_and_their_scores(tmp_path, tiny_mlm):
             texts = [records[row].texts[column] for row in batch.rows]
             assert sequences_of(part) == tokenizer(texts)["input_ids"]
         seen += batch.rows.tolist()
-    assert sorted(seen) == list(range(216))
+    assert len(seen) == len(set(seen)) == 216, "27 batches of 8, of 222 pairs"
 
 
 @pytest.mark.parametrize(
     ("labels", "options", "runs", "why"),
     [
-        ([0, 0.5, 1, "0"], {}, "on", "every label is 0, 0.5 or 1"),
-        (["0.1", 0.5, 0.9, 0], {}, "off", "not every label is 0, 0.5 or 1 (0.1, 0.9)"),
-        ([0, 0.5, 1, 1], {"postprocess": "off"}, "off", "you said so"),
+        (["0", "0.5", "1", "0"], {}, "on", "a generator's raw pairs"),
+        (["0", "1", "1", "0"], {}, "on", "a generator's raw pairs"),
+        ([0, 0.5, 1, 0], {}, "off", "no generator wrote these pairs"),
+        ([0, 1, 1, "0"], {}, "off", "no generator wrote these pairs"),
+        (["0.1", "0.5", "0.9", "0"], {}, "off", "not every label is 0, 0.5 or 1 (0.1, 0.9)"),
+        (["0", "0.5", "1", "1"], {"postprocess": "off"}, "off", "you said so"),
+        ([0, 0.5, 1, 1], {"postprocess": "on"}, "on", "you said so"),
         ([0.2, 0.4, 1, 0], {"postprocess": "on", "smoothing": 0}, "on", "you said so"),
     ],
 )
@@ -92,9 +101,47 @@ def test_when_pairs_are_post_processed(tmp_path, tiny_bert, caplog, labels, opti
     report = make(path, tiny_bert, tmp_path, dev_share=0, **options).source().report
     assert (report["postprocess"], bool(report["steps"])) == (runs, runs == "on")
     assert why in report["why"]
-    assert ("look like a generator's raw pairs" in caplog.text) == (options == {"postprocess": "off"})
+    assert ("these are a generator's raw pairs" in caplog.text) == (options == {"postprocess": "off"})
     if runs == "off":
         assert report["train"] == 4
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.json", "a.parquet"])
+@pytest.mark.parametrize("columns", [("sentence1", "sentence2", "score"), ("text_a", "text_b", "label")])
+def test_a_persons_pairs_with_scores_0_and_1_are_trained_on_as_they_are(tmp_path, tiny_bert, name, columns):
+    rows = [(f"a man eats {number} apples", f"he eats {number % 7}", number % 2) for number in range(40)]
+    path = tmp_path / name
+    table = pandas.DataFrame(rows, columns=columns)
+    if name.endswith("parquet"):
+        table.to_parquet(path)
+    elif "json" in name:
+        table.to_json(path, orient="records", lines=name == "a.jsonl")
+    else:
+        table.to_csv(path, index=False, sep="\t" if name == "a.tsv" else ",")
+    data = make(path, tiny_bert, tmp_path)
+    (task,) = data.held_out()
+    held_out = [(left, right, gold) for left, right, gold in zip(task.left, task.right, task.gold, strict=True)]
+    trained_on = [(*record.texts, record.label) for record in data.source()]
+    assert sorted(trained_on + held_out) == sorted(rows)
+    assert len(held_out) == 4  # 2 of 20 with each score
+    assert "added" not in dict(account_of(data.manifest()))
+
+
+def test_a_manifest_names_the_generator_whatever_the_labels_are(tmp_path, tiny_bert):
+    folder = tmp_path / "made"
+    folder.mkdir()
+    write_rows(folder / "shard-00000.jsonl", scored([0, 0.5, 1] * 4))
+    write_record(folder / "manifest.json", {"identity": {"kind": "x2"}, "complete": True})
+    assert make(folder, tiny_bert, tmp_path).source().report["postprocess"] == "on"
+    write_record(folder / "manifest.json", {"identity": {"kind": "another"}, "complete": True})
+    assert make(folder, tiny_bert, tmp_path / "again").source().report["postprocess"] == "off"
+
+
+def test_without_x1_on_both_sides_no_added_pair_has_a_held_out_x1(tmp_path, tiny_bert):
+    data = make(write_rows(tmp_path / "d.jsonl", raw_records()), tiny_bert, tmp_path, split_by="x1")
+    (task,) = data.held_out()
+    assert 0.0 not in task.gold
+    assert set(task.left).isdisjoint(record.texts[0] for record in data.source())
 
 
 def test_pairs_are_not_smoothed_twice(tmp_path, tiny_bert):
