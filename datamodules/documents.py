@@ -128,6 +128,13 @@ class DocumentSpans(TextData):
         return self.documents.held_out()
 
     def _check(self) -> None:
+        if self.settings.prompts:
+            raise InputError(
+                key="data.prompts",
+                value=self.settings.prompts,
+                expected="null (the backbone's default prompt) or {} (none), as spans have no roles",
+                hint="Set data.prompts={}.",
+            )
         auto = self.settings.max_span == "auto"
         (self.rule._replace(min_span=1) if auto else self.rule).check()
         shortest, needed = self.settings.min_document_length, self._length_rule().tokens_needed
@@ -219,12 +226,13 @@ class TextDocuments(DocumentSpans, DocumentFiles):
     settings: DocumentData
 
     def open_documents(self) -> DocumentSource:
-        for key in ("prompts", "held_out_share"):
-            if value := getattr(self.settings, key):
-                raise InputError(
-                    f"data.{key}={value}: spans have none. Leave it out, or take pairs of the documents: "
-                    "experiment=improve data=text."
-                )
+        if self.settings.held_out_share:
+            raise InputError(
+                key="data.held_out_share",
+                value=self.settings.held_out_share,
+                expected="0, as spans of documents are not held out",
+                hint="Train on pairs of the documents: experiment=improve data=text.",
+            )
         return self.text_source()
 
 

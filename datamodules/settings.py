@@ -92,7 +92,8 @@ class TextsData(Data):
     prompts: Prompts = key(
         None,
         "in front of the texts: one for all, a list with one for each column, or by the names of the columns, as "
-        "{anchor: 'query: ', positive: 'passage: '}",
+        "{anchor: 'query: ', positive: 'passage: '}; null: the backbone's own, of queries and documents or its default "
+        "one; {}: none",
     )
 
 
@@ -263,6 +264,7 @@ class SpanData(Data):
         of=("training_length", "usual_length"),
         least=1,
     )
+    prompts: Prompts = key(None, "null: the backbone's default prompt in front of the spans; {}: none")
     equalise_spans_to: int | None = key(
         None, "2: anchors_per_document=1 sees as many spans per batch and epoch as 2 does"
     )
@@ -283,7 +285,11 @@ class DocumentData(SpanData, TextsData, FileData):
     max_held_out_documents: int = key(
         100_000, "texts of the data that the queries of held_out are ranked among; above, a sample of them", least=1
     )
-    prompts: Prompts = key(None, "of pairs: in front of the texts, one for both or a list of two")
+    prompts: Prompts = key(
+        None,
+        "of pairs: in front of the texts, one for both or a list of two; null: the backbone's own, of spans its "
+        "default one; {}: none",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

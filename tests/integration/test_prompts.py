@@ -241,3 +241,38 @@ def test_equal_texts_are_told_whatever_their_prompts(newer, tmp_path):
     anchors, positives = model.numbered(batch)
     assert anchors.tolist() == positives.tolist()
     assert len(set(anchors.tolist())) == 4
+
+
+def documents(folder: Path) -> Path:
+    return written(folder / "documents.jsonl", [{"text": " ".join(SENTENCES[n:] + SENTENCES[:n])} for n in range(8)])
+
+
+def test_spans_have_the_default_prompt(newer, tmp_path):
+    words = ["model=declutr", "data=text", f"data.path={documents(tmp_path)}", f"backbone={newer}", "batch_size=4"]
+    words += ["data.min_span=3", "data.max_span=8", f"data.cache_dir={tmp_path / 'cache'}", "quiet=true"]
+    [batch], [plain] = (batches(make_data(compose([*words, *more])), 1) for more in ([], ["data.prompts={}"]))
+    before = special_ids(newer)
+    for view, bare in ((batch.anchors, plain.anchors), (batch.positives, plain.positives)):
+        spans, others = (one.ids.split(one.lengths.tolist()) for one in (view, bare))
+        assert [ids.tolist() for ids in spans] == [before + ids.tolist()[1:] for ids in others]
+    with pytest.raises(InputError) as caught:
+        make_data(compose([*words, "data.prompts='query: '"]))
+    assert caught.value.key == "data.prompts"
+    make_data(compose([*words, caught.value.hint.removeprefix("Set ").rstrip(".")]))
+
+
+def special_ids(folder: Path) -> list[int]:
+    """The ids before a text of plain ``encode``: [CLS] and those of the default prompt."""
+    ids: list[int] = AutoTokenizer.from_pretrained(folder)("in winter: ")["input_ids"][:-1]
+    return ids
+
+
+def test_no_word_of_the_default_prompt_is_deleted(newer, tmp_path):
+    path = written(tmp_path / "rows.jsonl", [{"text": text} for text in SENTENCES])
+    words = ["model=tsdae", "data=sentences", f"data.path={path}", f"backbone={newer}", "batch_size=12", "quiet=true"]
+    [batch] = batches(make_data(compose([*words, f"data.cache_dir={tmp_path / 'cache'}"])), 1)
+    before = special_ids(newer)
+    damaged, whole = (one.ids.split(one.lengths.tolist()) for one in (batch.damaged, batch.sentences))
+    assert all(ids.tolist()[: len(before)] == before for ids in (*damaged, *whole))
+    assert sum(map(len, damaged)) < 0.8 * sum(map(len, whole))
+    assert all(len(ids) > len(before) + 1 for ids in damaged), "a word of the text stays"

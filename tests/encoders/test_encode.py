@@ -1,0 +1,111 @@
+"""``encode`` and ``similarity`` are those of sentence-transformers on the same directory."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from contracts import EncoderPrompts, InputError
+from encoders import load_encoder
+from export.sentence_transformers import export_encoder, parts_of
+from tests.conftest import SENTENCES
+
+library = pytest.importorskip("sentence_transformers")
+
+PROMPTS = EncoderPrompts({"query": "old maps: ", "document": "", "plain": "in winter: "}, "plain")
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_bert, tmp_path_factory):
+    parts = {**parts_of(load_encoder(tiny_bert, device="cpu")), "prompts": PROMPTS}
+    return export_encoder(tmp_path_factory.mktemp("encode") / "encoder", **parts)
+
+
+@pytest.fixture(scope="module")
+def both(folder):
+    return load_encoder(folder, device="cpu"), library.SentenceTransformer(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"prompt_name": "query"},
+        {"prompt_name": "document"},
+        {"prompt": "the river: "},
+        {"prompt": ""},
+        {"prompt_name": "query", "prompt": "the river: "},
+        {"normalize_embeddings": True, "batch_size": 5},
+        {"batch_size": 1, "show_progress_bar": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("texts", [SENTENCES, SENTENCES[0], np.array(SENTENCES[:3]), SENTENCES[:1]], ids=len)
+def test_encode_is_that_of_the_library(texts, options, both):
+    ours, theirs = (model.encode(str(texts) if texts is SENTENCES[0] else texts, **options) for model in both)
+    assert isinstance(ours, np.ndarray)
+    assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["encode_query", "encode_document"])
+@pytest.mark.parametrize("options", [{}, {"prompt_name": "plain"}, {"prompt": "the river: "}], ids=str)
+def test_queries_and_documents_are_those_of_the_library(name, options, both):
+    ours, theirs = (getattr(model, name)(SENTENCES, **options) for model in both)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_a_tensor_where_it_is_asked_for(both):
+    ours, theirs = (model.encode(SENTENCES, convert_to_tensor=True) for model in both)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    assert both[0].encode([]).shape == (0, ours.shape[1])
+
+
+def test_no_more_texts_are_computed_together_than_asked(both, monkeypatch):
+    encoder, sizes = both[0], []
+    chunk = encoder.encode_chunk
+    monkeypatch.setattr(encoder, "encode_chunk", lambda ids, *rest: (sizes.append(len(ids)), chunk(ids, *rest))[1])
+    encoder.encode(SENTENCES, batch_size=5)
+    assert (max(sizes), sum(sizes)) == (5, len(SENTENCES))
+    sizes.clear()
+    encoder.encode(SENTENCES)
+    assert max(sizes) > 5
+
+
+@pytest.mark.parametrize(
+    ("options", "key"), [({"prompt_name": "other"}, "prompt_name"), ({"batch_size": 0}, "batch_size")]
+)
+def test_wrong_options_are_refused_as_by_the_library(options, key, both):
+    with pytest.raises(InputError) as caught:
+        both[0].encode(SENTENCES, **options)
+    assert caught.value.key == key
+    with pytest.raises(ValueError, match=r"batch_size|Prompt name"):
+        both[1].encode(SENTENCES, **options)
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
+def test_similarity_is_that_of_the_library(name, folder, tmp_path):
+    own = load_encoder(folder, device="cpu")
+    copied = export_encoder(tmp_path / "encoder", **{**parts_of(own), "similarity": name})
+    assert json.loads((copied / "config_sentence_transformers.json").read_text())["similarity_fn_name"] == name
+    ours, theirs = load_encoder(copied, device="cpu"), library.SentenceTransformer(str(copied), device="cpu")
+    rows = ours.encode(SENTENCES)
+    for left, right in [
+        (rows, rows[:4]),
+        (rows[0], rows[1]),
+        (torch.from_numpy(rows), rows),
+        (list(rows), rows.tolist()),
+    ]:
+        wanted = theirs.similarity(left, right)
+        found = ours.similarity(left, right)
+        assert isinstance(found, torch.Tensor)
+        torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+    assert parts_of(ours)["similarity"] == name, "an export keeps it"
+
+
+def test_word_vectors_encode_too(small_word_vectors):
+    encoder = load_encoder(small_word_vectors)
+    rows = encoder.encode(SENTENCES[:2], normalize_embeddings=True)
+    assert rows.shape == (2, encoder.width)
+    assert encoder.similarity(rows, rows).shape == (2, 2)
