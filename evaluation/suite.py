@@ -243,9 +243,11 @@ def _parts_of_pairs(task: PairTask) -> Iterator[str]:
 
 
 def _parts_of_retrieval(task: RetrievalTask) -> Iterator[str]:
-    """The queries, the documents, and which belong to which."""
+    """Yield the queries, the documents, which documents are relevant, and which are not ranked."""
     relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
     yield from (*task.queries, "", *task.documents, "", repr(relevant))
+    if task.own_documents:
+        yield repr(sorted(task.own_documents.items()))
 
 
 def _digest(parts: Iterable[str]) -> str:

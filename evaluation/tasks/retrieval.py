@@ -60,7 +60,21 @@ class Retrieval:
         """(start, stop) -> (B, N) float64 cosines of these queries with all documents, where they are computed."""
         what = "vectors are not finite; their cosines count as 0"
         queries_QD, documents_ND = (unit_rows(pool.of(texts).double(), what=what).to(device) for texts in self.texts())
-        return lambda start, stop: queries_QD[start:stop] @ documents_ND.T
+        return self._without_own_documents(lambda start, stop: queries_QD[start:stop] @ documents_ND.T)
+
+    def _without_own_documents(self, similarities: Callable[[int, int], Tensor]) -> Callable[[int, int], Tensor]:
+        """Return the same similarities, with -inf for the document that is the query itself."""
+        own = self.texts_to_match.own_documents
+        if not own:
+            return similarities
+
+        def without(start: int, stop: int) -> Tensor:
+            found_BN = similarities(start, stop).clone()
+            for query in own.keys() & range(start, start + len(found_BN)):
+                found_BN[query - start, own[query]] = -torch.inf
+            return found_BN
+
+        return without
 
     @property
     def corpus(self) -> Corpus:
@@ -148,7 +162,8 @@ class Retrieval:
         """
         if not self.queries:
             return {}
-        ranked, key = _ranked(self.texts_to_match, similarities), self.name if intervals else None
+        ranked = _ranked(self.texts_to_match, self._without_own_documents(similarities))
+        key = self.name if intervals else None
         return {
             name: mean_of_queries(measure(metric, ranked), key)
             for name, metric in zip(self.named(protocol), self.metrics, strict=True)

@@ -138,4 +138,5 @@ def _named(name: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"task {name}: {error}") from error
+        fields = {"key": error.key, "expected": error.expected, "location": error.location, "hint": error.hint}
+        raise InputError(f"task {name}: {error}", value=error.value, **fields) from error

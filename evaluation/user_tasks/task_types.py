@@ -20,10 +20,10 @@ from evaluation.tasks.paraphrase import Paraphrases
 from evaluation.tasks.retrieval import Retrieval, kind_and_most
 from evaluation.tasks.sts import Measured, Similarity
 from evaluation.tasks.triplets import Triplets
-from evaluation.user_tasks.beir import PARTS, Files, is_beir, read_set, sets_in
+from evaluation.user_tasks.beir import PARTS, Files, IgnoreIdenticalIds, is_beir, read_set, sets_in
 from evaluation.user_tasks.columns import Found, Names, choose, columns_in, files_of, read
 from evaluation.vectors import Pool
-from readers.listing import form_of
+from readers.listing import form_of, list_files
 
 PAIRS: tuple[Names, ...] = (("sentence1", "sentence2"), ("text_a", "text_b"), ("text1", "text2"))
 RATINGS: tuple[Names, ...] = (("score",), ("label",), ("scores",), ("labels",), ("similarity",))
@@ -162,6 +162,7 @@ class OwnRetrieval(OwnTask):
     qrels: str | None
     query_prompt: str | None
     document_prompt: str | None
+    ignore_identical_ids: IgnoreIdenticalIds
     metrics: Sequence[str]
 
     def check(self) -> None:
@@ -181,7 +182,10 @@ class OwnRetrieval(OwnTask):
         if sets is None:
             found = {"": self._of_rows(name)}
         else:
-            found = {part: read_set(f"{name}-{part}" if part else name, files) for part, files in sets.items()}
+            found = {
+                part: read_set(f"{name}-{part}" if part else name, files, self.ignore_identical_ids)
+                for part, files in sets.items()
+            }
         tasks = [Retrieval(self._prompted(one), self.metrics) for one in found.values()]
         return [tasks[0]] if list(found) == [""] else [Together(name, tasks)]
 
@@ -191,7 +195,11 @@ class OwnRetrieval(OwnTask):
 
     def _sets(self) -> dict[str, Files] | None:
         """Return the sets of a folder or of named files; None where the data are rows."""
-        given = {part: files_of(getattr(self, part), part) for part in PARTS if getattr(self, part)}
+        given = {
+            part: [file.path for file in list_files(getattr(self, part), part, any_name=part == "qrels")]
+            for part in PARTS
+            if getattr(self, part)
+        }
         folder = Path(self.path) if isinstance(self.path, str) else None
         return sets_in(folder, self.split, given) if given or (folder and is_beir(folder)) else None
 
