@@ -159,7 +159,9 @@ def read_set(name: str, files: Files, ignore_identical_ids: IgnoreIdenticalIds =
         }
         for row, one in enumerate(asked)
     ]
-    return RetrievalTask(name, [queries[one][1] for one in asked], list(documents.values()), relevant, own)
+    return RetrievalTask(
+        name, [queries[one][1] for one in asked], list(documents.values()), relevant, own_documents=own
+    )
 
 
 def _normalized(text: str) -> str:

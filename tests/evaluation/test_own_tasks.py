@@ -335,14 +335,14 @@ QRELS = {  # what the files say is: 0 -> document 0; 1 -> 1 (gain 2) and 2; 2 ->
 def test_every_judgment_of_qrels_counts(layout, tmp_path):
     file, text = QRELS[layout]
     (own,) = own_tasks(str(named_set(tmp_path / "set", text, file)))
-    (task,) = own.read(Options(), {})
+    (task,) = own.read(Options())
     assert task.texts_to_match.queries == ["apple pear", "iron copper", "violin drum"]
     assert task.texts_to_match.relevant == [{0: 1}, {1: 2, 2: 1}, {3: 1}]
 
 
 def test_two_columns_without_names_are_judgments(tmp_path):
     (own,) = own_tasks(str(named_set(tmp_path / "set", "0\t0\n2\t2\n", ids=("", ""))))
-    (task,) = own.read(Options(), {})
+    (task,) = own.read(Options())
     assert task.texts_to_match.relevant == [{0: 1}, {2: 1}]
 
 
@@ -387,7 +387,7 @@ def test_a_querys_own_document_is_not_ranked(tmp_path, bag_of_words, caplog):
 @pytest.mark.parametrize("name", ["cisi", "cranfield"])
 def test_equal_ids_of_unrelated_texts_leave_nothing_out(name, shared_data):
     (own,) = own_tasks(str(shared_data / "eval" / "retrieval" / name))
-    (task,) = own.read(Options(), {})
+    (task,) = own.read(Options())
     assert not task.texts_to_match.own_documents
 
 
@@ -395,10 +395,10 @@ def test_a_document_that_is_judged_relevant_is_ranked_unless_ids_alone_count(tmp
     folder = arguments(tmp_path / "set", own="A{n} b{n}, C{n}.")
     (folder / "qrels" / "test.tsv").write_text("0\t0\t1\n1\tcon1\t1\n")
     (own,) = own_tasks(str(folder))
-    (task,) = own.read(Options(), {})
+    (task,) = own.read(Options())
     assert task.texts_to_match.own_documents == {1: 1}
     (own,) = own_tasks({"forced": {"path": str(folder), "ignore_identical_ids": True}})
-    (task,) = own.read(Options(), {})
+    (task,) = own.read(Options())
     assert task.texts_to_match.own_documents == {0: 0, 1: 1}
     assert max(task.texts_to_match.relevant[0]) < 0, "it cannot be found"
 
