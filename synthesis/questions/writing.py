@@ -4,6 +4,7 @@ A question depends on (seed, text of the passage, style, number) alone, so shard
 not change it.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict
@@ -23,6 +24,7 @@ from synthesis.shards.stage import ShardFacts, ShardInputs, WrittenShard
 from synthesis.shards.store import LabelCounts, LeftOut, as_lines
 from workers.tasks import Task
 
+BESIDE = "'\u2018\u2019*` "  # what a model writes around a line
 PASSAGES_AT_ONCE = 32  # that are judged before progress is reported
 
 
@@ -38,11 +40,28 @@ class Candidate(TypedDict):
     p_yes: float | None  # P(yes) that the passage answers it; None: not judged
 
 
+MARK = re.compile('["\u201c\u201d\u201e]')
+
+
 def question_in(text: str) -> str:
-    """One line without quotation marks around it, up to the first question mark."""
-    line = " ".join(text.split()).strip("\"'“”‘’*` ")
-    head, mark, _ = line.partition("?")
-    return head + mark
+    """Return one line without quotation marks around it, up to the first question mark that is not inside of any."""
+    line = _without_outer_marks(" ".join(text.split()).strip(BESIDE)).strip(BESIDE)
+    ends = [found.end() for found in re.finditer("[?]", line)]
+    for end in ends:
+        if len(MARK.findall(line[:end])) % 2 == 0:
+            return line[:end]
+    return _without_outer_marks(line[: ends[0]]) if ends else line
+
+
+def _without_outer_marks(line: str) -> str:
+    marks = [found.start() for found in MARK.finditer(line)]
+    if not marks:
+        return line
+    begins, ends = marks[0] == 0, marks[-1] == len(line) - 1
+    if len(marks) % 2:  # one has no partner
+        return line[1:] if begins else line[:-1] if ends else line
+    is_around = begins and ends and (len(marks) == 2 or line[marks[1] - 1].isspace())
+    return line[1:-1] if is_around else line
 
 
 @dataclass(frozen=True)

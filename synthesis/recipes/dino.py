@@ -22,8 +22,9 @@ from synthesis.decoding.generator import Generator
 from synthesis.recipe import InputType, ModelRecipe, log
 from synthesis.report.cards import write_label_card
 from synthesis.report.report import write_report
-from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters
+from synthesis.rules.filters import CUT, DUPLICATE, NO_ROOM, Filters
 from synthesis.sentences.inputs import open_inputs, sample
+from synthesis.sentences.quotations import as_in, has_marks, in_prompt, is_cut
 from synthesis.server.protocol import REFUSALS
 from synthesis.server.server import Server
 from synthesis.shards.decoded import DecodedShards
@@ -136,12 +137,21 @@ class Dino(ModelRecipe):
             log.info("%s: %d blank lines are left out.", self.input, summary.blank)
         identity = {"sha256": summary.sha256, "type": inputs.kind, "texts": summary.texts, "blank": summary.blank}
         if self.input_sample is None:
-            return Given(inputs, summary.texts, identity)
+            return self._count_marks(Given(inputs, summary.texts, identity))
         drawn = sample(inputs, summary.texts, self.input_sample, self.how.seed)
         number = len(drawn.places)
         if number < self.input_sample and not self.quiet:
             log.info("input_sample=%d: the input has %d texts, and all are taken.", self.input_sample, number)
-        return Given(drawn, number, identity | {"sample": number})
+        return self._count_marks(Given(drawn, number, identity | {"sample": number}))
+
+    def _count_marks(self, given: "Given") -> "Given":
+        """Add the number of texts that contain quotation marks to the identity, because their prompts have others."""
+        number = sum(map(has_marks, given.texts))
+        if not number:
+            return given
+        if not self.quiet:
+            log.info("%s: %d texts contain quotation marks, which are typographic in prompts.", self.input, number)
+        return given._replace(identity={**given.identity, "with_quotation_marks": number})
 
     def claim(self) -> bool:
         first = self.first_stage() if self.tasks.x1 else None
@@ -334,8 +344,8 @@ class SampleGroup:
         label, x1, plan = self.label, self.unit.x1, self.plan
         return Prompt(
             key=self.key(),
-            text=spec.prompt(label, x1),
-            counters=spec.counter_prompts(label, x1),
+            text=spec.prompt(label, x1 and in_prompt(x1)),
+            counters=spec.counter_prompts(label, x1 and in_prompt(x1)),
             decay=plan.decay if label.decay is None else label.decay,
             epsilon=plan.epsilon if label.epsilon is None else label.epsilon,
             samples=samples,
@@ -351,15 +361,19 @@ class SampleGroup:
         hopeless = False
         for sampled in sorted(self.came, key=lambda one: one.sample):
             hopeless = hopeless or bool(sampled.rejected)
-            refused = sampled.rejected if sampled.rejected in REFUSALS else NO_ROOM if sampled.rejected else ""
-            why = refused or filters.rejected(sampled.text, sampled.closed, self.unit.x1)
-            if not why and only_new and sampled.text in self.accepted:
+            why = sampled.rejected if sampled.rejected in REFUSALS else NO_ROOM if sampled.rejected else ""
+            text, x1 = sampled.text, self.unit.x1
+            if x1 is not None and has_marks(x1):
+                why = why or (CUT if sampled.closed and is_cut(text) else "")
+                text = as_in(x1, text)
+            why = why or filters.rejected(text, sampled.closed, x1)
+            if not why and only_new and text in self.accepted:
                 why = DUPLICATE
             if why:
                 self.rejected[why] += 1
-                self.refused += [(sampled.text, why)] * bool(sampled.text.strip())
+                self.refused += [(text, why)] * bool(text.strip())
             else:
-                self.accepted.append(sampled.text)
+                self.accepted.append(text)
         self.came.clear()
         return self.plan.strategy == "retry" and not hopeless and len(self.next_samples()) > 0
 

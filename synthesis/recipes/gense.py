@@ -17,6 +17,7 @@ from prompts import DIRECTIONS, Direction, Prompts
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Candidate, Discriminator, Pair
 from synthesis.decoding.generator import Generator
+from synthesis.sentences.quotations import as_in, has_marks, in_prompt, is_cut
 from synthesis.server.clients import ServedDiscriminator
 from synthesis.server.server import Server
 from synthesis.shards.decoded import DecodedShards
@@ -159,7 +160,7 @@ class GenseShardBuilder:
     def prompts(self) -> Iterator[Prompt]:
         new = self._begin()
         while rows := list(islice(new, SENTENCES_PER_BATCH)):
-            premises = [row.premise for row in rows]
+            premises = [in_prompt(row.premise) if self._is_marked(row) else row.premise for row in rows]
             asked = [
                 self.score.questions(direction, premises, self.shards.max_source_tokens) for direction in DIRECTIONS
             ]
@@ -172,7 +173,10 @@ class GenseShardBuilder:
         """Add an answer, and return the shard that it completes, if any; the pairs of a shard are scored together."""
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
-        row.texts[direction][sampled.sample] = (sampled.text.strip(), sampled.closed)  # type: ignore[index]
+        text, closed = sampled.text, sampled.closed
+        if self._is_marked(row):
+            text, closed = as_in(row.premise, text), closed and not is_cut(text)
+        row.texts[direction][sampled.sample] = (text.strip(), closed)  # type: ignore[index]
         shard = row.shard
         shard.tokens += sampled.tokens
         row.open -= 1
@@ -183,6 +187,10 @@ class GenseShardBuilder:
             return None
         self._score(shard)
         return shard
+
+    def _is_marked(self, row: OpenSentence) -> bool:
+        """Whether the premise contains the mark that ends texts."""
+        return self.shards.how.stop == STOP and has_marks(row.premise)
 
     def _score(self, shard: OpenShard) -> None:
         """A shard alone, some rows at a time by their places: a pass changes the last bits of what is read with it, and

@@ -13,7 +13,7 @@ from contracts.settings import key
 from synthesis.bounds import Bounded
 
 Copies = Literal["keep", "exact", "normalised"]
-UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NO_ROOM = (
+UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NO_ROOM, CUT = (
     "no quotation mark",
     "empty",
     "newline",
@@ -21,6 +21,7 @@ UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NO_ROOM = (
     "copy of x1",
     "duplicate",
     "no room in the context",
+    "cut at an inner quotation mark",
 )
 NOT_A_WORD = re.compile(r"[\W_]+")
 

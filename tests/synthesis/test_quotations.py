@@ -1,0 +1,148 @@
+"""Inputs with quotation marks: what a model writes for them is not cut at an inner mark. The models are scripts."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from prompts import parse_prompts
+from synthesis.decoding.continuations import Continuation, Decoding
+from synthesis.questions.writing import question_in
+from synthesis.recipes.dino import DinoShardBuilder, x2_units
+from synthesis.recipes.gense import GenseShardBuilder, GenseShards
+from synthesis.rules.filters import CUT
+from synthesis.sentences.quotations import in_prompt, is_cut
+from synthesis.shards.stage import ShardInputs
+from synthesis.task_spec import parse_spec
+from tests.synthesis.settings import plan as plan_of
+from workers.tasks import Task
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+STS, GENSE = CONFIGS / "instructions" / "sts_x2.yaml", CONFIGS / "prompts" / "gense_instruct.yaml"
+DECODING = Decoding(
+    max_new_tokens=9, top_p=None, top_k=None, temperature=1.0, stop='"', seed=1, rows=None, token_budget=1
+)
+SPEC = parse_spec(yaml.safe_load(STS.read_text()), "spec")
+SENTENCES = [
+    'He said "go home" and left the room.',
+    '"Quoted from start to end."',
+    '"Go home," he said.',
+    'She calls it ("the thing").',
+    "A sentence with \uff02wide\uff02 marks.",
+    'Two "quotations" in one "sentence".',
+]
+
+
+def written(sentences, model):
+    """Shard that DINO makes of what a model writes: ``model`` returns a text for each prompt, up to any length."""
+    job = DinoShardBuilder(SPEC, plan_of(per_label=1), [Task(0, ShardInputs(0, list(x2_units(SPEC, sentences))))])
+    shard = None
+    for prompt in job.prompts():
+        text, mark, _ = model(prompt.text).partition('"')
+        shard = job.take(Continuation(prompt, 0, text, bool(mark), 9))
+    return shard
+
+
+def copied(prompt):
+    """What a model writes that repeats sentence 1 and closes it."""
+    return prompt.partition('Sentence 1: "')[2].rpartition('"\nSentence 2: "')[0] + '" and more'
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_model_that_repeats_the_input_is_not_cut(sentence):
+    shard = written([sentence], copied)
+    texts = [entry["text_b"] for entry in shard.entries()]
+    assert texts == [sentence.replace("\uff02", '"')] * 3
+    assert {entry["text_a"] for entry in shard.entries()} == {sentence}, "the pair has the input as it is"
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_prompt_has_no_other_straight_marks_than_its_own(sentence):
+    for label in SPEC.labels:
+        for text in (SPEC.prompt(label, in_prompt(sentence)), *SPEC.counter_prompts(label, in_prompt(sentence))):
+            assert text.count('"') == 3
+            assert "\uff02" not in text
+
+
+@pytest.mark.parametrize(
+    "answer", ['She said "go away" and stayed."', '\u201cGo away" is what she said."', 'Leave," he said."', '("x")"']
+)
+def test_a_text_that_is_cut_at_an_inner_mark_is_rejected_and_counted(answer):
+    shard = written([SENTENCES[0]], lambda prompt: answer)
+    assert list(shard.entries()) == []
+    assert all(counts["rejected"] == Counter({CUT: 1}) for counts in shard.counts().values())
+
+
+def test_inputs_without_marks_are_asked_and_answered_as_published():
+    sentences = ["A man plays a guitar.", " It's 5 o'clock. ", "„Deutsch“ – “English”"]
+    asked = []
+
+    def model(prompt):
+        asked.append(prompt)
+        return 'He said "go home"'
+
+    shard = written(sentences, model)
+    published = [label.instruction.replace("<X1>", x1) for x1 in sentences for label in SPEC.labels]
+    assert asked == published
+    assert [entry["text_b"] for entry in shard.entries()] == ["He said "] * 9
+
+
+def test_typographic_marks_stay_where_the_input_has_them():
+    shard = written(['He said “go "far" home”.'], copied)
+    assert {entry["text_b"] for entry in shard.entries()} == {"He said “go “far” home”."}
+
+
+def test_an_input_stands_on_one_line_of_the_prompt():
+    assert in_prompt("one\r\ntwo\n\nthree") == "one two three"
+
+
+def test_what_ends_a_text():
+    assert not any(map(is_cut, ["He left.", "He said “go home”", "“All of it.”", "5 €"]))
+    assert all(map(is_cut, ["He said ", "He said: ", "Go home,", "(", "“Go"]))
+
+
+@pytest.mark.parametrize(
+    ("answer", "question"),
+    [
+        ('What does "who am I?" mean? Query: identity', 'What does "who am I?" mean?'),
+        ('"Who am I?" is what kind of question?', '"Who am I?" is what kind of question?'),
+        ("Is “Wer bin ich?” a quotation? Yes", "Is “Wer bin ich?” a quotation?"),
+        ('"How do bees dance?"', "How do bees dance?"),
+        ("“How do bees dance?”", "How do bees dance?"),
+        ('"How do bees dance?" Query: dance', "How do bees dance?"),
+        ('How do "bees dance? Query: dance', 'How do "bees dance?'),
+        ('bees "waggle dance"', 'bees "waggle dance"'),
+        ('"waggle dance" bees', '"waggle dance" bees'),
+        ('"the "waggle dance" of bees"', 'the "waggle dance" of bees'),
+        ('"waggle dance"', "waggle dance"),
+        ('"', ""),
+    ],
+)
+def test_a_question_may_contain_quotation_marks(answer, question):
+    assert question_in(answer) == question
+
+
+class Judge:
+    """Asks with marks around the premise, and finds everything true."""
+
+    def questions(self, direction, premises, most):
+        return [f'Sentence 1: "{premise}"\n{direction}: "' for premise in premises]
+
+    def __call__(self, pairs):
+        return [1.0] * len(pairs)
+
+
+@pytest.mark.parametrize("sentence", [*SENTENCES, "Without any."])
+def test_triplets_of_an_instruct_model_are_not_cut_at_an_inner_mark(sentence):
+    shards = GenseShards(DECODING, parse_prompts(yaml.safe_load(GENSE.read_text()), "string", "prompts"), 1, 96, 96)
+    job = GenseShardBuilder(shards, Judge(), [Task(0, ShardInputs(0, [sentence]))])
+    shard = None
+    for prompt in job.prompts():
+        inside = prompt.text.removeprefix('Sentence 1: "').rpartition('"\n')[0]
+        text, mark, _ = (inside if prompt.key[1] == "entailment" else 'He said "no').partition('"')
+        shard = job.take(Continuation(prompt, 0, text, bool(mark) or prompt.key[1] == "entailment", 9))
+    [row] = shard.entries()
+    assert row["premise"] == sentence
+    assert row["entailment"][0]["text"] == sentence.replace("\uff02", '"')
+    assert row["contradiction"][0]["closed"] == (sentence == "Without any."), "left out by rules.drop_cut"
