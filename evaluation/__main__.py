@@ -24,17 +24,20 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
     from encoders.loading.load import LoadedEncoder
     from evaluation.bootstrap import Scores
     from evaluation.catalogue import Chosen
+    from evaluation.several_encoders import Scored
+    from evaluation.suite import Suite
     from evaluation.task import Options
     from evaluation.user_tasks.resolve import Own
 
 log = logging.getLogger("evaluation")
 
 MTEB = "mteb"
+MAX_FILES = 3  # that a warning names
 
 
 class Keys(TypedDict):
     action: Literal["score", "list", "check", "fetch"]
-    encoder: str | None
+    encoder: str | Sequence[str] | None
     reranker: str | None
     rerank_top: int
     pooling: str | None
@@ -76,44 +79,124 @@ def run(cfg: DictConfig) -> int:
 def score(cfg: DictConfig) -> int:
     """Load, score, print, write. Only rank 0 prints and writes."""
     check_names(cfg)
-    began = time.time()
     with process_group() as rank:
-        import torch
-
-        from evaluation.catalogue import Chosen, load_tasks
-        from evaluation.reranking import Reranking, retrieval_tasks
-        from evaluation.suite import Suite
-        from evaluation.vectors import HeldVectors, VectorStore
-
-        own = own_of(cfg)
-        names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
-        of_tables = cfg.data_root is not None and (names or not own)
-        chosen = load_tasks(cfg.data_root, names, options_of(cfg)) if of_tables else Chosen([], {}, {})
-        suite = Suite([*(task for one in own for task in one.read(options_of(cfg))), *chosen.tasks])
-        reranked = retrieval_tasks(suite, f"reranker={cfg.reranker}") if cfg.reranker else []
-        encoder = load(cfg)
-        reranker = None
-        if cfg.reranker:
-            from encoders.cross_encoder import load_reranker
-
-            reranker = load_reranker(cfg.reranker, device=device_of(cfg.device))
-        if cfg.output:
-            check_output(Path(cfg.output))  # not after hours
-        if cfg.cache_dir:
-            check_output_folder("cache_dir", Path(cfg.cache_dir))
-        in_memory = HeldVectors() if reranker is not None else None  # no text is embedded twice
-        store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else in_memory
-        report = None if cfg.quiet else say
-        found = suite.run(encoder, intervals=cfg.intervals, store=store, report=report, find_first=False)
-        if reranker is not None:
-            reranking = Reranking(reranked, lambda: encoder, cfg.rerank_top, store)
-            autocast = torch.bfloat16 if cfg.precision == "bf16" else None
-            found = found.with_others(
-                reranking.score(reranker, intervals=cfg.intervals, autocast=autocast, progress=not cfg.quiet)
-            )
-        if rank == 0:
-            leave(cfg, collect(cfg, found, chosen, encoder.description, time.time() - began, own), found)
+        if not isinstance(cfg.encoder, str) and len(cfg.encoder) == 1:
+            cfg.encoder = cfg.encoder[0]
+        if isinstance(cfg.encoder, str):
+            results, found = score_encoder(cfg)
+            if rank == 0:
+                leave(cfg, results, found)
+        else:
+            score_several(cfg, rank)
     return 0
+
+
+def score_several(cfg: DictConfig, rank: int) -> None:
+    """Score one encoder after the other, each with a file of its own, and show them in one table."""
+    from evaluation.several_encoders import Scored, names_of
+
+    encoders = list(cfg.encoder)
+    names = names_of(encoders)
+    files = check_outputs(Path(cfg.output), names) if cfg.output else {}
+    scored = list[Scored]()
+    for name, encoder in zip(names, encoders, strict=True):
+        own = OmegaConf.merge(cfg, {"encoder": encoder, "output": str(files[name]) if files else None})
+        assert isinstance(own, DictConfig)
+        results, found = score_encoder(own)
+        if rank == 0 and files:  # at once: the next encoder may fail
+            write(files[name], results, found)
+        scored.append(Scored(name, results, found.items))
+    if rank == 0:
+        leave_several(cfg, scored, list(files.values()))
+
+
+def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Return the file of each encoder, beside the page of all; as for one encoder, only earlier ones are replaced."""
+    files = {name: output.with_name(f"{output.stem}-{name}.json") for name in names}
+    for file in files.values():
+        check_output(file)
+    page = output.with_suffix(".md")
+    if page.exists() and not any(file.exists() for file in files.values()):
+        raise InputError(
+            key="output", value=output, expected="a name that is free", hint=f"Name another file, or move {page} away."
+        )
+    return files
+
+
+def leave_several(cfg: DictConfig, scored: "Sequence[Scored]", files: Sequence[Path]) -> None:
+    """Print the table of several encoders, and write it beside their files."""
+    from rich.console import Console
+
+    from evaluation.several_encoders import differences, markdown
+    from reports.tables import fitting, on_terminal
+    from storage.atomic import write_whole
+
+    table, console = differences(scored), Console()
+    if not cfg.quiet:
+        for part in fitting(table, console.width):
+            console.print(on_terminal(part, console.width))
+        console.print(table.note, highlight=False, markup=False, soft_wrap=True)
+    if files:
+        page = Path(cfg.output).with_suffix(".md")
+        write_whole(page, markdown(scored, table))
+        if not cfg.quiet:
+            said = f"{', '.join(map(str, files))} and {page.name} are written."
+            console.print(said, highlight=False, markup=False, soft_wrap=True)
+
+
+def score_encoder(cfg: DictConfig) -> "tuple[Results, Scores]":
+    """Score the encoder of ``cfg`` on all ranks."""
+    began = time.time()
+    import torch
+
+    from evaluation.catalogue import Chosen, load_tasks
+    from evaluation.reranking import Reranking, retrieval_tasks
+    from evaluation.suite import Suite
+    from evaluation.vectors import HeldVectors, VectorStore
+
+    own = own_of(cfg)
+    names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
+    of_tables = cfg.data_root is not None and (names or not own)
+    chosen = load_tasks(cfg.data_root, names, options_of(cfg)) if of_tables else Chosen([], {}, {})
+    suite = Suite([*(task for one in own for task in one.read(options_of(cfg))), *chosen.tasks])
+    reranked = retrieval_tasks(suite, f"reranker={cfg.reranker}") if cfg.reranker else []
+    encoder = load(cfg)
+    reranker = None
+    if cfg.reranker:
+        from encoders.cross_encoder import load_reranker
+
+        reranker = load_reranker(cfg.reranker, device=device_of(cfg.device))
+    if cfg.output:
+        check_output(Path(cfg.output))  # not after hours
+    if cfg.cache_dir:
+        check_output_folder("cache_dir", Path(cfg.cache_dir))
+    in_memory = HeldVectors() if reranker is not None else None  # no text is embedded twice
+    store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else in_memory
+    report = None if cfg.quiet else say
+    found = suite.run(encoder, intervals=cfg.intervals, store=store, report=report, find_first=False)
+    if reranker is not None:
+        reranking = Reranking(reranked, lambda: encoder, cfg.rerank_top, store)
+        autocast = torch.bfloat16 if cfg.precision == "bf16" else None
+        found = found.with_others(
+            reranking.score(reranker, intervals=cfg.intervals, autocast=autocast, progress=not cfg.quiet)
+        )
+    warn_of_training_texts(cfg.encoder, suite)
+    return collect(cfg, found, chosen, encoder.description, time.time() - began, own), found
+
+
+def warn_of_training_texts(encoder: str, suite: "Suite") -> None:
+    """Log the tasks whose texts are in the training data of the encoder, if its run is known."""
+    from evaluation.trained_texts import trained_texts
+
+    if find_ranks().rank:
+        return
+    for one in trained_texts(encoder, suite.sentences()):
+        more = ", ..." if len(one.files) > MAX_FILES else ""
+        files = f" ({', '.join(one.files[:MAX_FILES])}{more})" if one.files else ""
+        log.warning(
+            "%s: %s of %s texts of %s are in the data that it was trained on%s. Score texts that it has not seen.",
+            *(encoder, f"{one.found:,}", f"{one.checked:,}", one.task, files),
+        )
 
 
 def own_of(cfg: DictConfig) -> "list[Own]":
@@ -146,6 +229,13 @@ def score_by_mteb(cfg: DictConfig) -> int:
     from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
 
     check_names(cfg)
+    if not isinstance(cfg.encoder, str):
+        raise InputError(
+            key="encoder",
+            value=f"[{','.join(cfg.encoder)}]",
+            expected="one encoder with suite=mteb",
+            hint="Start a command for each of them.",
+        )
     tasks = choose_tasks([cfg.tasks] if isinstance(cfg.tasks, str) else list(cfg.tasks or []))
     began, encoder = time.time(), load(cfg)
     check_data(tasks)
@@ -160,7 +250,7 @@ def score_by_mteb(cfg: DictConfig) -> int:
 
 
 def check_names(cfg: DictConfig) -> None:
-    if cfg.encoder is None:
+    if not cfg.encoder:
         raise InputError(
             "encoder is not set: a run folder, a model folder, a hub id or a word-vector file; say encoder=..."
         )
@@ -200,11 +290,8 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
     """The tables, on the terminal and beside the JSON."""
     from rich.console import Console
 
-    from evaluation.papers import markdown, terminal
+    from evaluation.papers import terminal
     from reports.tables import on_terminal
-    from storage.atomic import write_whole
-    from storage.items import items_beside, write_items
-    from storage.results import write_results
 
     console = Console()
     if not cfg.quiet:
@@ -214,13 +301,23 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
             )
     if cfg.output:
         path = Path(cfg.output)
-        page = path.with_suffix(".md")
-        if found.items:
-            write_items(items_beside(path), found.items)
-        write_results(path, results)
-        write_whole(page, markdown(results))
+        write(path, results, found)
         if not cfg.quiet:
-            console.print(f"{path} and {page.name} are written.", highlight=False, soft_wrap=True)
+            said = f"{path} and {path.with_suffix('.md').name} are written."
+            console.print(said, highlight=False, soft_wrap=True)
+
+
+def write(path: Path, results: Results, found: "Scores") -> None:
+    """Write the results as JSON, the scores of single test items beside them, and a Markdown table."""
+    from evaluation.papers import markdown
+    from storage.atomic import write_whole
+    from storage.items import items_beside, write_items
+    from storage.results import write_results
+
+    if found.items:
+        write_items(items_beside(path), found.items)
+    write_results(path, results)
+    write_whole(path.with_suffix(".md"), markdown(results))
 
 
 def collect(

@@ -156,7 +156,7 @@ def tables(scores: Mapping[str, float]) -> Iterator[Table]:
             if sum(map(bool, there)) < paper.at_least or not any(ending in name for cell in there for name in cell):
                 continue
             label = " ".join(part for part in (ending.strip("@") or "raw", protocol) if part)
-            rows.append([label, *(" / ".join(_shown(name, scores[name]) for name in cell) for cell in there)])
+            rows.append([label, *(" / ".join(shown_score(name, scores[name]) for name in cell) for cell in there)])
         if rows:
             yield Table([Column("text"), *columns(*shown, right=True)], rows, paper.title)
 
@@ -174,7 +174,7 @@ def all_scores(results: Results, heading: str, title: str) -> Table:
     rows = []
     for name, value in results["scores"].items():
         bounds = results["intervals"].get(name) or []
-        shown = _shown(name, value), " .. ".join(_shown(name, bound) for bound in bounds)
+        shown = shown_score(name, value), " .. ".join(shown_score(name, bound) for bound in bounds)
         rows.append([Cell(name, mark=CODE), *shown])
     return Table([Column("task / protocol / metric"), *columns(heading, "95 %", right=True)], rows, title)
 
@@ -196,7 +196,7 @@ def markdown(results: Results) -> str:
     return in_markdown(results["backbone"], sections, [about] if about else [])
 
 
-def _shown(name: str, value: float) -> str:
+def shown_score(name: str, value: float) -> str:
     """Format a score of 0..100 with two decimals, one in units of its own with four."""
     return f"{value:.4f}" if "/geometry/" in name or name.endswith("/mse") else f"{value:.2f}"
 

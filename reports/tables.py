@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 EMPTY = float("-inf")  # what an empty cell is sorted by: below every number
 MOST_CHARACTERS = 300  # of a text of somebody's in a report
-MAX_NAME, MAX_WORD = 16, 10  # characters of a terminal's line: of a name in the first column, of a word of a heading
+# Characters in a terminal's line: of a name that has little room and of one that has more, of a word of a heading
+MAX_NAME, USUAL_NAME, MAX_WORD = 16, 28, 10
 CODE = "code"  # the mark of a cell that shows a name of the program's: not escaped, in the type of code
 
 
@@ -121,12 +122,18 @@ def fitting(table: Table, width: int, optional: Sequence[str] = ()) -> list[Tabl
 
 
 def min_widths(table: Table) -> list[int]:
-    """Return the least width of each column: numbers are never cut, names in the first column and headings wrap."""
+    """Return the least width of each column: numbers and names of the program's are not cut, other names in the first
+    column and headings wrap.
+    """
     longest = [max((len(cell.text) for cell in column), default=0) for column in zip(*table.cells(), strict=True)]
     longest = longest or [0] * len(table.columns)
     names, *others = longest
     words = [max(map(len, re.split(r"[ /]", column.heading))) for column in table.columns[1:]]
-    return [min(names, MAX_NAME), *(max(cells, min(word, MAX_WORD)) for cells, word in zip(others, words, strict=True))]
+    may_wrap = not any(cell.mark == CODE for cell in next(zip(*table.cells(), strict=True), ()))
+    return [
+        min(names, MAX_NAME) if may_wrap else names,
+        *(max(cells, min(word, MAX_WORD)) for cells, word in zip(others, words, strict=True)),
+    ]
 
 
 def _width(widths: Sequence[int]) -> int:
@@ -134,11 +141,14 @@ def _width(widths: Sequence[int]) -> int:
 
 
 def widths_within(table: Table, width: int) -> list[int]:
-    """Return the width of each column in ``width`` characters: as wide as its texts if there is room, from the left."""
+    """Return the width of each column in ``width`` characters: names first, then numbers with their headings."""
     widths = min_widths(table)
-    for place, (column, cells) in enumerate(zip(table.columns, zip(*table.cells(), strict=True), strict=True)):
-        natural = max(len(column.heading), *(len(cell.text) for cell in cells))
-        widths[place] += max(0, min(natural - widths[place], width - _width(widths)))
+    natural = [
+        max(len(column.heading), *(len(cell.text) for cell in cells))
+        for column, cells in zip(table.columns, zip(*table.cells(), strict=True), strict=True)
+    ]
+    for place, wanted in [(0, min(natural[0], USUAL_NAME)), *enumerate(natural[1:], start=1), (0, natural[0])]:
+        widths[place] += max(0, min(wanted - widths[place], width - _width(widths)))
     return widths
 
 

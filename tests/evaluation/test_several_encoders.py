@@ -1,0 +1,158 @@
+"""Several encoders in one evaluation, and texts that one was trained on."""
+
+import csv
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from contracts import InputError
+from evaluation.__main__ import Keys, run
+from evaluation.several_encoders import names_of
+from evaluation.trained_texts import trained_texts
+from storage.items import items_beside, read_items
+from storage.results import read_results, write_results
+from tests.comparison.conftest import make_run
+from tests.in_process import run_here
+
+WORDS = [f"word{place}" for place in range(400)]
+PAIRS = [(" ".join(WORDS[3 * i : 3 * i + 3]), " ".join(WORDS[3 * i + 1 : 3 * i + 12])) for i in range(60)]
+
+
+def write_pairs(path, pairs, columns=("query", "document")):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([columns, *pairs])
+    return path
+
+
+@pytest.fixture
+def two_encoders(tmp_path):
+    """Word vectors of random numbers, with few and with more dimensions."""
+    paths = []
+    for name, width in (("narrow", 2), ("wide", 24)):
+        vectors = torch.randn(len(WORDS), width, generator=torch.Generator().manual_seed(width))
+        lines = [
+            f"{word} {' '.join(f'{x:.4f}' for x in row)}" for word, row in zip(WORDS, vectors.tolist(), strict=True)
+        ]
+        paths.append(tmp_path / f"{name}.txt")
+        paths[-1].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return paths
+
+
+def evaluate(*words):
+    return run_here("evaluation", run, Keys, ("suite=[]", "device=cpu", *words))
+
+
+def test_differences_are_paired_and_each_encoder_has_a_file(two_encoders, tmp_path, capsys):
+    task = write_pairs(tmp_path / "mine.csv", PAIRS)
+    encoders = ",".join(map(str, two_encoders))
+    assert evaluate(f"encoder=[{encoders}]", f"tasks={task}", f"output={tmp_path / 'scores.json'}") == 0
+    files = [tmp_path / f"scores-{name}.json" for name in ("narrow", "wide")]
+    first, second = (read_results(file)["scores"] for file in files)
+    before, after = (read_items(items_beside(file)).replicates for file in files)
+    name = "mine/cosine/ndcg@10"
+    low, high = np.quantile(after[name].astype(float) - before[name].astype(float), [0.025, 0.975])
+    cell = f"+{second[name] - first[name]:.2f} (+{low:.2f} to +{high:.2f}) better"
+    assert low > 0
+    [row] = [line for line in (tmp_path / "scores.md").read_text().splitlines() if line.startswith(f"| `{name}`")]
+    assert row == f"| `{name}` | {first[name]:.2f} | {second[name]:.2f} | {cell} |"
+    assert max(map(len, capsys.readouterr().out.splitlines()[:8])) <= 80
+
+    alone = tmp_path / "alone.json"
+    evaluate(f"encoder={two_encoders[1]}", f"tasks={task}", f"output={alone}", "quiet=true")
+    assert read_results(alone)["scores"] == second
+
+
+def test_an_encoder_against_its_copy_is_not_better(two_encoders, tmp_path):
+    task, copy = write_pairs(tmp_path / "mine.csv", PAIRS), shutil.copy(two_encoders[0], tmp_path / "copy.txt")
+    evaluate(f"encoder=[{two_encoders[0]},{copy}]", f"tasks={task}", f"output={tmp_path / 's.json'}", "quiet=true")
+    rows = [line for line in (tmp_path / "s.md").read_text().splitlines() if line.startswith("| `mine")]
+    assert all("+0.00 (+0.00 to +0.00) |" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [(["encoder=[a.txt,a.txt]"], "encoder"), (["encoder=[a,b]", "suite=mteb", "tasks=[STSBenchmark]"], "encoder")],
+)
+def test_lists_of_encoders_that_cannot_be_scored(words, key, tmp_path):
+    task = write_pairs(tmp_path / "mine.csv", PAIRS)
+    with pytest.raises(InputError) as caught:
+        evaluate(f"tasks={task}", *words)
+    assert caught.value.key == key
+
+
+def test_a_page_that_is_no_evaluations_is_kept(two_encoders, tmp_path):
+    task = write_pairs(tmp_path / "mine.csv", PAIRS)
+    (tmp_path / "s.md").write_text("notes")
+    with pytest.raises(InputError) as caught:
+        evaluate(f"encoder=[{two_encoders[0]},{two_encoders[1]}]", f"tasks={task}", f"output={tmp_path / 's.json'}")
+    assert caught.value.key == "output"
+    assert (tmp_path / "s.md").read_text() == "notes"
+
+
+def test_names_are_last_parts_that_differ():
+    assert names_of(["outputs/a", "outputs/b/encoder"]) == ["a", "b"]
+    assert names_of(["x/run/encoder", "y/run/encoder"]) == ["x-run", "y-run"]
+    assert names_of(["org/model-a", "site/gt_package/model"]) == ["model-a", "gt_package"]
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A run whose manifest names a file of forty pairs and one long document."""
+    document = " ".join(["Something before."] + [answer for _, answer in PAIRS[40:45]] + ["And after."])
+    data = write_pairs(tmp_path / "train.csv", [*PAIRS[:40], ("the title", document)], ("question", "answer"))
+    folder = make_run(tmp_path / "run", "pairs", 1, 0.2)
+    results = read_results(folder / "results.json")
+    manifest = {"kept": 40, "key": {"source": {"files": [[str(data), data.stat().st_size, 0, 0]]}}}
+    write_results(folder / "results.json", results | {"data": [manifest]})
+    (folder / "encoder").mkdir()
+    return folder
+
+
+def test_texts_that_a_run_was_trained_on_are_counted(trained):
+    sentences = {
+        "seen": [answer.upper() for _, answer in PAIRS[:10]],  # as values of rows
+        "inside": [answer for _, answer in PAIRS[40:44]]
+        + [answer for _, answer in PAIRS[50:56]],  # four in the document
+        "unseen": [answer for _, answer in PAIRS[50:]],
+        "short": ["yes", "no"],
+    }
+    for encoder in (trained, trained / "encoder"):
+        found = {one.task: (one.found, one.checked, one.files) for one in trained_texts(str(encoder), sentences)}
+        assert found == {"seen": (10, 10, ["train.csv"]), "inside": (4, 10, ["train.csv"])}
+
+
+def test_a_run_that_began_from_another_run_was_trained_on_its_data_too(trained, tmp_path):
+    later = make_run(tmp_path / "later", "pairs", 1, 0.2)
+    sentences = {"seen": [answer for _, answer in PAIRS[:10]]}
+    assert trained_texts(str(later), sentences) == []
+    results = read_results(later / "results.json") | {"backbone": str(trained / "encoder")}
+    write_results(later / "results.json", results)
+    assert [one.found for one in trained_texts(str(later), sentences)] == [10]
+
+
+def test_without_the_files_the_runs_own_count_is_taken(trained):
+    (trained.parent / "train.csv").unlink()
+    results = read_results(trained / "results.json")
+    write_results(trained / "results.json", results | {"overlap": {"seen": {"checked": 200, "found": 3}}})
+    assert [(one.found, one.checked, one.files) for one in trained_texts(str(trained), {"seen": ["x"]})] == [
+        (3, 200, [])
+    ]
+
+
+def test_nothing_is_known_of_other_encoders(two_encoders, tmp_path, caplog):
+    assert trained_texts(str(two_encoders[0]), {"a": ["some text that is long"]}) == []
+    assert trained_texts("sentence-transformers/all-MiniLM-L6-v2", {"a": ["some text that is long"]}) == []
+
+
+def test_the_warning_names_the_task_and_the_count(two_encoders, trained, tmp_path, caplog):
+    shutil.copy(two_encoders[0], trained / "vectors.txt")
+    seen = write_pairs(tmp_path / "seen.csv", PAIRS[:20])
+    evaluate(f"encoder={trained / 'vectors.txt'}", f"tasks={seen}", "quiet=true")
+    [warning] = [record.getMessage() for record in caplog.records if "trained on" in record.getMessage()]
+    assert "40 of 40 texts of seen" in warning  # queries and documents
+    caplog.clear()
+    unseen = write_pairs(tmp_path / "unseen.csv", PAIRS[50:])
+    evaluate(f"encoder={trained / 'vectors.txt'}", f"tasks={unseen}", "quiet=true")
+    assert not [record for record in caplog.records if "trained on" in record.getMessage()]
