@@ -15,8 +15,13 @@ UNLIMITED = 10**9
 
 
 def longest_input(config: Any) -> int:
-    """Return the tokens that the position table has room for; a T5 has none, and reads texts of any length."""
-    positions = getattr(config, "max_position_embeddings", None) or UNLIMITED
+    """Return the number of tokens that the position embeddings allow.
+
+    Models with relative positions allow any length: a T5 has no such setting, and an XLNet has -1.
+    """
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions < 1:
+        return UNLIMITED
     if config.model_type in BEHIND_THE_PAD_ID:
         positions -= config.pad_token_id + 1
     return int(positions)

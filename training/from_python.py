@@ -58,8 +58,9 @@ def run(asked: Run) -> Results:
 def train(rows: Iterable[Any] | None = None, *, words: Sequence[str] = (), **keys: Any) -> Trained:
     """Train as ``python train.py`` does, or go on with what the same call began; a finished run is only loaded.
 
-    ``rows`` are texts, pairs or tuples of texts (an anchor, what belongs to it, what does not), pairs with a score
-    from 0 to 1, or mappings of column names to these, as a ``datasets.Dataset`` has them. Where ``data`` is not given
+    ``rows``, or ``data`` in its place, are texts, pairs or tuples of texts (an anchor, a positive, negatives), pairs
+    with a score from 0 to 1, or mappings of column names to these: a list of mappings, a ``datasets.Dataset``, a pandas
+    DataFrame. Rows with an empty cell (``None``, NaN, whitespace) are left out and counted. Where ``data`` is not given
     it follows from the first row, and so does ``model``; columns then count in order, or those that ``data__columns``
     names, and a third must be called a negative. ``keys`` are those of ``configs/``, whose dots are written as
     two underscores: ``model__lr=5e-5``; a mapping gives several: ``evaluation={"every_n_steps": 20}``. ``words`` are
@@ -72,6 +73,12 @@ def train(rows: Iterable[Any] | None = None, *, words: Sequence[str] = (), **key
     """
     if isinstance(words, str):
         raise InputError(f"words={words!r}: wanted a list of words, such as {[words]}.")
+    if "data" in keys and not isinstance(keys["data"], str | Mapping):
+        if rows is not None:
+            raise InputError(
+                key="data", value=type(keys["data"]).__name__, expected="a name if rows are passed as well"
+            )
+        rows = keys.pop("data")
     chosen, dotted = _chosen(keys)
     said = [*words, *(f"{group}={name}" for group, name in chosen.items())]
     with _as_exceptions(said), logs_shown(quiet=bool(keys.get("quiet"))):

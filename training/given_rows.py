@@ -1,4 +1,4 @@
-"""Rows given in memory: accepted types and their checks."""
+"""Rows in memory: accepted types, their columns, and their checks."""
 
 import itertools
 import logging
@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from contracts import InputError
+from datamodules.sources.record_kinds import NLI, PAIRS, QA, SENTENCES, TRIPLETS, numbered_columns
 
-WANTED = "texts, tuples of two or more texts, or (text, text, score from 0 to 1)"
+ACCEPTED = "texts, tuples of two or more texts, (text, text, score from 0 to 1), or mappings of columns to these"
 NAMES = {  # data= -> columns of its files
     "sentences": ("text",),
     "text": ("text",),
@@ -23,6 +24,14 @@ NAMES = {  # data= -> columns of its files
 }
 MODELS = {"sentences": "simcse", "triplets": "simcse", "dino": "sroberta"}  # of rows that nobody names
 LABELS = ("score", "label")
+KINDS = {
+    "triplets": TRIPLETS,
+    "qa": QA,
+    "dino": PAIRS,
+    "nli": NLI,
+    "sentences": SENTENCES,
+}  # data= -> columns of its rows
+MAX_LISTED = 3  # rows that a warning names
 NEGATIVE = re.compile(r"neg|contradict|distract|wrong", re.IGNORECASE)  # what the name of a column of such texts has
 
 log = logging.getLogger("train")
@@ -43,33 +52,35 @@ def keys_of_rows(
     Raises:
         InputError: they are no rows, or not alike.
     """
-    if isinstance(rows, str | Path):
-        raise InputError(f"rows={rows}: wanted rows; a file is given by its path: train(data=NAME, data__path=...).")
-    if isinstance(rows, Mapping):
-        raise InputError(f"rows: wanted the rows of one split, got a mapping of {', '.join(map(str, rows))}.")
-    if hasattr(rows, "iterrows"):
-        raise InputError('rows: a data frame is given by its rows: train(frame.to_dict("records")).')
-    if not hasattr(rows, "__iter__") and not hasattr(rows, "__getitem__"):
-        raise InputError(f"rows={rows!r:.60}: wanted {WANTED}, several of them.")
-    places = iter(rows)
+    rows = _rows_in(rows)
+    columns = _names_said(said.get("data.columns"))
+    kind = said.get("data", "")
+    complete = _Complete(rows, kind, columns, fail=said.get("data.on_error") == "fail")
+    places = iter(complete)
     first = next(places, None)
     if first is None:
-        raise InputError("rows: there are none. Wanted at least one batch of them.")
-    rows, kind = itertools.chain([first], places), said.get("data", "")
-    if not kind or not isinstance(first, Mapping):  # else the reader knows its columns
-        said_columns = _names_said(said.get("data.columns"))
-        chosen = said_columns if isinstance(first, Mapping) else []
-        if chosen:
+        raise InputError(
+            key="rows",
+            value=f"{len(complete.empty):,} rows with an empty cell" if complete.empty else "no rows",
+            expected="at least one batch of rows",
+        )
+    rows = itertools.chain([first], places)
+    if _has_lists(first):
+        kind = kind or "triplets"  # one of several positives, and negatives: the reader knows the columns
+    elif not kind or not isinstance(first, Mapping):  # else the reader knows its columns
+        chosen = complete.columns if isinstance(first, Mapping) else []
+        if chosen and (columns or len(chosen) < len(first)):
             rows = (_chosen(row, place, chosen) for place, row in enumerate(rows))
             first = _chosen(first, 0, chosen)
         shape = _shape(first, 0)
         kind = kind or ("dino" if shape.has_score else "sentences" if shape.texts == 1 else "triplets")
-        if not chosen:  # else the reader is told which column is which
+        if not columns:  # else the reader is told which column is which
             names = _names(kind, shape)
             if isinstance(first, Mapping):
                 _say_columns(dict(zip(names, map(str, first), strict=True)))
             rows = _columns(rows, shape, names)
     choices, keys = dict[str, str](), {"data.path": str(keep(_mappings(rows)))}
+    complete.warn()
     if "data" not in said and "experiment" not in said:
         choices["data"] = kind
         if kind == "dino":
@@ -77,6 +88,117 @@ def keys_of_rows(
         if "model" not in said:
             choices["model"] = MODELS[kind]
     return choices, keys
+
+
+def _rows_in(rows: Any) -> Iterable[Any]:
+    """Return an iterable of rows; those of a pandas DataFrame as mappings.
+
+    Raises:
+        InputError: this is no collection of rows.
+    """
+    if isinstance(rows, str | Path):
+        raise InputError(
+            key="rows",
+            value=rows,
+            expected=ACCEPTED,
+            hint='Read a file by its path: train(data="qa", data__path=PATH).',
+        )
+    if isinstance(rows, Mapping):
+        splits = ", ".join(map(str, rows))
+        raise InputError(
+            key="rows", value=f"a mapping of {splits}", expected="the rows of one split", hint="Pass rows[SPLIT]."
+        )
+    if hasattr(rows, "iterrows"):
+        if not rows.columns.is_unique:
+            raise InputError(key="rows", value=list(rows.columns), expected="a DataFrame with unique column names")
+        return ({str(name): value for name, value in row.items()} for row in rows.to_dict("records"))
+    if not hasattr(rows, "__iter__") and not hasattr(rows, "__getitem__"):
+        raise InputError(key="rows", value=repr(rows), expected=ACCEPTED)
+    return rows
+
+
+class _Complete:
+    """The rows without an empty cell in the columns that are trained on; the others are counted.
+
+    A cell is empty if it is ``None``, NaN, pandas' NA or NaT, or a text of whitespace.
+    """
+
+    def __init__(self, rows: Iterable[Any], kind: str, columns: list[Any], fail: bool) -> None:
+        self.rows, self.kind, self.texts, self.fail = rows, kind, columns, fail
+        self.columns: list[Any] = []  # of the texts and the label; known from the first mapping on
+        self.number = 0
+        self.empty: list[str] = []  # "rows[3], answer"
+
+    def __iter__(self) -> Iterator[Any]:
+        for place, row in enumerate(self.rows):
+            self.number += 1
+            name = next((name for name, value in self._cells(row) if _is_empty(value)), None)
+            if name is None:
+                yield row
+                continue
+            if self.fail:
+                raise InputError(
+                    location=f"rows[{place}]",
+                    key=name or None,
+                    value="an empty cell",
+                    expected="a text",
+                    hint=f'{_columns_hint(row)}Set data__on_error="skip" to leave such rows out.',
+                )
+            self.empty.append(f"rows[{place}]{f', {name}' if name else ''}")
+
+    def warn(self) -> None:
+        if self.empty:
+            listed = "; ".join(self.empty[:MAX_LISTED]) + ("; ..." if len(self.empty) > MAX_LISTED else "")
+            log.warning(
+                "rows: %s of %s have an empty cell and are left out (%s).",
+                *(f"{len(self.empty):,}", f"{self.number:,}", listed),
+            )
+
+    def _cells(self, row: Any) -> list[tuple[str, Any]]:
+        """Return name and value of the cells that have to be there."""
+        if isinstance(row, Mapping):
+            if not self.columns:
+                self.columns = _columns_used(row, self.kind, self.texts)
+            return [] if _has_lists(row) else [(str(name), row[name]) for name in self.columns if name in row]
+        several = isinstance(row, Sequence) and not isinstance(row, str | bytes)
+        return [("", cell) for cell in (row if several else [row])]
+
+
+def _columns_used(row: Mapping[Any, Any], kind: str, texts: Sequence[Any]) -> list[Any]:
+    """Return the columns of the texts and of the label.
+
+    They are ``texts`` with a label, those that files of this kind have, or of a known pair or triplet; otherwise all.
+    """
+    labels = [label for label in LABELS if label in row]
+    if texts:
+        return [*texts, *labels]
+    for one in [KINDS[kind]] if kind in KINDS else [TRIPLETS, QA, PAIRS] if not kind else []:
+        if numbered := numbered_columns(one, list(row)):
+            return list(numbered)
+        for names in one.columns:
+            if set(names) <= row.keys() and (one.label is None or labels):
+                return [*names, *(labels if one.label else [])]
+    return [] if kind else list(row)
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, str):
+        return not value.strip()
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, Real) and value != value)
+    )
+
+
+def _has_lists(row: Any) -> bool:
+    return isinstance(row, Mapping) and any(_is_list(value) for value in row.values())
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) or type(value).__name__ == "ndarray"
+
+
+def _columns_hint(row: Any) -> str:
+    return f"Columns: {', '.join(map(str, row))}. " if isinstance(row, Mapping) else ""
 
 
 def _names_said(columns: Any) -> list[Any]:
@@ -118,11 +240,17 @@ def _say_columns(meant: Mapping[str, str]) -> None:
 
 
 def _chosen(row: Any, place: int, columns: Sequence[str]) -> dict[str, Any]:
-    """These columns, and the number where there is one."""
-    if not isinstance(row, Mapping) or not set(columns) <= row.keys():
-        found = ", ".join(map(str, row)) if isinstance(row, Mapping) else f"{row!r:.60}"
-        raise InputError(f"rows[{place}]: wanted the columns {', '.join(columns)}, got {found}.")
-    return {name: row[name] for name in [*columns, *(label for label in LABELS if label in row)]}
+    """Return the cells of these columns."""
+    lacking = [name for name in columns if not isinstance(row, Mapping) or name not in row]
+    if lacking:
+        raise InputError(
+            location=f"rows[{place}]",
+            key=str(lacking[0]),
+            value="no such column" if isinstance(row, Mapping) else repr(row),
+            expected="a text",
+            hint=_columns_hint(row).strip() or None,
+        )
+    return {name: row[name] for name in columns}
 
 
 def _columns(rows: Iterable[Any], shape: Shape, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -145,8 +273,24 @@ def _columns(rows: Iterable[Any], shape: Shape, names: Sequence[str]) -> Iterato
 def _mappings(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
     for place, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise InputError(f"rows[{place}] is {row!r:.60}; wanted a mapping of columns, as the first is.")
-        yield {str(name): value.item() if hasattr(value, "item") else value for name, value in row.items()}
+            raise InputError(
+                location=f"rows[{place}]", value=repr(row), expected="a mapping of columns, as the first row is"
+            )
+        yield {str(name): _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return the value as JSON has it; types that JSON doesn't have, such as dates, become texts."""
+    if _is_list(value):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    if _is_empty(value):
+        return None
+    value = value.item() if hasattr(value, "item") else value
+    return value if isinstance(value, bool | int | float) else str(value)
 
 
 def _cells(row: Any) -> Sequence[Any]:
@@ -159,10 +303,24 @@ def _shape(row: Any, place: int) -> Shape:
     texts = list(itertools.takewhile(lambda cell: isinstance(cell, str), cells))
     rest = cells[len(texts) :]
     if not texts or rest not in ([], [*filter(_is_number, rest)][:1]) or (rest and len(texts) != 2):
-        names = [name for name, cell in row.items() if isinstance(cell, str)][:2] if isinstance(row, Mapping) else []
-        named = f" Of more columns data__columns={names} names those that are meant." if names else ""
-        raise InputError(f"rows[{place}] is {row!r:.80}; wanted {WANTED}, or mappings of columns to these.{named}")
+        raise _no_example(row, place)
     return Shape(len(texts), bool(rest))
+
+
+def _no_example(row: Any, place: int) -> InputError:
+    """Return the error of a row that isn't one of the accepted forms; it names the first cell that isn't a text."""
+    if not isinstance(row, Mapping):
+        return InputError(location=f"rows[{place}]", value=repr(row), expected=ACCEPTED)
+    name, value = next((name, value) for name, value in row.items() if not isinstance(value, str))
+    texts = [str(name) for name, cell in row.items() if isinstance(cell, str)][:2]
+    named = f"Name the columns of the texts: data__columns={texts}." if texts else ""
+    return InputError(
+        location=f"rows[{place}]",
+        key=str(name),
+        value=repr(value),
+        expected="a text",
+        hint=f"{_columns_hint(row)}{named}".strip(),
+    )
 
 
 def _is_number(value: Any) -> bool:

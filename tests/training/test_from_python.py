@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import datasets
+import pandas
 import pytest
 import torch
 
@@ -222,19 +223,51 @@ def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == [Path(path).name]
 
 
+BAD_ROWS = [  # rows, keys -> fields of the error
+    ([], {}, {"key": "rows", "value": "no rows"}),
+    ([None, ("a", ""), ("b", float("nan"))], {}, {"key": "rows", "value": "3 rows with an empty cell"}),
+    ("pairs.csv", {}, {"key": "rows", "value": "pairs.csv"}),
+    (5, {}, {"key": "rows", "value": "5"}),
+    ({"train": [PAIR]}, {}, {"key": "rows", "expected": "the rows of one split"}),
+    ([("a", 1, "b")], {}, {"location": "rows[0]"}),
+    ([("a", "b", True)], {}, {"location": "rows[0]"}),
+    ([{"id": 7, "q": "a", "d": "b"}], {}, {"location": "rows[0]", "key": "id", "value": "7"}),
+    ([{"q": "a", "d": "b"}] * 2 + [{"q": "a", "d": 3}], {}, {"location": "rows[2]", "key": "d", "value": "3"}),
+    (
+        [{"q": "a", "d": "b"}],
+        {"data__columns": ["q", "doc"]},
+        {"location": "rows[0]", "key": "doc", "value": "no such column"},
+    ),
+    (
+        [{"question": "a", "answer": "b", "n": 1}] * 2 + [{"question": "a", "answer": None, "n": 1}],
+        {"data": "qa", "data__on_error": "fail"},
+        {"location": "rows[2]", "key": "answer", "value": "an empty cell"},
+    ),
+    (
+        pandas.DataFrame({"question": ["a", None], "answer": ["b", "c"]}),
+        {"data__on_error": "fail"},
+        {"location": "rows[1]", "key": "question", "value": "an empty cell"},
+    ),
+    (pandas.DataFrame([["a", "b"]], columns=["q", "q"]), {}, {"key": "rows", "value": ["q", "q"]}),
+    ([PAIR], {"data": [PAIR]}, {"key": "data", "value": "list"}),
+]
+
+
+@pytest.mark.parametrize(("rows", "keys", "fields"), BAD_ROWS, ids=lambda value: str(value)[:40])
+def test_error_of_bad_rows_names_row_and_column(rows, keys, fields, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as caught:
+        train(rows, **keys, data__cache_dir=tmp_path / "cache") if "data" not in keys else train(rows, **keys)
+    assert {name: getattr(caught.value, name) for name in fields} == fields
+    first = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
+    assert all(str(name) in caught.value.hint for name in first), "the columns are listed"
+
+
 @pytest.mark.parametrize(
     ("rows", "keys", "sentence"),
     [
-        ([], {}, "rows: there are none"),
-        ("pairs.csv", {}, "a file is given by its path"),
-        (5, {}, "rows=5: wanted texts"),
-        ({"train": [PAIR]}, {}, "wanted the rows of one split"),
         ([PAIR, ("a",)], {}, r"rows\[1\] has 1 text; wanted 2 texts"),
-        ([PAIR, None], {}, r"rows\[1\] is None; wanted texts"),
-        ([("a", 1, "b")], {}, r"rows\[0\] is \('a', 1, 'b'\); wanted"),
-        ([("a", "b", True)], {}, r"rows\[0\] is"),
         ([PAIR], {"data": "nli"}, "data=nli: wanted rows of premise, hypothesis, label; the first has 2 texts"),
-        ([{"question": "a", "when": signal}], {"data": "qa"}, r"rows\[0\]: .*not JSON serializable"),
         ([("a", "b", 3.0)] * 9, {"backbone": "tiny"}, r"rows-.*\.jsonl:1: .*0 to 1"),
         ([PAIR], {"devices": 2}, "from Python a run has one process"),
         (
@@ -247,10 +280,8 @@ def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
             {},
             r"the column source would be trained on as a negative.*data__columns=\['q', 'd'\]",
         ),
-        ([{"id": 7, "q": "a", "d": "b"}], {}, r"rows\[0\] is .* data__columns=\['q', 'd'\] names those that are meant"),
         ([{"q": "a", "d": "b"}], {"data__columns": "q"}, r"data\.columns=q: wanted a list of names"),
         ([{"q": "a", "d": "b"}], {"words": ["data.columns=[q"]}, r"data\.columns=\[q: wanted a list of names"),
-        ([{"q": "a", "d": "b"}], {"data__columns": ["q", "doc"]}, r"rows\[0\]: wanted the columns q, doc, got q, d"),
         (None, {"words": "model=simcse"}, "wanted a list of words"),
         (None, {"config": {"max_steps": 1}}, r"config\.max_steps: there are no keys below config|config"),
     ],
@@ -260,6 +291,35 @@ def test_bad_rows_are_named(rows, keys, sentence, tmp_path, monkeypatch):
     given = {} if rows is None else {"data__cache_dir": tmp_path / "cache"}
     with pytest.raises(InputError, match=sentence):
         train(rows, **keys, **given)
+
+
+QUESTIONS = [(f"How many boats has port {n}?", f"Port {n} has {n} boats.") for n in range(20)]
+EMPTY = {3: None, 5: float("nan"), 9: pandas.NA, 11: "  "}  # row -> its answer
+
+
+def table():
+    answers = [EMPTY.get(place, answer) for place, (_, answer) in enumerate(QUESTIONS)]
+    return pandas.DataFrame({"question": [question for question, _ in QUESTIONS], "answer": answers, "n": range(20)})
+
+
+def dataset():  # Arrow has null alone
+    return datasets.Dataset.from_pandas(table().where(table().notna(), None))
+
+
+FORMS = {"DataFrame": table, "list": lambda: table().to_dict("records"), "Dataset": dataset}
+
+
+@pytest.mark.parametrize(("form", "name"), [("DataFrame", "rows"), ("list", "data"), ("Dataset", "data")])
+def test_tables_are_trained_on_without_their_rows_with_empty_cells(form, name, tmp_path, caplog):
+    rows = FORMS[form]()
+    cache = {"data__cache_dir": tmp_path / "cache"}
+    plain = {key: value for key, value in TINY.items() if key != "model__mlp"}
+    found = train(**{name: rows}, experiment="improve", **plain, precision="fp32", output_dir=tmp_path / "run", **cache)
+    (kept,) = (tmp_path / "cache").glob("rows-*.jsonl")
+    lines = [tuple(json.loads(line).values()) for line in kept.read_text().splitlines()]
+    assert lines == [row for place, row in enumerate(QUESTIONS) if place not in EMPTY]
+    assert "4 of 20" in caplog.text
+    assert found.encoder.embed(["a boat"]).shape == (1, 32)
 
 
 def test_rows_are_kept_where_the_data_are_and_columns_may_come_in_any_order(tmp_path, monkeypatch, capsys):
