@@ -36,16 +36,7 @@ def check_options(config: str, words: Sequence[str]) -> None:
         InputError: an option is unknown, lacks its value, or excludes another one.
     """
     parser = get_args_parser()
-
-    def refuse(message: str) -> NoReturn:
-        option, _, reason = message.removeprefix("argument ").removeprefix("ambiguous option: ").partition(": ")
-        if could_match := re.fullmatch(r"(\S+) could match (.*)", option):
-            option, reason = could_match[1], f"one of {could_match[2]}"
-        if choices_there := re.search(r"\(choose from (.*)\)", reason):
-            reason = f"one of {choices_there[1]}".replace("'", "")
-        raise InputError(key=option, expected=reason.removeprefix("expected ").replace("one argument", "a value"))
-
-    parser.error = refuse  # type: ignore[method-assign]
+    parser.error = refuse_option  # type: ignore[method-assign]
     parsed, rest = parser.parse_known_args(words)
     options = [word for word in rest if word.startswith("-")]
     if options:
@@ -56,6 +47,16 @@ def check_options(config: str, words: Sequence[str]) -> None:
     modes = [f"--{mode.replace('_', '-')}" for mode in MODES if getattr(parsed, mode)]
     if len(modes) > 1:
         raise InputError(key=" ".join(modes), expected="one of these options", hint=f"Keep {modes[0]} alone.")
+
+
+def refuse_option(message: str) -> NoReturn:
+    """Raise the message of an ``argparse.ArgumentParser`` as an `InputError`, in place of the parser's ``error``."""
+    option, _, reason = message.removeprefix("argument ").removeprefix("ambiguous option: ").partition(": ")
+    if could_match := re.fullmatch(r"(\S+) could match (.*)", option):
+        option, reason = could_match[1], f"one of {could_match[2]}"
+    if choices_there := re.search(r"\(choose from (.*)\)", reason):
+        reason = f"one of {choices_there[1]}".replace("'", "")
+    raise InputError(key=option, expected=reason.removeprefix("expected ").replace("one argument", "a value"))
 
 
 def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError:

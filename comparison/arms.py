@@ -22,6 +22,7 @@ NOT_A_SETTING = {
     "logger",
     "devices",
     "num_nodes",
+    "name",
     "next_steps",
     "cache_dir",
     "num_workers",
@@ -70,8 +71,8 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
 
 
 def label_of(run: Run) -> str | None:
-    """Return the name of this run's arm in its race, or None if it belongs to no race."""
-    return run.label or labels_of(run.folder.parent).get(run.folder.name)
+    """Return the name of a run's arm: that of the comparison, of its race, or of the run itself; None without one."""
+    return run.label or labels_of(run.folder.parent).get(run.folder.name) or run.results["recipe"].get("name")
 
 
 def recipe_key(run: Run) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cli.arguments import refuse_option
 from cli.child_processes import begin_process, check_number
 from cli.command_names import as_used
 from cli.exit_status import exit_statuses
@@ -53,6 +54,7 @@ def read_words(arguments: Sequence[str]) -> Asked:
         InputError: no sweep file, no output, or a value that is no number.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.error = refuse_option  # type: ignore[method-assign]
     parser.add_argument("--config-dir", "-cd", action="append", default=[], type=Path)
     known, words = parser.parse_known_args(arguments)
     if lacking := [folder for folder in known.config_dir if not folder.is_dir()]:

@@ -58,6 +58,7 @@ class Keys(TypedDict):
     askubuntu_text: Literal["title", "body", "title+body"]
     allow_targets: Sequence[str]
     intervals: bool
+    name: str | None
     output: str | None
     cache_dir: str | None
     quiet: bool

@@ -10,6 +10,7 @@ import training.compose  # noqa: F401  # registers the keys of a run
 from cli.arguments import check_options
 from cli.command_names import COMMANDS
 from cli.console import adapt_words, improve_words
+from comparison.sweep import read_words
 from contracts import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,6 +57,12 @@ def test_no_command_shows_the_usage_of_a_parser(command, tmp_path):
     assert done.returncode == 2
     assert "usage:" not in done.stderr.lower()
     assert "Traceback" not in done.stderr
+
+
+def test_a_sweep_names_an_option_without_its_value():
+    with pytest.raises(InputError) as caught:
+        read_words(["sweep.yaml", "output=out", "--config-dir"])
+    assert (caught.value.key, caught.value.expected) == ("--config-dir/-cd", "a value")
 
 
 def test_improve_tells_tables_from_documents(tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ NOT_IDENTITY = (
     "resume",
     "overwrite",
     "quiet",
+    "name",
     "next_steps",
     "data_licence",
     "stages",

@@ -189,6 +189,7 @@ class Run:
         None,
         "of the training data, for the model card, e.g. cc-by-4.0; null: the card says that it is not known",
     )
+    name: str | None = key(None, "of this run's arm in a comparison; null: the objective, settings, or the directory")
     next_steps: str | None = key(None, "printed under the closing table: what to try after this recipe")
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 

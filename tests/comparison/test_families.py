@@ -124,6 +124,16 @@ def test_names_of_arms(run_folder, tmp_path):
     assert (tmp_path / "out" / "table.csv").read_text().count("mine,") == 3
 
 
+def test_a_run_names_its_own_arm(run_folder, tmp_path):
+    for place, seed in ((0, 1), (0, 2), (1, 1)):
+        name = {"name": "mine"} if place == 0 else {}
+        run_folder(tmp_path / f"run{place}-{seed}", "one", seed, 0.2, model={"lr": 0.1 * (place + 1)}, **name)
+    assert [(arm.label, len(arm.runs)) for arm in arms_of(collect([str(tmp_path / "*")])[0])] == [
+        ("mine", 2),
+        ("one", 1),
+    ]
+
+
 def test_labels_of_paths_are_their_last_parts_and_have_a_limit(run_folder, tmp_path):
     for place, path in enumerate(("/a/b/questions.jsonl", "/a/b/sentences.txt", "/a/c/titles.csv")):
         run_folder(tmp_path / f"run{place}", "one", 1, 0.2 + place / 10, data={"path": path})
