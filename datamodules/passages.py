@@ -66,7 +66,7 @@ class PassagePairs(DocumentFiles, TripletRows):
         return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
 
     def held_out(self) -> Sequence[RetrievalTask]:
-        tasks = self.apart.tasks(self.prompts_of(2)) if self.apart else []
+        tasks = self.apart.tasks(self.task_prompts()) if self.apart else []
         return [task._replace(query_kind=QUERY_KINDS[task.query_kind]) for task in tasks]
 
 

@@ -56,8 +56,10 @@ class PydocsPairs(TripletRows):
         return WholeRows(tokenizer)
 
     def held_out(self) -> Sequence[RetrievalTask]:
-        query, document = self.prompts_of(2)
+        query, document = self.task_prompts()
         return [
-            task._replace(queries=Prompted(task.queries, query), documents=Prompted(task.documents, document))
+            task._replace(
+                queries=Prompted(task.queries, query, "query"), documents=Prompted(task.documents, document, "document")
+            )
             for task in self.docstrings.held_out()
         ]

@@ -75,7 +75,7 @@ class ScoredPairs(TextRows, StoredRows):
             log.warning("dino-dev: %d held-out pairs have no two different labels: it is not scored", len(pairs))
             return []
         left, right, scores = zip(*((pair.left, pair.right, pair.score) for pair in pairs), strict=True)
-        sides = [Prompted(texts, prompt) for texts, prompt in zip((left, right), self.prompts_of(2), strict=True)]
+        sides = [Prompted(texts, prompt) for texts, prompt in zip((left, right), self.task_prompts(), strict=True)]
         return [PairTask("dino-dev", sides[0], sides[1], np.array(scores, np.float64), ["dino-dev"] * len(pairs))]
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> ScoredPairBatch:

@@ -48,6 +48,7 @@ class TextData(pl.LightningDataModule, ABC):
         self.passes = 1  # of an epoch over the data; a batch has so many times its examples
         self.groups: Sequence[np.ndarray] = ()  # examples that stand side by side; none: each stands anywhere
         self.backbone_prompts = EncoderPrompts()  # of texts for which ``data.prompts`` says nothing
+        self.encoder_prompts: EncoderPrompts | None = None  # with which held-out texts are scored; None: not known
         self._store: TokenStore | None = None
         nested_subset(1, self.settings.fraction, self.settings.seed)  # refuses a fraction that is none
 

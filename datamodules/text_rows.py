@@ -124,6 +124,12 @@ class TextRows(TextData):
             return [prompts.query] + [prompts.document] * (width - 1)
         return [prompts.default] * width
 
+    def task_prompts(self) -> list[str | None]:
+        """Return the prompts of both sides of a held-out task; None: those of the encoder, as they are the same."""
+        own = self.prompts_of(2)
+        same = self.encoder_prompts is not None and own == self.prompts_by_role(self.encoder_prompts, 2)
+        return [None, None] if same else [*own]
+
     def prompted(self, source: RowSource) -> RowSource:
         """Return the same rows with the prompts before their texts."""
         prompts = self.prompts_of(source.width)
@@ -256,7 +262,7 @@ class Triplets(TripletRows, StoredRows):
         return self.apart or self.records
 
     def held_out(self) -> Sequence[RetrievalTask]:
-        return self.apart.tasks(self.prompts_of(self.records.width)) if self.apart else []
+        return self.apart.tasks(self.task_prompts()) if self.apart else []
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         if store.width == 2 and len(self.kind.columns[0]) == 3:

@@ -29,15 +29,18 @@ def settle_prompts(model: Any, data: Any) -> None:
         of_roles = {"query": columns[0], "document": columns[:2][-1]}
         named = {role: next(iter(prompts)) if len(prompts) == 1 else "" for role, prompts in of_roles.items()}
         model.encoder.prompts = EncoderPrompts(named) if any(named.values()) else NO_PROMPTS
+    for part in parts.values():
+        part.encoder_prompts = model.encoder.prompts
     if of_backbone:
         used = _described(model.encoder.prompts)
-        off = f", from the backbone; {' '.join(inheriting)} turns them off" if inheriting else ""
-        model.settled = {**model.settled, "data.prompts": f"{used}{off}"}
+        if len(inheriting) == len(parts):
+            used += f", from the backbone; {' '.join(inheriting)} turns them off"
+        elif inheriting:
+            used += f" in scores and the export, as parts differ; {' '.join(inheriting)} turns the backbone's off"
+        model.settled = {**model.settled, "data.prompts": used}
 
 
 def _described(prompts: EncoderPrompts) -> str:
-    if not prompts:
-        return "none; those of the backbone are turned off"
     texts = {"queries": prompts.query, "documents": prompts.document, "other texts": prompts.default}
-    quoted = {name: json.dumps(text, ensure_ascii=False) if text else "none" for name, text in texts.items()}
-    return ", ".join(f"{name} {text}" for name, text in quoted.items())
+    quoted = {name: json.dumps(text, ensure_ascii=False) for name, text in texts.items() if text}
+    return ", ".join(f"{name} {text}" for name, text in quoted.items()) or "none"

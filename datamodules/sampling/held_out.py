@@ -100,13 +100,13 @@ class AllButHeldOut:
         counts = json.loads((self.directory / "counts.json").read_text(encoding="utf-8"))
         return {**self.source.manifest(), NAME: counts}
 
-    def tasks(self, prompts: Sequence[str]) -> list[RetrievalTask]:
-        """Return the task; none of a few rows. ``prompts`` are those of the columns: documents have the second."""
+    def tasks(self, prompts: Sequence[str | None]) -> list[RetrievalTask]:
+        """Return the task; none of a few rows. ``prompts`` are those of queries and documents; None: the encoder's."""
         self._prepare()
         task = json.loads((self.directory / "task.json").read_text(encoding="utf-8"))
         if not task["queries"]:
             return []
-        sides = Prompted(task["queries"], prompts[0]), Prompted(task["documents"], prompts[1])
+        sides = Prompted(task["queries"], prompts[0], "query"), Prompted(task["documents"], prompts[1], "document")
         one_each = all(right == [place] for place, right in enumerate(task["relevant"]))
         relevant = None if one_each else [dict.fromkeys(right, 1.0) for right in task["relevant"]]
         return [RetrievalTask(NAME, *sides, relevant, task["kind"])]
