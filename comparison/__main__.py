@@ -124,7 +124,11 @@ def run(cfg: DictConfig) -> int:
             tried, compared = sum(len(choice.values[label]) for label in race.arms), len(race.arms) * len(race.seeds)
             log.info("%d runs choose %s of %d arms, %d are compared.", tried, choice.key, len(race.arms), compared)
         prepare(commands, options)
-        race, failed = (race, []) if choice is None else choose(choice, race, output, pool, cfg.quiet, options)
+        race, failed = (
+            (race, [])
+            if choice is None
+            else choose(choice, race, output, pool, cfg.quiet, options, keep_checkpoints=cfg.keep_checkpoints)
+        )
         failed += train_all(
             race,
             output,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from comparison.collect import read_run
 from comparison.outputs import CHOOSING, CHOSEN
 from comparison.race import Race, steps_of
-from comparison.train_processes import WRONG_INPUT, Done, Job, run_all
+from comparison.train_processes import CHECKPOINTS, WRONG_INPUT, Done, Job, remove_below, run_all
 from contracts import InputError
 from storage.manifest import read_record, write_record
 from workers.pool import InProcess, Pool
@@ -48,7 +48,14 @@ def choice_of(race: Mapping[str, Any], where: str) -> Choice | None:
 
 
 def choose(
-    choice: Choice, race: Race, output: Path, pool: InProcess | Pool, quiet: bool = False, options: Sequence[str] = ()
+    choice: Choice,
+    race: Race,
+    output: Path,
+    pool: InProcess | Pool,
+    quiet: bool = False,
+    options: Sequence[str] = (),
+    *,
+    keep_checkpoints: bool = False,
 ) -> tuple[Race, list[Done]]:
     """Train what is missing, and return the race whose arms have the chosen values, and the runs that failed. An arm
     of which every run failed is left out; one that was trained with a value keeps it.
@@ -70,6 +77,8 @@ def choose(
             tried.setdefault(label, {})[value] = folder
 
     def end(job: Job, done: Done) -> None:
+        if done.finished and not keep_checkpoints:
+            remove_below(job.folder, CHECKPOINTS)
         if not quiet:
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from comparison.outputs import REFUSED
 from contracts import InputError, ItemScores, Results, Spent
 from storage.manifest import Damaged, is_finished, read_record
 from storage.metrics import numbers, read_rows
@@ -14,6 +15,7 @@ log = logging.getLogger(__name__)
 
 Row = dict[str, float]
 CLOCK = "time/elapsed_s"
+TRAINED = ("metrics.csv", "checkpoints")
 STOPPED = "stopped_early.json"  # in the folder of a trial that its sweep has ended before its end
 
 
@@ -81,10 +83,14 @@ def read_run(path: Path) -> Run:
     if path.is_dir() and not (path / "results.json").exists():
         if (path / STOPPED).exists():
             raise InputError(f"{path}: its sweep has stopped it early: {_read_json(path / STOPPED).get('reason')}.")
+        if (path / REFUSED).exists():
+            raise InputError(f"{path}: its settings were refused. {_read_json(path / REFUSED).get('reason')}")
+        if _has_trained(path):
+            raise InputError(f"{path}: the run is not finished. Start its command again; it continues.")
         raise InputError(
-            f"{path}: the run is not finished. Start its command again; it continues."
-            if _has_begun(path)
-            else f"{path}: wanted the folder of a run, which holds a results.json. Name another."
+            location=str(path),
+            expected="the directory of a finished run, which has results.json",
+            hint="Nothing was trained in it." if _has_begun(path) else "Name another.",
         )
     file = path / "results.json" if path.is_dir() else path
     results = read_results(file)
@@ -144,6 +150,11 @@ def _is_run(path: Path) -> bool:
 
 def _has_begun(path: Path) -> bool:
     return any((path / name).exists() for name in ("metrics.csv", "checkpoints", ".hydra"))
+
+
+def _has_trained(path: Path) -> bool:
+    """Return whether a run has something to continue from."""
+    return any((folder / name).exists() for folder in (path, *path.glob("stage-*")) for name in TRAINED)
 
 
 def _holds_runs(path: Path) -> bool:

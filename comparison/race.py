@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from comparison.baselines import UNTRAINED, untrained_job
 from comparison.collect import CLOCK, Run, in_turn, labels_of, read_run
 from comparison.outputs import CHOOSING, COMPARISON, ENTRIES
-from comparison.train_processes import Done, Job, run_all
+from comparison.train_processes import CHECKPOINTS, Done, Job, remove_below, run_all
 from contracts import InputError
-from storage.atomic import remove
 from storage.manifest import Damaged, is_finished, read_record, write_record
 from storage.ownership import claim_folder, differences
 from workers.pool import InProcess, Pool
@@ -25,7 +24,6 @@ log = logging.getLogger(__name__)
 BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
 PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches are much alike in what they hold, less so in time
-CHECKPOINTS = "checkpoints/*.ckpt"  # of a run and its stages
 KEPT = ("metrics.csv", "checkpoints", "results.json")  # of a run or a stage that has begun to train
 PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
 
@@ -81,7 +79,7 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
         if not there:
             before = {**asked, "arms": {}}
             if arms != asked["arms"] and UNTRAINED not in arms:
-                _remove(path.parent / "runs", f"{UNTRAINED}-seed*")  # of another encoder, perhaps
+                remove_below(path.parent / "runs", f"{UNTRAINED}-seed*")  # of another encoder, perhaps
         known = {label: there.get(label, words) for label, words in asked["arms"].items()}
         if found := differences({**before, "arms": known}, asked):
             raise InputError(f"output={path.parent} holds another race: {found}. Choose another output.")
@@ -103,7 +101,7 @@ def train_all(
     pool: InProcess | Pool,
     quiet: bool = False,
     *,
-    keep_checkpoints: bool = True,
+    keep_checkpoints: bool = False,
     options: Sequence[str] = (),
     untrained: bool = False,
 ) -> list[Done]:
@@ -116,7 +114,7 @@ def train_all(
 
     def end(job: Job, done: Done) -> None:
         if done.finished and not keep_checkpoints:
-            _remove(job.folder, CHECKPOINTS)
+            remove_below(job.folder, CHECKPOINTS)
         if not quiet:
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
@@ -144,19 +142,10 @@ def train_all(
     failed = [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
     for job in jobs if not keep_checkpoints else []:  # of those, too, that were finished before
         if is_finished(job.folder):
-            _remove(job.folder, CHECKPOINTS)
+            remove_below(job.folder, CHECKPOINTS)
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
     return failed
-
-
-def _remove(folder: Path, pattern: str) -> None:
-    """Remove the files and folders below a folder that match a pattern."""
-    for path in [*folder.rglob(pattern)]:
-        try:
-            remove(path)
-        except OSError as error:  # the others go on
-            log.warning("%s could not be removed: %s", path, error)
 
 
 def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InProcess | Pool) -> list[str]:
@@ -169,8 +158,8 @@ def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InPro
     [done] = run_all(pool, [Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
     if not done.finished:
         raise InputError(f"race: arm {label} cannot be trained. {done.said}")
-    _remove(folder, CHECKPOINTS)
-    _remove(folder, "encoder")
+    remove_below(folder, CHECKPOINTS)
+    remove_below(folder, "encoder")
     run = read_run(folder)
     spent = run.results["spent"]
     parts = in_turn(run.results)  # each of which trains for max_steps

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comparison.collect import STOPPED
-from comparison.outputs import COMPARISON, ENTRIES
+from comparison.outputs import COMPARISON, ENTRIES, REFUSED
 from comparison.sweep_file import TRIALS, Sweep, words_of
-from comparison.train_processes import Done, Job
+from comparison.train_processes import WRONG_INPUT, Done, Job
 from contracts import InputError, NotWritten
 from contracts.settings import nearest
 from storage.manifest import is_finished, read_record, write_record
@@ -50,7 +50,11 @@ class Trials:
         self._running: dict[str, Trial] = {}  # by the name of the job
         self._told_of_the_metric = False
         self._fail_what_is_half_drawn()
-        self._failed_before = {one.number for one in self._all("FAIL") if not self._finished(one.params)}
+        if not self.finished():  # what was refused may be the words of all trials, or a file that is there now
+            for folder in self._folders(self._all("FAIL")):
+                (folder / REFUSED).unlink(missing_ok=True)
+        failed = [one for one in self._all("FAIL") if not self._finished(one.params)]
+        self._failed_before = {one.number for one in failed if not self._refused(one.params)}
         self._queue(grid[: self.wanted])
 
     def _all(self, *states: str) -> "list[FrozenTrial]":
@@ -102,11 +106,14 @@ class Trials:
                 return job
 
     def _job(self, trial: "Trial") -> Job | None:
-        """Return the job of a trial; None if its run has finished, which is then recorded."""
+        """Return the job of a trial; None if its run has finished or was refused, which is then recorded."""
         values = {name: trial.params[name] for name in self.sweep.parameters}
         settings = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
         job = Job(f"trial {trial.number}: {settings}", [*self.options, *self._words(values)], self._folder(values))
         self._running[job.name] = trial
+        if self._refused(values):  # the same values were drawn before
+            self.record(job, Done(job.name, WRONG_INPUT, 0.0, 0, ""))
+            return None
         if not self._finished(values):
             return job
         self.record(job, Done(job.name, 0, 0.0, 0, ""))
@@ -122,6 +129,9 @@ class Trials:
 
     def _finished(self, values: dict[str, Any]) -> bool:
         return self._is_whole(values) and is_finished(self._folder(values))
+
+    def _refused(self, values: dict[str, Any]) -> bool:
+        return self._is_whole(values) and (self._folder(values) / REFUSED).exists()
 
     def _sampler(self, place: int) -> "BaseSampler":
         """Return the sampler of trial ``place``, whose seed depends on the place alone."""
@@ -190,6 +200,10 @@ class Trials:
 
     def finished(self) -> int:
         return sum(is_finished(folder) for folder in self._folders(self._all()))
+
+    def refused(self) -> list[Path]:
+        """Return the directories of trials whose settings were refused."""
+        return sorted(folder for folder in self._folders(self._all()) if (folder / REFUSED).exists())
 
     def best(self) -> tuple[float, str] | None:
         """Return the best score and the settings of its trial; None before a trial has finished."""

@@ -2,8 +2,9 @@
 
 Grid, random or bayes (TPE) and hyperband by Optuna; the trials have the words that an agent would
 give them. The same command goes on after a kill. ``output``, ``trials``, ``seed``, ``parallel``,
-``cluster``, ``num_cpus`` and ``num_gpus`` are the sweep's, all other words are passed on to
-train.py, as ``data.path=FILE``.
+``cluster``, ``num_cpus``, ``num_gpus`` and ``keep_checkpoints`` are the sweep's, all other words are
+passed on to train.py, as ``data.path=FILE``. A finished trial keeps its encoder and its scores; with
+``keep_checkpoints=true`` its checkpoints, too.
 """
 
 from cli.signals import heed_signals
@@ -27,14 +28,15 @@ from cli.exit_status import exit_statuses
 from cli.hydra_main import log_to_terminal
 from cli.key_docs import filled
 from comparison.sweep_file import Sweep, read_sweep
-from comparison.train_processes import Done, Job, open_workers, run_all
+from comparison.train_processes import CHECKPOINTS, Done, Job, open_workers, remove_below, run_all
 from contracts import InputError, check_local_output
 
 log = logging.getLogger("comparison.sweep")
 
 USAGE = (
     "python -m comparison.sweep configs/sweeps/NAME.yaml output=FOLDER [trials=N] [seed=1] [parallel=1] "
-    "[cluster=auto|ray|ray://HOST:PORT] [num_cpus=N] [num_gpus=N] [--config-dir=FOLDER] [KEY=VALUE of train.py ...]"
+    "[cluster=auto|ray|ray://HOST:PORT] [num_cpus=N] [num_gpus=N] [keep_checkpoints=false] [--config-dir=FOLDER] "
+    "[KEY=VALUE of train.py ...]"
 )
 
 
@@ -44,6 +46,7 @@ class Asked(NamedTuple):
     trials: int | None
     seed: int
     workers: dict[str, Any]  # of `open_workers`
+    keep_checkpoints: bool
     words: list[str]  # for train.py
     options: list[str]  # for Hydra in each trial; a study is the same wherever the folder lies
 
@@ -81,6 +84,7 @@ def read_words(arguments: Sequence[str]) -> Asked:
         int(trials) if trials else None,
         int(seed or 1),
         workers,
+        _flag(given, "keep_checkpoints"),
         [f"{key}={value}" for key, value in given.items()],
         [f"--config-dir={folder.absolute()}" for folder in known.config_dir],
     )
@@ -96,6 +100,14 @@ def _number(given: dict[str, str], name: str, least: int) -> float | None:
     return float(value)
 
 
+def _flag(given: dict[str, str], name: str) -> bool:
+    """Take true or false out of the words; false without a word."""
+    value = given.pop(name, "false").lower()
+    if value not in ("true", "false"):
+        raise InputError(key=name, value=value, expected="true or false")
+    return value == "true"
+
+
 def run(arguments: Sequence[str]) -> int:
     """Exit status: 1 where a trial failed twice."""
     asked = read_words(arguments)
@@ -108,13 +120,18 @@ def run(arguments: Sequence[str]) -> int:
     with sound(asked.output / RECORD), open_workers(asked.output, **asked.workers) as pool:
         trials = Trials(asked.sweep, asked.output, asked.words, asked.trials, asked.seed, asked.options)
         log.info("%d trials, %d of them finished; %s", trials.wanted, trials.finished(), asked.output)
+        if refused := trials.refused():
+            folders = shlex.join(map(str, refused))
+            log.warning("Refused before, and not tried again: %d. To try them: rm -r %s", len(refused), folders)
 
         def record(job: Job, done: Done) -> None:
             trials.record(job, done)
+            if not asked.keep_checkpoints and (done.finished or done.early):
+                remove_below(job.folder, CHECKPOINTS)
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
         done = run_all(pool, trials.jobs(), asked.output / "trials.jsonl", record, trials.verdict)
-        best = trials.best()
+        best, finished = trials.best(), trials.finished()
     failed = [one for one in done if one.failed]
     for one in failed:
         log.warning("%s failed: %s", one.name, one.said)
@@ -122,7 +139,7 @@ def run(arguments: Sequence[str]) -> int:
         log.info("best %s: %.2f with %s", asked.sweep.metric, *best)
     words = (f"runs=[{asked.output}/runs/*]", f"output={asked.output / 'comparison'}")
     log.info("Compare: python -m comparison %s", shlex.join(words))
-    if failed and len(failed) == trials.wanted and all(one.status == 2 for one in failed):
+    if failed and not finished and all(one.status == 2 for one in failed):
         raise InputError(f"all {len(failed)} trials were refused. {failed[0].said}")
     return 1 if failed else 0
 

@@ -28,8 +28,10 @@ from cli.child_processes import start
 from cli.keys import word_of
 from cli.process_group import local_rank
 from cli.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
+from comparison.outputs import REFUSED
 from contracts import InputError, NotWritten
-from storage.manifest import is_finished
+from storage.atomic import remove
+from storage.manifest import is_finished, write_record
 from storage.ownership import LOCK, MARKER
 from workers.pool import InProcess, Pool, WorkersLost, open_pool
 from workers.tasks import MOST_TRIES, Task, TasksLost
@@ -40,6 +42,7 @@ TRAIN = Path(__file__).resolve().parents[1] / "train.py"
 WRONG_INPUT = 2
 ENDED = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM)
 MOST_ATTEMPTS = 2
+CHECKPOINTS = "checkpoints"  # directory of a run and of each of its stages
 LINES_KEPT = 30  # of what a failed run said
 REPORTED_EVERY = 0.5  # seconds between reports of a run to the driver
 
@@ -211,6 +214,15 @@ def end_of(written: str, refused: bool) -> str:
     return program + message if refused and program else "\n".join(lines[-LINES_KEPT:])
 
 
+def remove_below(folder: Path, pattern: str) -> None:
+    """Remove the files and directories below a directory that match a pattern."""
+    for path in [*folder.rglob(pattern)]:
+        try:
+            remove(path)
+        except OSError as error:  # the others go on
+            log.warning("%s could not be removed: %s", path, error)
+
+
 def _is_taken(folder: Path) -> bool:
     """Return whether a run whose worker or driver was killed is still saving its state in the folder."""
     if not (folder / LOCK).exists():
@@ -283,6 +295,7 @@ class _Driver:
                 self.done[number] = Done(job.name, 0, 0.0, 0, "")
                 continue
             job.folder.parent.mkdir(parents=True, exist_ok=True)
+            (job.folder / REFUSED).unlink(missing_ok=True)
             self.dealt[number] = job
             yield Task(number, job)
 
@@ -309,6 +322,9 @@ class _Driver:
             self.ended_by = self.ended_by or (TERMINATED if terminated else INTERRUPTED)
         if not done.attempts and not done.early:
             return
+        if done.status == WRONG_INPUT:
+            job.folder.mkdir(exist_ok=True)
+            write_record(job.folder / REFUSED, {"reason": done.said})
         line = {**done._asdict(), "words": job.words, "ended": time.strftime("%Y-%m-%dT%H:%M:%S")}
         with self.record.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

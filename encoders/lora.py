@@ -90,7 +90,7 @@ def below(backbone: str, lora: Any) -> Below:
     best = Path(backbone) / "checkpoints" / "best.ckpt"
     try:
         found = load_checkpoint(best)
-    except Damaged as error:
+    except (OSError, Damaged) as error:
         raise InputError(
             f"backbone={backbone}: {best.name} cannot be used ({error}). Copy a good one there."
         ) from error

@@ -58,11 +58,20 @@ def located(name: str, setting: str = "backbone") -> Located:
 
 
 def run_folder(name: str) -> str | None:
-    """The ``encoder/``, ``generator/`` or ``reranker/`` folder of a finished run; None: ``name`` is no such folder."""
-    if not (Path(name) / "checkpoints" / "best.ckpt").is_file():
-        return None
+    """Return the ``encoder/``, ``generator/`` or ``reranker/`` directory of a run; None: ``name`` is no run.
+
+    The checkpoints of a finished run may have been removed.
+    """
     parts = [Path(name) / part for part in PRODUCTS]
-    return str(next((part for part in parts if part.is_dir()), parts[0]))
+    found = next((part for part in parts if part.is_dir()), None)
+    if not has_checkpoint(name) and (found is None or not (Path(name) / "results.json").is_file()):
+        return None
+    return str(found or parts[0])
+
+
+def has_checkpoint(name: str) -> bool:
+    """Return whether ``name`` is the directory of a run that has its best checkpoint."""
+    return (Path(name) / "checkpoints" / "best.ckpt").is_file()
 
 
 def append_end(tokenizer: Any, name: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from storage.atomic import link_whole, remove
+from storage.atomic import link_whole, remove, whole_file
 from storage.manifest import Damaged
 from storage.shards import Shards, compare_shards
 
@@ -88,6 +88,14 @@ def with_whole_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, A
         groups = [group | {"params": [number[name] for name in group["params"]]} for group in state["param_groups"]]
         states.append({"state": kept, "param_groups": groups})
     return checkpoint | {"optimizer_states": states}
+
+
+def remove_optimizer_states(path: Path) -> None:
+    """Write a checkpoint without its optimizer states in its place. One in shards stays as it is."""
+    found = load_checkpoint(path)
+    if SHARDS not in found and found.pop("optimizer_states", None) is not None:
+        with whole_file(path) as part:
+            torch.save(found, part)
 
 
 def new_shards(folder: Path, step: int) -> str:

@@ -12,6 +12,7 @@ import torch
 
 from cli.child_processes import check_number
 from cli.config_files import choices
+from cli.keys import word_of
 from cli.process_group import launched
 from contracts import InputError, NotWritten
 from contracts.settings import build, check, keys_of, nearest
@@ -20,7 +21,7 @@ from evaluation.scorer import Scorer
 from storage.checkpoint import load_checkpoint
 from storage.shards import shapes
 from training.build import data_of, is_sharded_run, recipe_of, trainer_keys
-from training.callbacks.checkpoints import unreadable
+from training.callbacks.checkpoints import FOR_WEIGHTS, LAST, unreadable
 from training.resume import check_settings
 from training.settings import Run, Trainer
 
@@ -203,7 +204,17 @@ def check_checkpoint(path: str, model: pl.LightningModule, run: Run) -> None:
     Raises:
         InputError: it does not.
     """
-    if why := unreadable(path):
+    if (why := unreadable(path)) and unreadable(path, FOR_WEIGHTS) is None:
+        folder = Path(path).parent
+        words = word_of("resume", str(folder / LAST)), word_of("backbone", str(folder.parent))
+        raise InputError(
+            key="resume",
+            value=path,
+            expected="a checkpoint with optimizer state, which the best one of a finished run does not have",
+            hint=f"To continue that run, set {words[0]}. To begin a new run from its weights, set {words[1]} without "
+            "resume.",
+        )
+    if why:
         raise InputError(f"resume={path}: wanted a checkpoint of a run, got a file that cannot be used ({why}).")
     found = load_checkpoint(path)
     objective = found.get("objective")

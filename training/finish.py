@@ -1,6 +1,7 @@
 """The outputs of a finished run: encoder, curve, ``results.json`` and the closing table."""
 
 import logging
+import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from storage.items import items_beside, write_items
 from storage.results import environment, read_results, write_results
 from training.beside_teacher import beside_teacher, table_beside_teacher
 from training.build import make_model, recipe_of
-from training.callbacks.checkpoints import BEST
+from training.callbacks.checkpoints import BEST, keep_resumable
 from training.curve import Reference, draw_curve, is_alike
 from training.fit import Fitted
 from training.settings import Run
@@ -72,6 +73,8 @@ def finish(
     if items:
         write_items(items_beside(folder / "results.json"), items)
     write_results(folder / "results.json", results)
+    if not run.checkpoint.keep_all:
+        keep_resumable(folder / "checkpoints")
     if not run.quiet:
         closing_table(results, folder, run.next_steps)
 
@@ -281,8 +284,29 @@ def closing_table(
         soft_wrap=True,
         highlight=False,
     )
+    if line := disk_usage(folder):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     if next_steps:
         console.print(f"\n{next_steps.rstrip()}", soft_wrap=True, highlight=False, markup=False)
+
+
+def disk_usage(folder: Path) -> str:
+    """Return a sentence about the size of a run directory, and how to make it smaller; empty without checkpoints."""
+    places = sorted(folder.glob("**/checkpoints"))
+    if not places:
+        return ""
+    remove = f"rm -r {' '.join(shlex.quote(str(place)) for place in places)}"
+    return (
+        f"The directory takes {size_of(folder)}, its checkpoints {size_of(*places)}. To remove these, so that the run "
+        f"can no longer be resumed: {remove}. To keep more of them: checkpoint.keep_all=true."
+    )
+
+
+def size_of(*folders: Path) -> str:
+    """Return the size of all files in directories, a file with several names once, as text."""
+    found = [path.stat() for folder in folders for path in folder.rglob("*") if path.is_file()]
+    size = sum({one.st_ino: one.st_size for one in found}.values())
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def described(task: str, changes: Changes) -> str:

@@ -13,7 +13,6 @@ import torch
 
 from cli.process_group import join_group_again
 from contracts import DataModule, InputError
-from contracts.settings import as_mapping
 from encoders.lora import is_adapter, widen
 from encoders.objective import Objective
 from encoders.sharding import load_weights
@@ -81,7 +80,8 @@ def fit(
     mode = mode_of(run.monitor, run.monitor_mode)
     checkpoints = RunCheckpoints(
         folder / "checkpoints",
-        **as_mapping(run.checkpoint),
+        every_n_steps=run.checkpoint.every_n_steps,
+        every_n_minutes=run.checkpoint.every_n_minutes,
         monitor=run.monitor,
         mode=mode,
         patience=run.early_stopping,

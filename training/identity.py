@@ -34,6 +34,7 @@ NOT_IDENTITY = (
     "documents_as",
 )
 NOT_IDENTITY_WITHIN = {
+    "checkpoint": ("keep_all",),
     "data": ("quiet", "verify", "cache_dir", "num_workers", "tokenizer_workers"),
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
 }

@@ -50,6 +50,11 @@ class Checkpoint:
 
     every_n_steps: int | None = key(500, "optimiser steps; null: by time alone", least=1)
     every_n_minutes: float | None = key(15, "or after so long; null: by steps alone", least=0)
+    keep_all: bool = key(
+        False,
+        "true: a finished run keeps previous.ckpt, too, and the optimizer state of best.ckpt; false: last.ckpt, from "
+        "which it can be resumed, and the weights of best.ckpt",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

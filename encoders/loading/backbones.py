@@ -31,7 +31,7 @@ from encoders.layers import keep_layers
 from encoders.lora import RECORD, Record, restore
 from encoders.pooling import POOLERS
 from readers.hub import only_local
-from readers.model_names import append_end, located, run_folder
+from readers.model_names import append_end, has_checkpoint, located
 from storage.checkpoint import load_checkpoint
 from storage.manifest import Damaged
 
@@ -180,7 +180,7 @@ def check_vocabulary(
 
 def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = torch.float32) -> PreTrainedModel:
     """The encoder/ of a run has no head: it is in the checkpoint, or below what that adapts."""
-    if not run_folder(name):
+    if not has_checkpoint(name):
         return load_whole(factory, name, partial(_no_head, name), config=config, dtype=dtype)
     folder = Path(name)
     best = folder / "checkpoints" / "best.ckpt"

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import sqlite3
 import textwrap
 from pathlib import Path
@@ -15,6 +16,7 @@ from comparison import train_processes as processes
 from comparison.__main__ import Keys, plain
 from comparison.__main__ import run as compare_command
 from comparison.choice import Choice, choice_of, choose
+from comparison.collect import collect
 from comparison.outputs import COMPARISON, ENTRIES
 from comparison.race import Race, plan
 from comparison.race import train_all as train_race
@@ -47,7 +49,7 @@ fails = words.get("fails", "").split(",")
 if str(done) in fails: print("it broke"); sys.exit(1)
 if words.get("stops") == str(done): sys.exit(130)
 if words.get("silent"): sys.exit(0)
-if words.get("wrong"): print("no such key"); sys.exit(2)
+if words.get("wrong") == "1": print("no such key"); sys.exit(2)
 steps = int(words.get("max_steps", 10)); each = int(words.get("each", 8))
 results = dict(version=1, objective=words.get("model", "m"), backbone="b", intervals={},
     recipe=dict(words, seed=words.get("seed")), best_step=steps, seeds=[int(words.get("seed", 1))], versions={},
@@ -272,6 +274,51 @@ def test_a_kill_while_a_trial_is_drawn_changes_nothing(tmp_path, monkeypatch, me
     trials = trials_of(path, tmp_path / "out", trials=3)
     assert sorted(words_of(job) for job in trials.jobs()) == sorted(whole)
     assert sorted(one.state.name for one in trials.study.get_trials()) == ["FAIL", *["RUNNING"] * 3]
+
+
+def test_a_refused_trial_is_tried_once_and_others_keep_weights_alone(tmp_path, fake_train, caplog):
+    """A run that was refused has nothing to continue from."""
+    output = tmp_path / "out"
+    path = sweep_file(tmp_path, parameters={"model.lr": {"values": [1, 2]}, "wrong": {"values": [0, 1]}})
+    words = [str(path), f"output={output}"]
+    assert [run(words), run(words)] == [1, 0]
+    tried = [json.loads(line)["status"] for line in (output / "trials.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert sorted(tried) == [0, 0, 2, 2]
+    assert len([*output.rglob("encoder/model.safetensors")]) == 4  # of a run and a stage each
+    assert not [*output.rglob("*.ckpt")]
+    runs, left_out = collect([str(output / "runs" / "*")])
+    assert (len(runs), len(left_out)) == (2, 2)
+    assert all("no such key" in one.reason and "continue" not in one.reason for one in left_out)
+    shutil.rmtree(left_out[0].path)
+    assert run(words) == 1  # it is tried again
+    assert len((output / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == 5
+
+
+def test_checkpoints_of_trials_stay_on_request(tmp_path, fake_train):
+    words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}"]
+    assert run([*words, "keep_checkpoints=true"]) == 0
+    assert len([*tmp_path.rglob("checkpoints/last.ckpt")]) == 6  # three trials
+    with pytest.raises(InputError) as refused:
+        run([*words, "keep_checkpoints=some"])
+    assert (refused.value.key, refused.value.value) == ("keep_checkpoints", "some")
+
+
+def test_values_that_were_refused_are_not_drawn_twice(tmp_path, fake_train):
+    path = sweep_file(tmp_path, method="random", parameters={"wrong": {"values": ["1"]}})
+    words = [str(path), f"output={tmp_path / 'out'}", "trials=3"]
+    for tries in (1, 2):  # nothing has finished, so that the fault may lie in what all trials share
+        with pytest.raises(InputError, match="refused"):
+            run(words)
+        assert len((tmp_path / "out" / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == tries
+
+
+@pytest.mark.parametrize(("left", "continues"), [(".hydra", False), ("metrics.csv", True)])
+def test_only_a_run_that_has_trained_is_to_be_continued(tmp_path, left, continues):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / left).touch()
+    with pytest.raises(InputError) as refused:
+        collect([str(tmp_path / "run")])
+    assert ("it continues" in str(refused.value)) is continues
 
 
 def test_a_run_that_ends_well_without_results_is_none(tmp_path, fake_train, caplog):

@@ -259,3 +259,58 @@ def test_the_command_of_the_message_continues_a_run_whose_folder_has_other_setti
     assert outcome.status == 0, outcome.err
     assert saved(tmp_path / "run-2")["global_step"] == 20
     assert saved(folder)["global_step"] == STEPS
+
+
+# ------------------------------------------------------------------------------------- what a finished run keeps
+
+
+@pytest.fixture(scope="module")
+def best_before_last(words, command, tmp_path_factory):
+    """A run whose best step is not its last one; and the same with all of its checkpoints."""
+    folder = tmp_path_factory.mktemp("kept")
+    words = [*words, "monitor=train/lr"]  # highest after the warm-up
+    outcome = command(*words, f"output_dir={folder / 'run'}")
+    assert outcome.status == 0, outcome.err
+    assert command(*words, f"output_dir={folder / 'all'}", "checkpoint.keep_all=true").status == 0
+    return folder, outcome.out
+
+
+def test_a_finished_run_keeps_one_checkpoint_to_resume_from(best_before_last):
+    kept, every = (best_before_last[0] / name / "checkpoints" for name in ("run", "all"))
+    assert {path.name for path in kept.iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert {path.name for path in every.iterdir()} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
+    ours, theirs = (torch.load(folder / "best.ckpt", weights_only=True) for folder in (kept, every))
+    assert ours["global_step"] == theirs["global_step"] < STEPS
+    assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
+    assert "optimizer_states" in torch.load(kept / "last.ckpt", weights_only=True)
+    # AdamW has two moments for each weight, so that weights are a third of a checkpoint
+    sizes = [(folder / "best.ckpt").stat().st_size for folder in (kept, every)]
+    assert sizes[0] / sizes[1] == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_the_closing_line_gives_the_size_and_a_command_that_removes_checkpoints(
+    best_before_last, words, command, tmp_path
+):
+    folder, printed = best_before_last
+    every = {path.stat().st_ino: path.stat().st_size for path in (folder / "run").rglob("*") if path.is_file()}
+    assert f"The directory takes {sum(every.values()) / 1e6:.1f} MB" in printed
+    advised = re.search(r"(rm -r \S+checkpoints)\.", printed)[1]
+    assert advised == f"rm -r {folder / 'run' / 'checkpoints'}"
+    copied = shutil.copytree(folder / "run", tmp_path / "run")
+    shutil.rmtree(copied / "checkpoints")
+    again = [*words, "max_steps=1", "model.mlm_weight=0", f"backbone={copied}", f"output_dir={tmp_path / 'next'}"]
+    outcome = command(*again)
+    assert outcome.status == 0, outcome.err
+    outcome = command(*again, "model.mlm_weight=1", "overwrite=true")  # its head was in the checkpoint
+    assert outcome.status == 2, outcome.err
+    assert "no masked-LM head" in outcome.err
+
+
+def test_the_best_checkpoint_of_a_finished_run_names_the_one_to_resume_from(best_before_last, words, command, tmp_path):
+    folder = best_before_last[0] / "run"
+    words = [*words, "monitor=train/lr", "max_steps=20", f"output_dir={tmp_path / 'run'}"]
+    refused = command(*words, f"resume={folder}/checkpoints/best.ckpt")
+    assert refused.status == 2, refused.err
+    assert f"resume={folder}/checkpoints/last.ckpt" in refused.err
+    assert command(*words, f"resume={folder}/checkpoints/last.ckpt").status == 0
+    assert saved(tmp_path / "run")["global_step"] == 20

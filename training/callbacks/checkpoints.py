@@ -7,7 +7,7 @@ reduction per step lets all ranks agree on whether to save now (the clock is ran
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from contracts import InputError
 from encoders.sharding import is_part_of
 from storage.atomic import link_whole, sync_folder
-from storage.checkpoint import load_checkpoint, remove_unused_shards
+from storage.checkpoint import load_checkpoint, remove_optimizer_states, remove_unused_shards
 from storage.manifest import Damaged
 from training import collectives as agreement
 from training.callbacks.checkpoint_io import PatientIO, reason
@@ -30,7 +30,8 @@ from training.metrics_csv import MetricsCSV
 
 LAST, BEST, PREVIOUS = "last.ckpt", "best.ckpt", "previous.ckpt"
 BETTER = {"max": lambda new, old: new > old, "min": lambda new, old: new < old}
-NEEDED = ("state_dict", "loops", "global_step", "optimizer_states", "callbacks")
+FOR_WEIGHTS = ("state_dict", "global_step")  # entries that best.ckpt needs
+NEEDED = (*FOR_WEIGHTS, "loops", "optimizer_states", "callbacks")
 
 
 log = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ class RunCheckpoints(Checkpoint):
         self._last_is_good = resumed == self.last_path.resolve()
         if self._last_is_good:
             self._saved_step = checkpoint["global_step"]
-        why = unreadable(self.best_path) if self.best_path.exists() else None
+        why = unreadable(self.best_path, FOR_WEIGHTS) if self.best_path.exists() else None
         (damaged,) = agreement.maximum([why is not None])
         self._best_is_damaged = bool(damaged)
         if damaged and trainer.is_global_zero:
@@ -289,13 +290,31 @@ def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
     )
 
 
-def unreadable(path: str | Path) -> str | None:
-    """Why a checkpoint of ours cannot be loaded, in a few words; None if it can. Compares all of it with its sums."""
+def keep_resumable(folder: Path) -> None:
+    """Reduce the checkpoints of a finished run to last.ckpt, which can be resumed, and the weights of best.ckpt.
+
+    A sharded best.ckpt keeps its optimizer state, which is in the same files.
+    """
+    last, best = folder / LAST, folder / BEST
+    if not last.exists() or unreadable(last):
+        return
+    (folder / PREVIOUS).unlink(missing_ok=True)
+    if best.exists() and not best.samefile(last):
+        remove_optimizer_states(best)
+    remove_unused_shards(folder)
+
+
+def unreadable(path: str | Path, needed: Sequence[str] = NEEDED) -> str | None:
+    """Return why a checkpoint cannot be loaded, in a few words; None if it can. All of it is compared with its sums.
+
+    Args:
+        needed: entries that it must have.
+    """
     if not Path(path).exists():
         return "no such file"
     try:
         found = load_checkpoint(path)
     except Damaged as error:
         return str(error)
-    missing = [name for name in NEEDED if name not in found]
+    missing = [name for name in needed if name not in found]
     return f"no {missing[0]!r} in it" if missing else None
