@@ -12,7 +12,6 @@ from transformers import PreTrainedModel
 from contracts import InputError
 from encoders.loading.backbones import OF_ITS_HEAD
 from encoders.lora import RECORD, check_digest, left_out, narrow, record_of
-from encoders.optim import NAMES, names_of_groups
 from encoders.optimization import clip_gradients, optimizer_of
 from encoders.settings import Trained
 from encoders.sharding import is_sharded
@@ -100,10 +99,6 @@ class TrainedModule(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["objective"] = self.objective
-        if not is_sharded(self):  # where groups have names in place of numbers
-            for optimizer, state in zip(self.trainer.optimizers, checkpoint["optimizer_states"], strict=True):
-                for group, names in zip(state["param_groups"], names_of_groups(optimizer, self), strict=True):
-                    group[NAMES] = names
         if (record := record_of(self)) is not None:
             checkpoint[RECORD] = record
             for name in left_out(self) & checkpoint["state_dict"].keys():

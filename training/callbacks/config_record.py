@@ -6,11 +6,14 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from encoders.optim import NAMES, names_of_groups
+from encoders.sharding import is_sharded
 from training.resume import CONFIG, RATES_DIFFER, as_entry
 
 
 class ConfigRecord(pl.Callback):
-    """Stores all keys of the run in each checkpoint, and keeps the arguments of callbacks as the config has them.
+    """Stores all keys of the run and the names of weights in each checkpoint, and keeps the arguments of callbacks as
+    the config has them.
 
     Some callbacks restore an argument of theirs from a checkpoint, as Lightning's EarlyStopping does its patience.
 
@@ -25,6 +28,11 @@ class ConfigRecord(pl.Callback):
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         checkpoint[CONFIG], checkpoint[RATES_DIFFER] = self.recipe, self.rates_differ
+        if is_sharded(pl_module):  # its groups have names in place of numbers
+            return
+        for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
+            for group, names in zip(state["param_groups"], names_of_groups(optimizer, pl_module), strict=True):
+                group[NAMES] = names
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         """Keep the arguments of all callbacks; their states are restored after this."""
