@@ -22,7 +22,6 @@ NOT_A_SETTING = {
     "logger",
     "devices",
     "num_nodes",
-    "name",
     "next_steps",
     "cache_dir",
     "num_workers",
@@ -90,7 +89,11 @@ def settings_in(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in a recipe. A stage begins from the encoder of the one before, in a folder of the same run:
     of such a path the folder of the stage counts.
     """
-    values = {key: value for key, value in flat(recipe).items() if not NOT_A_SETTING & set(key.split("."))}
+    values = {
+        key: value
+        for key, value in flat(recipe).items()
+        if key != "name" and not NOT_A_SETTING & set(key.split("."))  # data.name is one
+    }
     last = Path(str(recipe.get("output_dir") or ""))
     if not last.name.startswith("stage-"):
         return values

@@ -134,6 +134,12 @@ def test_a_run_names_its_own_arm(run_folder, tmp_path):
     ]
 
 
+def test_configs_of_a_data_set_are_arms_of_their_own(run_folder, tmp_path):
+    for place, name in enumerate(("en", "de")):
+        run_folder(tmp_path / f"run{place}", "one", 1, 0.2, data={"name": name}, name=None)
+    assert [arm.label for arm in arms_of(collect([str(tmp_path / "*")])[0])] == ["one name=en", "one name=de"]
+
+
 def test_labels_of_paths_are_their_last_parts_and_have_a_limit(run_folder, tmp_path):
     for place, path in enumerate(("/a/b/questions.jsonl", "/a/b/sentences.txt", "/a/c/titles.csv")):
         run_folder(tmp_path / f"run{place}", "one", 1, 0.2 + place / 10, data={"path": path})
