@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contracts import InputError
-from readers.rows import read_rows, sound
+from readers.rows import Encoding, read_rows, sound
 
+UTF_8 = Encoding("UTF-8")  # of published tables: another encoding is damage
 SENTEVAL = "@senteval"  # ends the name of a task whose texts are in the form that SentEval feeds to an encoder
 
 
@@ -22,7 +23,7 @@ def read_columns(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, list[
     Raises:
         InputError: a row cannot be read or is blank, or the header lacks a column.
     """
-    for found in read_rows(path):
+    for found in read_rows(path, encoding=UTF_8):
         row = sound(found, path)
         where = f"{path}:{row.line}"
         if not row.values:

@@ -116,7 +116,6 @@ def text_in(row: Row, name: str) -> str | BadRow:
 
 
 def _open(path: Path, columns: Sequence[str], form: str, encoding: Encoding) -> Form:
-    encoding.check()
     form = form or form_of(path, FORMS)
     if form == ".json" and not _is_list(path, encoding):
         form = ".jsonl"

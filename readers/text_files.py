@@ -59,14 +59,18 @@ class Encoding(NamedTuple):
     name: str | None = None  # None: UTF-8, or cp1252 if a file is not UTF-8
     key: str = ""  # the config key that sets it; empty if there is none
 
-    def check(self) -> None:
+    @property
+    def codec(self) -> str | None:
         """
         Raises:
             InputError: Python knows no text encoding of this name.
         """
+        if self.name is None:
+            return None
         try:
-            if self.name is None or codecs.lookup(self.name)._is_text_encoding:
-                return
+            found = codecs.lookup(self.name)
+            if found._is_text_encoding:
+                return found.name
         except (LookupError, ValueError):
             pass
         raise InputError(
@@ -176,7 +180,7 @@ def opened(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
     try:
         begin = cast(io.BufferedReader, stream).peek(4)
         mark = next((mark for mark in MARKS if begin.startswith(mark)), b"")
-        codec = MARKS[mark] if mark else encoding.name
+        codec = MARKS[mark] if mark else encoding.codec
         if codec is None and re.fullmatch(rb"(?:[^\0]\0){2}|(?:\0[^\0]){2}", begin[:4], re.DOTALL):
             raise _NotAsNamed(f"expected UTF-8, got UTF-16 without a byte-order mark. Please {encoding.hint()}")
         if codec is None:

@@ -212,7 +212,7 @@ def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
 @pytest.mark.parametrize(
     ("name", "content", "words", "message"),
     [
-        ("t.txt", b"a\nb\xff\nc", [], "t.txt:2: wanted UTF-8"),
+        ("t.txt", "ä\n".encode() + b"b\xff\nc", [], "t.txt:2: expected UTF-8.*set encoding=NAME"),
         ("t.txt", b"a", ["column=text"], "has lines and no columns"),
         ("t.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:40], [], "the gzip stream ends early"),
         ("t.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', [], "t.jsonl:2: text is missing; the columns are 'txt'"),
@@ -231,7 +231,7 @@ def test_wrong_input_is_told_in_one_message(tmp_path, small_word_vectors, monkey
 
 def test_a_damaged_line_late_in_the_file_loses_nothing(tmp_path, small_word_vectors):
     path = tmp_path / "t.txt"
-    path.write_bytes(b"tea\n" * 50 + b"\xff\xff\n")
+    path.write_bytes("tüa\n".encode() * 50 + b"\xff\xff\n")
     words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "window=10"]
     with pytest.raises(InputError, match=r"t\.txt:51"):
         command(*words)

@@ -76,12 +76,12 @@ def test_wrong_input_leaves_the_folder_to_the_corrected_command(place, tmp_path)
     T5EncoderModel(config_of("t5", len(tokenizer()))[1]).save_pretrained(tmp_path / "encoder")
     tokenizer().save_pretrained(tmp_path / "encoder")
     latin = tmp_path / "latin.txt"
-    latin.write_bytes("caf\xe9".encode("latin-1"))
+    latin.write_bytes("über".encode("cp850"))  # 0x81, which cp1252 lacks
     output = tmp_path / "out"
     for word, says in (
         (f"generator={tmp_path / 'encoder'}", "T5EncoderModel has no decoder"),
         ("sentences.min_words=99", r"none of its 12 sentences is left \(too few words 12\)"),
-        (f"sentences.without={latin}", "sentences.without=.*latin.txt:1: wanted UTF-8"),
+        (f"sentences.without={latin}", "sentences.without=.*latin.txt:1: expected UTF-8"),
     ):
         with pytest.raises(InputError, match=says):
             here(*words_for(place, output, word, "overwrite=true"))

@@ -61,7 +61,7 @@ def test_an_empty_folder_is_not_well(tmp_path):
         ("MRPC/test", b"\n1\t1089874", b"\n2\t1089874", "damaged", "labels '2'"),
         ("MRPC/test", b"\n1\t1089874", b"\n0\t1089874", "damaged", "1146 rows of label 1 instead of 1147"),
         ("SUBJ/all", b"smart and alert", b"sm\xc3\x83\xc2\xa9rt and alert", "damaged", "1 sentences are garbled"),
-        ("SUBJ/all", b"smart and alert", b"smart \xff alert", "damaged", "wanted UTF-8, got byte 0xff"),
+        ("SUBJ/all", b"smart and alert", b"smart \xff alert", "damaged", "expected UTF-8, got byte 0xff"),
         ("CR/all", b"im a more happier person after discovering the i/p button ! .", b"", "damaged", "5 rows with"),
         ("SICK/dev", b"\t3.6\t", b"\t5.6\t", "damaged", "wanted a number from 1 to 5"),
     ],
