@@ -304,7 +304,7 @@ def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
     if cfg.sentences_from:
         path = Path(cfg.sentences_from).expanduser()
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"sentences_from={path}: {error}. Name a text file with a sentence per line.") from error
         found = [line.strip() for line in lines if line.strip()]

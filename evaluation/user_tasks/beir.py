@@ -19,7 +19,7 @@ from contracts import InputError, RetrievalTask
 from evaluation.user_tasks.columns import Found, choose, columns_in, read
 from readers.delimited import LOOKED_AT, found_separator
 from readers.listing import FORMS, form_of
-from readers.rows import LINE, Row, read_rows, sound
+from readers.rows import AUTO, LINE, Encoding, Row, read_rows, sound
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,9 @@ def _of_split(folder: Path | None, splits: Mapping[str, list[Path]], split: str 
     return splits[split or USUAL]
 
 
-def read_set(name: str, files: Files, ignore_identical_ids: IgnoreIdenticalIds = "auto") -> RetrievalTask:
+def read_set(
+    name: str, files: Files, ignore_identical_ids: IgnoreIdenticalIds = "auto", encoding: Encoding = AUTO
+) -> RetrievalTask:
     """Read the queries that have a relevant document, and all documents; a title stands before its text.
 
     A document with a query's id is not ranked for that query with ``ignore_identical_ids=True``, as in BEIR. "auto"
@@ -120,9 +122,10 @@ def read_set(name: str, files: Files, ignore_identical_ids: IgnoreIdenticalIds =
     Raises:
         InputError: a file cannot be read, an id occurs twice, or nothing is relevant.
     """
-    corpus, queries = _texts(files.corpus, may_be_empty=True), _texts(files.queries, may_be_empty=False)
+    corpus = _texts(files.corpus, encoding, may_be_empty=True)
+    queries = _texts(files.queries, encoding, may_be_empty=False)
     documents = {key: f"{title} {text}" if title else text for key, (title, text) in corpus.items()}
-    gains = _gains(files.qrels)
+    gains = _gains(files.qrels, encoding)
     place_of = {key: row for row, key in enumerate(documents)}
     asked = [key for key in queries if key in gains]
     if not asked:
@@ -169,12 +172,12 @@ def _normalized(text: str) -> str:
     return " ".join(WORD.findall(unicodedata.normalize("NFKC", text).casefold())) or text.strip()
 
 
-def _texts(files: Sequence[Path], *, may_be_empty: bool) -> dict[str, tuple[str, str]]:
+def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> dict[str, tuple[str, str]]:
     """Return id -> (title, text), with an empty title for a row without one."""
     found = dict[str, tuple[str, str]]()
     for file in files:
-        (key,) = choose(columns_in(file), IDS) or IDS[0]
-        for one in read([file], [key, "text"], ["title"]):
+        (key,) = choose(columns_in(file, encoding), IDS) or IDS[0]
+        for one in read([file], [key, "text"], ["title"], encoding):
             name, head = one.word(key), one.row.values.get("title")
             if name in found:
                 raise InputError(f"{one.where}: the id {name} stands twice; wanted each id once. Delete the row.")
@@ -183,12 +186,13 @@ def _texts(files: Sequence[Path], *, may_be_empty: bool) -> dict[str, tuple[str,
     return found
 
 
-def _gains(files: Sequence[Path]) -> dict[str, dict[str, float]]:
+def _gains(files: Sequence[Path], encoding: Encoding) -> dict[str, dict[str, float]]:
     """Return query -> document -> gain, of the gains above 0."""
     found = dict[str, dict[str, float]]()
     for file in files:
         is_table = form_of(file) in (".jsonl", ".json", ".parquet")
-        for one, query, document, gain in _judgments_of_table(file) if is_table else _judgments_of_lines(file):
+        judgments = _judgments_of_table if is_table else _judgments_of_lines
+        for one, query, document, gain in judgments(file, encoding):
             value = one.number(gain) if gain else 1.0
             if value > 0:
                 found.setdefault(one.word(query), {})[one.word(document)] = value
@@ -198,17 +202,18 @@ def _gains(files: Sequence[Path]) -> dict[str, dict[str, float]]:
 Judgment = tuple[Found, str, str, str | None]  # a row, and the names of its columns of query, document, and gain
 
 
-def _judgments_of_table(file: Path) -> Iterator[Judgment]:
-    there = columns_in(file)
+def _judgments_of_table(file: Path, encoding: Encoding) -> Iterator[Judgment]:
+    there = columns_in(file, encoding)
     query, document = choose(there, RELEVANCE) or RELEVANCE[0]
     (gain,) = choose(there, GAINS) or (None,)
-    for one in read([file], [query, document], [gain] if gain else []):
+    for one in read([file], [query, document], [gain] if gain else [], encoding):
         yield one, query, document, gain
 
 
-def _judgments_of_lines(file: Path) -> Iterator[Judgment]:
+def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
     """Yield the rows of qrels with tabs, blanks, or (.csv) commas between the columns, with or without a header."""
-    lines = [row for one in read_rows(file, form=".txt") if (row := sound(one, file)).values[LINE].strip()]
+    found = read_rows(file, form=".txt", encoding=encoding)
+    lines = [row for one in found if (row := sound(one, file)).values[LINE].strip()]
     texts = [str(row.values[LINE]) for row in lines]
     rows = [_cells(text, found_separator(texts[:LOOKED_AT]) if form_of(file) == ".csv" else "") for text in texts]
     names = tuple(rows[0]) if rows and _is_header(rows[0]) else ()

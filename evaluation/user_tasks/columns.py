@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from contracts import InputError
 from evaluation.task import EMPTY
 from readers.listing import list_files
-from readers.rows import LONGEST_QUOTE, BadRow, Row, read_rows, sound, text_in
+from readers.rows import AUTO, LONGEST_QUOTE, BadRow, Encoding, Row, read_rows, sound, text_in
 
 SPLIT = "split"  # a column that says which rows belong together
 Names = tuple[str, ...]
@@ -60,9 +60,10 @@ def files_of(path: str | Path | Sequence[str | Path], key: str) -> list[Path]:
     return [file.path for file in list_files(path, key)]
 
 
-def columns_in(file: Path) -> list[str]:
+def columns_in(file: Path, encoding: Encoding = AUTO) -> list[str]:
     """Return the names in the first row that is not empty; none where all rows are."""
-    return next((list(row.values) for row in (sound(one, file) for one in read_rows(file)) if row.values), [])
+    rows = (sound(one, file) for one in read_rows(file, encoding=encoding))
+    return next((list(row.values) for row in rows if row.values), [])
 
 
 def choose(there: Collection[str], known: Sequence[Names]) -> Names | None:
@@ -70,7 +71,9 @@ def choose(there: Collection[str], known: Sequence[Names]) -> Names | None:
     return next((names for names in known if set(names) <= set(there)), None)
 
 
-def read(files: Sequence[Path], names: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Found]:
+def read(
+    files: Sequence[Path], names: Sequence[str], optional: Sequence[str] = (), encoding: Encoding = AUTO
+) -> Iterator[Found]:
     """The rows that are not blank, of files that all have these columns.
 
     Raises:
@@ -78,7 +81,7 @@ def read(files: Sequence[Path], names: Sequence[str], optional: Sequence[str] = 
     """
     rows = 0
     for file in files:
-        for one in read_rows(file, [*names, *optional, SPLIT]):
+        for one in read_rows(file, [*names, *optional, SPLIT], encoding=encoding):
             row = sound(one, file)
             if not row.values:
                 continue

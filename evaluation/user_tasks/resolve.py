@@ -120,7 +120,8 @@ def _own(name: str, given: Mapping[str, Any], base: Path | str) -> Own:
             keys[one] = seen if isinstance(value, list) else seen[0]
     kind = keys.pop("kind", None)
     if kind is None:
-        kind = kind_of(keys["path"]) if keys.get("path") else "retrieval" if keys.get("corpus") else None
+        path, encoding = keys.get("path"), keys.get("encoding")
+        kind = kind_of(path, encoding) if path else "retrieval" if keys.get("corpus") else None
     if kind not in KINDS:
         raise InputError(f"kind={kind}: wanted one of {', '.join(KINDS)}.")
     defaults = yaml.safe_load((CONFIGS / "task" / f"{kind}.yaml").read_text(encoding="utf-8"))

@@ -24,6 +24,7 @@ from evaluation.user_tasks.beir import PARTS, Files, IgnoreIdenticalIds, is_beir
 from evaluation.user_tasks.columns import Found, Names, choose, columns_in, files_of, read
 from evaluation.vectors import Pool
 from readers.listing import form_of, list_files
+from readers.text_files import Encoding
 
 PAIRS: tuple[Names, ...] = (("sentence1", "sentence2"), ("text_a", "text_b"), ("text1", "text2"))
 RATINGS: tuple[Names, ...] = (("score",), ("label",), ("scores",), ("labels",), ("similarity",))
@@ -55,6 +56,11 @@ class OwnTask:
 
     path: str | Sequence[str] | None
     columns: Sequence[str] | None
+    encoding: str | None
+
+    @property
+    def text_encoding(self) -> Encoding:
+        return Encoding(self.encoding, "encoding")
 
     @abstractmethod
     def read(self, name: str, options: Options) -> list[Task]:
@@ -84,7 +90,7 @@ class OwnTask:
     def _names(self, file: Path) -> list[str]:
         if self.columns is not None:
             return list(self.columns)
-        there = columns_in(file)
+        there = columns_in(file, self.text_encoding)
         return [name for group in self.known for name in choose(there, group) or group[0]]
 
     def _rows(self, split: str | None) -> Iterator[tuple[Found, list[str]]]:
@@ -92,7 +98,7 @@ class OwnTask:
         files, others, kept = self.files(), set[str](), 0
         for file in files:
             names = self._names(file)
-            for found in read([file], names):
+            for found in read([file], names, encoding=self.text_encoding):
                 if split is None or found.of_split() in (None, split):
                     kept += 1
                     yield found, names
@@ -183,7 +189,7 @@ class OwnRetrieval(OwnTask):
             found = {"": self._of_rows(name)}
         else:
             found = {
-                part: read_set(f"{name}-{part}" if part else name, files, self.ignore_identical_ids)
+                part: read_set(f"{name}-{part}" if part else name, files, self.ignore_identical_ids, self.text_encoding)
                 for part, files in sets.items()
             }
         tasks = [Retrieval(self._prompted(one), self.metrics) for one in found.values()]
@@ -299,7 +305,7 @@ KINDS: dict[str, type[OwnTask]] = {  # in the order in which the columns of a fi
 }
 
 
-def kind_of(path: str | Sequence[str]) -> str:
+def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
     """Which kind of task a file or folder is, by the names of its columns, or of its files.
 
     Raises:
@@ -308,7 +314,7 @@ def kind_of(path: str | Sequence[str]) -> str:
     if isinstance(path, str) and is_beir(Path(path)):
         return "retrieval"
     file = files_of(path, "path")[0]
-    there = columns_in(file)
+    there = columns_in(file, Encoding(encoding, "encoding"))
     for kind, cls in KINDS.items():
         if cls.fits(there):
             return kind

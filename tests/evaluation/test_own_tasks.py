@@ -411,3 +411,30 @@ def test_a_yaml_file_beside_its_data(tmp_path, monkeypatch, bag_of_words):
     assert found["first/cosine/spearman"] == found["second/cosine/spearman"]
     monkeypatch.chdir(tmp_path)
     assert scored(["tasks/mine.yaml"], bag_of_words) == found
+
+
+@pytest.mark.parametrize(("codec", "encoding"), [("cp1252", None), ("cp850", "cp850"), ("utf-8-sig", None)])
+def test_a_task_in_another_encoding_has_the_same_texts(tmp_path, codec, encoding):
+    rows = [("Wo ist die Größe?", "Die Größe ist äußerst groß.", 1), ("Straße", "Weg", 0.5), ("über", "unter", 0)]
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_bytes(
+        "\r".join(["sentence1,sentence2,score", *(",".join(map(str, row)) for row in rows)]).encode(codec)
+    )
+    [task] = own_tasks({"mine": {"path": str(pairs), "encoding": encoding}})[0].read(Options())
+    assert list(task.pairs.left) == [row[0] for row in rows]
+    assert list(task.pairs.right) == [row[1] for row in rows]
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    for name, text in (("corpus", rows[0][1]), ("queries", rows[0][0])):
+        line = json.dumps({"_id": name, "text": text}, ensure_ascii=False)
+        (folder / f"{name}.jsonl").write_bytes(line.encode(codec))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nqueries\tcorpus\t1\n")
+    [task] = own_tasks({"mine": {"path": str(folder), "encoding": encoding}})[0].read(Options())
+    assert [list(texts) for texts in task.texts()] == [[rows[0][0]], [rows[0][1]]]
+
+
+def test_an_encoding_that_a_task_needs_is_named(tmp_path):
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_bytes("sentence1,sentence2,score\nüber,a,1\nb,c,0\n".encode("cp850"))
+    with pytest.raises(InputError, match=r"set encoding=NAME"):
+        own_tasks(str(pairs))[0].read(Options())
