@@ -83,6 +83,8 @@ class TripletBatch(NamedTuple):
     max_length: int | None = None  # that the texts were cut at, and are with a prompt; None: what the encoder reads
     part: Part = None
     taught: "Tensor | None" = None  # (N, texts of a row, W) float32: a teacher's vectors of the texts
+    all_positives: Ragged | None = None  # of rows with lists: as many for each anchor, side by side; some are empty
+    fillers: "np.ndarray | None" = None  # (negatives,) bool: empty texts that fill up a row, and are no negatives
 
 
 class ScoredTripletBatch(NamedTuple):

@@ -173,7 +173,10 @@ class TextRows(TextData):
         row = 0
         for records in batches(source, BATCH_CHARACTERS):
             texts = [record.texts for record in records]
-            prompted = [tuple(map(str.__add__, prompts, several)) for several in texts]
+            prompted = [
+                tuple(text and prompt + text for prompt, text in zip(prompts, several, strict=True))
+                for several in texts
+            ]
             kept = list(itertools.compress(texts, reading.keep(prompted).rows))
             yield from kept if is_used is None else itertools.compress(kept, is_used[row : row + len(kept)])
             row += len(kept)
@@ -247,8 +250,13 @@ class TripletRows(TextRows):
         )
 
 
+POSITIVES = 0x9051  # stream of the draws of a positive
+
+
 class Triplets(TripletRows, StoredRows):
-    """Triplets of files. A share of the rows can be kept from training and scored."""
+    """Triplets of files. Of a row with a list of positives one is drawn in every epoch. A share of the rows can be kept
+    from training and scored.
+    """
 
     settings: TripletData
     kind = TRIPLETS
@@ -260,6 +268,26 @@ class Triplets(TripletRows, StoredRows):
 
     def source(self) -> RowSource:
         return self.apart or self.records
+
+    def batch(self, pass_index: int, examples: np.ndarray) -> TripletBatch:
+        """Make a batch; of the positives of a list one is drawn from (seed, epoch, row)."""
+        batch: TripletBatch = super().batch(pass_index, examples)
+        if not self.records.list_files:
+            return batch
+        store, rows, number = self.store, batch.rows, self.records.positives
+        is_filler = np.diff(np.stack(store.bounds(rows[:, None], np.arange(store.width))), axis=0)[0] == 0
+        numbers = (~is_filler[:, 1 : 1 + number]).sum(1)  # of positives, which come before the fillers
+        drawn = [
+            np.random.default_rng((self.settings.seed, pass_index, row, POSITIVES)).integers(several)
+            for row, several in zip(rows.tolist(), numbers.tolist(), strict=True)
+        ]
+        has_negatives = store.width > 1 + number
+        return batch._replace(
+            positives=self.sequences(store, rows, 1 + np.array(drawn, np.int64)),
+            negatives=self.sequences.from_column(1 + number, store, rows) if has_negatives else None,
+            all_positives=self.sequences(store, np.repeat(rows, number), np.tile(np.arange(1, 1 + number), len(rows))),
+            fillers=is_filler[:, 1 + number :].ravel() if has_negatives else None,
+        )
 
     def held_out(self) -> Sequence[RetrievalTask]:
         return self.apart.tasks(self.task_prompts()) if self.apart else []

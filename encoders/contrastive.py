@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from contracts import InputError, Ragged, Role, ScoredTripletBatch, TripletBatch
@@ -14,7 +15,7 @@ from encoders.settings import HardNegatives, InBatchContrast
 from encoders.teaching import check_teacher
 from losses.contrastive import Guide
 from losses.diagnostics import contrast_diagnostics
-from losses.equal_texts import text_hashes
+from losses.equal_texts import FILLER, text_hashes
 from losses.gather import gather_rows
 from readers.model_names import prompt_places
 
@@ -63,12 +64,27 @@ class ContrastiveObjective(Objective):
         self.prompt_places = [prompt_places(self.encoder.tokenizer, prompt) for prompt in same]
 
     def numbered(self, batch: Any) -> Sequence[Tensor] | None:
-        """Return the (sequences,) int64 hashes of the texts of each view; None with ``exclude_equal_texts=false``."""
-        if not self.settings.exclude_equal_texts:
+        """Return the (sequences,) int64 hashes of the texts of each view; None with ``exclude_equal_texts=false``,
+        unless rows have lists, whose other positives and empty texts are no negatives.
+        """
+        fillers = getattr(batch, "fillers", None)
+        if not self.settings.exclude_equal_texts and getattr(batch, "all_positives", None) is None:
             return None
         views = self.texts(batch)
         places = of_views(self.prompt_places, len(views), slice(0, 0))
-        return [text_hashes(view.ids, view.lengths, prompt) for view, prompt in zip(views, places, strict=True)]
+        found = [text_hashes(view.ids, view.lengths, prompt) for view, prompt in zip(views, places, strict=True)]
+        if fillers is not None:
+            found[2] = found[2].masked_fill(torch.from_numpy(fillers).to(found[2].device, non_blocking=True), FILLER)
+        return found
+
+    def accepted(self, batch: Any) -> Tensor | None:
+        """Return the (N, P) hashes of the texts that are no negatives of an anchor; None if rows have no lists."""
+        positives = getattr(batch, "all_positives", None)
+        if positives is None:
+            return None
+        [_, place] = of_views(self.prompt_places, 2, slice(0, 0))
+        hashes = text_hashes(positives.ids, positives.lengths, place).view(len(batch.rows), -1)
+        return torch.cat([hashes, torch.full_like(hashes[:, :1], FILLER)], dim=1)
 
     def guided(self, batch: Any) -> Guide | None:
         """What the guide makes of the texts of a batch; None where there is no guide."""
@@ -81,6 +97,8 @@ class ContrastiveObjective(Objective):
         return Guide(vectors, *self.margins)
 
     def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Compared:
+        accepted = self.accepted(batch)
+        known |= {} if accepted is None else {"accepted": accepted}
         return super().compare(vectors, batch, guide=self.guided(batch), texts=self.numbered(batch), **known)
 
     def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> Compared:
@@ -102,7 +120,9 @@ class ContrastiveObjective(Objective):
 
     def negatives(self, batch: Any, processes: int) -> int:
         """The texts of all views but the first, less the anchor's own positive."""
-        return processes * sum(len(view.lengths) for view in self.texts(batch)[1:]) - 1
+        fillers = getattr(batch, "fillers", None)
+        texts = sum(len(view.lengths) for view in self.texts(batch)[1:])
+        return processes * (texts - (0 if fillers is None else int(fillers.sum()))) - 1
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """A guide reads texts, and keeps their ids on the host: the device would have to be asked for them."""

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from losses.equal_texts import EqualTexts, equal_texts, partners_of_documents
+from losses.equal_texts import EqualTexts, anchors_that_accept, equal_texts, other_positives, partners_of_documents
 from losses.gather import as_if_neighbours_were_constants, gather_plain, gather_rows, global_sum
 
 Reduction = Literal["mean", "sum"]
@@ -213,6 +213,8 @@ def info_nce(
     groups: Tensor | None = None,
     guide: Guide | None = None,
     texts: Sequence[Tensor] | None = None,
+    accepted: Tensor | None = None,
+    accepted_by_candidates: Tensor | None = None,
     reduction: Reduction = "mean",
     scale: Scale = "exact",
 ) -> Contrast:
@@ -224,6 +226,8 @@ def info_nce(
     ``groups`` (B,) int64 names anchors that share a meaning, such as pairs of one passage: the others' positives
     are then no negatives. Hard negatives always count, they contradict the whole group. ``guide`` leaves out of both
     what it takes for false negatives, ``texts`` those of equal text: their numbers, in the order of the vectors.
+    ``accepted`` (B, P) are the numbers of all texts that are no negatives of an anchor, such as its other positives;
+    ``accepted_by_candidates`` the same of the positives, if those are queries.
     Reduction, scale and ``texts``: `nt_xent`.
     """
     check_views("info_nce", anchors=anchors_BD, positives=positives_BD)
@@ -242,18 +246,21 @@ def info_nce(
             hard_logit=hard_negative_weight,
             hard_share=hardness_strength * temperature,
             nearness=None if guide is None else _nearness(guide, guide.views[:1], guide.views[1:], partner_R),
-            equal=None if texts is None else _equal(*texts),
+            equal=None if texts is None else _equal(texts, accepted, accepted_by_candidates),
         )
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
         return reduced(found, len(candidates_CD) - 1, reduction, scale, guide is not None)
 
 
-def _equal(anchors_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor | None = None) -> EqualTexts:
+def _equal(texts: Sequence[Tensor], accepted_BP: Tensor | None, accepted_by_candidates_BP: Tensor | None) -> EqualTexts:
     """Pair the texts of anchors with those of the positives and hard negatives of all ranks."""
-    behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
+    anchors_B, positives_B, *hard_negatives = texts
+    behind = torch.cat([positives_B[:0], *hard_negatives])
     candidates = gather_plain(torch.cat([positives_B, behind]))
     partners = partners_of_documents(anchors_B, positives_B, behind)
-    return equal_texts(anchors_B, positives_B, candidates, partners)
+    equal = equal_texts(anchors_B, positives_B, candidates, partners)
+    accepting = anchors_that_accept(anchors_B, accepted_by_candidates_BP)
+    return EqualTexts([*equal.pairs, *other_positives(accepted_BP, candidates), *accepting])
 
 
 def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:

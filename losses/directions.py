@@ -29,7 +29,7 @@ from losses.contrastive import (
     softmax_over_candidates,
     unit_rows,
 )
-from losses.equal_texts import NO_TEXT, EqualTexts, partners_of_documents
+from losses.equal_texts import NO_TEXT, EqualTexts, anchors_that_accept, other_positives, partners_of_documents
 from losses.gather import gather_plain, gather_rows
 
 Direction = Literal["query_document", "document_query", "query_query", "document_document"]
@@ -68,6 +68,7 @@ def contrast_in_directions(
     groups: Tensor | None = None,
     guide: Guide | None = None,
     texts: Sequence[Tensor] | None = None,
+    accepted: Tensor | None = None,
 ) -> Contrast:
     """Compute the in-batch contrastive loss of pairs: the mean of -log softmax(cosine(query, positive) / temperature).
 
@@ -93,12 +94,21 @@ def contrast_in_directions(
             groups=groups,
             guide=guide,
             texts=texts,
+            accepted=accepted,
         )
         if "document_query" not in directions:
             return forward
         back = None if guide is None else guide._replace(views=[guide.views[1], guide.views[0]])
         turned = None if texts is None else [texts[1], texts[0]]
-        backward = info_nce(positives_BD, queries_BD, temperature=temperature, groups=groups, guide=back, texts=turned)
+        backward = info_nce(
+            positives_BD,
+            queries_BD,
+            temperature=temperature,
+            groups=groups,
+            guide=back,
+            texts=turned,
+            accepted_by_candidates=accepted,
+        )
         return forward._replace(loss=(forward.loss + backward.loss) / 2)
     check_views("contrast_in_directions", queries=queries_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(queries_BD, hard_negatives_ND)
@@ -125,7 +135,7 @@ def contrast_in_directions(
             hard_logit=hard_negative_weight,
             hard_share=hardness_strength * temperature,
             nearness=nearness,
-            equal=None if texts is None else _equal(blocks, *texts),
+            equal=None if texts is None else _equal(blocks, *texts, accepted_BP=accepted),
             twin_R=start_of["document_query"] + first_query + row_B if "document_query" in blocks else None,
         )
         rows_B2D = torch.cat([own_BD, own_MD[: len(own_BD)]], 1)
@@ -145,7 +155,12 @@ def _candidates(blocks: Sequence[str], queries_CD: Tensor, documents_CD: Tensor)
 
 
 def _equal(
-    blocks: Sequence[str], queries_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor | None = None
+    blocks: Sequence[str],
+    queries_B: Tensor,
+    positives_B: Tensor,
+    hard_negatives_N: Tensor | None = None,
+    *,
+    accepted_BP: Tensor | None = None,
 ) -> EqualTexts:
     """Pair the texts of queries and positives with those of the candidates of all directions."""
     behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
@@ -164,8 +179,16 @@ def _equal(
         )
 
     candidate_C = torch.cat([candidates[to] for _, to in directions])
-    of_either = [(queries_B, candidate_C), (positives_B, candidate_C)]
-    return EqualTexts([*of_either, (queries_B, partners_for("query")), (positives_B, partners_for("document"))])
+    pairs = [(queries_B, candidate_C), (positives_B, candidate_C)]
+    pairs += [(queries_B, partners_for("query")), (positives_B, partners_for("document"))]
+    pairs += other_positives(accepted_BP, candidate_C)
+    for row_B, accepted_C in anchors_that_accept(positives_B, accepted_BP):
+        blocks_C = [
+            accepted_C if of == "document" and to == "query" else torch.full_like(candidates[to], NO_TEXT)
+            for of, to in directions
+        ]
+        pairs.append((row_B, torch.cat(blocks_C)))
+    return EqualTexts(pairs)
 
 
 def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, int]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from losses.gather import gather_plain
 
 NO_TEXT = torch.iinfo(torch.int64).min  # equal to no text
+FILLER = NO_TEXT + 1  # number of an empty text that fills up a row with fewer hard negatives, and is no negative
 _KEYS_AT_ONCE = 4096
 
 
@@ -52,6 +53,16 @@ def equal_texts(
     """
     pairs = [(own_R, candidate_C), (partner_R, candidate_C), (own_R, partner_of_candidate_C)]
     return EqualTexts([*pairs, (partner_R, partner_of_candidate_C)] if of_one_kind else pairs)
+
+
+def other_positives(accepted_BP: Tensor | None, candidate_C: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return the pairs that leave out candidates whose text is one of the ``accepted`` texts of a row's anchor."""
+    return [] if accepted_BP is None else [(accepted_B, candidate_C) for accepted_B in accepted_BP.T]
+
+
+def anchors_that_accept(rows_B: Tensor, accepted_BP: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+    """Return the pairs that leave out the anchors, of all ranks, that accept the text of a row."""
+    return [] if accepted_BP is None else [(rows_B, accepted_C) for accepted_C in gather_plain(accepted_BP).T]
 
 
 def partners_of_documents(anchors_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor) -> Tensor:

@@ -105,6 +105,13 @@ def learn_from_teacher(run: Run, model: Any, data: Any, folder: Path, teacher: L
     if getattr(run.model, "teacher", None) is None:
         return
     data.setup()
+    if any(getattr(getattr(one, "records", None), "list_files", ()) for one in built(data).values()):
+        raise InputError(
+            key="model.teacher",
+            value=run.model.teacher,
+            expected="null for rows with lists of positives or negatives",
+            hint="Set model.teacher=null, or write one positive and as many negatives in each row.",
+        )
     from_rank_zero(partial(_decide, run, data, folder, teacher))
     record = read_record(folder / RECORD)
     for place, one in built(data).items():

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,16 +120,16 @@ class AllButHeldOut:
         kind, scored = self._scored(list(held.values()), prefers=choice.prefers)
         ranking = Ranking(scored, self.options.max_documents)
         columns = choice.columns
-        known = {keys[column] for keys in (_keys(one.texts) for one in held.values()) for column in columns}
-        near = NearCopies([record.texts[column] for record in held.values() for column in columns])
+        compared = [[record.texts[column] for column in _compared(record, columns)] for record in held.values()]
+        known, near = {key for texts in compared for key in _keys(texts)}, NearCopies(list(chain(*compared)))
         left_out = list[int]()
         for row, record in enumerate(self.source):
             keys = _keys(record.texts)
             if record.made_as == kind:
-                ranking.add(keys, record.texts, with_documents=self.options.corpus is None)
+                ranking.add(keys, record, with_documents=self.options.corpus is None)
             if row not in held and (
-                not known.isdisjoint(keys[column] for column in columns)
-                or any(near.has(words_of(record.texts[column])) for column in columns)
+                not known.isdisjoint(keys[column] for column in _compared(record, columns))
+                or any(near.has(words_of(record.texts[column])) for column in _compared(record, columns))
             ):
                 left_out.append(row)
         for text in self.options.corpus(kind) if self.options.corpus else ():
@@ -155,7 +155,7 @@ class AllButHeldOut:
             for row, record in enumerate(islice(self.source, MOST_GROUPED)):
                 place = [PLACE_KEYS + _hashed(record.where)] if of_places else []
                 keys = _keys(record.texts)
-                groups.add([*place, *(keys[column] for column in columns)])
+                groups.add([*place, *(keys[column] for column in _compared(record, columns))])
                 if record.made_as and record.made_as == self.options.preferred_kind:
                     preferred[row] = keys[0]
             prefers = len(preferred) >= MIN_PREFERRED
@@ -194,15 +194,17 @@ class Ranking:
             keys = _keys(record.texts)
             self.queries.setdefault(keys[0], _in_one_line(record.texts[0]))
             self.right.setdefault(keys[0], {})
-            self.add(keys, record.texts)
+            self.add(keys, record)
 
-    def add(self, keys: Sequence[int], texts: Sequence[str], *, with_documents: bool = True) -> None:
-        """Add a row: its positive is right for its anchor, its hard negatives are documents only."""
-        if keys[0] in self.right and keys[1] not in self.queries:
-            self.right[keys[0]].setdefault(keys[1])
-            self.right_documents.setdefault(keys[1], _in_one_line(texts[1]))
-        if with_documents:
-            for key, text in zip(keys[1:], texts[1:], strict=True):
+    def add(self, keys: Sequence[int], record: Record, *, with_documents: bool = True) -> None:
+        """Add a row: its positives are right for its anchor, its hard negatives are documents only."""
+        others = list(zip(keys[1:], record.texts[1:], strict=True))
+        for key, text in others[: record.positives]:
+            if text and keys[0] in self.right and key not in self.queries:
+                self.right[keys[0]].setdefault(key)
+                self.right_documents.setdefault(key, _in_one_line(text))
+        for key, text in others if with_documents else ():
+            if text:
                 self.add_document(key, text)
 
     def add_document(self, key: int, text: str) -> None:
@@ -301,6 +303,12 @@ def _rows_of_task(records: Iterable[Record]) -> list[Record]:
             found.update(others)
             rows.append(record)
     return rows
+
+
+def _compared(record: Record, columns: Sequence[int]) -> list[int]:
+    """Return the columns by whose texts a row is compared; the first positive stands for all of a list."""
+    others = range(2, 1 + record.positives) if 1 in columns else ()
+    return [*columns, *(column for column in others if record.texts[column])]
 
 
 def _keys(texts: Sequence[str]) -> list[int]:

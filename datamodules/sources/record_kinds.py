@@ -35,6 +35,7 @@ class RowKind(NamedTuple):
     label: Label | None = None
     drop_blank: bool = False  # leave rows with an empty text out; else they are errors
     numbered: tuple[str, ...] = ()  # the last name begins those of one text or more: negative_1, negative_2, ...
+    lists: tuple[tuple[str, ...], ...] = ()  # names of a text, a list of positives, and perhaps a list of negatives
 
 
 def score(value: object) -> float:
@@ -95,6 +96,12 @@ PAIRS = RowKind(
     Label(("label", "score"), score),
     drop_blank=True,  # the published generator leaves texts of blanks in its files
 )
+POSITIVE_LISTS = (  # FlagEmbedding's and Tevatron's formats
+    ("query", "pos", "neg"),
+    ("query", "pos"),
+    ("query", "positive_passages", "negative_passages"),
+    ("query", "positive_passages"),
+)
 TRIPLETS = RowKind(
     "triplets",
     (
@@ -106,6 +113,7 @@ TRIPLETS = RowKind(
         ("anchor", "positive"),
     ),
     numbered=("anchor", "positive", "negative_"),
+    lists=POSITIVE_LISTS,
 )
 SCORED_TRIPLETS = RowKind(
     "scored_triplets",
@@ -117,11 +125,11 @@ MINED = RowKind(  # pairs that hard negatives are found for
     "mined", (("anchor", "positive"), ("question", "answer"), ("premise", "entailment"), ("sent0", "sent1"))
 )
 NLI = RowKind("nli", (("premise", "hypothesis"), ("sentence1", "sentence2")), Label(("label", "gold_label"), relation))
-QA = RowKind("qa", (("question", "answer"), ("query", "answer"), ("anchor", "positive")))
+QA = RowKind("qa", (("question", "answer"), ("query", "answer"), ("anchor", "positive")), lists=POSITIVE_LISTS)
 
 
 def own_columns(columns: Sequence[str], kind: RowKind) -> tuple[str, ...]:
-    widths = sorted({len(names) for names in kind.columns})
+    widths = sorted({len(names) for names in (*kind.columns, *kind.lists)})
     more = bool(kind.numbered) and len(columns) > widths[-1]
     if not (more or len(columns) in widths) or len(set(columns)) < len(columns):
         raise InputError(
@@ -147,5 +155,6 @@ def _shown(numbered: Sequence[str]) -> list[list[str]]:
 
 
 def described(kind: RowKind) -> str:
-    sets = " or ".join(", ".join(names) for names in [*kind.columns, *_shown(kind.numbered)])
+    lists = [f"{', '.join(names)} (lists)" for names in kind.lists if len(names) > 2]
+    sets = " or ".join([*(", ".join(names) for names in [*kind.columns, *_shown(kind.numbered)]), *lists])
     return sets + (f", with {' or '.join(kind.label.columns)}" if kind.label else "")

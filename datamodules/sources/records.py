@@ -1,5 +1,6 @@
 """Records of one or more texts with an optional label, read from files and validated."""
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -20,12 +21,14 @@ from datamodules.sources.hub_datasets import (
 )
 from datamodules.sources.raw_documents import MAX_SKIPPED, RowFilter, changed_options
 from datamodules.sources.record_kinds import NoExample, RowKind, described, numbered_columns, own_columns
+from datamodules.sources.text_lists import TextLists, read_lists
 from readers.listing import form_of, local
-from readers.nested import top_level
+from readers.nested import top_level, value_in
 from readers.rows import LONGEST_QUOTE, BadRow, Row, text_in
 from readers.text_files import Encoding, Fault
 from storage.manifest import Damaged, read_record
 
+LOOKED_AT = 50  # rows, to find out whether their positives are lists
 PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_./][a-z0-9_./-]*)", re.ASCII)  # needs no quotes
 
 
@@ -36,6 +39,7 @@ class Record(NamedTuple):
     label: float | tuple[float, ...] | None  # None where the kind has none
     where: str  # "file:line"
     made_as: str = ""  # kind of pair, where a source makes several of a text
+    positives: int = 1  # texts after the first that are positives; "" fills up a row with fewer texts than others
 
 
 class RecordSource:
@@ -59,9 +63,9 @@ class RecordSource:
         prefix: str = "data.",
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else path
-        self.kind, self.own_columns = kind, columns
+        self.kind, self.own_columns, self.lists = kind, columns, kind.lists
         if columns is not None:
-            self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=())
+            self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=(), lists=())
         self.tally = RowFilter(split, on_error, max_skipped, prefix)
         self.encoding = Encoding(encoding, f"{prefix}encoding")
         found = find_rows(paths, split, hub)
@@ -72,7 +76,9 @@ class RecordSource:
         ]
         self.split, self.on_error, self.hub = split, on_error, hub
         self.columns = {file: self._columns(file) for file in self.files}
-        self.width = self._agreed_width()
+        self.list_files = {file for file in self.files if self._has_lists(file)}
+        self.positives = 1  # of a row, "" among them
+        self.width = self._width_of_lists() if self.list_files else self._agreed_width()
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the examples in a fixed order; InputError at a row that is no example, and where there is none."""
@@ -98,7 +104,7 @@ class RecordSource:
         return self.tally.other_splits
 
     def texts(self) -> Iterator[str]:
-        return (text for record in self for text in record.texts)
+        return (text for record in self for text in record.texts if text)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the content without reading it; JSON types only."""
@@ -110,6 +116,7 @@ class RecordSource:
             "on_error": self.on_error,
             **changed_options(self.tally.max_skipped, self.encoding),
             **({"numbered": self.width} if self._is_numbered() else {}),
+            **({"lists": [self.positives, self.width]} if self.list_files else {}),
         }
 
     def has_split(self, split: str) -> bool:
@@ -161,7 +168,48 @@ class RecordSource:
         names, label = self.columns[file]
         return rows_in(file, [*names, *([label] if label else []), "split"], self.encoding)
 
+    def _has_lists(self, file: Rows) -> bool:
+        """Whether the positives of a file are lists: by their names, or by the first rows with a value."""
+        names, _ = self.columns[file]
+        if not self.lists or len(names) not in (2, 3):
+            return False
+        if names in self.lists:
+            return True
+        rows = itertools.islice((row for row in self._rows(file) if isinstance(row, Row) and row.values), LOOKED_AT)
+        values = (value_in(row.values, name) for row in rows for name in names[1:])
+        return any(isinstance(value, list) for value in values)
+
+    def _width_of_lists(self) -> int:
+        """Count the positives and the negatives of all rows, and return the texts of the longest row."""
+        if len(self.list_files) < len(self.files):
+            other = next(file for file in self.files if file not in self.list_files)
+            raise InputError(
+                location=str(other),
+                expected="lists of positives as in the other files",
+                hint="Train on them one after the other, or give them the same columns.",
+            )
+        positives, negatives = 1, 0
+        for file in self.files:
+            names, _ = self.columns[file]
+            for row in self._rows(file) if names else ():
+                found = read_lists(row, names) if isinstance(row, Row) and row.values else None
+                if isinstance(found, TextLists):
+                    positives, negatives = max(positives, len(found.positives)), max(negatives, len(found.negatives))
+        self.positives = positives
+        return 1 + positives + negatives
+
+    def _record_of_lists(self, row: Row, file: Rows, names: Sequence[str]) -> Record | NoExample | BadRow:
+        found = read_lists(row, names)
+        if not isinstance(found, TextLists):
+            return found
+        positives = found.positives + [""] * (self.positives - len(found.positives))
+        texts = [found.anchor, *positives, *found.negatives]
+        texts += [""] * (self.width - len(texts))
+        return Record(tuple(texts), None, f"{file}:{row.line}", positives=self.positives)
+
     def _record(self, row: Row, file: Rows, names: Sequence[str], of_label: str | None) -> Record | NoExample | BadRow:
+        if file in self.list_files:
+            return self._record_of_lists(row, file, names)
         texts = list[str]()
         for name in names:
             text = text_in(row, name)
@@ -202,7 +250,12 @@ class RecordSource:
         labels = self.kind.label.columns if self.kind.label else ()
         present = list(first.values)
         names = numbered_columns(self.kind, present) or next(
-            (names for names in self.kind.columns if all(top_level([name], present) for name in names)), None
+            (
+                names
+                for names in (*self.kind.columns, *self.kind.lists)
+                if all(top_level([name], present) for name in names)
+            ),
+            None,
         )
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
@@ -220,7 +273,8 @@ class RecordSource:
         return names, label
 
     def _is_numbered(self) -> bool:
-        return any(names and names not in self.kind.columns for names, _ in self.columns.values())
+        known = (*self.kind.columns, *self.kind.lists)
+        return any(names and names not in known for names, _ in self.columns.values())
 
     def _agreed_width(self) -> int:
         """Texts per row, in which all files must agree."""

@@ -22,7 +22,7 @@ class PromptedSource:
 
     def __iter__(self) -> Iterator[Record]:
         for record in self.source:
-            texts = (prompt + text for prompt, text in zip(self.prompts, record.texts, strict=True))
+            texts = (text and prompt + text for prompt, text in zip(self.prompts, record.texts, strict=True))
             yield record._replace(texts=tuple(texts))
 
     def fingerprint(self) -> dict[str, Any]:

@@ -47,7 +47,9 @@ class TextLengths:
 
     def covering(self, share: float) -> int:
         """The fewest tokens that so large a share of all texts has no more of; 8,193 where those are not enough."""
-        texts = np.cumsum(self.counts.sum(0))
+        counts = self.counts.sum(0)
+        counts[0] = 0  # places of texts that a row with lists does not have
+        texts = np.cumsum(counts)
         return int(np.searchsorted(texts, share * texts[-1]))
 
     def _chosen(self, columns: Sequence[int] | None) -> list[int]:

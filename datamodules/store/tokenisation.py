@@ -102,7 +102,7 @@ class Reading(ABC):
 class WholeRows(Reading):
     """Whole rows: the ids that ``tokenizer(text)`` has between its special tokens.
 
-    A row is left out where one of its texts has no token.
+    A row is left out if one of its texts has no token, except for "", which fills up a row with lists of texts.
     """
 
     unit = "rows"
@@ -112,8 +112,10 @@ class WholeRows(Reading):
         self.counts = {"without_tokens": 0}
 
     def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
-        ids, lengths = self.encode([text for texts in rows for text in texts])
-        kept = np.all(lengths.reshape(len(rows), -1) > 0, axis=1)
+        flat = [text for texts in rows for text in texts]
+        ids, lengths = self.encode(flat)
+        is_filler = np.fromiter((not text for text in flat), bool, len(flat))
+        kept = np.all(((lengths > 0) | is_filler).reshape(len(rows), -1), axis=1)
         if not kept.all():
             texts = np.repeat(kept, len(lengths) // len(kept))
             ids, lengths = ids[np.repeat(texts, lengths)], lengths[texts]

@@ -82,6 +82,14 @@ class Reranker(TrainedModule):
                 f"Mine negatives first: {MINE}; then say data=triplets data.path=mined.jsonl."
             )
 
+        elif batch.fillers is not None and batch.fillers.any():
+            raise InputError(
+                key="model",
+                value="reranker",
+                expected="data whose rows have as many negatives each",
+                hint="Give each row as many negatives, or set model=pairs.",
+            )
+
     def negatives(self, batch: Any, processes: int) -> int:
         found = getattr(batch, "negatives", None)
         return 0 if found is None else len(found.lengths) // len(batch.rows)

@@ -95,7 +95,12 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
         return
     columns = sequences_of(batch)
     for row in _rows(batch, number):
-        parts = [_part(one.role, ids, tokenizer) for one in columns for ids in _of_row(one.ids, row, len(batch.rows))]
+        parts = [
+            _part(one.role, ids, tokenizer)
+            for one in columns
+            for place, ids in enumerate(_of_row(one.ids, row, len(batch.rows)))
+            if one.role != "hard negative" or not _is_filler(batch, row, place)
+        ]
         name = f"{_part_of(batch, row)}row {int(batch.rows[row])}"
         if isinstance(batch, ScoredPairBatch):
             name += f", score {float(batch.scores[row]):.2f}"
@@ -133,6 +138,11 @@ def _of_row(ids: list[np.ndarray], row: int, rows: int) -> list[np.ndarray]:
     """Return the sequences of one row; a role has equally many of them for each row."""
     each = len(ids) // rows
     return ids[row * each : (row + 1) * each]
+
+
+def _is_filler(batch: TripletBatch, row: int, place: int) -> bool:
+    """Whether a hard negative of a row is an empty text that only fills up the row."""
+    return batch.fillers is not None and bool(batch.fillers.reshape(len(batch.rows), -1)[row, place])
 
 
 def _others(mask: np.ndarray) -> list[int]:

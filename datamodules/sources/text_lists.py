@@ -1,0 +1,80 @@
+"""Rows whose positives and negatives are lists, as FlagEmbedding and Tevatron write them.
+
+FlagEmbedding: {"query": "...", "pos": ["...", ...], "neg": ["...", ...]}
+Tevatron:      {"query": "...", "positive_passages": [{"docid", "title", "text"}, ...], "negative_passages": [...]}
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from datamodules.sources.record_kinds import NoExample
+from readers.nested import MISSING, value_in
+from readers.rows import LONGEST_QUOTE, BadRow, Row, text_in
+
+
+class TextLists(NamedTuple):
+    """The texts of a row, each once."""
+
+    anchor: str
+    positives: list[str]
+    negatives: list[str]
+
+
+def read_lists(row: Row, names: Sequence[str]) -> TextLists | NoExample | BadRow:
+    """Return the texts of a row; a column of negatives may be missing or empty."""
+    anchor = text_in(row, names[0])
+    if isinstance(anchor, BadRow):
+        return anchor
+    if not anchor.strip():
+        return BadRow(f"{names[0]} is empty. Give it a text or delete the row", row.line, "empty")
+    found = list[list[str]]()
+    for name in names[1:]:
+        texts = _texts(row, name)
+        if isinstance(texts, BadRow):
+            return texts
+        found.append(texts)
+    if not found[0]:
+        return NoExample("without a positive")
+    negatives = found[1] if len(found) > 1 else []
+    return TextLists(anchor, found[0], [text for text in negatives if text not in found[0]])
+
+
+def is_list(value: Any) -> bool:
+    """Whether a value is a list, or a string that is a JSON list, as in a table."""
+    return isinstance(_parsed(value), list)
+
+
+def _texts(row: Row, name: str) -> list[str] | BadRow:
+    value = _parsed(value_in(row.values, name))
+    items = value if isinstance(value, list) else [] if value is None or value is MISSING else [value]
+    found = dict[str, None]()
+    for item in items:
+        if item is None:
+            continue
+        text = _passage(item) if isinstance(item, dict) else item
+        checked = text_in(Row({name: text}, row.line), name) if isinstance(text, str) else None
+        if isinstance(checked, BadRow):
+            return checked
+        if checked is None:
+            got = repr(item)[:LONGEST_QUOTE]
+            return BadRow(f"{name} contains {got}. Wanted texts, or objects with a text and perhaps a title", row.line)
+        if checked.strip():
+            found[checked] = None
+    return list(found)
+
+
+def _passage(item: dict[str, Any]) -> Any:
+    """Return the title and the text of a passage as one text."""
+    title, text = item.get("title"), item.get("text")
+    return f"{title.strip()} {text}" if isinstance(title, str) and title.strip() and isinstance(text, str) else text
+
+
+def _parsed(value: Any) -> Any:
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+        return found if isinstance(found, list) else value
+    return value
