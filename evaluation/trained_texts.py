@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contracts import InputError, Results
+from readers.listing import FORMS, form_of
 from readers.rows import read_rows
 from readers.text_files import BadRow
 from storage.results import read_results
 
-MAX_BYTES = 200 * 2**20  # of training files; of larger ones the run's own count is taken
+# Bytes of training files, and of those among them that are converted, such as PDF; of more the run's count is taken
+MAX_BYTES, MAX_CONVERTED = 200 * 2**20, 10 * 2**20
 MIN_CHARACTERS = 12  # of a text: shorter ones are in any data
 WINDOW = 8  # words with which a text begins that is looked for inside longer ones
 MAX_RUNS = 8  # that an encoder was trained in, one from the weights of the other
@@ -37,7 +39,7 @@ def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[
         return []
     files = list(dict.fromkeys(path for run in runs for path in _files_in(run["data"])))
     wanted = {task: _long_enough(texts) for task, texts in sentences.items()}
-    if files and all(path.is_file() for path in files) and sum(path.stat().st_size for path in files) <= MAX_BYTES:
+    if files and _are_soon_read(files):
         found = _texts_in(files, {text for texts in wanted.values() for text in texts})
         names = [path.name for path in files]
         counts = [Trained(task, len(texts & found), len(texts), names) for task, texts in wanted.items()]
@@ -82,6 +84,14 @@ def _files_in(manifest: Any) -> Iterator[Path]:
     elif isinstance(manifest, list):
         for value in manifest:
             yield from _files_in(value)
+
+
+def _are_soon_read(files: Sequence[Path]) -> bool:
+    if not all(path.is_file() for path in files):
+        return False
+    sizes = {path: path.stat().st_size for path in files}
+    converted = sum(size for path, size in sizes.items() if form_of(path) not in FORMS)
+    return sum(sizes.values()) <= MAX_BYTES and converted <= MAX_CONVERTED
 
 
 def _normal(text: str) -> str:
