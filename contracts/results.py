@@ -67,7 +67,8 @@ class Verdict(TypedDict):
     headline: str  # in words, e.g. nDCG@10 of faq
     scores: list[str]  # those whose mean it is
     outcome: Literal["better", "not told apart", "worse"]
-    before: float
+    before: float  # of the backbone as it is
+    at_start: NotRequired[float]  # of the encoder before training, if the run was asked to change it first
     after: float
     interval: list[float] | None  # 95 % of the change, paired over test items; None where none are kept
     p: float | None  # of a paired permutation test over queries; None where the scores are of no queries
@@ -124,7 +125,9 @@ class Results(TypedDict):
     recipe: Mapping[str, Any]  # the resolved config
     scores: dict[str, float]
     intervals: dict[str, list[float]]  # 95 %, same names as scores
-    scores_before: NotRequired[dict[str, float]]  # of the untrained encoder
+    scores_before: NotRequired[dict[str, float]]  # of the backbone as it is, before training
+    scores_at_start: NotRequired[dict[str, float]]  # before training, too, but with the changed keys
+    changed_keys: NotRequired[dict[str, list[Any]]]  # key -> value of the backbone, value of this run
     baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
     verdict: NotRequired[Verdict]  # where there are scores from before
     beside_teacher: NotRequired[BesideTeacher]  # where evaluation.teacher asks for it

@@ -5,9 +5,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
-from encoders.loading.sentence_transformers_folder import stated_length
-from readers.installed_models import find_installed
-from readers.model_names import run_folder
+from encoders.loading.sentence_transformers_folder import Exported
 
 USUAL_LENGTH = 512
 BEHIND_THE_PAD_ID = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")  # where their positions start
@@ -32,20 +30,27 @@ def usual_length(config: Any, tokenizer: Tokenizer, stated: int | None = None) -
     return int(min(USUAL_LENGTH, longest_input(config), tokenizer.model_max_length, stated or USUAL_LENGTH))
 
 
-def length_to_train(asked: int | None, config: Any, tokenizer: Tokenizer, backbone: str) -> int:
-    """Return what an encoder that starts from ``backbone`` reads: ``model.max_length``, or the usual.
+def own_length(own: Exported | None, config: Any, tokenizer: Tokenizer) -> int:
+    """Return the tokens that a backbone reads: those of the encoder that it is (``own``), even if its tokenizer says
+    less, and of a plain transformer the usual.
+    """
+    if own is None:
+        return usual_length(config, tokenizer)
+    return min(own.max_length or int(tokenizer.model_max_length), longest_input(config))
+
+
+def length_to_train(asked: int | None, default: int, config: Any, backbone: str) -> int:
+    """Return ``model.max_length``, or the default.
 
     Raises:
-        InputError: it is more than the backbone can.
+        InputError: it is more than the backbone can read.
     """
-    if asked is None:
-        return usual_length(
-            config, tokenizer, stated_length(run_folder(backbone) or find_installed(backbone) or backbone)
-        )
-    most = longest_input(config)
-    if asked > most:
+    longest = longest_input(config)
+    if asked is not None and asked > longest:
         raise InputError(
-            f"model.max_length={asked}: backbone={backbone} takes {most} tokens. Set it to {most} or less, or to null, "
-            f"which reads what the backbone allows, up to {USUAL_LENGTH}."
+            key="model.max_length",
+            value=asked,
+            expected=f"at most {longest} tokens, which backbone={backbone} takes",
+            hint=f"Set model.max_length={longest} or less, or model.max_length=null for {default}.",
         )
-    return asked
+    return asked or default

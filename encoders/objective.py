@@ -6,7 +6,7 @@ those of the base class.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -49,11 +49,12 @@ class Objective(TrainedModule):
     """
 
     settings: TrainedEncoder
+    default_pooling: ClassVar[str] = "mean"  # of a plain transformer
 
     def __init__(self, settings: TrainedEncoder) -> None:
         super().__init__(settings)
         self.teaching: Teaching | None = None  # where a teacher's vectors are learnt, once their width is known
-        self.trainable = TrainableEncoder(settings)
+        self.trainable = TrainableEncoder(settings, self.default_pooling)
         self.encoder = self.make_encoder(self.trainable)
         self.hparams.pooling = self.encoder.pooling
         sizes, weights = (
@@ -70,6 +71,11 @@ class Objective(TrainedModule):
     @property
     def transformer(self) -> PreTrainedModel:
         return self.encoder.transformer
+
+    @property
+    def changes(self) -> dict[str, list[Any]]:
+        """The keys by which the untrained encoder differs from its backbone: `TrainableEncoder.changes`."""
+        return self.trainable.changes(self.encoder)
 
     def shard(self, mesh: DeviceMesh) -> None:
         ours = self.encoder.ways, record_of(self)  # both want whole weights, which rank 0 has
@@ -163,4 +169,5 @@ class Objective(TrainedModule):
         checkpoint["max_length"] = self.encoder.max_length
         checkpoint[PROMPTS] = self.encoder.prompts.to_json()
         layers = [layer.options for layer in dense_layers(self.encoder.head)]
-        checkpoint[BEHIND] = {"normalize": self.encoder.normalize, "layers": layers}
+        truncate = {"truncate": self.encoder.truncate} if self.encoder.truncate else {}
+        checkpoint[BEHIND] = {"normalize": self.encoder.normalize, "layers": layers, **truncate}

@@ -130,7 +130,8 @@ class TrainedEncoder(Trained):
     pooling: str | None = key(
         None,
         "mean, cls, last, weighted_mean, max, cls_before_pooler, pooler_output, avg_top2, avg_first_last, "
-        "avg_embedding_last, first_decoder; null: as the folder of the backbone has it, mean of a plain transformer",
+        "avg_embedding_last, first_decoder; null: that of the backbone; if this is a plain transformer, cls for simcse "
+        "and tsdae, first_decoder for gense, mean for the others",
     )
     normalize: bool | None = key(
         None,
@@ -153,7 +154,10 @@ class TrainedEncoder(Trained):
     )
     attention_dropout: float | None = key(None, "of its attention alone, 0.3 of a decoder (LLM2Vec); null: dropout")
     max_length: int | None = key(
-        None, "tokens that the encoder reads in scores and export; null: what the backbone allows, up to 512", least=1
+        None,
+        "tokens that the encoder reads in scores and export; null: that of the backbone; if this is a plain "
+        "transformer, what it allows, up to 512",
+        least=1,
     )
     attn_implementation: str = key(
         "auto",
@@ -246,10 +250,10 @@ class SimCSEModel(HardNegatives):
     target: str = "encoders.objectives.simcse.SimCSE"
 
     mlp: bool = key(True, "a linear layer and tanh between pooling and loss")
-    mlp_only_train: bool = key(
+    mlp_only_train: bool | None = key(
         True,
-        "false: they stay part of the encoder, as in supervised SimCSE (a layer that the backbone has behind its "
-        "pooling takes their place)",
+        "true: they are no part of the encoder; false: they are, as in supervised SimCSE (a layer that the backbone "
+        "has behind its pooling takes their place); null: they are, unless the backbone is an encoder already",
     )
     seed: int = key(of="seed", meaning="of the MLP's first weights")
 
@@ -260,7 +264,11 @@ class GenSEModel(HardNegatives):
 
     target: str = "encoders.objectives.gense.GenSE"
 
-    prompt: str | None = key(of="prompts.embedding", meaning="behind every text; null: none")
+    prompt: str | None = key(
+        "auto",
+        "behind every text; null: none; auto: that of the backbone; if this is a plain transformer, prompts.embedding",
+    )
+    default_prompt: str | None = key(of="prompts.embedding", meaning="of a plain transformer, with prompt=auto")
     truncation: Literal["keep_prompt", "official"] = key(
         "keep_prompt", "official: long texts push the prompt out in training, as published"
     )

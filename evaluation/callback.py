@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from contracts import InputError, ItemScores, PairTask, RetrievalTask, Writer
+from contracts import Embedder, InputError, ItemScores, PairTask, RetrievalTask, Writer
 from evaluation.bootstrap import Scores
 from evaluation.catalogue import Chosen, is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
@@ -97,7 +98,8 @@ class ScoreCallback(pl.Callback):
     the last step: the one of which ``is_last_step(trainer)`` says so at its end, or after which somebody calls
     ``score_step``. ``history`` maps a step to its scores. ``progress``: it is said how far the
     first and the final one are, which nobody else says. ``precision`` is that of the products by which texts become
-    vectors.
+    vectors. ``load_backbone`` loads the encoder to be scored as the one before training, if the run was asked to change
+    it first, by another pooling for instance; ``scores_at_start`` are those of the changed one.
     """
 
     def __init__(
@@ -109,8 +111,9 @@ class ScoreCallback(pl.Callback):
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
         progress: bool = False,
         precision: Literal["fp32", "bf16"] = "fp32",
+        load_backbone: Callable[[torch.device], Embedder] | None = None,
     ) -> None:
-        self.progress = progress
+        self.progress, self.load_backbone = progress, load_backbone
         self.dtype = torch.bfloat16 if precision == "bf16" else None
         self.suite = scorer_of(suite)
         self.during = self.suite if during is None else scorer_of(during)
@@ -119,6 +122,7 @@ class ScoreCallback(pl.Callback):
         self.is_last_step = is_last_step
         self.history: dict[int, dict[str, float]] = {}
         self.scores_before: dict[str, float] | None = None
+        self.scores_at_start: dict[str, float] | None = None
         self.found_before: dict[str, list[int]] = {}
         self.items_before: ItemScores | None = None  # by which what is scored at the end is judged
         self._restored = False
@@ -140,7 +144,18 @@ class ScoreCallback(pl.Callback):
             _publish(trainer, self.history[latest])
         if self.at_start and trainer.global_step == 0 and self.scores_before is None and len(self.suite):
             scores = self._score_at(trainer, pl_module, self.suite, intervals=True)
+            if self.load_backbone is not None:
+                self.scores_at_start = scores.values
+                scores = self._score_backbone(self.load_backbone(trainer.strategy.root_device), trainer)
             self.scores_before, self.found_before, self.items_before = scores.values, scores.found, scores.items
+
+    def _score_backbone(self, encoder: Embedder, trainer: pl.Trainer) -> Scores:
+        """Score the encoder that the backbone is, without the changes that the run was asked for."""
+        began, module = time.perf_counter(), SimpleNamespace(encoder=encoder)
+        scores = self.suite.before(module, intervals=True, autocast=self.dtype, progress=self.progress)
+        if trainer.is_global_zero:
+            log.info("the backbone as it is: %s (%.1f s)", headline(scores.values), time.perf_counter() - began)
+        return scores
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -185,12 +200,14 @@ class ScoreCallback(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         state = {"history": self.history, "scores_before": self.scores_before, "found_before": self.found_before}
+        state["scores_at_start"] = self.scores_at_start
         state["items_before"] = _as_tensors(self.items_before) if self.items_before else None
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = dict(state_dict["history"])
         self.scores_before = state_dict["scores_before"]
+        self.scores_at_start = state_dict.get("scores_at_start")
         self.found_before = state_dict["found_before"]
         kept = state_dict["items_before"]
         self.items_before = _from_tensors(kept) if kept else None

@@ -112,9 +112,12 @@ def judge(
     baselines: Mapping[str, float] | None = None,
     best_of: int = 1,
     corpora: Mapping[str, Corpus] | None = None,
+    at_start: Mapping[str, float] | None = None,
+    changed: Sequence[str] = (),
 ) -> Verdict:
     """``items`` as of ``with_before``; without them nothing can be told apart. ``best_of``: scorings by this very
     headline that the weights were chosen from. ``corpora``: retrieval task -> what its queries are ranked among.
+    ``at_start`` are the scores of the untrained encoder with the overrides ``changed``, which ``before`` is without.
     """
     searched = [corpora[task] for task in headline.tasks if task in corpora] if corpora else []
     first, last = headline.of(before), headline.of(after)
@@ -139,11 +142,14 @@ def judge(
         sentence="",
         to_try=[],
     )
-    found["sentence"] = _sentence(headline.named(searched), found, _count(headline, items)[1] if items else "", best_of)
+    if at_start is not None:
+        found["at_start"] = headline.of(at_start)
+    what = _count(headline, items)[1] if items else ""
+    found["sentence"] = _sentence(headline.named(searched), found, what, best_of, changed)
     return found
 
 
-def _sentence(headline: str, found: Verdict, what: str, best_of: int) -> str:
+def _sentence(headline: str, found: Verdict, what: str, best_of: int, changed: Sequence[str]) -> str:
     begin = {"better": "Better", "not told apart": "Cannot be told apart", "worse": "Worse"}[found["outcome"]]
     interval, first, last = found["interval"], found["before"], found["after"]
     digits = 1 if interval is None or min(map(abs, interval)) >= 0.05 else 2
@@ -165,6 +171,8 @@ def _sentence(headline: str, found: Verdict, what: str, best_of: int) -> str:
     said = f"{begin}: {headline} {first:.{digits}f} -> {last:.{digits}f} ({', '.join(facts)})."
     if found["outcome"] == "worse":
         said += " Keep what you had."
+    if "at_start" in found:
+        said += f" With {' '.join(changed)} it had {found['at_start']:.{digits}f} before training."
     if (tfidf := found["tfidf"]) is not None:
         said += f" TF-IDF: {tfidf:.1f}{', above both' if tfidf > max(first, last) else ''}."
     return said

@@ -21,6 +21,7 @@ from contracts import NO_PROMPTS, EncoderPrompts, InputError
 from encoders.appended_prompt import AppendedPrompt
 from encoders.attention import FIRST_TO_HONOUR, is_causal
 from encoders.dense import activation_of, dense_layers
+from encoders.loading.backbones import kept_pooler
 from encoders.loading.sentence_transformers_folder import OUR_NAME, TOP_LEVEL
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler
 from encoders.sentence_encoder import SentenceEncoder
@@ -174,7 +175,7 @@ def _needed_transformers(config: Any) -> dict[str, str]:
 
 def _model_options(transformer: PreTrainedModel) -> dict[str, Any]:
     takes_pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
-    if takes_pooler and getattr(transformer, "pooler", None) is None:
+    if takes_pooler and kept_pooler(transformer) is None:
         # Loading would make a pooler of random weights, warn, and never use it
         return {"model_kwargs": {"add_pooling_layer": False}}
     return {}

@@ -7,11 +7,13 @@ from pathlib import Path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contracts import InputError
+from encoders.loading.backbones import kept_pooler
 from encoders.lora import merged
 from encoders.pooling import LAST_LAYER, POOLERS
 from encoders.sentence_encoder import SentenceEncoder
 from export.appended_prompts import as_classifier
 from export.whole_folder import export_folder
+from readers.model_names import lower_cases
 
 # Tokenizers that transformers 5 gives the special tokens of their class when it loads them, and the class that takes
 # tokenizer.json as it is
@@ -51,6 +53,8 @@ def write_transformer(
 ) -> None:
     # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
     written = merged(copy.deepcopy(transformer).cpu().float())
+    if (pooler := kept_pooler(written)) is not None:
+        written.pooler = pooler.float()
     if all_layers:
         written.config.output_hidden_states = True  # by this the library knows that a later module needs them
     (as_classifier(written) if classifier else written).save_pretrained(folder)
@@ -70,7 +74,8 @@ def write_tokenizer(
     plain.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     options = json.loads(path.read_text(encoding="utf-8"))
-    if options["tokenizer_class"].removesuffix("Fast") in REBUILT_TOKENIZERS:
+    is_rebuilt = options["tokenizer_class"].removesuffix("Fast") in REBUILT_TOKENIZERS
+    if is_rebuilt or (backend is not None and lower_cases(backend)):  # classes have a normalizer of their own, too
         generic = options | {"tokenizer_class": GENERIC_TOKENIZER}
         path.write_text(json.dumps(generic, indent=2) + "\n", encoding="utf-8")
 

@@ -7,9 +7,12 @@ import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from huggingface_hub import try_to_load_from_cache
 from tokenizers import Tokenizer
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Normalizers
 
 from contracts import InputError
 from readers.installed_models import find_installed
@@ -17,6 +20,11 @@ from readers.installed_models import find_installed
 GGUF = ".gguf"
 PRODUCTS = ("encoder", "generator", "reranker")  # folders to use; a run leaves one of them
 BLANK = "_"  # stands for a mask that is lacking
+TRANSFORMER_OPTIONS = (  # files of a sentence-transformers directory; the first that is there counts
+    *(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert")),
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
 _ON_THE_HUB = re.compile(r"(?P<repo>[^:]+):(?P<file>[^:]+\.gguf)")
 
 
@@ -33,15 +41,16 @@ class Located(NamedTuple):
 
 
 def located(name: str, setting: str = "backbone") -> Located:
-    """Where the model is that ``name`` means: a run's folder has it in a folder of its own, and ``FILE.gguf`` or
-    ``hub/repo:FILE.gguf`` is one file of a folder or hub id.
+    """Where the model is that ``name`` means: the directory of a run has it in one of its own, an older one of
+    sentence-transformers in ``0_Transformer``, and ``FILE.gguf`` or ``hub/repo:FILE.gguf`` is one file of a directory
+    or hub id.
 
     Raises:
         InputError: the file is not there, or what reads it is not installed; ``setting`` is the key that named it.
     """
     name = find_installed(name) or name
     if not name.endswith(GGUF):
-        return Located(run_folder(name) or name)
+        return Located(_transformer_directory(run_folder(name) or name))
     path = Path(name).expanduser()
     on_the_hub = None if path.is_file() else _ON_THE_HUB.fullmatch(name)
     if not path.is_file() and not on_the_hub:
@@ -72,6 +81,50 @@ def run_folder(name: str) -> str | None:
 def has_checkpoint(name: str) -> bool:
     """Return whether ``name`` is the directory of a run that has its best checkpoint."""
     return (Path(name) / "checkpoints" / "best.ckpt").is_file()
+
+
+def _transformer_directory(name: str) -> str:
+    """Return the subdirectory with the transformer of a sentence-transformers directory; ``name`` if it has none."""
+    modules = Path(name) / "modules.json"
+    if (Path(name) / "config.json").is_file() or not modules.is_file():
+        return name
+    try:
+        paths = [Path(name) / module["path"] for module in json.loads(modules.read_text(encoding="utf-8"))]
+    except (ValueError, TypeError, KeyError):  # damaged; the reader of its modules says so
+        return name
+    return next((str(path) for path in paths[:1] if (path / "config.json").is_file()), name)
+
+
+def lowercase_if_stated(tokenizer: Any, name: str) -> None:
+    """Let the tokenizer lower-case texts if the sentence-transformers directory or hub id says ``do_lower_case``."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or not _transformer_options(name).get("do_lower_case"):
+        return
+    if not lower_cases(backend):
+        backend.normalizer = Normalizers([Lowercase(), *_normalizers(backend)])
+
+
+def lower_cases(backend: Tokenizer) -> bool:
+    """Return whether one of the normalizers of a tokenizer is a step that lower-cases."""
+    return any(isinstance(step, Lowercase) for step in _normalizers(backend))
+
+
+def _normalizers(backend: Tokenizer) -> list[Any]:
+    normalizer: Any = backend.normalizer
+    steps = list(cast(Any, normalizer)) if isinstance(normalizer, Normalizers) else [normalizer]
+    return [step for step in steps if step is not None]
+
+
+def _transformer_options(name: str) -> dict[str, Any]:
+    """Return the options of the transformer of a sentence-transformers directory or hub id on this disk."""
+    for file in TRANSFORMER_OPTIONS:
+        path = str(Path(name) / file) if Path(name).is_dir() else try_to_load_from_cache(name, file)
+        if isinstance(path, str) and Path(path).is_file():
+            try:
+                return dict(json.loads(Path(path).read_text(encoding="utf-8")))
+            except (ValueError, TypeError):  # damaged; the reader of its modules says so
+                return {}
+    return {}
 
 
 def append_end(tokenizer: Any, name: str) -> None:

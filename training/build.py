@@ -82,7 +82,7 @@ def make_data(run: Run, **changed: Any) -> Any:
 
 def _inheriting(run: Run, data: Any) -> Any:
     """Give the data the prompts of the backbone, where they have none of their own and an encoder is trained."""
-    from encoders.loading.pooling_modules import prompts_to_inherit  # with torch, which --help does without
+    from encoders.loading.own_encoder import prompts_to_inherit  # with torch, which --help does without
     from encoders.objective import Objective
 
     parts = [part for part in built(data).values() if getattr(part, "inherits_prompts", False)]

@@ -118,6 +118,8 @@ def collect_results(run: Run, model: Any, data: DataModule, fitted: Fitted) -> R
     )
     where_there_are_some = {
         "scores_before": fitted.scorer.scores_before,
+        "scores_at_start": fitted.scorer.scores_at_start,
+        "changed_keys": fitted.changes,
         "averages": scores.members,
         "baselines": suite.baselines(),
         "corpora": suite.corpora(),
@@ -164,11 +166,12 @@ def whole(parts: Mapping[str, Results], backbone: str) -> Results:
     results["spent"] = summed([stage["spent"] for stage in stages])
     results["data"] = [manifest for stage in stages for manifest in stage["data"]]
     results["overlap"] = _overlap(stages)
-    results.pop("scores_before", None)
     results.pop("changes", None)
     results.pop("verdict", None)  # on the last stage alone
-    if "scores_before" in stages[0]:  # of the encoder that the first began from
-        results["scores_before"] = stages[0]["scores_before"]
+    for key in ("scores_before", "scores_at_start", "changed_keys"):  # of the encoder that the first began from
+        results.pop(key, None)
+        if key in stages[0]:
+            results[key] = stages[0][key]  # type: ignore[literal-required]
     results["stages"] = {
         name: StageResults(
             place=place,

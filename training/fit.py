@@ -13,6 +13,7 @@ import torch
 
 from cli.process_group import join_group_again
 from contracts import DataModule, InputError
+from encoders import load_encoder
 from encoders.lora import is_adapter, widen
 from encoders.objective import Objective
 from encoders.sharding import load_weights
@@ -49,6 +50,7 @@ class Fitted(NamedTuple):
     scorer: ScoreCallback
     final: FinalScores
     telemetry: Telemetry
+    changes: dict[str, list[Any]]  # keys that make the untrained encoder differ from its backbone
 
 
 def fit(
@@ -74,8 +76,15 @@ def fit(
     recipe = recipe_of(replace(run, backbone=backbone))
     run, suites = choose(run, model, data)
     scoring, folder = run.evaluation, Path(str(run.output_dir))
+    changes = model.changes if isinstance(model, Objective) else {}
     scorer = ScoreCallback(
-        *suites, scoring.every_n_steps, scoring.at_start, is_last_step, not run.quiet, scoring.precision
+        *suites,
+        scoring.every_n_steps,
+        scoring.at_start,
+        is_last_step,
+        not run.quiet,
+        scoring.precision,
+        (lambda device: load_encoder(str(run.backbone), device=device)) if changes else None,
     )
     mode = mode_of(run.monitor, run.monitor_mode)
     checkpoints = RunCheckpoints(
@@ -131,12 +140,12 @@ def fit(
         found = load_checkpoint(checkpoint)
         resumed = resumption(checkpoint, found, recipe, folder, batches, loader.num_examples)
         record.rates_differ = resumed.rates_differ
-    say_opening(Opening(run, backbone, resumed), model, loader, trainer, scorer)
+    say_opening(Opening(run, backbone, resumed, changes), model, loader, trainer, scorer)
     join_group_again("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", run.monitor)
-    return Fitted(run, trainer, scorer, final, telemetry), interruption.exit_status or 0
+    return Fitted(run, trainer, scorer, final, telemetry, changes), interruption.exit_status or 0
 
 
 def mode_of(monitor: str | None, said: str | None) -> str:

@@ -15,11 +15,13 @@ from cli.config_files import CONFIGS, choices
 from contracts import InputError
 from contracts.settings import UNSET, filled
 from encoders.appended_prompt import ids_behind
-from encoders.lengths import length_to_train, longest_input
+from encoders.lengths import length_to_train, longest_input, own_length
 from encoders.loading.backbones import from_pretrained, load_tokenizer
+from encoders.loading.own_encoder import own_encoder
 from encoders.objective import Objective
+from encoders.objectives.gense import prompt_of
 from encoders.objectives.reranker import Reranker
-from encoders.settings import KINDS
+from encoders.settings import KINDS, GenSEModel
 from training.build import built, data_of
 from training.settings import Run
 
@@ -65,11 +67,13 @@ def settle_without_weights(run: Run, data: Any) -> None:
     """The same of what a config and a tokenizer say, to look at batches without a model."""
     if not any(hasattr(one, "max_length") for one in built(data).values()):
         return
-    config, tokenizer = from_pretrained(AutoConfig, str(run.backbone)), load_tokenizer(str(run.backbone))
+    backbone = str(run.backbone)
+    config, tokenizer = from_pretrained(AutoConfig, backbone), load_tokenizer(backbone)
     longest, asked = longest_input(config), getattr(run.model, "max_length", None)
-    prompt = None if run.model is None else getattr(filled(run.model, run), "prompt", None)
+    prompt = prompt_of(filled(run.model, run)) if isinstance(run.model, GenSEModel) else None
     behind = len(ids_behind(tokenizer, prompt)) if prompt else 0
-    read = min(longest, length_to_train(asked, config, tokenizer, str(run.backbone)))
+    own = own_encoder(backbone, getattr(run.model, "pooling", None)).exported
+    read = length_to_train(asked, own_length(own, config, tokenizer), config, backbone)
     _settle(run, data, longest, read, _kept(run, behind))
 
 

@@ -1,12 +1,14 @@
 """The opening block: what is trained, on which data and for how long, printed before the first step."""
 
+import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
 
+from cli.keys import word_of
 from contracts import without_secrets
 from encoders.kernels.compiled_layers import compiled
 from encoders.kernels.compiler import check_compiler
@@ -28,6 +30,7 @@ class Opening(NamedTuple):
     run: Run  # as it will be trained
     backbone: str  # as it was asked for
     resumed: Resumption | None
+    changes: Mapping[str, Sequence[Any]]  # keys that make the encoder differ from its backbone
 
 
 def say_opening(opening: Opening, model: Any, data: Any, trainer: pl.Trainer, scorer: ScoreCallback) -> None:
@@ -61,6 +64,9 @@ def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCa
     if isinstance(model, Objective):
         encoder = model.encoder
         yield "vectors", f"{encoder.width} numbers, pooling {encoder.pooled}{', length 1' if encoder.normalize else ''}"
+        if opening.changes:
+            own = {key: value for key, (value, _) in opening.changes.items()}
+            yield "changed", f"{', '.join(changed_keys(opening.changes))}; the backbone has {', '.join(overrides(own))}"
         yield "attention", encoder.way(trainer.strategy.root_device).why
     if found := compiled(model.transformer):
         check_compiler(trainer.strategy.root_device, found.backend)
@@ -68,6 +74,21 @@ def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCa
     yield "output", str(run.output_dir)
     if opening.resumed:
         yield from opening.resumed.facts()
+
+
+def changed_keys(changes: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return the overrides that made the untrained encoder differ from its backbone."""
+    return overrides({key: value for key, (_, value) in changes.items()})
+
+
+def overrides(values: Mapping[str, Any]) -> list[str]:
+    """Return ``KEY=VALUE`` of each key."""
+    return [
+        word_of(key, value)
+        if isinstance(value, str) and value
+        else f"{key}={json.dumps(None if value == '' else value)}"
+        for key, value in values.items()
+    ]
 
 
 def _negatives(model: Any, data: Any, loader: Any, processes: int) -> str:

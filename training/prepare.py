@@ -19,7 +19,9 @@ from cli.keys import word_of
 from cli.process_group import from_rank_zero
 from contracts import InputError, without_secrets
 from contracts.settings import as_mapping
+from encoders.loading.own_encoder import own_encoder
 from encoders.loading.tiny import TINY_BACKBONES
+from encoders.objective import Objective
 from encoders.pooling import POOLERS
 from storage.atomic import write_whole
 from training.build import data_of, is_missing, make_data, recipe_of
@@ -115,9 +117,9 @@ def prepare_whole(run: Run, stages: Sequence[Stage], chosen: Sequence[Stage], wr
             f"resume={run.resume}: a run of stages goes on by itself where it stopped. Say resume=auto, or continue "
             "from a checkpoint in a run without stages."
         )
+    poolings = _poolings(stages)
     for before, after in _followers(stages, chosen):
-        _refuse_lost_decoder(before, after)
-        _refuse_lost_pooler(before, after)
+        _refuse_lost_pooling(before, poolings[before.name], after)
         _refuse_lost_head(before, after)
         _refuse_lost_layers(before, after)
     alone = len(chosen) < len(stages)
@@ -178,24 +180,39 @@ def _followers(stages: Sequence[Stage], chosen: Sequence[Stage]) -> Iterator[tup
             yield before, after
 
 
-def _refuse_lost_decoder(before: Stage, after: Stage) -> None:
-    """A stage that pools the encoder of an encoder-decoder leaves no decoder to one that reads it."""
-    poolings = [getattr(stage.run.model, "pooling", None) for stage in (before, after)]
-    if [one in POOLERS and POOLERS[one].decodes for one in poolings] == [False, True] and poolings[0]:
-        raise InputError(
-            f"stages.{after.name}.model.pooling={poolings[1]} reads a decoder, and stage {before.name} with "
-            f"model.pooling={poolings[0]} leaves an encoder alone. Take the same pooling in both."
-        )
+def _refuse_lost_pooling(before: Stage, pooling: str | None, after: Stage) -> None:
+    """Refuse a stage that reads a decoder, or the backbone's own tanh layer, after one with another ``pooling``, which
+    leaves none.
+    """
+    wanted = getattr(after.run.model, "pooling", None)
+    if wanted not in POOLERS or pooling not in POOLERS:
+        return
+    for part, what in (("decodes", "a decoder"), ("is_shipped", "the backbone's tanh layer")):
+        if getattr(POOLERS[wanted], part) and not getattr(POOLERS[pooling], part):
+            raise InputError(
+                key=f"stages.{after.name}.model.pooling",
+                value=wanted,
+                expected=f"a pooling that does not read {what}, as stage {before.name} with pooling={pooling} leaves "
+                "none",
+                hint=f"Set stages.{before.name}.model.pooling={wanted}.",
+            )
 
 
-def _refuse_lost_pooler(before: Stage, after: Stage) -> None:
-    """A stage without the backbone's own tanh layer leaves none to one that reads it."""
-    poolings = [str(getattr(stage.run.model, "pooling", None)) for stage in (before, after)]
-    if [one in POOLERS and POOLERS[one].is_shipped for one in poolings] == [False, True]:
-        raise InputError(
-            f"stages.{after.name}.model.pooling={poolings[1]} reads the backbone's tanh layer, and stage {before.name} "
-            f"with model.pooling={poolings[0]} leaves none. Take the same pooling in both."
-        )
+def _poolings(stages: Sequence[Stage]) -> dict[str, str | None]:
+    """Return the pooling of each stage; None of a model without one. A stage keeps that of the stage before it."""
+    found = dict[str, str | None]()
+    pooling: str | None = None
+    for stage in stages:
+        model: Any = hydra.utils.get_class(stage.run.model.target)
+        if issubclass(model, Objective):
+            if stage.run.model.pooling is not None:
+                pooling = stage.run.model.pooling
+            elif pooling is None and stage.run.backbone == "tiny":
+                pooling = model.default_pooling
+            elif pooling is None:
+                pooling = own_encoder(str(stage.run.backbone)).pooling(model.default_pooling)
+        found[stage.name] = pooling if issubclass(model, Objective) else None
+    return found
 
 
 def _refuse_lost_head(before: Stage, after: Stage) -> None:

@@ -14,6 +14,7 @@ from training.advice import Facts, of_manifest, to_try
 from training.build import data_of
 from training.data_summary import multilingual
 from training.fit import Fitted, mode_of
+from training.opening import changed_keys
 from training.settings import Run
 
 
@@ -126,8 +127,17 @@ def headline_of(results: Results) -> Headline | None:
 
 
 def _judged(headline: Headline, results: Results, items: ItemScores | None, best_of: int = 1) -> Verdict:
-    before, after, baselines = results["scores_before"], results["scores"], results.get("baselines")
-    return judge(headline, before, after, items, baselines, best_of, results.get("corpora"))
+    return judge(
+        headline,
+        results["scores_before"],
+        results["scores"],
+        items,
+        results.get("baselines"),
+        best_of,
+        results.get("corpora"),
+        at_start=results.get("scores_at_start"),
+        changed=changed_keys(results.get("changed_keys", {})),
+    )
 
 
 def in_words(verdict: Verdict) -> str:

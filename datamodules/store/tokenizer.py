@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from contracts import InputError
 from readers.hub import only_local
-from readers.model_names import append_end, located, mask_id
+from readers.model_names import append_end, located, lowercase_if_stated, mask_id
 
 BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
 
@@ -19,6 +19,7 @@ def load_tokenizer(name: str, *, ends: bool = False) -> Any:
     InputError where there is none.
     """
     tokenizer = _loaded(AutoTokenizer, "tokenizer", name)
+    lowercase_if_stated(tokenizer, located(name).name)
     if ends:
         append_end(tokenizer, name)
     return tokenizer

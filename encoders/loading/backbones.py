@@ -4,7 +4,7 @@ To be trained: with its masked-LM head where one is wanted. To be used: the part
 encoders, encoder-decoders (T5, BART) and decoders (GPT-2), from a folder or hub id or from a checkpoint of ours.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
@@ -31,7 +31,7 @@ from encoders.layers import keep_layers
 from encoders.lora import RECORD, Record, restore
 from encoders.pooling import POOLERS
 from readers.hub import only_local
-from readers.model_names import append_end, has_checkpoint, located
+from readers.model_names import append_end, has_checkpoint, located, lowercase_if_stated
 from storage.checkpoint import load_checkpoint
 from storage.manifest import Damaged
 
@@ -46,6 +46,7 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
         InputError: there is none, or nothing to pad with.
     """
     tokenizer = from_pretrained(AutoTokenizer, backbone)
+    lowercase_if_stated(tokenizer, located(backbone).name)
     tokenizer.padding_side = "right"
     if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -146,7 +147,7 @@ def load_states(
             "It may have been cut short while it was copied; fetch it again."
         )
     check_attention(model, attention, name, setting=setting)
-    return _without_pooler(model)
+    return _without_pooler(model, info["missing_keys"])
 
 
 def states_class(config: Any, *, decoder: bool) -> Any:
@@ -155,7 +156,8 @@ def states_class(config: Any, *, decoder: bool) -> Any:
 
 
 def load_whole(factory: Any, name: str, refused: Callable[[str], InputError], **options: Any) -> PreTrainedModel:
-    """A model whose checkpoint holds all of its weights: transformers would draw those that it lacks at random.
+    """A model whose checkpoint holds all of its weights: transformers would draw those that it lacks at random. Its
+    trunk keeps a pooler that the checkpoint holds, too.
 
     Raises:
         InputError: it cannot be loaded; or the one that ``refused`` makes of what is lacking.
@@ -163,6 +165,8 @@ def load_whole(factory: Any, name: str, refused: Callable[[str], InputError], **
     model, info = from_pretrained(factory, name, output_loading_info=True, **options)
     if missing := sorted(info["missing_keys"]):
         raise refused(f"its checkpoint lacks {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}")
+    if any("pooler." in key for key in info["unexpected_keys"]):
+        keep_pooler(model.base_model, kept_pooler(load_states(name, decoder=False)))
     return cast(PreTrainedModel, model)
 
 
@@ -199,13 +203,31 @@ def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = 
     outcome = model.load_state_dict(weights, strict=False)
     if outcome.missing_keys or outcome.unexpected_keys:
         raise _no_head(str(folder), "that run was trained without one")
+    if hasattr(model.base_model, "pooler"):
+        keep_pooler(model.base_model, kept_pooler(load_states(name, decoder=False)))
     return cast(PreTrainedModel, model)
 
 
-def _without_pooler(model: PreTrainedModel) -> PreTrainedModel:
-    if getattr(model, "pooler", None) is not None:
-        model.register_module("pooler", None)  # we pool ourselves, and DDP refuses weights that never get a gradient
+def _without_pooler(model: PreTrainedModel, missing: Collection[str]) -> PreTrainedModel:
+    """Take the pooler out of a model, in place: we pool ourselves, and DDP refuses weights that never get a gradient.
+    If its weights are not ``missing`` in the checkpoint, it is kept for the export, where `kept_pooler` finds it.
+    """
+    pooler = getattr(model, "pooler", None)
+    if isinstance(pooler, nn.Module):
+        model.register_module("pooler", None)
+        if not any(key.startswith("pooler.") for key in missing):
+            keep_pooler(model, pooler)
     return model
+
+
+def keep_pooler(model: PreTrainedModel, pooler: nn.Module | None) -> None:
+    """Remember a backbone's own pooler beside its weights, in a tuple, or it would be one of its modules."""
+    model.kept_pooler = () if pooler is None else (pooler,)
+
+
+def kept_pooler(model: PreTrainedModel) -> nn.Module | None:
+    """Return the pooler that a backbone came with; None if it had none."""
+    return next(iter(getattr(model, "kept_pooler", ())), None)
 
 
 def _no_head(backbone: str, why: str) -> NoMaskedLM:
@@ -274,6 +296,7 @@ class Trained(NamedTuple):
     normalize: bool
     layers: list[dict[str, Any]]  # what ``head`` consists of
     prompts: EncoderPrompts = EncoderPrompts()
+    truncate: int | None = None
     kept: int | Sequence[int] | None = None  # layers of the backbone, where not all
 
 
@@ -288,7 +311,7 @@ def without_extras(model: PreTrainedModel) -> PreTrainedModel:
     # Not config.is_encoder_decoder: a T5 that was saved as its encoder alone has false there
     if getattr(model, "encoder", None) is not None and getattr(model, "decoder", None) is not None:
         model = cast(PreTrainedModel, model.get_encoder())
-    return _without_pooler(model)
+    return _without_pooler(model, ["pooler."])
 
 
 def read_checkpoint(path: Path) -> Trained:

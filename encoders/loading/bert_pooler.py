@@ -9,11 +9,10 @@ from torch import nn
 from transformers import AutoConfig, AutoModel
 
 from contracts import InputError
-from encoders.dense import is_tanh_layer
 from encoders.loading.backbones import from_pretrained
-from encoders.loading.sentence_transformers_folder import BeyondUs, read_exported, read_head, read_json
+from encoders.loading.own_encoder import directory_of, has_tanh_layer
+from encoders.loading.sentence_transformers_folder import BeyondUs, read_exported, read_head
 from encoders.pooling import TanhHead
-from readers.model_names import located
 
 
 def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
@@ -22,7 +21,7 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
     Raises:
         InputError: the family has no such layer, or the checkpoint no weights for it, which transformers would draw.
     """
-    if (written := _behind_cls(located(name, setting).name)) is not None:
+    if (written := _behind_cls(directory_of(name))) is not None:
         folder, path = written
         width = int(from_pretrained(AutoConfig, name, setting=setting).hidden_size)
         return cast(nn.Module, read_head(folder, [path], width, setting=setting))
@@ -44,15 +43,12 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
 
 
 def _behind_cls(name: str) -> tuple[str, str] | None:
-    """The folder, and in it the Dense that stands behind CLS."""
+    """Return the directory, and in it the Dense behind CLS."""
     try:
         exported = read_exported(name, "")
     except BeyondUs:
         return None
-    if not exported or len(exported.layers) != 1 or exported.pooling != "cls":
-        return None
-    (path,) = exported.layers
-    return (name, path) if is_tanh_layer(read_json(name, f"{path}/config.json") or {}) else None
+    return (name, exported.layers[0]) if exported and has_tanh_layer(name, exported) else None
 
 
 def _layer(model: Any) -> tuple[Any, Any]:

@@ -6,11 +6,9 @@ file, or a file of word vectors.
 
 import logging
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import torch
-from tokenizers.normalizers import Lowercase
-from tokenizers.normalizers import Sequence as Normalizers
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -18,7 +16,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from contracts import EncoderPrompts, InputError
 from encoders.attention import check_attention, check_first_token
 from encoders.dense import head_of
-from encoders.lengths import usual_length
+from encoders.lengths import own_length, usual_length
 from encoders.loading.backbones import (
     check_vocabulary,
     load_tokenizer,
@@ -177,9 +175,9 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
         trained.pooling,
         trained.normalize,
         trained.max_length,
-        False,
         trained.prompts,
         prompt_suffix=trained.prompt_suffix,
+        truncate=trained.truncate,
     )
     head = None
     if trained.head:
@@ -202,7 +200,7 @@ def _from_transformers(
     if exported is None:
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
             raise not_found(name, "it has no config.json there, or the hub is out of reach.")
-        kind, exported = "transformers", Exported(name, "mean", False, None, False, EncoderPrompts())
+        kind, exported = "transformers", Exported(name, "mean", False, None, EncoderPrompts())
     decoder = POOLERS[options.pooling or exported.pooling].decodes
     transformer = load_trunk(exported.transformer, decoder=decoder, attention=options.attention)
     tokenizer = load_tokenizer(exported.transformer)
@@ -246,15 +244,12 @@ def _build(
     check_vocabulary(transformer, tokenizer, backbone)
     if options.attention is not None:
         check_first_token(transformer, options.pooling or exported.pooling, backbone, setting="encoder")
-    if exported.lowercase:
-        _lowercase(tokenizer)
     encoder = SentenceEncoder(
         transformer,
         tokenizer,
         pooling=options.pooling or exported.pooling,
         head=head if options.pooling in (None, exported.pooling) else None,
-        # a folder's own holds even where its tokenizer says less, as in the library
-        max_length=options.max_length or exported.max_length or int(tokenizer.model_max_length),
+        max_length=options.max_length or own_length(exported, transformer.config, tokenizer),
         prompts=exported.prompts if options.prompt is None else EncoderPrompts.same(options.prompt),
         prompt_suffix=exported.prompt_suffix if options.prompt_suffix is None else options.prompt_suffix,
         normalize=exported.normalize if options.normalize is None else options.normalize,
@@ -266,13 +261,3 @@ def _build(
     if options.max_length and options.max_length > encoder.longest:
         log.warning("max_length=%d: %s takes %d tokens; it reads those.", options.max_length, backbone, encoder.longest)
     return encoder.eval().requires_grad_(False).to(options.device, PRECISIONS[options.precision])
-
-
-def _lowercase(tokenizer: Tokenizer) -> None:
-    """``do_lower_case`` of a sentence-transformers folder: before everything else, unless the tokenizer does it."""
-    backend = tokenizer.backend_tokenizer
-    normalizer: Any = backend.normalizer
-    steps = list(cast(Any, normalizer)) if isinstance(normalizer, Normalizers) else [normalizer]
-    steps = [step for step in steps if step is not None]
-    if not any(isinstance(step, Lowercase) for step in steps):
-        backend.normalizer = Normalizers([Lowercase(), *steps])

@@ -21,7 +21,7 @@ from encoders.appended_prompt import read_template
 from encoders.dense import IDENTITY, TANH, activation_of, head_of
 from encoders.pooling import LAST_LAYER, POOLERS
 from readers.hub import only_local
-from readers.model_names import GGUF
+from readers.model_names import GGUF, TRANSFORMER_OPTIONS
 
 LIBRARY = "sentence_transformers."
 TOP_LEVEL = "config_sentence_transformers.json"
@@ -35,11 +35,6 @@ MODES = {  # as versions before 6 spell them
     "pooling_mode_lasttoken": "lasttoken",
 }
 OUR_NAME = {"lasttoken": "last", "weightedmean": "weighted_mean"}
-OPTIONS = (
-    *(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert")),
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
-)
 # Options of the transformer that change no vector, or that we follow
 FOLLOWED = {
     "max_seq_length",
@@ -72,7 +67,6 @@ class Exported(NamedTuple):
     pooling: str
     normalize: bool
     max_length: int | None  # None: as long as the tokenizer and the model allow
-    lowercase: bool
     prompts: EncoderPrompts
     layers: tuple[str, ...] = ()  # the paths of Dense modules inside the folder
     prompt_suffix: str = ""
@@ -84,17 +78,17 @@ class BeyondUs(Exception):
     """A model of sentence-transformers that is more than a transformer and a pooling; the message names the rest."""
 
 
-def read_exported(name: str, prompt: str | None) -> Exported | None:
-    """What ``modules.json`` of a folder or hub id describes; None where there is no such file.
+def read_exported(name: str, prompt: str | None, *, setting: str = "encoder") -> Exported | None:
+    """Return what ``modules.json`` of a directory or hub id describes; None if there is no such file.
 
     Raises:
         BeyondUs: only the library itself can run it.
-        InputError: a file is damaged, or the folder wants to run code of its own.
+        InputError: a file is damaged, or the directory wants to run code of its own.
     """
-    modules = _modules(name, "encoder")
+    modules = _modules(name, setting)
     if modules is None:
         return None
-    _refuse_foreign_code(name, modules)
+    _refuse_foreign_code(name, modules, setting)
     before, behind = _parted(modules)
     kinds = [_kind(module) for module in modules[: len(modules) - len(behind)]]
     if kinds != [kind for kind in BEFORE if kind in kinds] or not {"Transformer", "Pooling"} <= set(kinds):
@@ -107,63 +101,24 @@ def read_exported(name: str, prompt: str | None) -> Exported | None:
         pooling = "first_decoder"
     if averaged := before.get("WeightedLayerPooling"):
         pooling = _over_layers(name, averaged, pooling)
-    found = _behind(name, behind)
-    if found.beyond:
-        raise BeyondUs(f"behind its pooling is {found.beyond}")
-    prompts = read_prompts(name) if prompt is None else EncoderPrompts.same(prompt)
+    layers, normalize = _behind(name, behind)
+    prompts = read_prompts(name, setting) if prompt is None else EncoderPrompts.same(prompt)
     if prompts and not includes_prompt:
         raise BeyondUs("its pooling leaves the prompt out")
     length = options.get("max_seq_length")
-    lowercase = bool(options.get("do_lower_case"))
     suffix = _appended(transformer, options, decodes=pooling == "first_decoder")
-    truncate, layers = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim"), found.layers
-    if truncate is not None and found.normalize:
+    truncate = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim")
+    if truncate is not None and normalize:
         raise BeyondUs("its vectors are cut after they were normalised")
-    if layers and found.normalize and (size := _cut_by(name, layers[-1])):
+    if layers and normalize and (size := _cut_by(name, layers[-1])):
         truncate, layers = size, layers[:-1]
-    return Exported(
-        transformer,
-        pooling,
-        found.normalize,
-        length,
-        lowercase,
-        prompts,
-        layers,
-        suffix,
-        truncate,
-        read_similarity(name),
-    )
+    return Exported(transformer, pooling, normalize, length, prompts, layers, suffix, truncate, read_similarity(name))
 
 
-class Behind(NamedTuple):
-    """What stands behind the pooling of a sentence-transformers folder."""
-
-    layers: tuple[str, ...] = ()  # the paths of Dense modules
-    normalize: bool = False
-    beyond: str = ""  # a module that is none of both, or one out of their order
-    pooling: str | None = None  # that it stands behind; None: one that we do not have
-    pools: bool = False  # whether the folder says how
-    leaves_prompt_out: bool = False  # whether the tokens of a prompt are not pooled
-
-
-def behind_pooling(name: str, *, setting: str = "backbone") -> Behind:
-    """Of a folder or hub id; nothing where it is not of sentence-transformers. No weights are read.
-
-    Raises:
-        InputError: a file is damaged.
-    """
-    modules = _modules(name, setting)
-    if modules is None or "Pooling" not in map(_kind, modules):
-        return Behind()
-    before, behind = _parted(modules)
-    includes_prompt = True
-    try:
-        pooling, includes_prompt = _pooling(name, before["Pooling"])
-        if layers := before.get("WeightedLayerPooling"):
-            pooling = _over_layers(name, layers, pooling)
-    except BeyondUs:
-        pooling = None
-    return _behind(name, behind)._replace(pooling=pooling, pools=True, leaves_prompt_out=not includes_prompt)
+def leaves_prompt_out(name: str, setting: str) -> bool:
+    """Return whether the pooling of a directory or hub id leaves the tokens of a prompt out."""
+    paths = [module["path"] for module in _modules(name, setting) or [] if _kind(module) == "Pooling"]
+    return any(not (read_json(name, f"{path}/config.json") or {}).get("include_prompt", True) for path in paths)
 
 
 def _modules(name: str, setting: str) -> list[dict[str, Any]] | None:
@@ -188,21 +143,25 @@ def _parted(modules: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[st
     return {kind: module["path"] for kind, module in zip(kinds, modules[:cut], strict=False)}, modules[cut:]
 
 
-def _behind(name: str, modules: list[dict[str, Any]]) -> Behind:
+def _behind(name: str, modules: list[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
+    """Return the paths of the Dense modules behind the pooling, and whether a Normalize follows them.
+
+    Raises:
+        BeyondUs: another module is there, or one in another order.
+    """
     normalize = bool(modules) and _kind(modules[-1]) == "Normalize"
     layers = modules[:-1] if normalize else modules
     for module in modules:
-        own = str(module["type"]).startswith(LIBRARY)
-        options = read_json(name, f"{module['path']}/config.json") or {} if own and module["path"] else {}
-        if not own or _kind(module) not in ("Dense", "Normalize"):
-            return Behind(beyond=str(module["type"]) if not own else _kind(module))
+        options = read_json(name, f"{module['path']}/config.json") or {} if module["path"] else {}
+        if _kind(module) not in ("Dense", "Normalize"):
+            raise BeyondUs(f"behind its pooling is {_kind(module)}")
         if _kind(module) == "Normalize" and module is not modules[-1]:
-            return Behind(beyond="a Normalize before another module")
+            raise BeyondUs("behind its pooling is a Normalize before another module")
         if not all(options.get(key) in (None, place) for key, place in OF_THE_VECTOR.items()):
-            return Behind(beyond=f"a {_kind(module)} of something else than the pooled vector")
+            raise BeyondUs(f"behind its pooling is a {_kind(module)} of something else than the pooled vector")
         if _kind(module) == "Dense" and (why := _unlike_ours(options)):
-            return Behind(beyond=f"a Dense {why}")
-    return Behind(tuple(module["path"] for module in layers), normalize)
+            raise BeyondUs(f"behind its pooling is a Dense {why}")
+    return tuple(module["path"] for module in layers), normalize
 
 
 def _unlike_ours(options: dict[str, Any]) -> str:
@@ -285,7 +244,7 @@ def read_similarity(name: str) -> str:
     return (read_json(name, TOP_LEVEL) or {}).get("similarity_fn_name") or "cosine"
 
 
-def _refuse_foreign_code(name: str, modules: list[dict[str, Any]]) -> None:
+def _refuse_foreign_code(name: str, modules: list[dict[str, Any]], setting: str) -> None:
     types = [module["type"] for module in modules]
     for module in modules:
         router = read_json(name, f"{module['path']}/router_config.json") if module["path"] else None
@@ -294,13 +253,14 @@ def _refuse_foreign_code(name: str, modules: list[dict[str, Any]]) -> None:
         activation = str((dense or {}).get("activation_function", TANH))
         if not activation.startswith("torch."):  # the library would run Tanh in its place
             raise InputError(
-                f"encoder={name}: the Dense in {module['path']} has the activation {activation}, which is not torch's. "
-                "It is never run, and without it the vectors would be others; use a model of torch's own functions."
+                f"{setting}={name}: the Dense in {module['path']} has the activation {activation}, which is not "
+                "torch's. It is never run, and without it the vectors would be others; use a model of torch's own "
+                "functions."
             )
     foreign = [kind for kind in types if not str(kind).startswith(LIBRARY)]
     if foreign:
         raise InputError(
-            f"encoder={name}: modules.json names {foreign[0]}, code that is not part of sentence-transformers. "
+            f"{setting}={name}: modules.json names {foreign[0]}, code that is not part of sentence-transformers. "
             "It is never run; use a model that consists of the library's own modules."
         )
 
@@ -345,7 +305,7 @@ def _appended(name: str, options: dict[str, Any], *, decodes: bool) -> str:
 
 def _options(folder: str) -> dict[str, Any]:
     """Of the transformer in this folder or hub id."""
-    return next((found for file in OPTIONS if (found := read_json(folder, file))), {})
+    return next((found for file in TRANSFORMER_OPTIONS if (found := read_json(folder, file))), {})
 
 
 def _pooling(name: str, path: str) -> tuple[str, bool]:

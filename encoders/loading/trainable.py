@@ -1,20 +1,22 @@
 """A backbone prepared for training: weights, adapters, frozen layers, compiled layers."""
 
 from functools import cached_property
+from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
-from contracts import InputError
-from encoders.attention import check_first_token
+from contracts import EncoderPrompts, InputError
+from encoders.attention import ATTENTION, check_first_token, is_causal
+from encoders.dense import dense_layers
 from encoders.kernels.compiled_layers import compile_layers
 from encoders.kernels.unpadded import set_attn_implementation
 from encoders.layers import check_decay, freeze, keep_layers
-from encoders.lengths import length_to_train
+from encoders.lengths import length_to_train, own_length
 from encoders.loading.absent_weights import dtype_to_load, forget_weights
-from encoders.loading.backbones import check_vocabulary, load_masked_lm, load_tokenizer
+from encoders.loading.backbones import check_vocabulary, from_pretrained, load_masked_lm, load_tokenizer
 from encoders.loading.bert_pooler import shipped_pooler
-from encoders.loading.pooling_modules import folder_of, kept_behind, pooling_of
+from encoders.loading.own_encoder import OwnEncoder, directory_of, layers_to_keep, own_encoder
 from encoders.loading.sentence_transformers_folder import read_head, read_prompts, read_similarity
 from encoders.lora import Below, adapt, below, wanted
 from encoders.pooling import POOLERS
@@ -49,60 +51,118 @@ class TrainableBackbone:
 
 
 class TrainableEncoder(TrainableBackbone):
-    """The same of an encoder: backbone, tokenizer, pooling and the layers behind it."""
+    """The same of an encoder: backbone, tokenizer, pooling and the layers behind it.
+
+    A backbone that is an encoder already keeps all of these, unless the settings say otherwise.
+
+    Args:
+        default_pooling: pooling of a plain transformer.
+    """
 
     settings: TrainedEncoder
 
-    def load(self, *, lm_head: bool = False, prepared: bool = True, prompt: str = "") -> SentenceEncoder:
+    def __init__(self, settings: TrainedEncoder, default_pooling: str = "mean") -> None:
+        super().__init__(settings)
+        self.default_pooling = default_pooling
+
+    @cached_property
+    def own(self) -> OwnEncoder:
+        """The encoder that the backbone is."""
+        return own_encoder(self.settings.backbone, self.settings.pooling)
+
+    def load(self, *, lm_head: bool = False, prepared: bool = True, prompt: str | None = None) -> SentenceEncoder:
         """Return the encoder in training mode, with a masked-LM head if asked for, and a ``prompt`` behind every
         text. With ``prepared=False`` the caller calls `prepare`, once the modules beside the transformer are there.
 
         Raises:
             InputError: the backbone cannot be loaded, or a key does not go with it.
         """
-        own = self.settings
-        if own.layers is not None and (own.lora.rank is not None or self.below.adapters):
+        settings, exported = self.settings, self.own.exported
+        directory = directory_of(settings.backbone)
+        if settings.layers is not None and (settings.lora.rank is not None or self.below.adapters):
             raise InputError(
                 "model.layers: an adapter is kept for a whole backbone, and this one loses layers. Train without "
                 "model.lora.rank, or train a run without a step first and take its folder as the backbone."
             )
-        pooling = own.pooling or pooling_of(own.backbone)
+        if prompt is None and exported and exported.prompt_suffix:
+            raise InputError(
+                key="backbone",
+                value=settings.backbone,
+                expected=f"no prompt behind the texts, but this encoder has {exported.prompt_suffix!r}",
+                hint="Set model=gense, which trains with a prompt.",
+            )
+        pooling = settings.pooling or self.own.pooling(self.default_pooling)
         pooler = POOLERS.get(pooling)
-        head: nn.Module | None = shipped_pooler(own.backbone) if pooler is not None and pooler.is_shipped else None
-        behind = kept_behind(own.backbone, pooling)
+        head = shipped_pooler(settings.backbone) if pooler is not None and pooler.is_shipped else None
+        layers = layers_to_keep(exported, pooling, settings.backbone) if exported and head is None else ()
         transformer = load_masked_lm(
-            own.backbone,
+            settings.backbone,
             weights=self.below.base,
             lm_head=lm_head,
             decoder=pooler is not None and pooler.decodes,
-            attention=own.attention,
-            dropout=own.dropout,
-            attention_dropout=own.attention_dropout,
+            attention=settings.attention,
+            dropout=settings.dropout,
+            attention_dropout=settings.attention_dropout,
             dtype=dtype_to_load(),
         )
-        keep_layers(transformer, own.layers, own.backbone)
-        check_first_token(transformer, pooling, own.backbone)
-        tokenizer = load_tokenizer(own.backbone, ends=bool(own.append_end))
-        check_vocabulary(transformer, tokenizer, own.backbone)
-        set_attn_implementation(transformer, own.attn_implementation, own.backbone)
+        keep_layers(transformer, settings.layers, settings.backbone)
+        check_first_token(transformer, pooling, settings.backbone)
+        tokenizer = load_tokenizer(settings.backbone, ends=bool(settings.append_end))
+        check_vocabulary(transformer, tokenizer, settings.backbone)
+        set_attn_implementation(transformer, settings.attn_implementation, settings.backbone)
         forget_weights(transformer)
         if prepared:
             self.prepare(transformer)
-        if head is None and behind.layers:
+        if layers:
             width = int(transformer.config.hidden_size)
-            head = read_head(folder_of(own.backbone), behind.layers, width, setting="backbone")
+            head = read_head(directory, layers, width, setting="backbone")
+        length = own_length(exported, transformer.config, tokenizer)
         encoder = SentenceEncoder(
             transformer,
             tokenizer,
             pooling=pooling,
             head=head,
-            max_length=length_to_train(own.max_length, transformer.config, tokenizer, own.backbone),
-            token_budget=own.token_budget,
-            recompute=own.recompute,
-            attn_implementation=own.attn_implementation,
-            prompt_suffix=prompt,
-            normalize=behind.normalize if own.normalize is None else own.normalize,
-            prompts=read_prompts(folder_of(own.backbone), "backbone"),
-            similarity_fn_name=read_similarity(folder_of(own.backbone)),
+            max_length=length_to_train(settings.max_length, length, transformer.config, settings.backbone),
+            token_budget=settings.token_budget,
+            recompute=settings.recompute,
+            attn_implementation=settings.attn_implementation,
+            prompt_suffix=prompt or "",
+            normalize=bool(exported and exported.normalize) if settings.normalize is None else settings.normalize,
+            truncate=exported.truncate if exported else None,
+            prompts=read_prompts(directory, "backbone"),
+            similarity_fn_name=read_similarity(directory),
         )
         return encoder.train()  # from_pretrained leaves dropout off, and Lightning trains in the mode it finds
+
+    def changes(self, encoder: SentenceEncoder) -> dict[str, list[Any]]:
+        """Return each key by which an untrained encoder differs from the one that its backbone is, with the values of
+        the backbone and of the encoder. A plain transformer has no values of its own, so there are none.
+        """
+        settings, own = self.settings, self.own.exported
+        if self.own.beyond:
+            return {"model.pooling": ["its own", encoder.pooling]}
+        if own is None:
+            return {}
+        config: Any = from_pretrained(AutoConfig, settings.backbone)
+        layers = len(dense_layers(encoder.head)) - len(own.layers)
+        is_alike = POOLERS[encoder.pooling] == POOLERS[own.pooling] and layers <= 0
+        pooling = own.pooling if is_alike and not layers else encoder.pooling
+        plain = load_tokenizer(settings.backbone)
+        values: dict[str, list[Any]] = {
+            "model.pooling": [own.pooling, pooling],
+            "model.mlp_only_train": [True, layers <= 0],
+            "model.normalize": [own.normalize, encoder.normalize],
+            "model.max_length": [own_length(own, config, plain), encoder.max_length],
+            "model.prompt": [own.prompt_suffix, encoder.prompt_suffix],
+            "model.layers": [config.num_hidden_layers, encoder.trunk.config.num_hidden_layers],
+            "model.append_end": [False, plain("a")["input_ids"] != encoder.tokenizer("a")["input_ids"]],
+            "data.prompts": [_by_role(read_prompts(directory_of(settings.backbone))), _by_role(encoder.prompts)],
+            "model.attention": [ATTENTION[not is_causal(one)] for one in (config, encoder.trunk.config)],
+        }
+        return {key: pair for key, pair in values.items() if pair[0] != pair[1]}
+
+
+def _by_role(prompts: EncoderPrompts) -> dict[str, str]:
+    """Return the prompts of queries, documents, and other texts that have one."""
+    every = {"query": prompts.query, "document": prompts.document, "default": prompts.default}
+    return {name: prompt for name, prompt in every.items() if prompt}

@@ -18,7 +18,7 @@ from contracts import Ragged, TripletBatch
 from encoders.attention import is_decoder_alone
 from encoders.contrastive import ContrastiveObjective, with_negatives
 from encoders.loading.backbones import from_pretrained
-from encoders.loading.pooling_modules import pooling_of
+from encoders.loading.own_encoder import own_encoder
 from encoders.loading.trainable import TrainableEncoder
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
@@ -26,6 +26,8 @@ from encoders.settings import GenSEModel
 from losses.contrastive import Contrast, info_nce
 
 log = logging.getLogger(__name__)
+
+AUTO = "auto"  # of model.prompt
 
 
 class GenSE(ContrastiveObjective):
@@ -35,13 +37,15 @@ class GenSE(ContrastiveObjective):
 
     objective = "gense"
     consumes = TripletBatch
+    default_pooling = "first_decoder"
     tiny_backbone = "t5"
 
     settings: GenSEModel
 
     def __init__(self, settings: GenSEModel) -> None:
-        pooling = state_of_an_answer(settings.pooling or pooling_of(settings.backbone), settings.backbone)
-        super().__init__(replace(settings, pooling=pooling))
+        own = own_encoder(settings.backbone, settings.pooling)
+        pooling = state_of_an_answer(settings.pooling or own.pooling(self.default_pooling), settings.backbone)
+        super().__init__(replace(settings, pooling=pooling, prompt=prompt_of(settings)))
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
         """With the prompt behind every text."""
@@ -76,6 +80,14 @@ class GenSE(ContrastiveObjective):
             groups=batch.groups,
             **known,
         )
+
+
+def prompt_of(settings: GenSEModel) -> str | None:
+    """Return the prompt behind every text: ``model.prompt``, else that of the backbone if it is an encoder already."""
+    if settings.prompt != AUTO:
+        return settings.prompt
+    own = own_encoder(settings.backbone, settings.pooling).exported
+    return own.prompt_suffix if own else settings.default_prompt
 
 
 def state_of_an_answer(pooling: str, backbone: str) -> str:

@@ -12,8 +12,10 @@ from transformers import PreTrainedModel
 from contracts import InputError, Ragged, ScoredPairBatch, StepOutput, TripletBatch
 from encoders.cross_encoder import CrossEncoder, Scored, load_cross_encoder
 from encoders.kernels.chunks import concatenate
-from encoders.lengths import length_to_train
+from encoders.lengths import length_to_train, usual_length
 from encoders.loading.backbones import check_vocabulary, load_tokenizer
+from encoders.loading.own_encoder import directory_of
+from encoders.loading.sentence_transformers_folder import stated_length
 from encoders.loading.trainable import TrainableBackbone
 from encoders.settings import RerankerModel
 from encoders.trained_module import TrainedModule
@@ -45,10 +47,11 @@ class Reranker(TrainedModule):
         tokenizer = load_tokenizer(backbone)
         check_vocabulary(transformer, tokenizer, backbone)
         trainable.prepare(transformer)
+        length = usual_length(transformer.config, tokenizer, stated_length(directory_of(backbone)))
         self.cross_encoder = CrossEncoder(
             transformer,
             tokenizer,
-            max_length=length_to_train(settings.max_length, transformer.config, tokenizer, backbone),
+            max_length=length_to_train(settings.max_length, length, transformer.config, backbone),
             token_budget=settings.token_budget,
             recompute=settings.recompute,
         ).train()

@@ -18,8 +18,9 @@ from losses.contrastive import Contrast, info_nce
 
 
 class SimCSE(ContrastiveObjective):
-    """``mlp`` puts a linear layer and tanh between pooling and loss; ``mlp_only_train`` leaves it out of the encoder,
-    else a layer that the backbone has behind its pooling takes its place.
+    """``mlp`` puts a linear layer and tanh between pooling and loss. ``mlp_only_train`` leaves it out of the encoder;
+    false keeps it there, and null keeps it there if the backbone is a plain transformer: an encoder stays as it is. A
+    layer that the backbone has behind its pooling takes its place.
 
     The weights of hard negatives are those of `losses.contrastive.info_nce`. ``attention_dropout`` is that of the
     backbone's attention, where it is not to be ``dropout``. ``seed`` draws the MLP's first weights.
@@ -27,14 +28,16 @@ class SimCSE(ContrastiveObjective):
 
     objective = "simcse"
     consumes = (SentenceBatch, TripletBatch)
+    default_pooling = "cls"
 
     settings: SimCSEModel
 
     def __init__(self, settings: SimCSEModel) -> None:
         kept_out = {"cls_before_pooler": "leaves the MLP out of the encoder", "pooler_output": "has a layer of its own"}
         if settings.mlp and not settings.mlp_only_train and (why := kept_out.get(settings.pooling or "")):
+            value = "null" if settings.mlp_only_train is None else "false"
             raise InputError(
-                f"model.pooling={settings.pooling} {why}, and model.mlp_only_train=false keeps the MLP in. Take "
+                f"model.pooling={settings.pooling} {why}, and model.mlp_only_train={value} keeps the MLP in. Take "
                 "model.pooling=cls, or model.mlp_only_train=true."
             )
         if settings.mlp and settings.mlp_only_train and settings.matryoshka:
@@ -44,9 +47,11 @@ class SimCSE(ContrastiveObjective):
                 "model.mlp_only_train=false."
             )
         super().__init__(settings)
-        self.mlp = TanhHead(self.encoder.width, seed=settings.seed) if settings.mlp else nn.Identity()
-        if settings.mlp and not settings.mlp_only_train:
-            self.encoder.head, self.mlp = self.encoder.head or self.mlp, nn.Identity()
+        self.mlp: nn.Module = nn.Identity()
+        if settings.mlp and settings.mlp_only_train:
+            self.mlp = TanhHead(self.encoder.width, seed=settings.seed)
+        elif settings.mlp and (settings.mlp_only_train is False or self.trainable.own.exported is None):
+            self.encoder.head = self.encoder.head or TanhHead(self.encoder.width, seed=settings.seed)
 
     def views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
         """Two views, and the hard negatives where there are any."""

@@ -55,6 +55,7 @@ class TSDAE(Objective):
 
     objective = "tsdae"
     consumes = SentenceBatch
+    default_pooling = "cls"
 
     settings: TSDAEModel
 

@@ -266,7 +266,10 @@ def test_what_is_wrong_with_a_later_stage_is_said_before_the_first_trains(more, 
     ("more", "said"),
     [
         (["stages.second.model.hard_negative_weight=1"], ["stage second", "no hard negatives"]),
-        (["stages.first.model.pooling=mean"], ["stages.second", "first_decoder", "leaves an encoder alone"]),
+        (
+            ["stages.first.model.pooling=mean", "stages.second.model.pooling=first_decoder"],
+            ["stages.second", "first_decoder", "stages.first.model.pooling=first_decoder"],
+        ),
     ],
 )
 def test_what_a_later_stage_of_gense_lacks_is_said_before_the_first_trains(more, said, tables, command, tmp_path):

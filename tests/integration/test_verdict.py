@@ -1,8 +1,12 @@
 """What a run says at its end of the encoder that it began from, by the real command."""
 
 import itertools
+import json
+import math
 import random
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +86,51 @@ def test_a_run_that_did_not_says_so_and_what_to_try(rate, outcome, begin, shown,
     assert ("Keep what you had." in verdict["sentence"]) == (outcome == "worse")
     assert any(re.search(shown, one) for one in verdict["to_try"]), verdict["to_try"]
     assert verdict["to_try"][0] in done.out
+
+
+def ndcg(folder, rows):
+    """nDCG@10 of stock sentence-transformers, by hand: each question has one answer."""
+    library = pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
+    asked, told = (
+        library.encode([row[key] for row in rows], normalize_embeddings=True) for key in ("question", "answer")
+    )
+    gains = []
+    for place, cosines in enumerate(asked @ told.T):
+        rank = 1 + int((cosines > cosines[place]).sum())
+        gains.append(1 / math.log2(rank + 1) if rank <= 10 else 0.0)
+    return 100 * sum(gains) / len(gains)
+
+
+def test_before_is_the_score_of_the_backbone_also_if_its_pooling_is_changed(words, better, command, tmp_path):
+    common = [*words, f"backbone={better[0]}/encoder", "model.lr=1e-9", "max_steps=1"]
+    common.remove("model.pooling=mean")
+    changed = command(*common, "model.pooling=cls", f"output_dir={tmp_path / 'changed'}")
+    kept = command(*common, f"output_dir={tmp_path / 'kept'}")
+    assert (changed.status, kept.status) == (0, 0), changed.err + kept.err
+    rows = [json.loads(line) for line in (words_file(words)).read_text().splitlines()]
+    with_cls = shutil.copytree(better[0] / "encoder", tmp_path / "with_cls")
+    pooling = with_cls / "1_Pooling" / "config.json"
+    pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"pooling_mode": "cls"}))
+    before, at_start = ndcg(better[0] / "encoder", rows), ndcg(with_cls, rows)
+    assert before > at_start + 5
+    results = read_results(tmp_path / "changed" / "results.json")
+    assert results["changed_keys"] == {"model.pooling": ["mean", "cls"]}
+    assert results["scores_before"][SCORE] == pytest.approx(before, abs=1e-3)
+    assert results["scores_at_start"][SCORE] == pytest.approx(at_start, abs=1e-3)
+    verdict = results["verdict"]
+    assert (verdict["outcome"], verdict["before"]) == ("worse", results["scores_before"][SCORE])
+    assert (verdict["at_start"], verdict["after"]) == pytest.approx([at_start, at_start], abs=1e-3)
+    assert f"With model.pooling=cls it had {at_start:.1f} before training." in verdict["sentence"]
+    assert "model.pooling=cls; the backbone has model.pooling=mean" in changed.err
+    results = read_results(tmp_path / "kept" / "results.json")
+    assert results["scores_before"][SCORE] == pytest.approx(before, abs=1e-3)
+    assert {"changed_keys", "scores_at_start"}.isdisjoint(results)
+    assert "at_start" not in results["verdict"]
+    assert "changed " not in kept.err
+
+
+def words_file(words):
+    return Path(next(word for word in words if word.startswith("evaluation.tasks=")).partition("=")[2])
 
 
 def test_stages_are_judged_by_what_the_first_began_from(words, command, tmp_path):

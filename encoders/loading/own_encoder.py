@@ -1,0 +1,107 @@
+"""The encoder that the directory of a backbone already is: what a run that trains it keeps."""
+
+import logging
+from typing import NamedTuple
+
+from contracts import EncoderPrompts, InputError
+from encoders.dense import is_tanh_layer
+from encoders.loading.sentence_transformers_folder import (
+    BeyondUs,
+    Exported,
+    leaves_prompt_out,
+    read_exported,
+    read_json,
+    read_prompts,
+)
+from encoders.pooling import POOLERS
+from readers.installed_models import find_installed
+from readers.model_names import GGUF, run_folder
+
+log = logging.getLogger(__name__)
+
+
+def prompts_to_inherit(backbone: str) -> EncoderPrompts:
+    """Return the prompts of a backbone for its training texts; none for a plain transformer.
+
+    Raises:
+        InputError: its pooling leaves the tokens of prompts out, which training cannot do.
+    """
+    directory = directory_of(backbone)
+    prompts = read_prompts(directory, "backbone")
+    if prompts and leaves_prompt_out(directory, "backbone"):
+        raise InputError(
+            key="backbone",
+            value=backbone,
+            expected="an encoder that pools the tokens of its prompts, too (include_prompt of its pooling is false)",
+            hint="Set data.prompts={} to train without prompts.",
+        )
+    return prompts
+
+
+class OwnEncoder(NamedTuple):
+    """The encoder that a backbone is.
+
+    Args:
+        exported: its parts; None: a plain transformer, or an encoder that training cannot keep.
+        beyond: why training cannot keep it, "" if it can. ``model.pooling`` then takes the transformer alone.
+    """
+
+    exported: Exported | None
+    beyond: str = ""
+
+    def pooling(self, default: str) -> str:
+        """Return its pooling; ``default`` is that of a plain transformer."""
+        return self.exported.pooling if self.exported else default
+
+
+def directory_of(backbone: str) -> str:
+    """Return the directory or hub id with the files of a backbone."""
+    return run_folder(backbone) or find_installed(backbone) or backbone
+
+
+def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
+    """Read which encoder the directory, run, or hub id of a backbone is.
+
+    Args:
+        pooling: ``model.pooling``, which a user may set to train the transformer of an encoder without the rest.
+
+    Raises:
+        InputError: a file is damaged; or training cannot keep the encoder, and no pooling is set.
+    """
+    directory = directory_of(backbone)
+    if directory.endswith(GGUF):
+        return OwnEncoder(None)
+    try:
+        exported = read_exported(directory, "", setting="backbone")
+    except BeyondUs as reason:
+        if pooling is None:
+            raise InputError(
+                key="backbone",
+                value=backbone,
+                expected="a transformer, one pooling, Dense layers with an activation of torch.nn, and a Normalize at "
+                f"the end, but {reason}",
+                hint=f"Set model.pooling=mean, or another of {', '.join(POOLERS)}, to train its transformer alone.",
+            ) from reason
+        log.warning("backbone=%s: %s. model.pooling=%s trains its transformer alone.", backbone, reason, pooling)
+        return OwnEncoder(None, str(reason))
+    if exported and pooling in POOLERS and POOLERS[pooling].is_shipped and has_tanh_layer(directory, exported):
+        exported = exported._replace(pooling=pooling, layers=())  # the same encoder by another name
+    return OwnEncoder(exported)
+
+
+def has_tanh_layer(directory: str, exported: Exported) -> bool:
+    """Return whether an encoder is the first token and one tanh layer, as BERT's own pooler."""
+    if exported.pooling != "cls" or len(exported.layers) != 1:
+        return False
+    return is_tanh_layer(read_json(directory, f"{exported.layers[0]}/config.json") or {})
+
+
+def layers_to_keep(exported: Exported, pooling: str, backbone: str) -> tuple[str, ...]:
+    """Return the Dense layers that stay with a pooling; log those that do not."""
+    if exported.pooling == pooling or not exported.layers:
+        return exported.layers
+    log.warning(
+        "backbone=%s: its layer behind the pooling was trained with pooling=%s, and is left out with model.pooling=%s.",
+        *(backbone, exported.pooling, pooling),
+    )
+    return ()
