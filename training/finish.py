@@ -168,10 +168,12 @@ def whole(parts: Mapping[str, Results], backbone: str) -> Results:
     results["overlap"] = _overlap(stages)
     results.pop("changes", None)
     results.pop("verdict", None)  # on the last stage alone
+    first: Any = stages[0]
+    whole: Any = results
     for key in ("scores_before", "scores_at_start", "changed_keys"):  # of the encoder that the first began from
-        results.pop(key, None)
-        if key in stages[0]:
-            results[key] = stages[0][key]  # type: ignore[literal-required]
+        whole.pop(key, None)
+        if key in first:
+            whole[key] = first[key]
     results["stages"] = {
         name: StageResults(
             place=place,

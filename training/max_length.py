@@ -15,7 +15,7 @@ from cli.config_files import CONFIGS, choices
 from contracts import InputError
 from contracts.settings import UNSET, filled
 from encoders.appended_prompt import ids_behind
-from encoders.lengths import length_to_train, longest_input, own_length
+from encoders.lengths import USUAL_LENGTH, length_to_train, longest_input, own_length
 from encoders.loading.backbones import from_pretrained, load_tokenizer
 from encoders.loading.own_encoder import own_encoder
 from encoders.objective import Objective
@@ -104,11 +104,12 @@ def _kept(run: Run, behind: int) -> int:
 
 def _settle(run: Run, data: Any, longest: int, read: int, behind: int) -> None:
     most = min(longest, read)
+    by_default = most if getattr(run.model, "max_length", None) else min(most, USUAL_LENGTH)
     places = data_of(run)
     for place, one in built(data).items():
         keys = places[place]
         if hasattr(one, "settle_length"):  # documents are not cut: spans of them are
-            one.settle_length(most, behind)
+            one.settle_length(by_default, behind)
         if one.max_length > most and _is_default(keys):
             log.info(
                 "%s.max_length: %d, all that backbone=%s reads (%d otherwise).",

@@ -222,12 +222,12 @@ def _without_pooler(model: PreTrainedModel, missing: Collection[str]) -> PreTrai
 
 def keep_pooler(model: PreTrainedModel, pooler: nn.Module | None) -> None:
     """Remember a backbone's own pooler beside its weights, in a tuple, or it would be one of its modules."""
-    model.kept_pooler = () if pooler is None else (pooler,)
+    vars(model)["kept_pooler"] = () if pooler is None else (pooler,)
 
 
 def kept_pooler(model: PreTrainedModel) -> nn.Module | None:
     """Return the pooler that a backbone came with; None if it had none."""
-    return next(iter(getattr(model, "kept_pooler", ())), None)
+    return next(iter(vars(model).get("kept_pooler", ())), None)
 
 
 def _no_head(backbone: str, why: str) -> NoMaskedLM:

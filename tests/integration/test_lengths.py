@@ -8,6 +8,7 @@ from transformers import AutoTokenizer
 
 from encoders import load_encoder
 from tests.data import write_rows
+from tests.encoders.test_behind_pooling import made
 from tests.integration.conftest import TINY
 from training import compose
 from training.build import filled_in
@@ -54,6 +55,24 @@ def test_the_two_lengths_of_a_run(given, cut, read, said, words, command, tmp_pa
         expected = stock.encode([TEXT], convert_to_tensor=True)
         found = load_encoder(tmp_path / name, max_length=40).embed([TEXT])
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_an_encoder_keeps_the_length_that_it_reads(tiny_t5, command, tmp_path):
+    """Training texts are shorter by default: texts of a thousand tokens take a lot of memory."""
+    library = pytest.importorskip("sentence_transformers")
+    directory = made(tmp_path / "made", tiny_t5)
+    model = library.SentenceTransformer(str(directory), device="cpu")
+    model.max_seq_length = 1000
+    model.save(str(directory), create_model_card=False)
+    rows = [{"question": f"{n}?", "answer": f"{n} {TEXT * 6}"} for n in range(4)]
+    words = ["model=pairs", "data=qa", f"data.path={write_rows(tmp_path / 'qa.jsonl', rows)}", f"backbone={directory}"]
+    done = command(*words, "batch_size=4", "max_steps=1", "model.lr=0", f"output_dir={tmp_path / 'run'}")
+    assert done.status == 0, done.err
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["data"][0]["max_length"] == 512
+    stock = library.SentenceTransformer(str(tmp_path / "run" / "encoder"), device="cpu")
+    assert stock.max_seq_length == 1000
+    long = [TEXT * 8]
+    torch.testing.assert_close(stock.encode(long), model.encode(long), atol=1e-5, rtol=0)
 
 
 LENGTHS = {  # what papers published, and what nobody has: of each stage
