@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cli.keys import word_of
 from comparison.choice import choice_of
 from comparison.collect import read_run
 from comparison.preparation import commands_of, needed, prepare, words_of
@@ -48,7 +49,8 @@ def estimate(
     if race.get("plan_run") is None:
         log.info("Training is not estimated: %s has no plan_run.", where)
         return
-    words = [*map(str, race.get("common") or []), *map(str, race["plan_run"]), "data.cache_dir=" + str(folder)]
+    cache = word_of("data.cache_dir", str(folder))
+    words = [*map(str, race.get("common") or []), *map(str, race["plan_run"]), cache]
     job = Job("pilot", [*options, *words, *pilot_words(STEPS, 1, planned.seeds[0])], folder / "pilots" / "plan")
     with open_workers(folder) as pool:
         [done] = run_all(pool, [job], folder / "runs.jsonl")
