@@ -51,6 +51,7 @@ class Keys(TypedDict):
     output: str | None
     pooling: str | None
     prompt: str | None
+    role: Literal["query", "document"] | None
     max_length: int | None
     truncate: int | None
     normalize: bool | None
@@ -83,7 +84,8 @@ def run(cfg: DictConfig) -> None:
             raise InputError(f"dtype={cfg.dtype}: one text has no ranges. Say ranges=FILE.ranges.npy of other vectors.")
         log.warning("dtype=%s: ranges of %d texts are narrow; ranges=FILE.ranges.npy takes others'.", cfg.dtype, rows)
     encoder = load(cfg.encoder, cfg.device, options_of(cfg))
-    file = vector_file(cfg, texts, rows, encoder)
+    prompt = None if cfg.role is None else encoder.prompts.of(cfg.role)
+    file = vector_file(cfg, texts, rows, encoder, prompt)
     output = Path(cfg.output)
     lock = hold_file(output) if cfg.overwrite or not output.exists() else None
     try:
@@ -94,7 +96,7 @@ def run(cfg: DictConfig) -> None:
             if cfg.devices > 1 or cfg.cluster is not None:
                 start = partial(load, cfg.encoder, cfg.device, options_of(cfg))
                 del encoder  # each process has its own
-            write(cfg, texts, file, start)
+            write(cfg, texts, file, start, prompt)
     finally:
         if lock:
             let_go(lock)
@@ -105,6 +107,10 @@ def check_values(cfg: DictConfig) -> None:
     for key, what in (("encoder", "whose vectors"), ("input", "a file of texts"), ("output", "FILE.npy or .parquet")):
         if cfg[key] is None:
             raise InputError(f"{key} is not set: {what}; say {key}=...")
+    if cfg.role is not None and cfg.prompt is not None:
+        raise InputError(
+            key="role", value=cfg.role, expected="null, as prompt is set", hint="Leave out role= or prompt=."
+        )
     for key in ("window", "devices"):
         if cfg[key] < 1:
             raise InputError(f"{key}={cfg[key]}: wanted at least 1.")
@@ -149,7 +155,9 @@ def read_ranges(path: str, dtype: str, width: int) -> "np.ndarray":
     return found.astype(np.float32)
 
 
-def vector_file(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") -> "VectorFile":
+def vector_file(
+    cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder", prompt: str | None
+) -> "VectorFile":
     """The file that is to be written, with all that decides its vectors."""
     from export.vector_file import VectorFile
 
@@ -162,6 +170,7 @@ def vector_file(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEnco
         "dtype": cfg.dtype,
         "window": cfg.window,
         **({} if cfg.encoding is None else {"encoding": cfg.encoding}),
+        **({} if prompt in (None, encoder.prompt) else {"prompt": prompt}),
     }
     ranges = None if cfg.ranges is None else read_ranges(cfg.ranges, cfg.dtype, identity["width"])
     if ranges is not None:
@@ -169,7 +178,7 @@ def vector_file(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEnco
     return VectorFile(Path(cfg.output), identity, ranges)
 
 
-def write(cfg: DictConfig, texts: "Texts", file: "VectorFile", start: Start) -> None:
+def write(cfg: DictConfig, texts: "Texts", file: "VectorFile", start: Start, prompt: str | None) -> None:
     """Embed the windows that are missing, and give the file its name.
 
     Raises:
@@ -182,7 +191,7 @@ def write(cfg: DictConfig, texts: "Texts", file: "VectorFile", start: Start) -> 
         tasks = (Task(number, block) for number, block in texts.windows(file.window, lambda number: not done[number]))
         with Progress("embedding", "texts", file.rows, before=before, quiet=cfg.quiet) as progress:
             try:
-                for number, vectors_ND in pool.run(embed_windows, tasks, int((~done).sum())):
+                for number, vectors_ND in pool.run(partial(embed_windows, prompt), tasks, int((~done).sum())):
                     assert number is not None, "nothing is reported in between"
                     file.write(number, vectors_ND)
                     progress.to(progress.done + len(vectors_ND))
@@ -199,10 +208,12 @@ def already_loaded(encoder: "LoadedEncoder") -> "LoadedEncoder":
     return encoder
 
 
-def embed_windows(encoder: "LoadedEncoder", tasks: Iterator[Task]) -> Iterator[tuple[int, "np.ndarray"]]:
+def embed_windows(
+    prompt: str | None, encoder: "LoadedEncoder", tasks: Iterator[Task]
+) -> Iterator[tuple[int, "np.ndarray"]]:
     """Yield the vectors of each window; the work of `write`."""
     for task in tasks:
-        yield task.number, encoder.embed(task.payload, progress=False).numpy()
+        yield task.number, encoder.embed(task.payload, prompt=prompt, progress=False).numpy()
 
 
 main = command_line("export.embed", run, Keys)

@@ -13,11 +13,13 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from contracts import InputError, NotWritten
+from contracts import EncoderPrompts, InputError, NotWritten
 from encoders import load_encoder
 from export.embed import Keys, run
 from export.input_texts import open_texts
+from export.sentence_transformers import export_encoder, parts_of
 from export.vector_file import VectorFile
+from tests.conftest import SENTENCES
 from tests.forks import Started
 from tests.in_process import run_here
 
@@ -254,3 +256,18 @@ def test_a_full_disk_is_told_before_anything_is_computed(tmp_path, small_word_ve
     with pytest.raises(NotWritten, match="do not fit there"):
         command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}")
     assert [p.name for p in tmp_path.iterdir()] == ["t.txt"]
+
+
+def test_a_role_is_the_prompt_of_such_texts(tmp_path, tiny_bert):
+    prompts = EncoderPrompts({"query": "the river: ", "passage": "old maps: "})
+    parts = {**parts_of(load_encoder(tiny_bert, device="cpu")), "prompts": prompts}
+    folder = export_encoder(tmp_path / "encoder", **parts)
+    stock = pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
+    path = lines(tmp_path / "texts.txt", SENTENCES)
+    for role, name in (("query", "query"), ("document", "passage")):
+        output = tmp_path / f"{role}.npy"
+        command(f"encoder={folder}", f"input={path}", f"output={output}", f"role={role}")
+        np.testing.assert_allclose(np.load(output), stock.encode(SENTENCES, prompt_name=name), atol=1e-5)
+    with pytest.raises(InputError) as caught:
+        command(f"encoder={folder}", f"input={path}", f"output={output}", "role=query", "prompt=x")
+    assert caught.value.key == "role"
