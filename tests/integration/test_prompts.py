@@ -181,6 +181,21 @@ def test_an_empty_mapping_turns_them_off(newer, tmp_path):
     assert "settled" not in plain.results
 
 
+@pytest.mark.parametrize("prompts", [{}, ["ask: ", "tell: "]], ids=str)
+def test_before_is_the_backbone_with_its_own_prompts(prompts, newer, tasks, tmp_path):
+    given = {name: {"path": path} for name, path in tasks.items()}
+    keys = {"batch_size": 4, "max_steps": 1, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
+    keys |= {"evaluation": {"tasks": given}, "data__prompts": prompts, "output_dir": tmp_path / "run"}
+    keys |= {"data__held_out_share": 0.5}
+    rows = [(f"{text[:30]} {n}", f"{text[10:]} {n}") for n, text in enumerate(SENTENCES * 2)]
+    results = train(rows, backbone=newer, **keys).results
+    wanted = scores_of_the_library(newer, tasks)
+    assert {name: results["scores_before"][name] for name in wanted} == pytest.approx(wanted, abs=1e-2)
+    kept = train(rows, backbone=newer, **{**keys, "data__prompts": None, "output_dir": tmp_path / "kept"}).results
+    assert results["scores_before"] == pytest.approx(kept["scores_before"], abs=1e-6), "the held-out rows, too"
+    assert results["scores_at_start"] != pytest.approx(kept["scores_before"], abs=1e-2)
+
+
 def test_prompts_of_the_data_take_the_place_of_the_backbones(newer, tmp_path):
     keys = {"batch_size": 4, "max_steps": 1, "model": "pairs", "quiet": True, "data__cache_dir": tmp_path / "cache"}
     run = train(
