@@ -2,9 +2,9 @@
 
 Grid, random or bayes (TPE) and hyperband by Optuna; the trials have the words that an agent would
 give them. The same command goes on after a kill. ``output``, ``trials``, ``seed``, ``parallel``,
-``cluster``, ``num_cpus``, ``num_gpus`` and ``keep_checkpoints`` are the sweep's, all other words are
-passed on to train.py, as ``data.path=FILE``. A finished trial keeps its encoder and its scores; with
-``keep_checkpoints=true`` its checkpoints, too.
+``cluster``, ``num_cpus``, ``num_gpus`` and ``keep_checkpoints`` are the sweep's, all other words
+are passed on to train.py, as ``data.path=FILE``. A finished trial keeps its encoder and its scores;
+with ``keep_checkpoints=true`` its checkpoints, too.
 """
 
 from cli.signals import heed_signals
