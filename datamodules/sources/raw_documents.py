@@ -6,6 +6,7 @@ A source is read by `token_store.build_or_open` once; later starts ask it only f
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -197,11 +198,12 @@ class TextSource(DocumentSource):
         self.files = find_rows(path, split, hub, documents="all")
         self.passed_over = passed_over(path, [file for file in self.files if not isinstance(file, HubSet)])
         self.document, self.column = document, column
+        self.unreadable = dict[Path, BadRow]()  # files that are one document each, of the last reading
         self.encoding = Encoding(encoding, f"{prefix}encoding")
         self.tally = RowFilter(split, on_error, max_skipped, prefix)
 
     def documents(self) -> Iterator[Document]:
-        self.tally = self.tally.anew()
+        self.tally, self.unreadable = self.tally.anew(), {}
         for file in self.files:
             if isinstance(file, HubSet):
                 yield from self.tally.documents(file.rows([self.column, "title"]), str(file), self.column)
@@ -209,10 +211,37 @@ class TextSource(DocumentSource):
             lines, is_one = form_of(file.path) == ".txt", form_of(file.path, DOCUMENTS) != ""
             rows = rows_in(file.path, (self.column, "split", "title"), self.encoding)
             if lines and (self.document == "file" or (self.document is None and file.in_folder)):
-                rows = _as_one(rows)
+                rows, is_whole = _as_one(rows), True
+            else:
+                is_whole = is_one
+            if is_whole and isinstance(row := next(iter(rows)), BadRow):
+                self.unreadable[file.path] = row
+                if self.tally.on_error == "skip":
+                    self.tally.refuse(row, str(file.path))
+                continue
+            rows = iter([row]) if is_whole else rows
             column = LINE if lines or is_one else self.column
             yield from self.tally.documents(rows, str(file.path), column, markdown=is_one)
+        if self.unreadable and self.tally.on_error == "fail":
+            raise self._unreadable_files()
         self.tally.check(names_of(self.places()), "document in it. Wanted text")
+
+    def _unreadable_files(self) -> InputError:
+        """Return the error that names all files that cannot be read."""
+        bad = sum(row.fault != "empty" for row in self.unreadable.values())
+        share = bad / (self.tally.kept + len(self.unreadable))
+        skip = f"{self.tally.prefix}on_error=skip"
+        if share > self.tally.max_skipped:
+            skip += f" {self.tally.prefix}max_skipped={math.ceil(100 * share) / 100:g}"
+        listed = [f"{path}: {row.message}." for path, row in islice(self.unreadable.items(), MOST_LISTED)]
+        more = len(self.unreadable) - len(listed)
+        listed += [f"{more} more."] if more else []
+        return InputError(
+            location=names_of(list(self.unreadable)),
+            expected="files that can be read",
+            value=f"{len(self.unreadable)} that cannot",
+            hint="\n".join([f"To leave them out, set {skip}.", *listed]),
+        )
 
     def places(self) -> list[Path | HubSet]:
         return [file if isinstance(file, HubSet) else file.path for file in self.files]
@@ -235,7 +264,9 @@ class TextSource(DocumentSource):
         return {
             "kind": "text",
             **what_was_read(self.places()),
-            "kinds": count_kinds([file.path for file in self.files if not isinstance(file, HubSet)]),
+            "kinds": count_kinds(
+                [file.path for file in self.files if not isinstance(file, HubSet) and file.path not in self.unreadable]
+            ),
             "passed_over": self.passed_over,
             "document": self.document,
             "split": self.tally.split,
