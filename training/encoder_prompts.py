@@ -31,12 +31,9 @@ def settle_prompts(model: Any, data: Any) -> None:
         model.encoder.prompts = EncoderPrompts(named) if any(named.values()) else NO_PROMPTS
     for part in parts.values():
         part.encoder_prompts = model.encoder.prompts
-    if of_backbone:
-        used = _described(model.encoder.prompts)
-        if len(inheriting) == len(parts):
-            used += f", from the backbone; {' '.join(inheriting)} turns them off"
-        elif inheriting:
-            used += f" in scores and the export, as parts differ; {' '.join(inheriting)} turns the backbone's off"
+    if of_backbone and inheriting:
+        where = ", from the backbone" if len(inheriting) == len(parts) else " in scores and the export, as parts differ"
+        used = f"{_described(model.encoder.prompts)}{where}; {' '.join(inheriting)} turns the backbone's off"
         model.settled = {**model.settled, "data.prompts": used}
 
 

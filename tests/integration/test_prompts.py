@@ -176,7 +176,8 @@ def test_an_empty_mapping_turns_them_off(newer, tmp_path):
     assert not same(weights(off.folder), weights(kept.folder))
     top = json.loads((off.folder / "encoder" / "config_sentence_transformers.json").read_text())
     assert (any(top["prompts"].values()), top["default_prompt_name"]) == (False, None)
-    assert "data.prompts" in off.results["settled"]
+    assert "settled" not in off.results
+    assert off.results["changed_keys"]["data.prompts"][1] == {}
     assert "data.prompts={}" in kept.results["settled"]["data.prompts"]
     assert "settled" not in plain.results
 
