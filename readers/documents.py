@@ -58,7 +58,7 @@ def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
     except UNREADABLE as error:
         return broken(error, 1)
     if not data:
-        return BadRow(EMPTY, 1)
+        return BadRow(EMPTY, 1, "empty")
     if form not in MARKDOWN:
         return _converted(data, path, form)
     text = decoded(data, 1, encoding, "file")

@@ -124,7 +124,7 @@ def _open(path: Path, columns: Sequence[str], form: str, encoding: Encoding) -> 
 
 def _pieces(reader: Form) -> Iterator[Piece | BadRow]:
     if not reader.path.stat().st_size:
-        return iter([BadRow(EMPTY, 1)])
+        return iter([BadRow(EMPTY, 1, "empty")])
     return reader.pieces()
 
 

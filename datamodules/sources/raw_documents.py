@@ -27,7 +27,8 @@ from readers.listing import DOCUMENTS, count_kinds, form_of, passed_over
 from readers.rows import LINE, BadRow, Row, text_in
 from readers.text_files import Encoding
 
-MOST_LISTED = 20  # skipped rows whose place is listed; all are counted
+MOST_LISTED = 20  # skipped rows of each fault whose place is listed; all are counted
+MAX_PLACES = 4  # in a message
 MAX_SKIPPED = 0.05  # share of the rows that may be undecodable or malformed with on_error=skip
 FAULTS = ("empty", "undecodable", "malformed")
 
@@ -89,6 +90,7 @@ class RowFilter:
         self.other_splits: dict[str, int] = {}
         self.faults: dict[str, int] = dict.fromkeys(FAULTS, 0)  # of the rows that are skipped
         self.skipped_where: list[str] = []
+        self._bad_where: list[str] = []  # of them, those that are not empty
 
     def anew(self) -> "RowFilter":
         """Return one that has counted nothing yet."""
@@ -137,8 +139,9 @@ class RowFilter:
                 f"{name}:{row.line}: {row.message}. To leave out such rows, set {self.prefix}on_error=skip."
             )
         self.faults[row.fault] += 1
-        if len(self.skipped_where) < MOST_LISTED:
+        if self.faults[row.fault] <= MOST_LISTED:
             self.skipped_where.append(f"{name}:{row.line}: {row.message}")
+            self._bad_where += self.skipped_where[-1:] if row.fault != "empty" else []
 
     def check(self, name: str, wanted: str) -> None:
         """Check the counts once all rows have been read.
@@ -157,8 +160,15 @@ class RowFilter:
                 key=f"{self.prefix}max_skipped",
                 value=self.max_skipped,
                 expected=f"a share of at least {bad / rows:.3g}, since {counts} of {rows:,} rows are left out",
-                hint=f"Correct {name} (the first: {self.skipped_where[0]}), or set {self.prefix}max_skipped={share:g}.",
+                hint=f"Correct {name} ({self._places()}), or set {self.prefix}max_skipped={share:g}.",
             )
+
+    def _places(self) -> str:
+        """Return the places of the first unusable rows, and what is wrong with the first."""
+        first, *others = self._bad_where[:MAX_PLACES]
+        more = ", ..." if len(self._bad_where) > MAX_PLACES else ""
+        places = ", ".join(other.partition(": ")[0] for other in others)
+        return f"{first}; {places}{more}" if places else first
 
     def _refuse_nothing(self, name: str, wanted: str) -> None:
         got = [f"{number} {reason}" for reason, number in self.left_out.items()]

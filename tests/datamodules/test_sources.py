@@ -127,3 +127,17 @@ def test_fingerprint_sees_a_content_that_came_with_the_old_size_and_time(tmp_pat
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
     assert TextSource(path).fingerprint() != before
+
+
+def test_empty_documents_are_no_reason_to_stop_and_the_others_are_all_named(tmp_path):
+    for number in range(8):
+        write(tmp_path / "docs" / f"{number}.md", "text")
+    write(tmp_path / "docs" / "empty.md", "")
+    assert len(texts(tmp_path / "docs", on_error="skip")) == 8
+    for name in ("a.docx", "b.docx"):
+        write(tmp_path / "docs" / name, "PK")
+    with pytest.raises(InputError) as caught:
+        texts(tmp_path / "docs", on_error="skip")
+    assert caught.value.key == "data.max_skipped"
+    assert all(name in caught.value.hint for name in ("a.docx", "b.docx", "data.max_skipped=0.19"))  # 2 of 11
+    assert len(texts(tmp_path / "docs", on_error="skip", max_skipped=0.19)) == 8
