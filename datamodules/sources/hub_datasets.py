@@ -74,6 +74,8 @@ class HubSet:
 
     @cached_property
     def splits(self) -> list[str]:
+        if self._is_saved:
+            return list(self._saved) if isinstance(self._saved, dict) else []
         return list(self._builder.info.splits or self._builder.config.data_files or {})
 
     @cached_property
@@ -86,7 +88,26 @@ class HubSet:
         return sum(system.info(path)["size"] for system, path in found)
 
     @cached_property
+    def _saved(self) -> Any:
+        """The data set of a directory that ``save_to_disk`` wrote; one with splits is a dict."""
+        import datasets
+
+        try:
+            return datasets.load_from_disk(self.id)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise self._refused(error) from error
+
+    @cached_property
     def dataset(self) -> Any:
+        if self._is_saved:
+            if isinstance(self._saved, dict) and self.split not in self._saved:
+                raise InputError(
+                    key="data.split",
+                    value=self.split,
+                    expected=f"one of {', '.join(self._saved)}, the splits of {self.id}",
+                    hint=f"Set data.split={next(iter(self._saved))}.",
+                )
+            return self._saved[self.split] if isinstance(self._saved, dict) else self._saved
         builder = self._builder
         if unknown := [one for one in map(_of_slice, self.split.split("+")) if one not in self.splits and one != "all"]:
             raise InputError(
@@ -113,6 +134,10 @@ class HubSet:
             return datasets.load_dataset_builder(self.id, **asked)
         except (OSError, ValueError, RuntimeError) as error:  # the hub's own errors are OSErrors
             raise self._refused(error) from error
+
+    @property
+    def _is_saved(self) -> bool:
+        return is_saved(Path(self.id))
 
     @property
     def _is_folder(self) -> bool:
@@ -188,15 +213,25 @@ def find_rows(
         return list(list_files(paths, documents=documents))
     found: list[TextFile | HubSet] = []
     for one in several:
-        found += [HubSet(str(one), split, hub)] if _is_set(one, hub) else list_files(one, documents=documents)
+        found += (
+            [HubSet(str(Path(one).expanduser()), split, hub)]
+            if _is_set(one, hub)
+            else list_files(one, documents=documents)
+        )
     return found
 
 
 def _is_set(path: str | Path, hub: HubKeys) -> bool:
     here = Path(path).expanduser()
     if is_address(path) or here.exists():
-        return here.is_dir() and bool(hub.name or hub.data_files)
+        return here.is_dir() and (is_saved(here) or bool(hub.name or hub.data_files))
     return bool(NAME.fullmatch(str(path))) and not here.parent.is_dir() and not form_of(here, (*FORMS, *DOCUMENTS))
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether ``save_to_disk`` of a ``datasets.Dataset`` or ``DatasetDict`` wrote this directory."""
+    one = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+    return one or (folder / "dataset_dict.json").is_file()
 
 
 def rows_in(where: Rows, columns: Sequence[str] = (), encoding: Encoding = AUTO) -> Iterator[Row | BadRow]:

@@ -47,10 +47,10 @@ def is_list(value: Any) -> bool:
 
 def _texts(row: Row, name: str) -> list[str] | BadRow:
     value = _parsed(value_in(row.values, name))
-    items = value if isinstance(value, list) else [] if value is None or value is MISSING else [value]
+    items = value if isinstance(value, list) else [] if _is_empty(value) else [value]
     found = dict[str, None]()
     for item in items:
-        if item is None:
+        if _is_empty(item):
             continue
         text = _passage(item) if isinstance(item, dict) else item
         checked = text_in(Row({name: text}, row.line), name) if isinstance(text, str) else None
@@ -62,6 +62,10 @@ def _texts(row: Row, name: str) -> list[str] | BadRow:
         if checked.strip():
             found[checked] = None
     return list(found)
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value is MISSING or bool(value != value)  # pandas writes NaN for a missing value
 
 
 def _passage(item: dict[str, Any]) -> Any:
