@@ -89,8 +89,11 @@ def _is_read(parsed: Override, kinds: Sequence[Any], multirun: bool) -> bool:
         return True
     if parsed.is_sweep_override():
         return not any(part in (str, Path) for part in _flatten(kinds))
+    value, text = parsed.value(), (parsed.input_line or "").partition("=")[2]
+    if isinstance(value, str) and value != text and value == text.strip():
+        return not any(part in (str, Path) for part in _flatten(kinds))  # a prompt may end in a blank
     takes_text = any(part in (str, Path) or _is_list_of_text(part) for part in _flatten(kinds))
-    return not takes_text or any(fits(parsed.value(), kind) for kind in kinds)
+    return not takes_text or any(fits(value, kind) for kind in kinds)
 
 
 def _is_quoted(value: str) -> bool:

@@ -53,8 +53,10 @@ def test_a_text_is_taken_as_it_is(key, text):
 @settings(deadline=None, max_examples=200)
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 @example("null.")
+@example("query ")
+@example(" ")
 def test_any_text_is_taken_as_it_is(text):
-    if text[0] in "'\"[{\\" or "\\" in text or "${" in text or text.lower() == "null":
+    if text[0] in "'\"[{\\" or "\\" in text or "${" in text or text.strip().lower() == "null":
         return  # quotes, lists, mappings, and escapes of the user's own
     assert value(literal_word(f"k={text}", [str | Sequence[str]])) == text
 
