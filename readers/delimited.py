@@ -67,7 +67,7 @@ class CommaTable(Form):
             self.header = STSB if is_stsb(text) else text.split("\t")
             if self.header is STSB:
                 yield item
-            elif (bad := _bad_header(self.header)) is not None:
+            elif (bad := bad_header(self.header)) is not None:
                 yield bad
                 return
         yield from lines
@@ -91,7 +91,7 @@ class CommaTable(Form):
             line, before = number + 1, csv.field_size_limit(LONGEST_CELL)
             try:
                 cells = next(rows)
-                bad = None if self.header else _bad_header(cells)
+                bad = None if self.header else bad_header(cells)
             except StopIteration:
                 return
             except csv.Error as error:
@@ -169,7 +169,7 @@ def is_stsb(first_line: str) -> bool:
         return False
 
 
-def _bad_header(header: Sequence[str]) -> BadRow | None:
+def bad_header(header: Sequence[str]) -> BadRow | None:
     twice = sorted({name for name in header if name and header.count(name) > 1})  # one without a name cannot be meant
     if twice:
         return BadRow(f"the header names {', '.join(map(repr, twice))} twice. Give the columns names that differ", 1)

@@ -16,6 +16,7 @@ from readers.addresses import fetched
 FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz behind it
 MARKDOWN = (".md", ".markdown")
 DOCUMENTS = (*MARKDOWN, ".html", ".htm", ".pdf", ".docx", ".xlsx")  # a file is one text; .gz too
+SHEET = ".xlsx"  # a table, unless documents are read
 OF_A_FOLDER = ("manifest.json", "dataset_info.json", "dataset_infos.json", "state.json")  # describe it: no rows
 OF_A_SYNTHESIS = "manifest.json"  # lies beside its shards
 
@@ -49,7 +50,7 @@ def list_files(
     Raises:
         InputError: there is nothing to read, or a file that is none of ours; ``key`` names who asked for it.
     """
-    files, forms = list[TextFile](), FORMS if documents == "none" else (*FORMS, *DOCUMENTS)
+    files, forms = list[TextFile](), (*FORMS, SHEET) if documents == "none" else (*FORMS, *DOCUMENTS)
     for given in _given(paths, key):
         path = local(given, key, forms)
         matches = _matches(path)
@@ -57,7 +58,7 @@ def list_files(
             raise InputError(_missing(path, key))
         for match in matches:
             if match.is_dir():
-                files += [TextFile(found, True) for found in _walk(match, forms if documents == "all" else FORMS)]
+                files += [TextFile(found, True) for found in _walk(match, FORMS if documents == "named" else forms)]
             elif any_name or form_of(match, forms):
                 files.append(TextFile(match, False))
             else:

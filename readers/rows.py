@@ -22,6 +22,7 @@ from readers.documents import Document
 from readers.json_list import BrokenList, items_of
 from readers.listing import DOCUMENTS, form_of
 from readers.nested import MISSING, top_level, value_in
+from readers.sheets import Sheet
 from readers.text_files import (
     AUTO,
     BLOCK,
@@ -40,6 +41,7 @@ from readers.text_files import (
     sound,
 )
 
+DOCUMENT = "document"  # form of a file that is one text, whatever its name
 LONGEST_QUOTE = 60  # characters of a bad line shown in a message
 ROWS_OF_PARQUET = 1_024  # in memory at a time
 SPACE = b"(?:%s)" % b"|".join(re.escape(chr(one).encode()) for one in range(0x3001) if chr(one).isspace())
@@ -130,7 +132,7 @@ def _pieces(reader: Form) -> Iterator[Piece | BadRow]:
 
 def _filled(paths: Iterable[Path], columns: Sequence[str], encoding: Encoding) -> Iterator[tuple[Form, Piece]]:
     for path in paths:
-        reader = _open(path, columns, "", encoding)
+        reader = _open(path, columns, DOCUMENT if form_of(path, DOCUMENTS) else "", encoding)
         for piece in _pieces(reader):
             if isinstance(piece, BadRow):
                 sound(piece, path)
@@ -272,4 +274,6 @@ FORMS: dict[str, type[Form]] = {
     ".tsv": TabTable,
     ".parquet": Parquet,
     **dict.fromkeys(DOCUMENTS, Document),
+    ".xlsx": Sheet,
+    DOCUMENT: Document,
 }

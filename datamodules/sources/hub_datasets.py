@@ -234,10 +234,12 @@ def is_saved(folder: Path) -> bool:
     return one or (folder / "dataset_dict.json").is_file()
 
 
-def rows_in(where: Rows, columns: Sequence[str] = (), encoding: Encoding = AUTO) -> Iterator[Row | BadRow]:
+def rows_in(
+    where: Rows, columns: Sequence[str] = (), encoding: Encoding = AUTO, form: str = ""
+) -> Iterator[Row | BadRow]:
     if isinstance(where, HubSet):
         return where.rows([name for name in columns if name != "split"])  # it is of one split as a whole
-    return read_rows(where, columns, encoding=encoding)
+    return read_rows(where, columns, form, encoding)
 
 
 def identity_of(where: Rows) -> Any:

@@ -24,7 +24,7 @@ from datamodules.sources.hub_datasets import (
 from datamodules.sources.sections import Section, sections
 from readers.documents import SOURCE
 from readers.listing import DOCUMENTS, count_kinds, form_of, passed_over
-from readers.rows import LINE, BadRow, Row, text_in
+from readers.rows import DOCUMENT, LINE, BadRow, Row, text_in
 from readers.text_files import Encoding
 
 MOST_LISTED = 20  # skipped rows of each fault whose place is listed; all are counted
@@ -219,7 +219,8 @@ class TextSource(DocumentSource):
                 yield from self.tally.documents(file.rows([self.column, "title"]), str(file), self.column)
                 continue
             lines, is_one = form_of(file.path) == ".txt", form_of(file.path, DOCUMENTS) != ""
-            rows = rows_in(file.path, (self.column, "split", "title"), self.encoding)
+            form = DOCUMENT if is_one else ""
+            rows = rows_in(file.path, (self.column, "split", "title"), self.encoding, form)
             if lines and (self.document == "file" or (self.document is None and file.in_folder)):
                 rows, is_whole = _as_one(rows), True
             else:

@@ -12,7 +12,7 @@ import openpyxl
 import pytest
 
 from readers.documents import markdown_of
-from readers.rows import BadRow, count_rows, read_rows
+from readers.rows import DOCUMENT, BadRow, count_rows, read_rows
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 PACKAGE = "http://schemas.openxmlformats.org/package/2006"
@@ -93,7 +93,7 @@ def test_a_document_is_one_row_of_what_a_reader_sees(tmp_path, name, packed):
     data, blocks = TEXTS[name]
     path = tmp_path / f"{name}{packed}"
     path.write_bytes(gzip.compress(data) if packed else data)
-    [row] = read_rows(path)
+    [row] = read_rows(path, form=DOCUMENT)
     assert not isinstance(row, BadRow), row.message
     assert [" ".join(block.split()) for block in row.values["text"].split("\n\n")] == blocks
     assert count_rows([path]) == 1
@@ -121,7 +121,7 @@ def test_a_broken_document_is_one_bad_row(tmp_path, name, data, caplog):
     path = tmp_path / name
     path.write_bytes(data)
     with caplog.at_level(logging.WARNING):
-        [row] = read_rows(path)
+        [row] = read_rows(path, form=DOCUMENT)
     assert isinstance(row, BadRow)
     assert row.message.startswith(f"no sound {path.suffix} file (")
     assert "\n" not in row.message
