@@ -227,7 +227,7 @@ class TextSource(DocumentSource):
                 is_whole = is_one
             if is_whole and isinstance(row := next(iter(rows)), BadRow):
                 self.unreadable[file.path] = row
-                if self.tally.on_error == "skip":
+                if self.tally.on_error == "skip" or len(self.files) == 1:
                     self.tally.refuse(row, str(file.path))
                 continue
             rows = iter([row]) if is_whole else rows
