@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cli.command_names import as_used, command_of, name_used
 from cli.config_files import choices
+from cli.key_suggestions import unknown_key
 from cli.keys import GROUPS, choices_with, config_folders, known_keys
 from cli.signals import INTERRUPTED
 from contracts import NO_ROOM, InputError, NotWritten, interruption_behind
@@ -191,17 +192,20 @@ def input_error(error: BaseException | None) -> BaseException | None:
 def explained(error: BaseException, config: str, words: Sequence[str] | None) -> str:
     """In one sentence, what is wrong with a config that is composed from these words (None: the command line's).
 
-    Hydra's message is given as it is. Behind it stands what is nearest to the first word whose key, or whose choice of
-    a group, does not exist.
+    Of a key that does not exist it is our message, else Hydra's, with the nearest choice of a group if that does not
+    exist.
     """
     if cause := input_error(error):
         return str(cause)
     advice = _advice(config, sys.argv[1:] if words is None else words)
+    if isinstance(advice, InputError):
+        return str(advice)  # Hydra's own message suggests +KEY=VALUE, which is refused, too
     message = " ".join(str(error).split())
     return f"{message.removesuffix('.')}. {advice}" if advice else message
 
 
-def _advice(config: str, words: Sequence[str]) -> str:
+def _advice(config: str, words: Sequence[str]) -> str | InputError:
+    """Return what is wrong with the first word whose key does not exist, or what to choose in place of a choice."""
     overrides = list(_parsed(words))
     for override in overrides:  # first: without its choice, keys of a group are not known
         key, value = override.key_or_group, override.value()
@@ -220,9 +224,15 @@ def _advice(config: str, words: Sequence[str]) -> str:
             continue  # the choice of this group could not be composed, so its keys are not known
         if config == "train" and key.startswith("data.") and (part := _of_a_part(key, overrides)):
             return part
+        value = None if override.is_delete() else str(override.input_line).partition("=")[2]
         if others := choices_with(key, config):
-            return f"It is a key of {', '.join(others)}: leave it out."
-        return _nearest(key, known).strip() or f"{command_of(config)} --help lists the keys."
+            return InputError(
+                key=key,
+                **({} if value is None else {"value": value}),
+                expected="a key that exists here",
+                hint=f"It is a key of {', '.join(others)}: leave it out.",
+            )
+        return unknown_key(key, value, known, f"{command_of(config)} --help lists the keys.")
     return ""
 
 

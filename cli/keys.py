@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from cli.config_files import CONFIGS, choices
-from cli.settings import resolved
+from cli.settings import keys_below, resolved
 from contracts import InputError
 from contracts.settings import check_type, cut, refuse_unknown
 
@@ -153,7 +153,7 @@ def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]
         except (HydraException, TypeError, ValueError):  # what was chosen is what is wrong
             composed = compose(config)
     yield from groups if config == "train" else ()
-    yield from _dotted(composed, "")
+    yield from keys_below(composed)
 
 
 def config_folders(words: Sequence[str]) -> list[Path]:
@@ -169,13 +169,6 @@ def choices_with(key: str, config: str) -> list[str]:
         return []
     words = [f"{groups[0]}={name}" for name in choices(groups[0])]
     return [word for word in words if key in known_keys(config, [word])]
-
-
-def _dotted(node: Any, prefix: str) -> Iterator[str]:
-    if isinstance(node, DictConfig):
-        for key in map(str, node):
-            yield f"{prefix}{key}"
-            yield from _dotted(node._get_node(key), f"{prefix}{key}.")
 
 
 def word_of(key: str, value: str) -> str:

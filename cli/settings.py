@@ -5,7 +5,7 @@ holds plain values, and `contracts.settings.build` compares all of them with the
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import hydra
@@ -15,8 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 
 import cli.resolvers  # noqa: F401  it registers the resolvers that configs name
 from cli.config_files import CONFIGS
+from cli.key_suggestions import unknown_key
 from contracts import InputError
-from contracts.settings import keys_of, refuse_unknown
+from contracts.settings import keys_of
 
 FOLDER = "settings"  # a defaults list names a class of settings as /settings/NAME
 REGISTERED: dict[str, type] = {}  # NAME -> class
@@ -99,8 +100,18 @@ def assign(cfg: DictConfig, key: str, value: Any) -> None:
     if not isinstance(above, DictConfig):
         raise InputError(f"{key}: there are no keys below {place}, which is {above}.")
     if above._get_flag("struct"):
-        refuse_unknown([name], map(str, above), f"{place}." if place else "")
+        names = list(map(str, above))
+        if name not in names:
+            otherwise = f"There are {', '.join(sorted(names))}." if place else "docs/every-key.md lists the keys."
+            raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=True)
     OmegaConf.update(cfg, key, value, merge=True, force_add=True)
+
+
+def keys_below(node: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of a config, groups among them."""
+    for key in map(str, node) if isinstance(node, DictConfig) and not node._is_none() else ():
+        yield f"{prefix}{key}"
+        yield from keys_below(node._get_node(key), f"{prefix}{key}.")
 
 
 def resolved(value: Any) -> Any:

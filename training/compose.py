@@ -15,11 +15,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.arguments import check_paths
+from cli.command_names import command_of
 from cli.config_files import choices
 from cli.exit_status import explained
+from cli.key_suggestions import unknown_key
 from cli.keys import check_numbers
 from cli.literal_values import literal_words
-from cli.settings import assign, composed, dotted, nested, resolved
+from cli.settings import assign, composed, dotted, keys_below, nested, resolved
 from contracts import InputError
 from contracts.settings import check, keys_of, nearest, read, refuse_unknown, settings_class
 from datamodules.settings import KINDS as DATA
@@ -158,7 +160,11 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> Run:
 def _refuse_unread(cfg: DictConfig) -> None:
     """Refuse a key that no run has and no other key is made of, as +KEY=... and a file of one's own may bring one."""
     taken = set(re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str(OmegaConf.to_container(cfg, resolve=False))))))
-    refuse_unknown((key for key in map(str, cfg) if key not in taken), [*(one.name for one in keys_of(Run)), *CHOSEN])
+    known = {*(one.name for one in keys_of(Run)), *CHOSEN}
+    for key in map(str, cfg):
+        if key not in taken | known:
+            others = (one for one in keys_below(cfg) if one.partition(".")[0] != key)
+            raise unknown_key(key, cfg[key], others, f"{command_of('train')} --help lists the keys.")
 
 
 def _parts(cfg: DictConfig) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def finish(
         run, results, items, fitted.scorer.history, folder, getattr(data, "yields", None), reads, stage
     ):
         results["verdict"] = verdict
-    export_product(folder, _unsharded(run, model), results)
+    export_product(folder, _unsharded(fitted.run, model), results)
     if of_teacher is not None:
         results["beside_teacher"] = beside_teacher(run, folder, data, results, of_teacher)
     curve = Reference(

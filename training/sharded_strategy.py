@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from contracts import InputError
+from encoders.optim import NAMES
 from encoders.sharding import load_weights
 from storage.atomic import remove
 from storage.checkpoint import OF_OPTIMIZER, OF_WEIGHTS, SHARDS, new_shards, shards_of
@@ -97,10 +98,13 @@ class ShardedStrategy(ModelParallelStrategy):
 def _by_names(state: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The state of an optimiser in one process, which numbers weights as its groups have them, by names of weights."""
     numbers = [number for group in state["param_groups"] for number in group["params"]]
-    name = dict(zip(numbers, (name for group in groups for name in group["params"]), strict=True))
+    own = [name for group in groups for name in group["params"]]
+    saved = [name for group in state["param_groups"] for name in group.get(NAMES, ())]
+    name = dict(zip(numbers, saved if {*saved} == {*own} else own, strict=True))
+    plain = [{key: value for key, value in group.items() if key != NAMES} for group in state["param_groups"]]
     return {
         "state": {name[number]: kept for number, kept in state["state"].items()},
-        "param_groups": [group | {"params": [name[one] for one in group["params"]]} for group in state["param_groups"]],
+        "param_groups": [group | {"params": [name[one] for one in group["params"]]} for group in plain],
     }
 
 

@@ -27,7 +27,8 @@ def train(tiny_mlm, tmp_path_factory):
 
     def run(output: Path, *words: str) -> tuple[int, str]:
         keys = f"""model=pairs data=triplets data.path={folder}/pairs.jsonl backbone={tiny_mlm} batch_size=6
-            max_steps={STEPS} checkpoint.every_n_steps={SAVED} trainer.accelerator=cpu data.num_workers=0 quiet=true
+            max_steps={STEPS} checkpoint.every_n_steps={SAVED} checkpoint.keep_all=true data.num_workers=0 quiet=true
+            trainer.accelerator=cpu
             data.cache_dir={folder}/cache model.lr=1e-3 output_dir={output}""".split()
         environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
         command = [sys.executable, str(ROOT / "train.py"), *keys, *words]

@@ -1,0 +1,100 @@
+"""Names that do not exist are answered with the key that is meant, and the next command accepts it."""
+
+import shlex
+
+import pytest
+
+from cli.exit_status import explained
+from cli.key_suggestions import COUNTERPARTS, counterpart, unknown_key
+from cli.keys import known_keys
+from contracts import InputError
+from training.compose import compose
+from training.from_python import train
+
+BASE = ["model=pairs", "data=triplets", "data.path=faq.csv"]
+
+
+def refused(word):
+    """The message of a command line with this word."""
+    with pytest.raises(Exception) as error:  # noqa: PT011  Hydra's, or ours
+        compose([*BASE, word])
+    return explained(error.value, "train", [*BASE, word])
+
+
+@pytest.mark.parametrize(
+    ("word", "key"),
+    [
+        ("lr=1e-5", "model.lr=1e-5"),
+        ("+lr=0.5", "model.lr=0.5"),
+        ("learning_rate=1e-5", "model.lr=1e-5"),
+        ("model.learning_rate=1e-5", "model.lr=1e-5"),
+        ("data_path=other.csv", "data.path=other.csv"),
+        ("path=other.csv", "data.path=other.csv"),
+        ("num_train_epochs=3.0", "max_epochs=3"),  # a float in transformers
+        ("epochs=2", "max_epochs=2"),
+        ("max_train_steps=20", "max_steps=20"),
+        ("per_device_train_batch_size=8", "batch_size=8"),
+        ("warmup_ratio=0.1", "model.cut_fraction=0.1"),
+        ("output=runs/a", "output_dir=runs/a"),
+        ("model_name_or_path=runs/a", "backbone=runs/a"),
+        ("weight_decay=0.1", "model.weight_decay=0.1"),
+        ("model.max_steps=5", "max_steps=5"),
+        ("logging_steps=5", "log_every_n_steps=5"),
+        ("eval_steps=5", "evaluation.every_n_steps=5"),
+        ("save_steps=5", "checkpoint.every_n_steps=5"),
+        ("dropout=0.2", "model.dropout=0.2"),
+        ("max_grad_norm=2", "trainer.gradient_clip_val=2"),
+    ],
+)
+def test_the_key_that_is_meant_is_named_and_accepted(word, key):
+    message = refused(word)
+    assert message.endswith(f"Set {key}.")
+    assert "append" not in message.lower()  # Hydra's advice of +KEY=VALUE is refused, too
+    compose([*BASE, *shlex.split(key)])
+
+
+@pytest.mark.parametrize(
+    ("word", "key"),
+    [("model.lrr=3", "model.lr"), ("model.teperature=1", "model.temperature"), ("temperatur=1", "model.temperature")],
+)
+def test_a_typo_is_answered_with_the_nearest_key(word, key):
+    assert refused(word).endswith(f"The nearest is {key}.")
+
+
+@pytest.mark.parametrize("word", ["warmup_steps=100", "fp16=true", "foo=1", "model.foo=1"])
+def test_names_without_a_counterpart_get_none(word):
+    message = refused(word)
+    assert "Set " not in message
+    assert "nearest" not in message
+
+
+def test_every_counterpart_is_a_key_of_some_command():
+    commands = [("train", BASE), ("evaluation", []), ("export", [])]
+    known = {key for command, words in commands for key in known_keys(command, words)}
+    assert {key for keys in COUNTERPARTS.values() for key in keys} <= known
+
+
+def test_a_key_of_the_command_is_named_and_not_one_of_another():
+    assert counterpart("output_dir", known_keys("comparison", [])) == "output"
+    assert counterpart("learning_rate", known_keys("comparison", [])) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"learning_rate": 1e-5}, "Set model__lr=1e-05."),
+        ({"data_path": "faq.csv"}, "Set data__path='faq.csv'."),
+        ({"num_train_epochs": 2.0}, "Set max_epochs=2."),
+        ({"model__learning_rate": 0.1}, "Set model__lr=0.1."),
+    ],
+)
+def test_from_python_a_key_is_named_as_an_argument(given, hint):
+    with pytest.raises(InputError) as error:
+        train([("a", "b")] * 4, **given)
+    assert error.value.hint == hint
+
+
+def test_an_error_has_the_value_and_what_is_expected():
+    error = unknown_key("lr", "1", ["model.lr"], "none")
+    assert (error.key, error.value, error.expected, error.hint) == ("lr", "1", "a key that exists", "Set model.lr=1.")
+    assert unknown_key("foo", None, ["model.lr"], "none").hint == "none"
