@@ -21,7 +21,7 @@ from evaluation.scorer import Scorer
 from storage.checkpoint import load_checkpoint
 from storage.shards import shapes
 from training.build import data_of, is_sharded_run, recipe_of, trainer_keys
-from training.callbacks.checkpoints import FOR_WEIGHTS, LAST, unreadable
+from training.callbacks.checkpoints import LAST, WITHOUT_OPTIMIZER, unreadable
 from training.resume import check_settings
 from training.settings import Run, Trainer
 
@@ -204,7 +204,7 @@ def check_checkpoint(path: str, model: pl.LightningModule, run: Run) -> None:
     Raises:
         InputError: it does not.
     """
-    if (why := unreadable(path)) and unreadable(path, FOR_WEIGHTS) is None:
+    if (why := unreadable(path)) and unreadable(path, WITHOUT_OPTIMIZER) is None:
         folder = Path(path).parent
         words = word_of("resume", str(folder / LAST)), word_of("backbone", str(folder.parent))
         raise InputError(

@@ -229,4 +229,4 @@ def test_a_wandb_that_refuses_is_named_and_no_download(tiny_run, command, tmp_pa
 def test_the_real_command_line_exits_with_2(tiny_run, run_train, tmp_path):
     done = run_train([*tiny_run, "data.max_spam=3", f"output_dir={tmp_path}"])
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"train\.py: .*'data\.max_spam'.*nearest is data\.max_span\.\n", done.stderr)
+    assert re.fullmatch(r"train\.py: data\.max_spam=3: .*nearest is data\.max_span\.\n", done.stderr)

@@ -284,7 +284,7 @@ def test_no_recipe_is_a_message_and_status_2(place, tmp_path, word):
 def test_a_wrong_key_is_a_message_and_status_2(place, tmp_path):
     status, said = synthesis(*x2(place, tmp_path / "out"), "decai=3")
     assert status == 2
-    assert re.search("'decai'.*nearest is decay", said)
+    assert re.search("decai=3: .*nearest is decay", said)
 
 
 def test_the_commands_of_the_guide(place, tmp_path, minilm_path):

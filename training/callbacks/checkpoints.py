@@ -31,7 +31,8 @@ from training.metrics_csv import MetricsCSV
 LAST, BEST, PREVIOUS = "last.ckpt", "best.ckpt", "previous.ckpt"
 BETTER = {"max": lambda new, old: new > old, "min": lambda new, old: new < old}
 FOR_WEIGHTS = ("state_dict", "global_step")  # entries that best.ckpt needs
-NEEDED = (*FOR_WEIGHTS, "loops", "optimizer_states", "callbacks")
+WITHOUT_OPTIMIZER = (*FOR_WEIGHTS, "loops", "callbacks")
+NEEDED = (*WITHOUT_OPTIMIZER, "optimizer_states")
 
 
 log = logging.getLogger(__name__)
