@@ -95,7 +95,6 @@ def log_to_terminal(quiet: bool = False) -> None:
     first = find_ranks().rank == local_rank() == 0  # Lightning gives its processes a place on the machine alone
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it, and it misses a kernel for inference
     logging.basicConfig(level=logging.INFO if first and not quiet else logging.WARNING, handlers=[_ToStderr()])
 
 

@@ -1,8 +1,8 @@
 """OmegaConf resolvers: values of configs that depend on the machine, or on what else is chosen.
 
 Of the machine are the place of weights that come as a package, ``${installed:PACKAGE/FILE}`` and
-``${installed_or_hub:PACKAGE/FILE,ID}``, and ``${fast_precision:}``; of other choices ``${unless:${KEY},0.1}`` and
-``${of_documents:64,256}``.
+``${installed_or_hub:PACKAGE/FILE,ID}``, ``${fast_precision:}``, and ``${on_cpu:4096}``; of other choices
+``${unless:${KEY},0.1}`` and ``${of_documents:64,256}``.
 """
 
 from importlib.util import find_spec
@@ -44,6 +44,13 @@ def _fast_precision() -> str:
     return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "fp32"
 
 
+def _on_cpu(value: object) -> object:
+    """Return the value if there is no GPU, else null."""
+    import torch
+
+    return None if torch.cuda.is_available() else value
+
+
 def _unless(given: object, value: object) -> object:
     """``value``, or 0 where the first is given."""
     return 0 if given else value
@@ -58,4 +65,5 @@ OmegaConf.register_new_resolver("of_documents", _of_documents, replace=True)
 OmegaConf.register_new_resolver("installed", _installed, replace=True)
 OmegaConf.register_new_resolver("installed_or_hub", _installed_or_hub, replace=True)
 OmegaConf.register_new_resolver("fast_precision", _fast_precision, replace=True)
+OmegaConf.register_new_resolver("on_cpu", _on_cpu, replace=True)
 OmegaConf.register_new_resolver("unless", _unless, replace=True)

@@ -92,12 +92,13 @@ class TextData(pl.LightningDataModule, ABC):
     def setup(self, stage: str | None = None) -> None:
         """Open the store, and choose the rows that are drawn."""
         if self._store is None:
-            rows = self.ready(self._opened, self.load_tokenizer())
+            rows = self.ready(self.opened, self.load_tokenizer())
             self.subset = nested_subset(rows, self.settings.fraction, self.settings.seed)
-            self._store = self._opened
+            self._store = self.opened
 
     @cached_property
-    def _opened(self) -> TokenStore:
+    def opened(self) -> TokenStore:
+        """The tokenised rows, before it is settled which are drawn, and at what length they are cut."""
         return self.open_store(self.source(), quiet=True)
 
     @property
@@ -110,7 +111,7 @@ class TextData(pl.LightningDataModule, ABC):
     @property
     def lengths(self) -> TextLengths:
         """The lengths of the texts."""
-        return self._opened.lengths
+        return self.opened.lengths
 
     @property
     def num_examples(self) -> int:

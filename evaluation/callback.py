@@ -121,6 +121,7 @@ class ScoreCallback(pl.Callback):
         self.at_start = at_start is not False
         self.is_last_step = is_last_step
         self.history: dict[int, dict[str, float]] = {}
+        self.seconds = 0.0  # of the last scoring
         self.scores_before: dict[str, float] | None = None
         self.scores_at_start: dict[str, float] | None = None
         self.found_before: dict[str, list[int]] = {}
@@ -190,12 +191,12 @@ class ScoreCallback(pl.Callback):
                 autocast=self.dtype,
                 progress=self.progress and not step,
             )
-        self.history[step] = scores.values
+        self.history[step], self.seconds = scores.values, time.perf_counter() - began
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
             for logger in trainer.loggers:
                 logger.log_metrics(scores.values, step=step)
-            log.info("step %d: %s (%.1f s)", step, headline(scores.values), time.perf_counter() - began)
+            log.info("step %d: %s (%.1f s)", step, headline(scores.values), self.seconds)
         return scores
 
     def state_dict(self) -> dict[str, Any]:

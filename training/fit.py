@@ -23,6 +23,7 @@ from storage.manifest import Damaged
 from training.build import make_model, make_trainer, recipe_of
 from training.callbacks.checkpoints import BEST, RunCheckpoints
 from training.callbacks.config_record import ConfigRecord
+from training.callbacks.estimate import Estimate
 from training.callbacks.lost_ranks import Companions
 from training.callbacks.progress import Progress
 from training.callbacks.reseed import Reseed
@@ -123,6 +124,7 @@ def fit(
         Reseed(run.seed),
         scorer,
         telemetry,
+        Estimate(scorer, quiet=run.quiet),
         Progress(quiet=run.quiet, monitor=run.monitor),
         *(hydra.utils.instantiate(callback) for callback in run.callbacks.values()),
         final,

@@ -56,7 +56,7 @@ def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCa
     yield "batch", f"{data.batch_size:,} examples{_negatives(model, data, loader, trainer.world_size)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {run.max_time} at most" if run.max_time else ""
-    yield "steps", f"{steps:,}, {len(loader):,} an epoch{limit}"
+    yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} an epoch{limit}"
     if scored := [task.name for task in scorer.suite]:
         more = f" and {len(scored) - MOST_NAMED} more" if len(scored) > MOST_NAMED else ""
         yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(run, scorer)}"
@@ -89,6 +89,16 @@ def overrides(values: Mapping[str, Any]) -> list[str]:
         else f"{key}={json.dumps(None if value == '' else value)}"
         for key, value in values.items()
     ]
+
+
+def steps_of_epoch(data: Any, steps: int) -> int:
+    """Return the steps that an epoch takes over all examples. A loader with groups has ``steps``, of fewer examples if
+    the run takes no more.
+    """
+    if not len(getattr(data, "groups", ())):
+        return steps
+    whole, rest = divmod(data.num_examples, data.batch_size)
+    return whole + (rest > 0 and not data.drop_last)
 
 
 def _negatives(model: Any, data: Any, loader: Any, processes: int) -> str:

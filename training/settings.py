@@ -129,6 +129,12 @@ class Run:
     batch_size: int | None = key(
         None, "over all processes: it sets the number of negatives; null: the model's own default", least=1
     )
+    few_rows_epochs: int | None = key(
+        None,
+        "epochs of a run with fewer than 1,000 rows, in batches of half of the rows at most, unless max_steps or "
+        "batch_size is set; null: as with more rows",
+        least=1,
+    )
     token_budget: int | None = key(
         None,
         "tokens computed at once, padding counted; a larger batch is recomputed in chunks; null: about 8 GiB worth, "

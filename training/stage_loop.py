@@ -28,6 +28,7 @@ from training.checks import (
     check_values,
 )
 from training.encoder_prompts import settle_prompts
+from training.few_rows import fit_to_rows, rows_of
 from training.finish import finish, finish_stages
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
 from training.folder import check_writable, is_empty, mirror_of
@@ -58,7 +59,9 @@ def run_stages(asked: Run) -> Results | None:
         NotWritten, TrainingFailed: there is no room, or the training failed.
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the state is saved.
     """
-    said = said_once("training.max_length", "training.scoring", "encoders.layers", "datamodules.mixture")
+    said = said_once(
+        "training.few_rows", "training.max_length", "training.scoring", "encoders.layers", "datamodules.mixture"
+    )
     with hushed_libraries(), said:
         status = 1
         try:
@@ -152,6 +155,7 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
     data: Any = make_data(run, num_workers=0)
     model = make_model(run)
     data.prepare_data()
+    run, data = _fitted(run, data, num_workers=0)
     settle_lengths(run, model, data)
     settle_prompts(model, data)
     choose(run, model, data)
@@ -180,6 +184,7 @@ def run_stage(
     model = make_model(run)  # what is wrong with it shows before texts are read
     teacher = load_teacher(run)
     data.prepare_data()
+    run, data = _fitted(run, data)
     settle_lengths(run, model, data)
     settle_prompts(model, data)
     learn_from_teacher(run, model, data, folder, teacher)
@@ -199,3 +204,12 @@ def run_stage(
     if status == 0 and fitted.trainer.is_global_zero:
         finish(replace(fitted.run, backbone=stage.run.backbone), model, data, fitted, stage.name, of_teacher)
     return status
+
+
+def _fitted(run: Run, data: Any, **keys: int) -> tuple[Run, Any]:
+    """Return the run with batch size and steps for the rows of its prepared data, and the data in such batches."""
+    fitted = fit_to_rows(run, rows_of(data)) if run.few_rows_epochs else run
+    if fitted.batch_size != run.batch_size:
+        data = make_data(fitted, **keys)
+        data.prepare_data()
+    return fitted, data

@@ -162,11 +162,16 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
 
     from datamodules.store.tokenizer import load_tokenizer
     from encoders.kernels.chunks import chunk_cost, plan_chunks
+    from training.few_rows import fit_to_rows, rows_of
     from training.max_length import settle_without_weights
     from training.preview.summary import summaries
 
     data = make_data(asked.run)
     data.prepare_data()
+    if asked.run.few_rows_epochs:
+        asked = asked._replace(run=fit_to_rows(asked.run, rows_of(data)))
+        data = make_data(asked.run)
+        data.prepare_data()
     settle_without_weights(asked.run, data)
     data.setup()
     batches = list(islice(iter(data.train_dataloader()), asked.own.batches))

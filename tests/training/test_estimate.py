@@ -1,0 +1,63 @@
+"""Estimates of a run: counts by hand, memory against torch's own shapes, and a run that is the same without them."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from tests.data import data_module, write_rows
+from tests.objectives import built
+from training.callbacks.estimate import run_probe, shown, tokens_of_step
+
+ROWS = [{"question": f"why {'rain ' * (n % 7)}?", "answer": f"because of {'fog ' * (n % 50)}"} for n in range(90)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory, tiny_bert):
+    folder = tmp_path_factory.mktemp("estimate")
+    path = write_rows(folder / "qa.jsonl", ROWS)
+    data = data_module("qa", path=path, tokenizer=tiny_bert, batch_size=30, cache_dir=folder / "cache")
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+@pytest.fixture
+def module(tiny_bert):
+    return built("pairs", tiny_bert)
+
+
+def test_tokens_of_a_step_are_those_of_the_tokenizer(data, module, tiny_bert):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    texts = [[row["question"], row["answer"]] for row in ROWS]
+    lengths = [
+        sum(map(len, tokenizer(pair, truncation=True, max_length=data.max_length)["input_ids"])) for pair in texts
+    ]
+    step = tokens_of_step(module, data)
+    assert step.mean == pytest.approx(30 * np.mean(lengths))
+    drawn = np.random.default_rng(0).choice(lengths, (1_000, 30)).sum(1)
+    assert step.most == pytest.approx(np.quantile(drawn, 0.99), rel=0.05)
+
+
+def test_a_probe_changes_nothing_and_counts_its_tokens(data, module):
+    weights = {name: one.clone() for name, one in module.state_dict().items()}
+    module.eval()
+    torch.manual_seed(3)
+    probe = run_probe(module, data)
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    assert drawn == torch.rand(1)
+    assert not module.training
+    assert all(torch.equal(one, weights[name]) for name, one in module.state_dict().items())
+    assert all(one.grad is None for one in module.parameters())
+    assert 0 < probe.tokens <= 5_000
+    config = module.transformer.config
+    least = config.num_hidden_layers * (2 * config.hidden_size + config.intermediate_size) * 4
+    assert least < probe.saved_bytes / probe.tokens < 20 * least
+
+
+def test_words_of_an_estimate():
+    assert shown("before step 1", 130.4, 12, 2.44 * 2**30) == (
+        "estimate   before step 1: 0:02:10 of training, 0:00:12 of scoring at the end, 2.4 GiB at most"
+    )
+    assert "scoring" not in shown("after 3 steps", 1, 0, 0)
