@@ -11,13 +11,14 @@ from torch import Tensor
 
 from contracts import Ragged
 from encoders.kernels.chunks import concatenate
+from encoders.kernels.compiled_layers import compiled
 from encoders.objective import Objective
 from evaluation.callback import ScoreCallback
 from reports.progress import clock
 from storage.results import held_memory_bytes, peak_memory_bytes
 
 PROBE_TOKENS = 3_000  # of the longer probe; a shorter one before it takes the cost of a first call
-SAMPLE = 512  # examples by whose lengths the tokens of a step are estimated
+SAMPLE = 256  # examples by whose lengths the tokens of a step are estimated
 MEASURED_STEPS = 3
 ADAM_BYTES = 12  # of a weight that is trained: its gradient and two moments
 
@@ -55,9 +56,9 @@ class Estimate(pl.Callback):
         """Scoring before training comes first, so that its time is known."""
         self._first_step = trainer.global_step
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        can_probe = isinstance(pl_module, Objective) and trainer.world_size == 1 and hasattr(data, "batch")
-        if not self.quiet and can_probe and self._steps(trainer):
-            assert isinstance(pl_module, Objective)
+        if self.quiet or trainer.world_size > 1 or not hasattr(data, "batch") or not self._steps(trainer):
+            pass
+        elif isinstance(pl_module, Objective) and not compiled(pl_module.transformer):  # a probe would be compiled, too
             with trainer.precision_plugin.forward_context():
                 log.info("%s", self._before(trainer, pl_module, data))
         self._began = time.monotonic()
@@ -104,18 +105,17 @@ def shown(when: str, training: float, scoring: float, memory: float) -> str:
 
 
 def tokens_of_step(module: Objective, data: Any) -> Step:
-    """Return the tokens of the texts of a step, by a sample of the examples."""
-    rows = np.unique(np.linspace(0, data.num_examples - 1, min(SAMPLE, data.num_examples)).astype(np.int64))
-    one_by_one = [_sequences(module, data, rows[at : at + 1]).lengths.sum() for at in range(len(rows))]
+    """Return the tokens of the texts of a step, by a sample of the examples, two at a time."""
+    pairs = np.array_split(_sample(data), max(1, min(SAMPLE, data.num_examples) // 2))
+    tokens = [_sequences(module, data, pair).lengths.sum() / len(pair) for pair in pairs]
     size = data.batch_size * data.passes
-    mean, spread = float(np.mean(one_by_one)), float(np.std(one_by_one))
+    mean, spread = float(np.mean(tokens)), float(np.std(tokens)) * 2**0.5
     return Step(mean * size, mean * size + 2.3 * spread * size**0.5)
 
 
 def run_probe(module: Objective, data: Any) -> Probe:
     """Run a forward and a backward pass over some examples. No weight, gradient, or random state changes."""
-    rows = np.unique(np.linspace(0, data.num_examples - 1, min(SAMPLE, data.num_examples)).astype(np.int64))
-    np.random.default_rng(0).shuffle(rows)
+    rows = _sample(data)
     per_example = _sequences(module, data, rows).lengths.sum() / len(rows)
     number = max(2, int(PROBE_TOKENS / per_example))
     modes = module.training
@@ -153,6 +153,12 @@ def _probed(module: Objective, sequences: Ragged) -> Probe:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def _sample(data: Any) -> np.ndarray:
+    """Return examples at even distances, in random order."""
+    rows = np.unique(np.linspace(0, data.num_examples - 1, min(SAMPLE, data.num_examples)).astype(np.int64))
+    return np.random.default_rng(0).permutation(rows)
 
 
 def _sequences(module: Objective, data: Any, examples: np.ndarray) -> Ragged:
