@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from contracts import InputError, Ragged, Role, ScoredTripletBatch, TripletBatch
+from encoders.attention import has_dropout
 from encoders.objective import Compared, Objective
 from encoders.objectives.guide import GuideEncoder, kept_on_host
 from encoders.objectives.prefixes import over_prefixes
@@ -15,7 +16,7 @@ from encoders.settings import HardNegatives, InBatchContrast
 from encoders.teaching import check_teacher
 from losses.contrastive import Guide
 from losses.diagnostics import contrast_diagnostics
-from losses.equal_texts import FILLER, text_hashes
+from losses.equal_texts import FILLER, count_negatives, text_hashes
 from losses.gather import gather_rows
 from readers.model_names import prompt_places
 
@@ -30,6 +31,9 @@ class ContrastiveObjective(Objective):
     """An objective whose negatives are the other texts of the batch. Its ``loss`` is given what the guide makes of the
     texts. ``log_every_n_steps`` is that of the diagnostics.
     """
+
+    needs = "rows that are negatives of each other (rows with an equal text are not)"
+    remedy = "Add rows with other texts, or a third column of texts that do not belong to the first: data=triplets."
 
     settings: InBatchContrast
 
@@ -67,9 +71,14 @@ class ContrastiveObjective(Objective):
         """Return the (sequences,) int64 hashes of the texts of each view; None with ``exclude_equal_texts=false``,
         unless rows have lists, whose other positives and empty texts are no negatives.
         """
+        has_lists = getattr(batch, "all_positives", None) is not None
+        return self.text_numbers(batch) if self.settings.exclude_equal_texts or has_lists else None
+
+    def text_numbers(self, batch: Any) -> list[Tensor]:
+        """Return the (sequences,) int64 hashes of the texts of each view, without the prompts of the columns; `FILLER`
+        for the empty texts that fill up a row.
+        """
         fillers = getattr(batch, "fillers", None)
-        if not self.settings.exclude_equal_texts and getattr(batch, "all_positives", None) is None:
-            return None
         views = self.texts(batch)
         places = of_views(self.prompt_places, len(views), slice(0, 0))
         found = [text_hashes(view.ids, view.lengths, prompt) for view, prompt in zip(views, places, strict=True)]
@@ -118,11 +127,22 @@ class ContrastiveObjective(Objective):
         left, right = (gather_rows(one.detach())[0] for one in vectors[:2])
         return contrast_diagnostics(left, right)
 
-    def negatives(self, batch: Any, processes: int) -> int:
-        """The texts of all views but the first, less the anchor's own positive."""
-        fillers = getattr(batch, "fillers", None)
-        texts = sum(len(view.lengths) for view in self.texts(batch)[1:])
-        return processes * (texts - (0 if fillers is None else int(fillers.sum()))) - 1
+    def negatives(self, batch: Any) -> Tensor | None:
+        """The texts of all views but the first, without those that the loss leaves out."""
+        return count_negatives(
+            *self.text_numbers(batch),
+            groups=getattr(batch, "groups", None),
+            accepted=self.accepted(batch),
+            exclude_equal=self.numbered(batch) is not None,
+        )
+
+    def can_learn(self, batch: Any, negatives: Tensor | None) -> bool:
+        """Whether an anchor has a negative. Equal texts that are kept differ by dropout, and by the other direction."""
+        if self.settings.teacher is not None or negatives is None or negatives.any():
+            return True
+        directions = getattr(self.settings, "directions", ())
+        is_kept = not self.settings.exclude_equal_texts and len(batch.rows) > 1
+        return is_kept and (has_dropout(self.encoder) or len(directions) > 1)
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """A guide reads texts, and keeps their ids on the host: the device would have to be asked for them."""

@@ -8,11 +8,13 @@ those of the base class.
 from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
 from contracts import Ragged, StepOutput
+from encoders.attention import has_dropout
 from encoders.dense import dense_layers
 from encoders.kernels.chunks import concatenate
 from encoders.loading.backbones import BEHIND, PROMPTS
@@ -24,6 +26,7 @@ from encoders.settings import ComparedVectors, TrainedEncoder
 from encoders.sharding import from_first_rank, shard
 from encoders.teaching import Teaching
 from encoders.trained_module import TrainedModule
+from losses.equal_texts import text_hashes
 
 
 class Compared(NamedTuple):
@@ -40,6 +43,12 @@ class Computed(NamedTuple):
     metrics: dict[str, Tensor]
     real_tokens: int
     padded_tokens: int  # padding only
+
+
+def negatives_unlike_positive(positives: Ragged, negatives: Ragged) -> Tensor:
+    """Count the hard negatives of each positive whose text is not the positive's."""
+    positives_B, negatives_N = (text_hashes(one.ids, one.lengths) for one in (positives, negatives))
+    return (negatives_N.unflatten(0, (len(positives_B), -1)) != positives_B[:, None]).sum(1)
 
 
 class Objective(TrainedModule):
@@ -160,6 +169,11 @@ class Objective(TrainedModule):
             "padded_tokens": computed.padded_tokens,
         }
         return {"loss": computed.loss, "metrics": computed.metrics, "spent": spent}
+
+    def all_equal(self, left: Ragged, right: Ragged) -> bool:
+        """Return whether the texts of each pair are equal, and no dropout tells them apart."""
+        left_N, right_N = (text_hashes(one.ids, one.lengths) for one in (left, right))
+        return torch.equal(left_N, right_N) and not has_dropout(self.encoder)
 
     def check_batch(self, batch: Any) -> None:
         self.views(batch)

@@ -28,6 +28,8 @@ class TrainedModule(pl.LightningModule):
     consumes: ClassVar[type | tuple[type, ...]]
     tiny_backbone: ClassVar[str] = "masked_lm"
     product: ClassVar[str] = "encoder"  # of readers.model_names.PRODUCTS; export/run_export.py writes it
+    needs: ClassVar[str] = ""  # what a batch must have so that `can_learn` is true
+    remedy: ClassVar[str] = ""  # a sentence: how data get it
     settled: Mapping[str, str] = {}  # a key that was left to the backbone -> what it has become, and why
     gradient_norm: Tensor | None = None  # of the last step, before it was clipped
     hparams: Any  # Lightning's type knows no keys
@@ -47,9 +49,13 @@ class TrainedModule(pl.LightningModule):
     def check_batch(self, batch: Any) -> None:
         """Raises InputError where the settings want what a batch of this data does not have; computes nothing."""
 
-    def negatives(self, batch: Any, processes: int) -> int:
-        """Texts that an anchor of such a batch, of one of so many processes, is told from; 0 where nothing is."""
-        return 0
+    def negatives(self, batch: Any) -> Tensor | None:
+        """Return the number of negatives of each anchor of a global batch; None if the loss has none."""
+        return None
+
+    def can_learn(self, batch: Any, negatives: Tensor | None) -> bool:
+        """Return whether a term of the loss can have a gradient on a global batch with these `negatives`."""
+        return True
 
     def own_rates(self) -> dict[nn.Parameter, float]:
         """Weights behind the backbone that are trained at another rate than ``lr``."""

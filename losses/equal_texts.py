@@ -16,6 +16,7 @@ from losses.gather import gather_plain
 NO_TEXT = torch.iinfo(torch.int64).min  # equal to no text
 FILLER = NO_TEXT + 1  # number of an empty text that fills up a row with fewer hard negatives, and is no negative
 _KEYS_AT_ONCE = 4096
+_PAIRS_AT_ONCE = 2**22  # of a text and a candidate
 
 
 class EqualTexts(NamedTuple):
@@ -79,6 +80,56 @@ def partners_of_documents(anchors_B: Tensor, positives_B: Tensor, hard_negatives
     place_N = torch.searchsorted(known, wanted_N).clamp(max=len(known) - 1)
     partners_N = torch.where(known[place_N] == wanted_N, anchors_N, NO_TEXT)
     return gather_plain(torch.cat([anchors_B, partners_N]))
+
+
+def count_negatives(
+    anchors_B: Tensor,
+    positives_B: Tensor,
+    hard_negatives_N: Tensor | None = None,
+    *,
+    groups: Tensor | None = None,
+    accepted: Tensor | None = None,
+    exclude_equal: bool = True,
+) -> Tensor:
+    """Return the (B,) number of negatives of each anchor of a global batch, which has the texts of all ranks.
+
+    These are the positives and hard negatives that the loss does not leave out; if it keeps equal texts, those that
+    differ from the anchor's positive. Neither are positives of an equal number in ``groups``, nor the ``accepted`` texts
+    of the anchor, (B, P).
+    """
+    hard_N = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
+    candidate_C = torch.cat([positives_B, hard_N])
+    equal = EqualTexts([(positives_B, candidate_C)])
+    if exclude_equal:
+        anchors_N = anchors_B.repeat_interleave(len(hard_N) // len(anchors_B))
+        is_positive_N = torch.isin(_pair_numbers(anchors_N, hard_N), _pair_numbers(anchors_B, positives_B))
+        partner_C = torch.cat([anchors_B, torch.where(is_positive_N, anchors_N, NO_TEXT)])
+        equal = equal_texts(anchors_B, positives_B, candidate_C, partner_C)
+        equal = EqualTexts([*equal.pairs, *other_positives(accepted, candidate_C)])
+    group_C = None if groups is None else torch.cat([groups, groups.new_full((len(hard_N),), NO_TEXT)])
+    return _count(equal, len(anchors_B), len(candidate_C), groups, group_C)
+
+
+def count_negatives_of_views(left_B: Tensor, right_B: Tensor, *, exclude_equal: bool = True) -> Tensor:
+    """Return the same of each of the (2B,) texts of two views, whose candidates are all others: `nt_xent`."""
+    own_R, partner_R = torch.cat([left_B, right_B]), torch.cat([right_B, left_B])
+    if exclude_equal:
+        return _count(equal_texts(own_R, partner_R, own_R, partner_R, of_one_kind=True), len(own_R), len(own_R))
+    place_R = torch.arange(len(own_R))
+    return _count(EqualTexts([(partner_R, own_R)]), len(own_R), len(own_R), place_R, place_R)
+
+
+def _count(
+    equal: EqualTexts, rows: int, candidates: int, row_group: Tensor | None = None, group_C: Tensor | None = None
+) -> Tensor:
+    found = list[Tensor]()
+    for start in range(0, rows, size := max(1, _PAIRS_AT_ONCE // candidates)):
+        block = slice(start, start + size)
+        left_out_KC = equal.left_out(block)
+        if row_group is not None:
+            left_out_KC |= row_group[block, None] == group_C
+        found.append((~left_out_KC).sum(1))
+    return torch.cat(found)
 
 
 def _pair_numbers(first: Tensor, second: Tensor) -> Tensor:

@@ -30,10 +30,11 @@ from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry, is_last_step
 from training.metrics_csv import MetricsCSV
-from training.opening import Opening, say_opening
+from training.opening import Opening, name_of, say_opening
 from training.resume import resumption
 from training.scoring import choose
 from training.settings import Run
+from training.usable_negatives import count_usable_negatives
 from training.weight_average import average_with, copy_of_weights
 
 log = logging.getLogger(__name__)
@@ -136,13 +137,15 @@ def fit(
     loader.trainer = trainer
     loader.setup()
     check_samples(model, data)
-    batches = len(loader.train_dataloader())  # refuses a batch size before Lightning starts more processes
+    stream = loader.train_dataloader()  # refuses a batch size before Lightning starts more processes
+    batches = len(stream)
+    negatives = count_usable_negatives(model, loader, stream, trainer, name_of(run.data))
     resumed = None
     if checkpoint is not None:
         found = load_checkpoint(checkpoint)
         resumed = resumption(checkpoint, found, recipe, folder, batches, loader.num_examples)
         record.rates_differ = resumed.rates_differ
-    say_opening(Opening(run, backbone, resumed, changes), model, loader, trainer, scorer)
+    say_opening(Opening(run, backbone, resumed, changes, negatives), model, loader, trainer, scorer)
     join_group_again("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:

@@ -18,6 +18,7 @@ from evaluation.callback import ScoreCallback
 from training.data_summary import account_of
 from training.resume import Resumption
 from training.settings import Run
+from training.usable_negatives import Counts
 
 log = logging.getLogger("train")
 
@@ -31,6 +32,7 @@ class Opening(NamedTuple):
     backbone: str  # as it was asked for
     resumed: Resumption | None
     changes: Mapping[str, Sequence[Any]]  # keys that make the encoder differ from its backbone
+    negatives: Mapping[str, Counts]  # of each part of a mixture, or of ""; none: the loss has no negatives
 
 
 def say_opening(opening: Opening, model: Any, data: Any, trainer: pl.Trainer, scorer: ScoreCallback) -> None:
@@ -50,10 +52,10 @@ def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCa
     some = "" if trained == total else f", {millions(trained)} of them trained"
     yield "backbone", f"{opening.backbone}, {millions(total)} parameters{some}"
     found = data.manifest()
-    yield "data", f"{_name_of(run.data)}: {_counted(found)}"
+    yield "data", f"{name_of(run.data)}: {_counted(found)}"
     yield from account_of(found, data.yields)
     loader = data.train_dataloader()
-    yield "batch", f"{data.batch_size:,} examples{_negatives(model, data, loader, trainer.world_size)}"
+    yield "batch", f"{data.batch_size:,} examples{_negatives(opening.negatives)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {run.max_time} at most" if run.max_time else ""
     yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} an epoch{limit}"
@@ -101,15 +103,13 @@ def steps_of_epoch(data: Any, steps: int) -> int:
     return whole + (rest > 0 and not data.drop_last)
 
 
-def _negatives(model: Any, data: Any, loader: Any, processes: int) -> str:
-    """Of a mixture whose batches are of one part each, those of each part where they differ."""
-    firsts = {"": loader.first()}
-    if getattr(data, "homogeneous", False):
-        firsts = {name: part.epoch_batches(0, processes)[0, 0] for name, part in data.parts.items()}
-    found = {name: model.negatives(batch, processes) for name, batch in firsts.items()}
-    if len(numbers := set(found.values())) == 1:
-        return f", {numbers.pop():,} negatives for each text" if any(numbers) else ""
-    return f", negatives for each text: {', '.join(f'{number:,} in {name}' for name, number in found.items())}"
+def _negatives(counts: Mapping[str, Counts]) -> str:
+    """Of a mixture whose batches are of one part each, those of each part if they differ."""
+    rule = ", equal texts not counted" if any(one.least < one.most for one in counts.values()) else ""
+    if len(same := set(counts.values())) <= 1:
+        return "".join(f", {one} negatives for each text{rule}" for one in same)
+    of_parts = ", ".join(f"{one} in {name}" for name, one in sorted(counts.items()))
+    return f", negatives for each text{rule}: {of_parts}"
 
 
 def millions(number: int) -> str:
@@ -124,7 +124,8 @@ def _when(run: Run, scorer: ScoreCallback) -> str:
     return f"{', '.join([*start, *between, 'at the end'])}{best}"
 
 
-def _name_of(data: Any) -> str:
+def name_of(data: Any) -> str:
+    """Return the path of the data, or the class that makes them."""
     named = getattr(data, "path", None)
     if named is None:
         return str(data.target).rpartition(".")[2]

@@ -35,12 +35,14 @@ from training.folder import check_writable, is_empty, mirror_of
 from training.gense_domain import synthesise_domain
 from training.max_length import check_lengths, settle_lengths
 from training.neighbours import group_neighbours
+from training.opening import name_of
 from training.prepare import Start, begin, hushed_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose
 from training.settings import Run
 from training.stages import Stage, chosen, folder_of, say_finished, stages_of
 from training.targets import check_targets
 from training.teacher import check_teacher_keys, learn_from_teacher, load_teacher
+from training.usable_negatives import count_usable_negatives
 from training.wandb_session import close_wandb
 
 TO_COPY = 40.0  # seconds for the copy of the last checkpoint, where a signal or an error has ended a run
@@ -60,7 +62,8 @@ def run_stages(asked: Run) -> Results | None:
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the state is saved.
     """
     said = said_once(
-        "training.few_rows", "training.max_length", "training.scoring", "encoders.layers", "datamodules.mixture"
+        *("training.few_rows", "training.max_length", "training.scoring", "training.usable_negatives"),
+        *("encoders.layers", "datamodules.mixture"),
     )
     with hushed_libraries(), said:
         status = 1
@@ -162,7 +165,7 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
     data.trainer = make_trainer(run, logger=False)
     data.setup()
     check_samples(model, data)
-    data.train_dataloader()
+    count_usable_negatives(model, data, data.train_dataloader(), data.trainer, name_of(run.data))
 
 
 def run_stage(

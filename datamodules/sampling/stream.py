@@ -4,6 +4,7 @@ Where the stream stands is two numbers, the epoch and the batches consumed of it
 what a batch holds follows from them. Lightning stores ``state_dict()`` in every checkpoint it writes.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -30,12 +31,21 @@ class Batches(Protocol):
 class BatchStream:
     """Iterating yields what is left of the current epoch; the next iteration is the next epoch.
 
-    ``data_id`` names the content of the data, such as a hash. Raises InputError for a state of other data.
+    ``whole`` has the batches of all ranks together. ``data_id`` names the content of the data, such as a hash.
+    Raises InputError for a state of other data.
     """
 
     def __init__(
-        self, batches: Batches, *, epoch: int = 0, data_id: str = "", num_workers: int = 0, pin_memory: bool = False
+        self,
+        batches: Batches,
+        *,
+        whole: Batches | None = None,
+        epoch: int = 0,
+        data_id: str = "",
+        num_workers: int = 0,
+        pin_memory: bool = False,
     ) -> None:
+        self._whole = batches if whole is None else whole
         self._batches, self._identity, self._data_id = batches, batches.identity, data_id
         self._epoch, self._consumed, self._resumed = epoch, 0, False
         self._num_workers, self._pin_memory = num_workers, pin_memory
@@ -57,9 +67,9 @@ class BatchStream:
         except InputError as error:  # of a worker, it comes with the traceback of that process around it
             raise InputError(str(error).strip().splitlines()[-1].removeprefix("contracts.InputError: ")) from error
 
-    def first(self) -> Any:
-        """This rank's share of the first batch of all, made here and now."""
-        return self._batches[0, 0]
+    def global_batches(self) -> Iterator[Any]:
+        """Yield the batches from the first epoch on without an end, each with the shares of all ranks."""
+        return (self._whole[epoch, place] for epoch in itertools.count() for place in range(len(self)))
 
     def _loader(self, epoch: int, start: int) -> DataLoader:
         batches: Any = self._batches
@@ -104,7 +114,7 @@ def stream_for(trainer: Any, batches: Callable[[int, int], Batches], **options: 
         return BatchStream(batches(0, 1), **options)
     pin_memory = trainer.strategy.root_device.type == "cuda"
     share = batches(trainer.global_rank, trainer.world_size)
-    return BatchStream(share, epoch=trainer.current_epoch, pin_memory=pin_memory, **options)
+    return BatchStream(share, whole=batches(0, 1), epoch=trainer.current_epoch, pin_memory=pin_memory, **options)
 
 
 class EpochBatches(Dataset):

@@ -20,6 +20,7 @@ from encoders.objective import Computed
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.settings import DeCLUTRModel
 from losses.contrastive import Guide, nt_xent
+from losses.equal_texts import count_negatives_of_views
 from losses.gather import global_mean
 from losses.metric_learning import metric_loss
 from readers.model_names import mask_id
@@ -40,6 +41,7 @@ class DeCLUTR(ContrastiveObjective):
 
     objective = "declutr"
     consumes = SpanBatch
+    remedy = "Add documents with other texts, or set model.mlm_weight=1."
 
     settings: DeCLUTRModel
 
@@ -137,8 +139,16 @@ class DeCLUTR(ContrastiveObjective):
             texts=None if texts is None else [texts[0], joined(texts[1], len(anchors_AND))],
         )
 
-    def negatives(self, batch: SpanBatch, processes: int) -> int:
-        return 2 * processes * len(batch.anchors.lengths) - 2 if self.settings.contrastive_weight > 0 else 0
+    def negatives(self, batch: SpanBatch) -> Tensor | None:
+        if self.settings.contrastive_weight == 0 or self._metric_loss is not None:
+            return None
+        anchors, positives = self.text_numbers(batch)
+        exclude_equal = self.settings.exclude_equal_texts
+        return count_negatives_of_views(anchors, joined(positives, len(anchors)), exclude_equal=exclude_equal)
+
+    def can_learn(self, batch: SpanBatch, negatives: Tensor | None) -> bool:
+        predicts = self.mlm_weight > 0 and bool((batch.labels != IGNORED_LABEL).any())
+        return predicts or (self.settings.contrastive_weight > 0 and super().can_learn(batch, negatives))
 
     def _labels(self, views: Sequence[Ragged], batch: SpanBatch) -> tuple[Tensor | None, np.ndarray | None]:
         """Those of MLM beside the ids of the views, and the places of those that count."""

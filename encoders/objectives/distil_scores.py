@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from contracts import Ragged, ScoredTripletBatch
-from encoders.objective import Objective
+from encoders.attention import has_dropout
+from encoders.objective import Objective, negatives_unlike_positive
 from encoders.settings import DistilScoresModel
 from losses.distillation import kl_of_scores, margin_mse, scored
 
@@ -23,11 +24,19 @@ class DistilScores(Objective):
 
     objective = "distil_scores"
     consumes = ScoredTripletBatch
+    needs = "negatives that differ from their positive"
+    remedy = "Replace the negatives that repeat their positive."
 
     settings: DistilScoresModel
 
     def views(self, batch: ScoredTripletBatch) -> list[Ragged]:
         return [batch.anchors, batch.positives, batch.negatives]
+
+    def negatives(self, batch: ScoredTripletBatch) -> Tensor:
+        return negatives_unlike_positive(batch.positives, batch.negatives)
+
+    def can_learn(self, batch: ScoredTripletBatch, negatives: Tensor | None) -> bool:
+        return negatives is None or bool(negatives.any()) or has_dropout(self.encoder)
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredTripletBatch) -> Tensor:
         anchors_BW, positives_BW, negatives_NW = vectors

@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
 from contracts import InputError, Ragged, ScoredPairBatch, StepOutput, TripletBatch
+from encoders.attention import has_dropout
 from encoders.cross_encoder import CrossEncoder, Scored, load_cross_encoder
 from encoders.kernels.chunks import concatenate
 from encoders.lengths import length_to_train, usual_length
@@ -17,6 +18,7 @@ from encoders.loading.backbones import check_vocabulary, load_tokenizer
 from encoders.loading.own_encoder import directory_of
 from encoders.loading.sentence_transformers_folder import stated_length
 from encoders.loading.trainable import TrainableBackbone
+from encoders.objective import negatives_unlike_positive
 from encoders.settings import RerankerModel
 from encoders.trained_module import TrainedModule
 from losses.reranking import binary_relevance, listwise
@@ -34,6 +36,8 @@ class Reranker(TrainedModule):
 
     objective = "reranker"
     consumes = (TripletBatch, ScoredPairBatch)
+    needs = "negatives that differ from their positive"
+    remedy = "Replace the negatives that repeat their positive."
     product = "reranker"
 
     settings: RerankerModel
@@ -93,9 +97,16 @@ class Reranker(TrainedModule):
                 hint="Give each row as many negatives, or set model=pairs.",
             )
 
-    def negatives(self, batch: Any, processes: int) -> int:
-        found = getattr(batch, "negatives", None)
-        return 0 if found is None else len(found.lengths) // len(batch.rows)
+    def negatives(self, batch: Any) -> Tensor | None:
+        """An anchor's own hard negatives, without copies of its positive."""
+        if not isinstance(batch, TripletBatch) or batch.negatives is None:
+            return None
+        return negatives_unlike_positive(batch.positives, batch.negatives)
+
+    def can_learn(self, batch: Any, negatives: Tensor | None) -> bool:
+        if negatives is None or negatives.any() or self.settings.loss == "binary":
+            return True
+        return has_dropout(self.transformer)
 
     def training_step(self, batch: TripletBatch | ScoredPairBatch, batch_idx: int) -> StepOutput:
         self.check_batch(batch)

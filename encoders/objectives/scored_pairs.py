@@ -16,11 +16,16 @@ class CoSENT(Objective):
 
     objective = "cosent"
     consumes = ScoredPairBatch
+    needs = "pairs of different scores whose two texts differ"
+    remedy = "Add pairs with other scores."
 
     settings: CoSENTModel
 
     def views(self, batch: ScoredPairBatch) -> list[Ragged]:
         return [batch.left, batch.right]
+
+    def can_learn(self, batch: ScoredPairBatch, negatives: Tensor | None) -> bool:
+        return len(batch.scores.unique()) > 1 and not self.all_equal(batch.left, batch.right)
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> Tensor:
         left_BD, right_BD = vectors

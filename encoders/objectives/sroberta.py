@@ -15,10 +15,15 @@ class SRoBERTa(Objective):
 
     objective = "sroberta"
     consumes = ScoredPairBatch
+    needs = "pairs whose two texts differ"
+    remedy = "Add pairs of different texts."
     settings: SRoBERTaModel
 
     def views(self, batch: ScoredPairBatch) -> list[Ragged]:
         return [batch.left, batch.right]
+
+    def can_learn(self, batch: ScoredPairBatch, negatives: Tensor | None) -> bool:
+        return not self.all_equal(batch.left, batch.right)
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> Regression:
         left_BD, right_BD = vectors

@@ -87,3 +87,14 @@ def test_queries_of_ones_own_are_scored_in_the_place_of_held_out_rows(command, f
     assert results["data"][0]["kept"] == 120
     assert not any(score.startswith("held_out") for score in results["scores"])
     assert "own/cosine/ndcg@10" in results["scores_before"]
+
+
+def test_rows_with_one_answer_are_refused_before_training(command, tmp_path):
+    path, folder = tmp_path / "one.csv", tmp_path / "run"
+    path.write_text("question,answer\n" + "".join(f"is there a {noun} {n},Yes.\n" for n in range(4) for noun in NOUNS))
+    done = command(*RUN, f"data.path={path}", f"output_dir={folder}")
+    assert (done.status, done.out) == (2, "")
+    assert str(path) in done.err
+    assert "Traceback" not in done.err
+    assert not (folder / "results.json").exists()
+    assert not list(folder.glob("checkpoints/*.ckpt"))

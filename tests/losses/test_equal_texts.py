@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from losses.contrastive import info_nce, nt_xent
 from losses.directions import contrast_in_directions
-from losses.equal_texts import text_hashes
+from losses.equal_texts import count_negatives, count_negatives_of_views, text_hashes
 from tests.distributed import steps
 
 TEMPERATURE = 0.3
@@ -175,3 +175,52 @@ def test_hashes_are_equal_for_equal_texts_alone():
     assert len(set(hashes)) == len(set(texts))
     assert {text: number for text, number in zip(texts, hashes, strict=True)} == dict(zip(texts, hashes, strict=True))
     assert len(set(zip(texts, hashes, strict=True))) == len(set(texts))
+
+
+def counted(texts, **keys):
+    return count_negatives(*map(torch.tensor, texts), **keys).tolist()
+
+
+def test_the_negatives_of_an_anchor_are_counted():
+    wanted = [
+        sum(is_negative(ANCHORS[i], POSITIVES[i], POSITIVES[j], ANCHORS[j]) for j in range(6) if j != i)
+        + sum(is_negative(ANCHORS[i], POSITIVES[i], NEGATIVES[j], partner_of_negative(j)) for j in range(6))
+        for i in range(6)
+    ]
+    assert counted([ANCHORS, POSITIVES, NEGATIVES]) == wanted
+    assert counted([ANCHORS, POSITIVES], exclude_equal=False) == [5, 4, 5, 4, 5, 5]  # 2 is a positive twice
+    groups = torch.tensor([0, 0, 1, 1, 2, 3])
+    assert counted([range(6), range(6, 12)], groups=groups) == [4, 4, 4, 4, 5, 5]
+    assert counted([range(6), range(6, 12), range(12, 18)], groups=groups) == [10, 10, 10, 10, 11, 11]
+    assert counted([[1, 2, 3], [4, 4, 4]]) == [0, 0, 0]
+    assert counted([[1, 2, 3], [4, 4, 4], [4, 4, 5]]) == [1, 1, 1]
+    assert counted([[1], [2]]) == [0]
+
+
+def test_an_anchor_without_a_negative_is_one_without_a_gradient():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        texts = [torch.from_numpy(rng.integers(0, 3, 4)) for _ in range(3)]
+        anchors, *others = (vectors(seed)[:4].requires_grad_() for seed in range(3))
+        for columns in (2, 3):
+            loss = info_nce(anchors, *others[: columns - 1], texts=texts[:columns], temperature=TEMPERATURE).loss
+            (gradient,) = torch.autograd.grad(loss, anchors)
+            assert gradient.any(1).tolist() == [number > 0 for number in count_negatives(*texts[:columns]).tolist()]
+
+
+def test_the_negatives_of_two_views_are_counted():
+    texts = ANCHORS + POSITIVES
+    wanted = [
+        sum(
+            is_negative(texts[i], texts[(i + 6) % 12], texts[j], texts[(j + 6) % 12])
+            and texts[(j + 6) % 12] != texts[(i + 6) % 12]
+            for j in range(12)
+            if j not in (i, (i + 6) % 12)
+        )
+        for i in range(12)
+    ]
+    views = torch.tensor(ANCHORS), torch.tensor(POSITIVES)
+    assert count_negatives_of_views(*views).tolist() == wanted
+    # left 1 and 1, right 1 and 2: the last one's other two have the text of its partner
+    found = count_negatives_of_views(torch.tensor([1, 1]), torch.tensor([1, 2]), exclude_equal=False)
+    assert found.tolist() == [1, 2, 1, 0]
