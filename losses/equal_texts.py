@@ -94,8 +94,8 @@ def count_negatives(
     """Return the (B,) number of negatives of each anchor of a global batch, which has the texts of all ranks.
 
     These are the positives and hard negatives that the loss does not leave out; if it keeps equal texts, those that
-    differ from the anchor's positive. Neither are positives of an equal number in ``groups``, nor the ``accepted`` texts
-    of the anchor, (B, P).
+    differ from the anchor's positive. Positives of an equal number in ``groups`` are no negatives, nor are the (B, P)
+    ``accepted`` texts of an anchor.
     """
     hard_N = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
     candidate_C = torch.cat([positives_B, hard_N])

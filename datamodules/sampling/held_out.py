@@ -20,7 +20,7 @@ from datamodules.sources.records import Record
 from datamodules.store.token_store import RowSource
 from storage.atomic import build_once
 
-VERSION = 3  # part of the key: raise it when the same rows would be held out otherwise
+VERSION = 4  # part of the key: raise it when the same rows would be held out otherwise
 MOST_QUERIES = 1_000  # rows of the task: more would cost time and hardly narrow the interval
 FEWEST_QUERIES = 6  # of five, no permutation test is below 0.05
 MOST_GROUPED = 200_000  # rows among which the task is chosen
@@ -57,7 +57,8 @@ class AllButHeldOut:
     the columns; upper case and punctuation do not count. Groups are held out as a whole, in an order that depends on
     their texts alone, so runs with other seeds have the same task. Where no groups make up half of the share, as of one
     long document, a place no longer counts; and where texts are shared by that many rows, as the answers of questions
-    often are, equal anchors alone make a group.
+    often are, or fewer than two or more than half of the distinct positives would be held out, only equal anchors make
+    a group.
 
     Of pairs of several kinds one is scored. The documents of the task are all distinct texts behind the anchors of that
     kind, training rows included; above ``max_documents`` a sample by the hash of their text, with all right ones. Right
@@ -151,17 +152,19 @@ class AllButHeldOut:
 
     def _choose(self) -> Choice:
         for columns, of_places in ((self.options.columns, True), ((0, 1), False), ((0,), False)):
-            groups, preferred = Groups(), dict[int, int]()
+            groups, preferred, positives = Groups(), dict[int, int](), list[int]()
             for row, record in enumerate(islice(self.source, MOST_GROUPED)):
                 place = [PLACE_KEYS + _hashed(record.where)] if of_places else []
                 keys = _keys(record.texts)
                 groups.add([*place, *(keys[column] for column in _compared(record, columns))])
+                positives.append(keys[1])
                 if record.made_as and record.made_as == self.options.preferred_kind:
                     preferred[row] = keys[0]
             prefers = len(preferred) >= MIN_PREFERRED
             wanted = min(MOST_QUERIES, round(self.share * groups.rows))
             chosen = groups.up_to(wanted, preferred if prefers else {})
-            if 2 * len(chosen) >= wanted:
+            held = {positives[row] for row in chosen}
+            if 2 * len(chosen) >= wanted and 2 <= len(held) <= len(set(positives)) / 2:
                 break
         return Choice(set(chosen), columns, prefers)
 

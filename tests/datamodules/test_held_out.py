@@ -166,6 +166,16 @@ def test_answers_that_many_questions_share_are_in_the_task_and_in_training(tmp_p
     assert source.manifest()["held_out"]["kept_apart_by"] == "anchors"
 
 
+@pytest.mark.parametrize("counts", [(90, 6), (80, 8, 8), (20,) * 5])
+def test_an_answer_is_not_held_out_with_all_its_questions_if_there_are_few(tmp_path, counts):
+    rng = random.Random(5)
+    rows = [(text(rng, 6), f"answer {answer}") for answer, number in enumerate(counts) for _ in range(number)]
+    source = AllButHeldOut(Rows(rng.sample(rows, len(rows))), 0.1, tmp_path)
+    (task,) = source.tasks(["", ""])
+    assert {record.texts[1] for record in source} == set(task.documents) == {answer for _, answer in rows}
+    assert len(task.queries) == round(0.1 * len(rows))
+
+
 def test_hard_negatives_of_the_task_are_documents_that_belong_to_nothing(tmp_path):
     rng = random.Random(6)
     rows = Rows([(text(rng, 5), text(rng, 10), text(rng, 10)) for _ in range(100)])

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from losses.contrastive import info_nce, nt_xent
 from losses.directions import contrast_in_directions
-from losses.equal_texts import count_negatives, count_negatives_of_views, text_hashes
+from losses.equal_texts import FILLER, count_negatives, count_negatives_of_views, text_hashes
 from tests.distributed import steps
 
 TEMPERATURE = 0.3
@@ -195,6 +195,9 @@ def test_the_negatives_of_an_anchor_are_counted():
     assert counted([[1, 2, 3], [4, 4, 4]]) == [0, 0, 0]
     assert counted([[1, 2, 3], [4, 4, 4], [4, 4, 5]]) == [1, 1, 1]
     assert counted([[1], [2]]) == [0]
+    # 4 is another positive of 1, 9 is no candidate; an empty text fills up a row
+    accepted = torch.tensor([[5, 4, FILLER], [6, FILLER, FILLER], [7, 9, FILLER]])
+    assert counted([[1, 2, 3], [5, 6, 7], [4, FILLER, 8]], accepted=accepted) == [3, 4, 4]
 
 
 def test_an_anchor_without_a_negative_is_one_without_a_gradient():
