@@ -14,12 +14,13 @@ import torch
 from scipy.stats import spearmanr
 from transformers import AutoModel, BertForMaskedLM, BertForPreTraining
 
-from contracts import InputError, PairTask
+from contracts import NO_PROMPTS, InputError, PairTask
 from encoders.settings import KINDS
 from evaluation.suite import Suite
 from export.sentence_transformers import export_encoder, parts_of
 from tests.encoders.test_behind_pooling import NORMALIZE, changed, dense, made
 from tests.objectives import built
+from training.opening import changed_keys
 
 library = pytest.importorskip("sentence_transformers")
 
@@ -197,6 +198,14 @@ def test_only_what_is_set_changes_an_encoder(backbones, tmp_path, name, keys, ch
     assert model.changes == changes
     difference = np.abs(model.encoder.embed(TEXTS).numpy() - encode(directory)[0]).max()
     assert (difference > 1e-3) == bool(changes)
+
+
+def test_prompts_that_are_turned_off_change_an_encoder(backbones, tmp_path):
+    model = untrained("pairs", write(tmp_path / "made", DIRECTORIES["mean_roberta"], backbones))
+    model.encoder.prompts = NO_PROMPTS  # as data.prompts={} does
+    own = {"query": "query: ", "document": "passage: ", "default": "query: "}
+    assert model.changes == {"data.prompts": [own, {}]}
+    assert changed_keys(model.changes) == ["data.prompts={}"]
 
 
 @pytest.mark.parametrize(
