@@ -219,6 +219,8 @@ def _advice(config: str, words: Sequence[str]) -> str | InputError:
         below_a_mapping = key.startswith(("data.parts.", "stages."))  # whose names are free
         if key in known or below_a_mapping or override.is_add() or override.is_force_add():
             continue
+        if key.startswith("hydra/"):  # choices of Hydra's own config, which the console command adds, too
+            continue
         group = key.partition(".")[0]
         if group in GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
             continue  # the choice of this group could not be composed, so its keys are not known

@@ -14,6 +14,7 @@ from readers.text_files import BadRow, Form, Piece, Row, decoded, lines_of
 STSB = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")  # columns of STS-B's files, without a header
 LONGEST_CELL = 1 << 24  # characters of a .csv: a quotation mark that nothing closes would swallow the file
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+EXCEL_SEPARATOR = re.compile(r"sep=([,;|\t])[;,\t]*")  # a first line that Excel reads, and shows to nobody
 LOOKED_AT = 50  # lines, to find which of them it is
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,10 @@ class CommaTable(Form):
         first = list(islice(lines, LOOKED_AT))
         lines.close()
         texts = [item[1].decode(errors="replace") for item in first if not isinstance(item, BadRow)] or [""]
+        if stated := EXCEL_SEPARATOR.fullmatch(texts[0]):
+            lines = lines_of(self.path, self.encoding, keep_ends=True)
+            next(lines)
+            return self._records(lines, stated[1], skipped=1)
         separator = self.separator_of(texts)
         if is_stsb(texts[0]) or self.is_raw(separator):
             return self._below_header(lines_of(self.path, self.encoding, lone_cr=False))
@@ -72,8 +77,10 @@ class CommaTable(Form):
                 return
         yield from lines
 
-    def _records(self, lines: Iterator[tuple[int, bytes] | BadRow], separator: str) -> Iterator[Piece | BadRow]:
-        number, unreadable = 0, list[BadRow]()  # the line last read, and what is wrong with those of this record
+    def _records(
+        self, lines: Iterator[tuple[int, bytes] | BadRow], separator: str, skipped: int = 0
+    ) -> Iterator[Piece | BadRow]:
+        number, unreadable = skipped, list[BadRow]()  # the line last read, and what is wrong with those of this record
 
         def texts() -> Iterator[str]:
             nonlocal number

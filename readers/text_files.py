@@ -181,8 +181,10 @@ def opened(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
         begin = cast(io.BufferedReader, stream).peek(4)
         mark = next((mark for mark in MARKS if begin.startswith(mark)), b"")
         codec = MARKS[mark] if mark else encoding.codec
-        if codec is None and re.fullmatch(rb"(?:[^\0]\0){2}|(?:\0[^\0]){2}", begin[:4], re.DOTALL):
-            raise _NotAsNamed(f"expected UTF-8, got UTF-16 without a byte-order mark. Please {encoding.hint()}")
+        if codec is None and (utf16 := re.fullmatch(rb"((?:[^\0]\0){2})|(?:\0[^\0]){2}", begin[:4], re.DOTALL)):
+            name = "utf-16-le" if utf16[1] else "utf-16-be"
+            hint = Encoding(None, encoding.key).hint().replace("NAME", name)
+            raise _NotAsNamed(f"expected UTF-8, got UTF-16 without a byte-order mark. Please {hint}")
         if codec is None:
             return io.BufferedReader(_Utf8OrCp1252(stream, path, encoding), BLOCK)
         if codec != "utf-8":

@@ -53,6 +53,13 @@ def test_the_key_that_is_meant_is_named_and_accepted(word, key):
     compose([*BASE, *shlex.split(key)])
 
 
+def test_the_words_that_the_console_adds_are_not_blamed():
+    words = ["hydra/help=improve", "experiment=improve", "data.path=faq.csv", "output=runs/a"]
+    with pytest.raises(Exception) as error:  # noqa: PT011  Hydra's, or ours
+        compose(words)
+    assert explained(error.value, "train", words).endswith("Set output_dir=runs/a.")
+
+
 @pytest.mark.parametrize(
     ("word", "key"),
     [("model.lrr=3", "model.lr"), ("model.teperature=1", "model.temperature"), ("temperatur=1", "model.temperature")],

@@ -87,3 +87,19 @@ def test_tabs_stay_tabs_in_a_tsv_and_others_are_found_there_too(tmp_path):
     assert cells(path) == [("x;y", "z")]
     path.write_text("q\na;b,c\n")
     assert cells(path) == [("a;b,c",)]
+
+
+@pytest.mark.parametrize(
+    ("first", "separator"), [("sep=;", ";"), ("sep=,", ","), ("sep=|", "|"), ("sep=\t", "\t"), ("sep=;,", ";")]
+)
+def test_a_first_line_for_excel_names_the_separator_and_is_no_row(tmp_path, first, separator):
+    path = tmp_path / "x.csv"
+    path.write_text(f'{first}\r\nq{separator}a\r\n"1; 2","3"\r\n'.replace('","', f'"{separator}"'), newline="")
+    [row] = read_rows(path)
+    assert row == ({"q": "1; 2", "a": "3"}, 3)
+
+
+def test_a_column_called_like_that_line_is_a_column(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("sep=x,a\n1,2\n")
+    assert cells(path) == [("1", "2")]

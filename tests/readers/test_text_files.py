@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import json
+import re
 import tracemalloc
 
 import pytest
@@ -73,6 +74,15 @@ def test_a_file_in_no_known_encoding_is_named_with_its_byte(tmp_path, data, word
     assert isinstance(row, BadRow)
     assert row.fault == "undecodable"
     assert words in row.message
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+def test_utf16_without_a_mark_is_read_with_the_encoding_that_the_message_names(tmp_path, codec):
+    path = tmp_path / "a.txt"
+    path.write_bytes("# Größe\nzwei".encode(codec))
+    [bad] = read_rows(path, encoding=Encoding(key="data.encoding"))
+    named = re.search(r"data\.encoding=(\S+?),", bad.message)[1]
+    assert [row.values["text"] for row in read_rows(path, encoding=Encoding(named))] == ["# Größe", "zwei"]
 
 
 # ------------------------------------------------------------------------------------------ files without a mark
