@@ -217,6 +217,7 @@ class DocumentFiles(TextData):
             hub=HubKeys(self.settings.name, self.settings.revision, self.settings.data_files, self.settings.streaming),
             max_skipped=self.settings.max_skipped,
             encoding=self.settings.encoding,
+            strip_html=self.settings.strip_html,
         )
 
 

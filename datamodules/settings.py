@@ -68,6 +68,7 @@ class FileData(Data):
         "of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a file is not "
         "UTF-8",
     )
+    strip_html: bool = key(False, "true: texts in rows lose their HTML tags, and entities such as &amp; are decoded")
     name: str | None = key(None, "of a data set of the hub (data.path=OWNER/NAME): its config")
     revision: str | None = key(None, "of that set: a branch, a tag or a commit; null: main, as it is now")
     data_files: str | Sequence[str] | None = key(

@@ -68,6 +68,7 @@ class StoredRows(TextData):
             hub=hub,
             max_skipped=self.settings.max_skipped,
             encoding=self.settings.encoding,
+            strip_html=self.settings.strip_html,
         )
 
     def source(self) -> RowSource:

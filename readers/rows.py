@@ -19,6 +19,7 @@ from typing import IO, Any, cast
 from contracts import InputError
 from readers.delimited import CommaTable, TabTable
 from readers.documents import Document
+from readers.html_cells import visible_text
 from readers.json_list import BrokenList, items_of
 from readers.listing import DOCUMENTS, form_of
 from readers.nested import MISSING, top_level, value_in
@@ -98,8 +99,8 @@ def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Enc
     return sum(1 for _ in _filled(paths, columns, encoding))
 
 
-def text_in(row: Row, name: str) -> str | BadRow:
-    """Return the text under this name, or say why there is none that UTF-8 can hold."""
+def text_in(row: Row, name: str, strip_html: bool = False) -> str | BadRow:
+    """Return the text under this name, without HTML if ``strip_html``, or say why there is none that UTF-8 can hold."""
     text = value_in(row.values, name)
     if not isinstance(text, str):
         if text is MISSING:
@@ -114,7 +115,7 @@ def text_in(row: Row, name: str) -> str | BadRow:
         except UnicodeEncodeError as error:  # JSON may spell half of a surrogate pair
             half = f"\\u{ord(text[error.start]):04x}"
             return BadRow(f"{name} holds half a surrogate pair, {half}, which is no character", row.line, "undecodable")
-    return text
+    return visible_text(text) if strip_html else text
 
 
 def _open(path: Path, columns: Sequence[str], form: str, encoding: Encoding) -> Form:

@@ -14,17 +14,21 @@ MULTILINGUAL: dict[type | None, str] = {  # class of the batches -> a backbone t
 LONGEST_REASON = 160  # characters of why the first row cannot be read
 MIN_UNKNOWN = 0.01  # of the tokens
 MIN_AFFECTED = 0.05  # of the rows
+MAX_WITH_TAGS = 0.1  # of the rows
 
 
-def account_of(found: Mapping[str, Any], batches: type | None = None) -> Iterator[tuple[str, str]]:
+def account_of(
+    found: Mapping[str, Any], batches: type | None = None, prefix: str = "data."
+) -> Iterator[tuple[str, str]]:
     """Name and fact of each line.
 
     Args:
         found: a data manifest. Of a mixture, the lines of each part follow each other.
         batches: the class of the batches, on which the advice depends.
+        prefix: of the keys of these data, in the advice.
     """
     for name, part in found.get("parts", {}).items():
-        yield from ((fact, f"{name}: {said}") for fact, said in account_of(part, batches))
+        yield from ((fact, f"{name}: {said}") for fact, said in account_of(part, batches, f"data.parts.{name}."))
     source = found.get("source", {})
     if files := _files(source):
         yield "files", files
@@ -38,6 +42,8 @@ def account_of(found: Mapping[str, Any], batches: type | None = None) -> Iterato
         yield "length", _cut(**cut)
     if unknown := _unknown(found.get("unknown_tokens"), batches):
         yield "unknown", unknown
+    if html := _html(source.get("source", source), prefix):
+        yield "HTML", html
     if out := _left_out(found):
         yield "left out", out
     if twice := found.get("repeated"):
@@ -93,6 +99,17 @@ def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
         else ""
     )
     return f"{counts}{sample}{advice}"
+
+
+def _html(source: Mapping[str, Any], prefix: str) -> str:
+    """Return the share of the rows with HTML tags, from some share on."""
+    counts = source.get("html", {"rows": 0, "with_tags": 0})
+    rows, with_tags = counts["rows"], counts["with_tags"]
+    if with_tags <= MAX_WITH_TAGS * rows:
+        return ""
+    return (
+        f"{with_tags:,} of {rows:,} rows ({_percent(with_tags / rows)}) contain HTML tags. Set {prefix}strip_html=true."
+    )
 
 
 def _files(source: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from datamodules.sources.hub_datasets import (
 )
 from datamodules.sources.sections import Section, sections
 from readers.documents import SOURCE
+from readers.html_cells import has_tags
 from readers.listing import DOCUMENTS, count_kinds, form_of, passed_over
 from readers.rows import DOCUMENT, LINE, BadRow, Row, text_in
 from readers.text_files import Encoding
@@ -82,10 +83,11 @@ class RowFilter:
         on_error: Literal["fail", "skip"],
         max_skipped: float = MAX_SKIPPED,
         prefix: str = "data.",
+        strip_html: bool = False,
     ) -> None:
         self.split = split  # None: all of them
-        self.on_error, self.max_skipped, self.prefix = on_error, max_skipped, prefix
-        self.kept = 0
+        self.on_error, self.max_skipped, self.prefix, self.strip_html = on_error, max_skipped, prefix, strip_html
+        self.kept = self.with_tags = 0
         self.left_out: dict[str, int] = {}
         self.other_splits: dict[str, int] = {}
         self.faults: dict[str, int] = dict.fromkeys(FAULTS, 0)  # of the rows that are skipped
@@ -94,7 +96,7 @@ class RowFilter:
 
     def anew(self) -> "RowFilter":
         """Return one that has counted nothing yet."""
-        return RowFilter(self.split, self.on_error, self.max_skipped, self.prefix)
+        return RowFilter(self.split, self.on_error, self.max_skipped, self.prefix, self.strip_html)
 
     @property
     def skipped(self) -> int:
@@ -117,8 +119,9 @@ class RowFilter:
     ) -> Iterator[Document]:
         """Yield the texts of these rows that are not blank, with the ``markdown`` that they were made of."""
         for row in self.rows(rows, name):
-            text, where = text_in(row, column), f"{name}:{row.line}"
-            titled = text_in(row, "title") if isinstance(row.values.get("title"), str) else ""
+            strip_html = self.strip_html and not markdown
+            text, where = text_in(row, column, strip_html), f"{name}:{row.line}"
+            titled = text_in(row, "title", strip_html) if isinstance(row.values.get("title"), str) else ""
             if isinstance(text, BadRow):
                 self.refuse(text, name)
             elif isinstance(titled, BadRow):
@@ -126,8 +129,13 @@ class RowFilter:
             elif not text.strip():
                 self.leave_out("blank")
             else:
-                self.kept += 1
+                self.keep(() if markdown else (text, titled))
                 yield Document(text, where, titled.strip(), row.values[SOURCE] if markdown else "")
+
+    def keep(self, texts: Sequence[str]) -> None:
+        """Count a row that is used, and whether one of its texts has HTML tags."""
+        self.kept += 1
+        self.with_tags += not self.strip_html and any(map(has_tags, texts))
 
     def leave_out(self, reason: str) -> None:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
@@ -181,7 +189,8 @@ class RowFilter:
 
     def counts(self) -> dict[str, Any]:
         where = {"skipped": self.skipped, **self.faults, "skipped_where": self.skipped_where}
-        return {"other_splits": self.other_splits, **where}
+        html = {"html": {"rows": self.kept, "with_tags": self.with_tags}} if self.with_tags else {}
+        return {"other_splits": self.other_splits, **where, **html}
 
 
 class TextSource(DocumentSource):
@@ -203,6 +212,7 @@ class TextSource(DocumentSource):
         hub: HubKeys = DEFAULT_HUB_KEYS,
         max_skipped: float = MAX_SKIPPED,
         encoding: str | None = None,
+        strip_html: bool = False,
         prefix: str = "data.",
     ) -> None:
         self.files = find_rows(path, split, hub, documents="all")
@@ -210,7 +220,7 @@ class TextSource(DocumentSource):
         self.document, self.column = document, column
         self.unreadable = dict[Path, BadRow]()  # files that are one document each, of the last reading
         self.encoding = Encoding(encoding, f"{prefix}encoding")
-        self.tally = RowFilter(split, on_error, max_skipped, prefix)
+        self.tally = RowFilter(split, on_error, max_skipped, prefix, strip_html)
 
     def documents(self) -> Iterator[Document]:
         self.tally, self.unreadable = self.tally.anew(), {}
@@ -267,7 +277,7 @@ class TextSource(DocumentSource):
             "document": self.document,
             "split": self.tally.split,
             "on_error": self.tally.on_error,
-            **changed_options(self.tally.max_skipped, self.encoding),
+            **changed_options(self.tally, self.encoding),
             **({} if self.column == "text" else {"column": self.column}),
         }
 
@@ -286,10 +296,13 @@ class TextSource(DocumentSource):
         }
 
 
-def changed_options(max_skipped: float, encoding: Encoding) -> dict[str, Any]:
+def changed_options(tally: RowFilter, encoding: Encoding) -> dict[str, Any]:
     """Return the options of reading that are not the defaults, for a fingerprint."""
-    found: dict[str, Any] = {} if max_skipped == MAX_SKIPPED else {"max_skipped": max_skipped}
-    return found if encoding.name is None else found | {"encoding": encoding.name}
+    return {
+        **({} if tally.max_skipped == MAX_SKIPPED else {"max_skipped": tally.max_skipped}),
+        **({} if encoding.name is None else {"encoding": encoding.name}),
+        **({"strip_html": True} if tally.strip_html else {}),
+    }
 
 
 def _as_one(lines: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:

@@ -60,13 +60,14 @@ class RecordSource:
         hub: HubKeys = DEFAULT_HUB_KEYS,
         max_skipped: float = MAX_SKIPPED,
         encoding: str | None = None,
+        strip_html: bool = False,
         prefix: str = "data.",
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else path
         self.kind, self.own_columns, self.lists = kind, columns, kind.lists
         if columns is not None:
             self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=(), lists=())
-        self.tally = RowFilter(split, on_error, max_skipped, prefix)
+        self.tally = RowFilter(split, on_error, max_skipped, prefix, strip_html)
         self.encoding = Encoding(encoding, f"{prefix}encoding")
         found = find_rows(paths, split, hub)
         self.files: list[Rows] = [one if isinstance(one, HubSet) else one.path for one in found]
@@ -87,7 +88,7 @@ class RecordSource:
             for row in self.tally.rows(self._rows(file), str(file)):
                 record = self._record(row, file, *self.columns[file])
                 if isinstance(record, Record):
-                    self.tally.kept += 1
+                    self.tally.keep(record.texts)
                     yield record
                 elif isinstance(record, NoExample):
                     self.tally.leave_out(record.reason)
@@ -114,7 +115,7 @@ class RecordSource:
             "files": [identity_of(path) for path in self.files],
             "split": self.split,
             "on_error": self.on_error,
-            **changed_options(self.tally.max_skipped, self.encoding),
+            **changed_options(self.tally, self.encoding),
             **({"numbered": self.width} if self._is_numbered() else {}),
             **({"lists": [self.positives, self.width]} if self.list_files else {}),
         }
@@ -137,6 +138,7 @@ class RecordSource:
             hub=self.hub,
             max_skipped=self.tally.max_skipped,
             encoding=self.encoding.name,
+            strip_html=self.tally.strip_html,
             prefix=self.tally.prefix,
         )
 
@@ -192,14 +194,14 @@ class RecordSource:
         for file in self.files:
             names, _ = self.columns[file]
             for row in self._rows(file) if names else ():
-                found = read_lists(row, names) if isinstance(row, Row) and row.values else None
+                found = read_lists(row, names, self.tally.strip_html) if isinstance(row, Row) and row.values else None
                 if isinstance(found, TextLists):
                     positives, negatives = max(positives, len(found.positives)), max(negatives, len(found.negatives))
         self.positives = positives
         return 1 + positives + negatives
 
     def _record_of_lists(self, row: Row, file: Rows, names: Sequence[str]) -> Record | NoExample | BadRow:
-        found = read_lists(row, names)
+        found = read_lists(row, names, self.tally.strip_html)
         if not isinstance(found, TextLists):
             return found
         positives = found.positives + [""] * (self.positives - len(found.positives))
@@ -212,7 +214,7 @@ class RecordSource:
             return self._record_of_lists(row, file, names)
         texts = list[str]()
         for name in names:
-            text = text_in(row, name)
+            text = text_in(row, name, self.tally.strip_html)
             if isinstance(text, BadRow):
                 return text
             if not text.strip():

@@ -21,16 +21,16 @@ class TextLists(NamedTuple):
     negatives: list[str]
 
 
-def read_lists(row: Row, names: Sequence[str]) -> TextLists | NoExample | BadRow:
+def read_lists(row: Row, names: Sequence[str], strip_html: bool = False) -> TextLists | NoExample | BadRow:
     """Return the texts of a row; a column of negatives may be missing or empty."""
-    anchor = text_in(row, names[0])
+    anchor = text_in(row, names[0], strip_html)
     if isinstance(anchor, BadRow):
         return anchor
     if not anchor.strip():
         return BadRow(f"{names[0]} is empty. Give it a text or delete the row", row.line, "empty")
     found = list[list[str]]()
     for name in names[1:]:
-        texts = _texts(row, name)
+        texts = _texts(row, name, strip_html)
         if isinstance(texts, BadRow):
             return texts
         found.append(texts)
@@ -45,7 +45,7 @@ def is_list(value: Any) -> bool:
     return isinstance(_parsed(value), list)
 
 
-def _texts(row: Row, name: str) -> list[str] | BadRow:
+def _texts(row: Row, name: str, strip_html: bool) -> list[str] | BadRow:
     value = _parsed(value_in(row.values, name))
     items = value if isinstance(value, list) else [] if _is_empty(value) else [value]
     found = dict[str, None]()
@@ -53,7 +53,7 @@ def _texts(row: Row, name: str) -> list[str] | BadRow:
         if _is_empty(item):
             continue
         text = _passage(item) if isinstance(item, dict) else item
-        checked = text_in(Row({name: text}, row.line), name) if isinstance(text, str) else None
+        checked = text_in(Row({name: text}, row.line), name, strip_html) if isinstance(text, str) else None
         if isinstance(checked, BadRow):
             return checked
         if checked is None:
