@@ -22,7 +22,7 @@ from cli.settings import REGISTERED
 from contracts import InputError
 from contracts.settings import described, fits
 
-OVERRIDE = re.compile(r"(\+{0,2}([\w.@-]+))=(.*)", re.DOTALL)
+OVERRIDE = re.compile(r"(\+{0,2}([\w.@][\w.@-]*))=(.*)", re.DOTALL)  # not an option (--config-dir=conf)
 PREFIX = re.compile(r"stages\.[^.]+\.")  # of a key of one stage
 PART = re.compile(r"data\.parts\.[^.]+\.")
 TEXT = re.compile(  # between commas

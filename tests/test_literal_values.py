@@ -155,3 +155,8 @@ def test_the_preview_and_the_python_api_take_them_too(tmp_path):
     asked = read_words(words)
     assert (asked.run.data.path, asked.run.data.columns) == (str(path), ["Frage", "Antwort (Support)"])
     assert asked.own.output == "page (1).html"
+
+
+@pytest.mark.parametrize("word", ["--config-dir=conf", "--config-dir=my conf (2)", "-cd=conf"])
+def test_an_option_of_hydra_is_no_key(word):
+    assert literal_words("train", [word]) == [word]

@@ -208,5 +208,9 @@ def _given(resume: str | None) -> str | None:
     if resume in (None, "auto"):
         return None
     if not Path(resume).is_file():
-        raise InputError(f"resume={resume} is no file. Pass a checkpoint (.../checkpoints/last.ckpt), auto or null.")
+        paths = (Path(resume) / LAST, Path(resume) / "checkpoints" / LAST)
+        last = next((path for path in paths if path.is_file()), ".../checkpoints/last.ckpt")
+        raise InputError(
+            key="resume", value=resume, expected="a file, auto, or null", hint=f"Set {word_of('resume', str(last))}."
+        )
     return resume

@@ -9,7 +9,7 @@ Its fingerprint is a sha256 over everything that a vector depends on: the key un
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch.nn.functional import normalize
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import EncoderPrompts, InputError
+from contracts.settings import cut
 from encoders.similarity import similarity_matrix
 
 
@@ -109,13 +110,14 @@ class LoadedEncoder(ABC):
             A float32 array (texts, width); (width,) for one text that is not in a list.
 
         Raises:
-            InputError: the encoder has no prompt with this name, or ``batch_size`` is less than 1.
+            InputError: the encoder has no prompt with this name, ``batch_size`` is less than 1, or an item of ``texts``
+                is not a text.
         """
         if batch_size is not None and batch_size < 1:
             raise InputError(key="batch_size", value=batch_size, expected="a whole number from 1")
         if prompt is None and prompt_name is not None:
             prompt = self._prompt_named(prompt_name)
-        several = [texts] if isinstance(texts, str) else list(texts)
+        several = [texts] if isinstance(texts, str) else _list_of_texts(texts)
         options = Options(prompt=prompt, progress=show_progress_bar, batch_size=batch_size)
         vectors = self.embed_list(several, **options)
         vectors = normalize(vectors, dim=-1) if normalize_embeddings else vectors
@@ -185,3 +187,18 @@ def described_tokenizer(tokenizer: Tokenizer) -> str:
         return json.dumps([sorted(tokenizer.get_vocab().items()), repr(tokenizer)])
     described = json.loads(backend.to_str())
     return json.dumps({**described, "padding": None, "truncation": None}, sort_keys=True)
+
+
+def _list_of_texts(texts: Any) -> list[str]:
+    """Return the texts as a list.
+
+    Raises:
+        InputError: an item is not a text.
+    """
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping) or getattr(texts, "ndim", 1) != 1:
+        raise InputError(key="texts", value=cut(texts), expected="a text or a list of texts")
+    several = list(texts)
+    for position, text in enumerate(several):
+        if not isinstance(text, str):
+            raise InputError(key=f"texts[{position}]", value=cut(text), expected="a text")
+    return several

@@ -166,7 +166,8 @@ def test_pairs_are_summaries_and_what_follows_them(site, tmp_path, tiny_bert):
     assert {(tuple(anchor), tuple(positive)) for anchor, positive in drawn} <= known
     assert first.negatives is None
     assert len(data.held_out()[0].queries) > 0
-    assert [name for name, _ in account_of(data.manifest())] == ["length"]
+    # The vocabulary of the tiny tokenizer lacks most words of docstrings.
+    assert [name for name, _ in account_of(data.manifest())] == ["length", "unknown"]
 
 
 def split(document):

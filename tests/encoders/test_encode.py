@@ -109,3 +109,23 @@ def test_word_vectors_encode_too(small_word_vectors):
     rows = encoder.encode(SENTENCES[:2], normalize_embeddings=True)
     assert rows.shape == (2, encoder.width)
     assert encoder.similarity(rows, rows).shape == (2, 2)
+
+
+@pytest.mark.parametrize("texts", [[None], ["a", float("nan")], [1], [b"a"], [("a", "b")], [{"text": "a"}]])
+def test_an_item_that_is_no_text_is_named(texts, both):
+    with pytest.raises(InputError) as error:
+        both[0].encode(texts)
+    assert error.value.key == f"texts[{len(texts) - 1}]"
+
+
+@pytest.mark.parametrize("texts", [3, None, b"a", {"text": "a"}, np.array([["a", "b"]])])
+def test_what_is_no_list_of_texts_is_refused(texts, both):
+    with pytest.raises(InputError) as error:
+        both[0].encode(texts)
+    assert error.value.key == "texts"
+
+
+@pytest.mark.parametrize("texts", [("a", "b"), np.array(["a", "b"]), (text for text in "ab"), []])
+def test_any_iterable_of_texts_is_accepted(texts, both):
+    vectors = both[0].encode(texts)
+    assert vectors.shape[0] in (0, 2)

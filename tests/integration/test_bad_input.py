@@ -92,7 +92,7 @@ VALUES = [
     ("monitor=stsb-dev/cosine/spearman", ["nothing is scored while training"]),
     ("monitor=train/accuracies", ["measures no such thing", "train/contrastive", "train/mlm"]),
     ("evaluation.data_root=nowhere", ["evaluation.data_root=nowhere", "STSBenchmark"]),
-    ("resume=nowhere.ckpt", ["resume=nowhere.ckpt", "no file"]),
+    ("resume=nowhere.ckpt", ["resume=nowhere.ckpt", "a file"]),
 ]
 
 
