@@ -89,8 +89,11 @@ def dotted(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def assign(cfg: DictConfig, key: str, value: Any) -> None:
+def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) -> None:
     """Set a dotted key of a composed config.
+
+    Args:
+        in_python: whether a message writes keys as arguments of a function, ``model__lr``.
 
     Raises:
         InputError: it does not exist.
@@ -103,7 +106,7 @@ def assign(cfg: DictConfig, key: str, value: Any) -> None:
         names = list(map(str, above))
         if name not in names:
             otherwise = f"There are {', '.join(sorted(names))}." if place else "docs/every-key.md lists the keys."
-            raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=True)
+            raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=in_python)
     OmegaConf.update(cfg, key, value, merge=True, force_add=True)
 
 

@@ -93,7 +93,7 @@ def compose(
     asked = _Asked(words, chosen or {}, {key: one for key, one in (keys or {}).items() if not _is_of_stages(key, one)})
     whole = composed("train", asked.words, asked.chosen)
     for name, value in asked.keys.items():
-        assign(whole, name, value)
+        assign(whole, name, value, in_python=True)
     known, stages = [*map(str, whole), *CHOSEN], dict[str, Run]()
     for name, written in _stages(whole, for_stages).items():
         own = {one.key: one.value for one in for_stages if one.name == name}
