@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.mark.parametrize(
     ("launched", "words", "said"),
     [
-        ("torchrun", ["model=declutr", "data=text", "max_stepz=3"], "'max_stepz'"),
+        ("torchrun", ["model=declutr", "data=text", "max_stepz=3"], "max_stepz=3"),
         ("forks", ["model=declutr", "data=nli", "data.path=x"], "Choose a data that fits."),
     ],
     ids=["a key, which Hydra refuses", "a value, which we refuse"],

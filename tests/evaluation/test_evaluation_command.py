@@ -68,7 +68,7 @@ BAD = [
     (["encoder={vectors}", "data_root={data}", "protocol=slow"], ["protocol='slow'", "default, fast, sklearn"]),
     (["encoder={vectors}", "data_root={data}", "suite=biosses", "output={vectors}/a/b.json"], ["cannot be written"]),
     (["encoder={vectors}", "data_root={data}", "device=cuda:7"], ["device=cuda:7", "not usable here"]),
-    (["encoder={vectors}", "data_root={data}", "encodr=x"], ["'encodr'", "nearest is encoder"]),
+    (["encoder={vectors}", "data_root={data}", "encodr=x"], ["encodr=x", "nearest is encoder"]),
 ]
 
 
