@@ -201,6 +201,10 @@ class Trials:
     def finished(self) -> int:
         return sum(is_finished(folder) for folder in self._folders(self._all()))
 
+    def ended(self) -> list[Path]:
+        """Return the directories of trials that finished or were stopped early."""
+        return sorted(self._folders(self._all("COMPLETE", "PRUNED")))
+
     def refused(self) -> list[Path]:
         """Return the directories of trials whose settings were refused."""
         return sorted(folder for folder in self._folders(self._all()) if (folder / REFUSED).exists())

@@ -131,6 +131,8 @@ def run(arguments: Sequence[str]) -> int:
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
         done = run_all(pool, trials.jobs(), asked.output / "trials.jsonl", record, trials.verdict)
+        for folder in trials.ended() if not asked.keep_checkpoints else []:  # those of an earlier command, too
+            remove_below(folder, CHECKPOINTS)
         best, finished = trials.best(), trials.finished()
     failed = [one for one in done if one.failed]
     for one in failed:

@@ -71,10 +71,13 @@ class VectorFile:
         if self.progress.is_file() and self.part.is_file():
             self._check(self.progress, self.progress.read_bytes().split(b"\n", 1)[0])
             return False
-        with self.part.open("wb") as file:
+        # A kill in between leaves the record alone, by which the same command makes OUTPUT.part anew
+        write_whole(self.progress, json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
+        new = self.part.with_name(f"{self.part.name}.new")
+        with new.open("wb") as file:
             self._write_header(file, self.type, self.columns)
             self._reserve(file, file.tell() + self.rows * self._row_bytes)
-        write_whole(self.progress, json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
+        new.replace(self.part)
         return False
 
     def _write_header(self, file: IO[bytes], type_: np.dtype, columns: int) -> None:
@@ -99,7 +102,8 @@ class VectorFile:
             else:
                 file.truncate(size)
         except OSError as error:
-            self.part.unlink()
+            Path(file.name).unlink()
+            self.progress.unlink()
             if error.errno not in NO_ROOM:
                 raise
             raise NotWritten(

@@ -298,6 +298,8 @@ def test_checkpoints_of_trials_stay_on_request(tmp_path, fake_train):
     words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}"]
     assert run([*words, "keep_checkpoints=true"]) == 0
     assert len([*tmp_path.rglob("checkpoints/last.ckpt")]) == 6  # three trials
+    assert run(words) == 0
+    assert [*tmp_path.rglob("checkpoints")] == [], "a kill may have left those of a finished trial"
     with pytest.raises(InputError) as refused:
         run([*words, "keep_checkpoints=some"])
     assert (refused.value.key, refused.value.value) == ("keep_checkpoints", "some")

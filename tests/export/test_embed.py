@@ -271,3 +271,15 @@ def test_a_role_is_the_prompt_of_such_texts(tmp_path, tiny_bert):
     with pytest.raises(InputError) as caught:
         command(f"encoder={folder}", f"input={path}", f"output={output}", "role=query", "prompt=x")
     assert caught.value.key == "role"
+
+
+def test_a_kill_before_the_file_is_made_leaves_a_record_by_which_it_is_made(tmp_path):
+    identity = {"rows": 3, "width": 2, "dtype": "float32", "window": 2, "encoder": "e"}
+    file = VectorFile(tmp_path / "o.npy", identity)
+    assert not file.claim(overwrite=False)
+    file.part.rename(f"{file.part}.new")
+    with file.part.with_name("o.npy.part.new").open("r+b") as cut:
+        cut.truncate(10)
+    assert not VectorFile(tmp_path / "o.npy", identity).claim(overwrite=False)
+    assert np.load(file.part, mmap_mode="r").shape == (3, 2)
+    assert {path.name for path in tmp_path.iterdir()} == {"o.npy.part", "o.npy.progress"}
