@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from comparison.collect import read_run
 from comparison.outputs import CHOOSING, CHOSEN
 from comparison.race import Race, steps_of
-from comparison.train_processes import CHECKPOINTS, WRONG_INPUT, Done, Job, remove_below, run_all
+from comparison.train_processes import CHECKPOINTS, WRONG_INPUT, Done, Job, remove_below, remove_checkpoints, run_all
 from contracts import InputError
-from storage.manifest import is_finished, read_record, write_record
+from storage.manifest import read_record, write_record
 from workers.pool import InProcess, Pool
 
 log = logging.getLogger(__name__)
@@ -83,9 +83,8 @@ def choose(
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
     failed += [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
-    for job in jobs if not keep_checkpoints else []:  # those, too, that were finished before
-        if is_finished(job.folder):
-            remove_below(job.folder, CHECKPOINTS)
+    if not keep_checkpoints:
+        remove_checkpoints(jobs)
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
     lost = {done.name for done in failed}

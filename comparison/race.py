@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from comparison.baselines import UNTRAINED, untrained_job
 from comparison.collect import CLOCK, Run, in_turn, labels_of, read_run
 from comparison.outputs import CHOOSING, COMPARISON, ENTRIES
-from comparison.train_processes import CHECKPOINTS, Done, Job, remove_below, run_all
+from comparison.train_processes import CHECKPOINTS, Done, Job, remove_below, remove_checkpoints, run_all
 from contracts import InputError
-from storage.manifest import Damaged, is_finished, read_record, write_record
+from storage.manifest import Damaged, read_record, write_record
 from storage.ownership import claim_folder, differences
 from workers.pool import InProcess, Pool
 
@@ -140,9 +140,8 @@ def train_all(
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
     failed = [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
-    for job in jobs if not keep_checkpoints else []:  # of those, too, that were finished before
-        if is_finished(job.folder):
-            remove_below(job.folder, CHECKPOINTS)
+    if not keep_checkpoints:
+        remove_checkpoints(jobs)
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
     return failed

@@ -214,6 +214,13 @@ def end_of(written: str, refused: bool) -> str:
     return program + message if refused and program else "\n".join(lines[-LINES_KEPT:])
 
 
+def remove_checkpoints(jobs: Iterable[Job]) -> None:
+    """Remove the checkpoints of jobs whose run has finished, in an earlier command as well."""
+    for job in jobs:
+        if is_finished(job.folder):
+            remove_below(job.folder, CHECKPOINTS)
+
+
 def remove_below(folder: Path, pattern: str) -> None:
     """Remove the files and directories below a directory that match a pattern."""
     for path in [*folder.rglob(pattern)]:

@@ -1,13 +1,13 @@
 """Models of the Hugging Face hub that Python packages contain, for machines without the hub."""
 
 import functools
-import hashlib
 import logging
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from contracts import InputError
+from storage.manifest import sha256_of
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def find_installed(name: str) -> str | None:
         return None
     directory = Path(next(iter(spec.submodule_search_locations)))
     weights = directory / package.weights
-    found = _sha256(weights) if weights.is_file() else "no file"
+    found = sha256_of(weights) if weights.is_file() else "no file"
     if found != package.sha256:
         raise InputError(
             location=str(weights),
@@ -72,8 +72,3 @@ def find_installed(name: str) -> str | None:
         )
     log.info("%s: no hub; the installed package %s has %s.", name, package.name, package.note)
     return str(directory / package.path)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
