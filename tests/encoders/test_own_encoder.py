@@ -13,6 +13,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 from transformers import AutoModel, BertForMaskedLM, BertForPreTraining
+from transformers.utils import logging as transformers_logging
 
 from contracts import NO_PROMPTS, InputError, PairTask
 from encoders.settings import KINDS
@@ -257,11 +258,14 @@ def load_report(directory, caplog):
     caplog.clear()
     logger = logging.getLogger("transformers")
     logger.addHandler(caplog.handler)
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_warning()
     try:
         model = AutoModel.from_pretrained(directory)
         library.SentenceTransformer(str(directory), device="cpu")
     finally:
         logger.removeHandler(caplog.handler)
+        transformers_logging.set_verbosity(verbosity)
     return model, [record.getMessage() for record in caplog.records if "LOAD REPORT" in record.getMessage()]
 
 
