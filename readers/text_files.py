@@ -27,6 +27,7 @@ MARKS = {  # the longer ones first: UTF-32 begins as UTF-16 does
     codecs.BOM_UTF16_BE: "utf-16",
     codecs.BOM_UTF8: "utf-8",
 }
+WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # encodings that have zero bytes in ASCII characters
 CP1252 = "cp1252"
 UNDEFINED = b"\0\x81\x8d\x8f\x90\x9d"  # bytes that are no characters in cp1252, and zero, which no text has
 NOT_ASCII = re.compile(rb"\S{0,20}[\x80-\xff][^\r\n]{0,20}")
@@ -178,13 +179,12 @@ def opened(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
     """
     stream = unpacked(path)
     try:
-        begin = cast(io.BufferedReader, stream).peek(4)
+        begin = cast(io.BufferedReader, stream).peek(LINES_BLOCK)
         mark = next((mark for mark in MARKS if begin.startswith(mark)), b"")
         codec = MARKS[mark] if mark else encoding.codec
-        if codec is None and (utf16 := re.fullmatch(rb"((?:[^\0]\0){2})|(?:\0[^\0]){2}", begin[:4], re.DOTALL)):
-            name = "utf-16-le" if utf16[1] else "utf-16-be"
+        if codec is None and (name := _wide_codec(begin)):
             hint = Encoding(None, encoding.key).hint().replace("NAME", name)
-            raise _NotAsNamed(f"expected UTF-8, got UTF-16 without a byte-order mark. Please {hint}")
+            raise _NotAsNamed(f"expected UTF-8, got {name[:6].upper()} without a byte-order mark. Please {hint}")
         if codec is None:
             return io.BufferedReader(_Utf8OrCp1252(stream, path, encoding), BLOCK)
         if codec != "utf-8":
@@ -194,6 +194,20 @@ def opened(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
         stream.close()
         raise
     return stream
+
+
+def _wide_codec(begin: bytes) -> str:
+    """Return the encoding of two or four bytes a character that a file without a mark begins in; "" if there is none.
+
+    Its line ends or blanks, or else its first two characters, have zero bytes beside them.
+    """
+    for name, sign in ((name, sign) for name in WIDE for sign in ("\n", " ")):
+        wide = sign.encode(name)
+        found = sum(begin[at : at + len(wide)] == wide for at in range(0, len(begin), len(wide)))
+        if found > begin.count(sign.encode()) / 2:
+            return name
+    first = re.fullmatch(rb"((?:[^\0]\0){2})|(?:\0[^\0]){2}", begin[:4], re.DOTALL)
+    return "" if first is None else "utf-16-le" if first[1] else "utf-16-be"
 
 
 @cache  # a command reads a file several times

@@ -21,7 +21,7 @@ from datamodules.sources.hub_datasets import (
 )
 from datamodules.sources.raw_documents import MAX_SKIPPED, RowFilter, changed_options
 from datamodules.sources.record_kinds import NoExample, RowKind, described, numbered_columns, own_columns
-from datamodules.sources.text_lists import TextLists, read_lists
+from datamodules.sources.text_lists import TextLists, are_lists, read_lists
 from readers.listing import form_of, local
 from readers.nested import top_level, value_in
 from readers.rows import LONGEST_QUOTE, BadRow, Row, text_in
@@ -177,9 +177,9 @@ class RecordSource:
             return False
         if names in self.lists:
             return True
-        rows = itertools.islice((row for row in self._rows(file) if isinstance(row, Row) and row.values), LOOKED_AT)
-        values = (value_in(row.values, name) for row in rows for name in names[1:])
-        return any(isinstance(value, list) for value in values)
+        found = (row for row in self._rows(file) if isinstance(row, Row) and row.values)
+        rows = list(itertools.islice(found, LOOKED_AT))
+        return any(are_lists(value_in(row.values, name) for row in rows) for name in names[1:])
 
     def _width_of_lists(self) -> int:
         """Count the positives and the negatives of all rows, and return the texts of the longest row."""

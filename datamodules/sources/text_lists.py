@@ -4,8 +4,9 @@ FlagEmbedding: {"query": "...", "pos": ["...", ...], "neg": ["...", ...]}
 Tevatron:      {"query": "...", "positive_passages": [{"docid", "title", "text"}, ...], "negative_passages": [...]}
 """
 
+import ast
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from datamodules.sources.record_kinds import NoExample
@@ -40,13 +41,19 @@ def read_lists(row: Row, names: Sequence[str], strip_html: bool = False) -> Text
     return TextLists(anchor, found[0], [text for text in negatives if text not in found[0]])
 
 
-def is_list(value: Any) -> bool:
-    """Whether a value is a list, or a string that is a JSON list, as in a table."""
-    return isinstance(_parsed(value), list)
+def are_lists(values: Iterable[Any]) -> bool:
+    """Whether the values of a column are lists: one is one, or all are written as lists, as in a .csv."""
+    filled = [value for value in values if not _is_empty(value) and value != ""]
+    return any(isinstance(value, list) for value in filled) or (
+        bool(filled) and all(isinstance(_parsed(value), list) for value in filled)
+    )
 
 
 def _texts(row: Row, name: str, strip_html: bool) -> list[str] | BadRow:
     value = _parsed(value_in(row.values, name))
+    if isinstance(value, str) and value.strip()[:2] in ("['", '["') and value.rstrip().endswith("]"):
+        got = repr(value)[:LONGEST_QUOTE]
+        return BadRow(f"{name} is {got}, which is no list in JSON. Write it as JSON, or the file as .jsonl", row.line)
     items = value if isinstance(value, list) else [] if _is_empty(value) else [value]
     found = dict[str, None]()
     for item in items:
@@ -75,10 +82,16 @@ def _passage(item: dict[str, Any]) -> Any:
 
 
 def _parsed(value: Any) -> Any:
-    if isinstance(value, str) and value.lstrip().startswith("["):
+    """Return the list that a string is: JSON, or as Python and pandas write one. Anything else stays as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
         try:
-            found = json.loads(value)
-        except (ValueError, RecursionError):
+            found = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
             return value
-        return found if isinstance(found, list) else value
-    return value
+        if repr(found) != value.strip():  # NumPy writes ['a' 'b'], which Python reads as ['ab']
+            return value
+    return found if isinstance(found, list) else value

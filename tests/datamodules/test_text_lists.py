@@ -1,5 +1,6 @@
 """Rows with lists of positives and negatives, as FlagEmbedding and Tevatron write them."""
 
+import csv
 import json
 
 import numpy as np
@@ -17,6 +18,39 @@ from losses.equal_texts import FILLER
 from tests.data import data_module, sequences_of, write_rows
 
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()
+
+
+TABLES = {  # how a column of lists comes out in a .csv
+    "json": lambda texts: json.dumps(texts),
+    "pandas": lambda texts: str(texts),
+}
+
+
+@pytest.mark.parametrize("columns", [("query", "pos", "neg"), ("anchor", "positive", "negative"), ("q", "p", "n")])
+@pytest.mark.parametrize("how", TABLES)
+def test_lists_in_a_csv_are_read_under_any_names(how, columns, tmp_path):
+    rows = [("a", ["it's", 'b "c", d'], ["x"]), ("e", ["[f]"], [])]
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([columns, *([one[0], *map(TABLES[how], one[1:])] for one in rows)])
+    source = read(path, columns=columns if columns[0] == "q" else None)
+    assert [record.texts for record in source] == [("a", "it's", 'b "c", d', "x"), ("e", "[f]", "", "")]
+
+
+def test_arrays_that_numpy_printed_are_malformed(tmp_path):
+    """Python would read ['a' 'b'] as ['ab']."""
+    path = tmp_path / "rows.csv"
+    path.write_text(f"query,pos\nc,{np.array(['a', 'b'])}\nd,e\n")
+    source = read(path, on_error="skip")
+    source.tally.max_skipped = 1
+    assert [record.texts for record in source] == [("d", "e")]
+    assert source.tally.faults["malformed"] == 1
+
+
+def test_brackets_in_texts_are_no_lists(tmp_path):
+    texts = ['["one"]', "[2] two", "[three]"]
+    path = write_rows(tmp_path / "rows.jsonl", [{"anchor": f"a{text}", "positive": text} for text in texts])
+    assert [record.texts[1] for record in read(path)] == texts
 
 
 def read(path, kind=TRIPLETS, columns=None, on_error="fail"):

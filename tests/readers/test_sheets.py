@@ -1,6 +1,7 @@
 """An Excel file as a table, written by openpyxl."""
 
 import datetime
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,38 @@ def test_the_first_sheet_is_rows_of_texts(tmp_path, caplog):
         {"question": "b", "answer": None, "when": None},
         {"question": "c", "answer": "2.5", "when": None},
     ]
-    assert "first of 2 sheets" in caplog.text
+    assert "'Sheet', one of 2" in caplog.text
+
+
+def test_empty_and_hidden_sheets_are_passed_over(tmp_path):
+    made = openpyxl.Workbook()
+    made.active.title = "cover"
+    hidden, data = made.create_sheet("hidden"), made.create_sheet("data")
+    hidden.append(["question", "answer"])
+    hidden.append(["not", "this"])
+    hidden.sheet_state = "hidden"
+    data.append(["question", "answer"])
+    data.append(["a", "b"])
+    made.save(tmp_path / "table.xlsx")
+    assert [row.values for row in read_rows(tmp_path / "table.xlsx")] == [{"question": "a", "answer": "b"}]
+
+
+def test_the_size_that_a_sheet_states_and_errors_of_formulas_are_not_texts(tmp_path):
+    """Some programs state A1 as the size of each sheet. Excel stores #N/A with the type of an error."""
+    path = book(tmp_path / "stated.xlsx", [["question", "answer", "note"], ["a", "#N/A"], ["b", "c", "d"]])
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    sheet = parts["xl/worksheets/sheet1.xml"]
+    assert b'<dimension ref="A1:C3"' in sheet
+    assert sheet.count(b't="e"') == 1
+    parts["xl/worksheets/sheet1.xml"] = sheet.replace(b'<dimension ref="A1:C3"', b'<dimension ref="A1"')
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    assert [row.values for row in read_rows(path)] == [
+        {"question": "a", "answer": None, "note": None},
+        {"question": "b", "answer": "c", "note": "d"},
+    ]
 
 
 @pytest.mark.parametrize("given", ["file", "folder"])

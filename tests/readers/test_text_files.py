@@ -85,6 +85,32 @@ def test_utf16_without_a_mark_is_read_with_the_encoding_that_the_message_names(t
     assert [row.values["text"] for row in read_rows(path, encoding=Encoding(named))] == ["# Größe", "zwei"]
 
 
+WITHOUT_LATIN = {  # their characters have no zero byte; Gurmukhi's all have a byte of a line end
+    "Cyrillic": ["Привет мир", "Как дела"],
+    "Arabic": ["مرحبا بالعالم", "كيف حالك"],
+    "Thai": ["สวัสดีชาวโลก", "สบายดีไหม"],
+    "Chinese": ["数据库", "今天天气"],
+    "Gurmukhi": ["ਅਆ ਇ", "ਅਅ ਆ"],
+}
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("script", WITHOUT_LATIN)
+def test_every_script_without_a_mark_is_read_with_the_encoding_that_the_message_names(tmp_path, script, codec):
+    path = tmp_path / "a.txt"
+    path.write_bytes("".join(f"{text}\n" for text in WITHOUT_LATIN[script]).encode(codec))
+    [bad] = read_rows(path, encoding=Encoding(key="data.encoding"))
+    assert bad.fault == "undecodable"
+    named = re.search(r"data\.encoding=(\S+?),", bad.message)[1]
+    assert [row.values["text"] for row in read_rows(path, encoding=Encoding(named))] == WITHOUT_LATIN[script]
+
+
+def test_a_zero_byte_in_utf_8_is_no_other_encoding(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"ab cd\0 ef\n\0gh\n\n  x\n")
+    assert [row.values["text"] for row in read_rows(path)] == ["ab cd\0 ef", "\0gh", "", "  x"]
+
+
 # ------------------------------------------------------------------------------------------ files without a mark
 
 GERMAN = ["Rückgabe der Schlüssel", "plain text", "Straße „Am Fluß“ – 5 €", "déjà vu"]
