@@ -17,9 +17,9 @@ from training.failures import TrainingFailed
 from training.stages import finished_before
 
 
-def train(_: DictConfig) -> None:
+def train(cfg: DictConfig) -> None:
     """Compose the run of this command line, and train it."""
-    asked = compose(HydraConfig.get().overrides.task)
+    asked = compose(HydraConfig.get().overrides.task, whole=cfg)
     if not finished_before(asked):
         from training.stage_loop import run_stages  # with torch and Lightning, which take seconds
 

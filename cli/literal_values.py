@@ -5,6 +5,7 @@ value that it cannot read, or would read as something other than text, is quoted
 """
 
 import dataclasses
+import functools
 import re
 import shlex
 import types
@@ -132,6 +133,7 @@ def _quoted(key: str, value: str) -> str:
     return word if word and _parse(word) else f"{key}={QuotedString(value, Quote.double).with_quotes()}"
 
 
+@functools.cache
 def _parse(word: str) -> Override | None:
     try:
         return OverridesParser.create().parse_override(word)
@@ -155,13 +157,18 @@ def _types_of(config: str, key: str, keys: type | None) -> list[Any]:
 
 def _walk(cls: Any, key: str) -> list[Any]:
     name, _, rest = key.partition(".")
-    hints = typing.get_type_hints(cls) if isinstance(cls, type) else {}
+    hints = _hints(cls) if isinstance(cls, type) else {}
     if name not in hints:
         return []
     if not rest:
         return [] if hints[name] is Any else [hints[name]]
     below = [part for part in _flatten([hints[name]]) if dataclasses.is_dataclass(part) or hasattr(part, "_fields")]
     return [kind for part in below for kind in _walk(part, rest)]
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _flatten(kinds: Iterable[Any]) -> Iterator[Any]:

@@ -73,6 +73,7 @@ def pytest_collection_finish() -> None:
     """What imports have made stays: the collector need not look through a million objects again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # a collection is seldom worth its time in tests that take seconds
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -64,7 +64,8 @@ def warm() -> None:
 class Started:
     """A command of ours that runs in a fork, what it prints in files: ``train.py``'s path or a module, and words.
 
-    A run draws its curve.png only if ``drawn``: that costs half a second.
+    A run draws its curve.png and estimates its time by a probe only if ``drawn``: the curve costs half a second, the
+    probe as much as the steps of a tiny run.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ def _as_command(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has its children ignore
     if target == TRAIN and not drawn:
         sys.modules["training.finish"].draw_curve = lambda *_, **__: None  # type: ignore[attr-defined]
+        sys.modules["training.callbacks.estimate"].Estimate.on_train_start = lambda *_: None  # type: ignore[attr-defined]
     if cwd is not None:
         os.chdir(cwd)
     Hydra.get_mode = lambda *_, **__: None  # as it is without hydra.mode=, and composes everything to find that out

@@ -77,11 +77,15 @@ class _Asked(NamedTuple):
 
 
 def compose(
-    words: Sequence[str] = (), chosen: Mapping[str, str] | None = None, keys: Mapping[str, Any] | None = None
+    words: Sequence[str] = (),
+    chosen: Mapping[str, str] | None = None,
+    keys: Mapping[str, Any] | None = None,
+    whole: DictConfig | None = None,
 ) -> Run:
     """The run that these words of a command line make, ``["model=declutr", "data=text", "data.path=FILE"]``.
 
-    ``chosen`` (group -> name of a file) and ``keys`` (dotted) say the same without words.
+    ``chosen`` (group -> name of a file) and ``keys`` (dotted) say the same without words. ``whole`` is what Hydra has
+    composed from the words alone.
 
     Raises:
         InputError: a key is unknown, or a value is not of its type.
@@ -91,7 +95,8 @@ def compose(
         if name.partition(".")[0] == "stages":
             for_stages += _of_stages(name, value, makes=name == "stages")
     asked = _Asked(words, chosen or {}, {key: one for key, one in (keys or {}).items() if not _is_of_stages(key, one)})
-    whole = composed("train", asked.words, asked.chosen)
+    if whole is None or for_stages:
+        whole = composed("train", asked.words, asked.chosen)
     for name, value in asked.keys.items():
         assign(whole, name, value, in_python=True)
     known, stages = [*map(str, whole), *CHOSEN], dict[str, Run]()
