@@ -27,7 +27,7 @@ PARTS = ("corpus", "queries", "qrels")
 PIECE = re.compile(r"(.+?)(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # of a file's name: its split, which part of it, endings
 IDS = (("_id",), ("id",))
 RELEVANCE = (("query-id", "corpus-id"), ("query_id", "corpus_id"), ("query_id", "doc_id"), ("qid", "docid"))
-GAINS = (("score",), ("relevance",), ("label",))
+GAINS = (("score",), ("relevance",), ("label",), ("rel",), ("grade",), ("gain",))
 USUAL = "test"
 TREC = (".qrels", ".qrel", ".trec", ".txt")  # endings of qrels whose columns have blanks between them
 UNNAMED = {  # columns of qrels without a header, by their number
@@ -228,6 +228,13 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
             hint="Rename the columns, or write the file again.",
         )
     (gain,) = choose(columns, GAINS) or (None,)
+    if gain is None and len(columns) > 2:  # a gain of 0 would count as relevant
+        raise InputError(
+            location=f"{file}:{lines[0].line}",
+            expected=f"a column of relevance, named {', '.join(name for (name,) in GAINS)}",
+            value=texts[0],
+            hint="Rename the column, or leave out the first line.",
+        )
     for row, cells in list(zip(lines, rows, strict=True))[bool(names) :]:
         where = f"{file}:{row.line}"
         if len(cells) != len(columns):

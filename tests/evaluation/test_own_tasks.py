@@ -327,6 +327,7 @@ QRELS = {  # what the files say is: 0 -> document 0; 1 -> 1 (gain 2) and 2; 2 ->
     "TREC, blanks": ("qrels/dev.qrels", "q0 0 d0 1\nq1 Q0 d1 2\nq1 0 d2 1\nq2 0 d2 -2\n\nq3  0  d3 1"),
     "one file": ("qrels.txt", "q0 d0 1.0\r\nq1 d1 2.0\r\nq1 d2 1.0\r\nq3 d3 1.0\r\n"),
     "commas": ("qrels/test.csv", '"q0","d0",1\n"q1","d1",2\n"q1","d2",1\n"q3","d3",1\n'),
+    "rel": ("qrels/test.tsv", "qid\tdocid\trel\nq0\td0\t1\nq1\td1\t2\nq1\td2\t1\nq2\td2\t0\nq3\td3\t1\n"),
     "names": ("qrels/test.csv", "qid,iter,docid,label\nq0,0,d0,1\nq1,0,d1,2\nq1,0,d2,1\nq3,0,d3,1\n"),
 }
 
@@ -347,7 +348,13 @@ def test_two_columns_without_names_are_judgments(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("qrels", "line"), [("topic\tdoc\tgrade\nq0\td0\t1\n", 1), ("q0 0 d0 1\nq1 d1 1\n", 2), ("q0 0 d0 1 x y\n", 1)]
+    ("qrels", "line"),
+    [
+        ("topic\tdoc\tgrade\nq0\td0\t1\n", 1),
+        ("qid\tdocid\tjudged\nq0\td0\t0\nq1\td1\t1\n", 1),
+        ("q0 0 d0 1\nq1 d1 1\n", 2),
+        ("q0 0 d0 1 x y\n", 1),
+    ],
 )
 def test_qrels_of_another_form_name_the_line(qrels, line, tmp_path, bag_of_words):
     with pytest.raises(InputError) as caught:
