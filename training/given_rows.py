@@ -69,7 +69,7 @@ def keys_of_rows(
         kind = kind or "triplets"  # one of several positives, and negatives: the reader knows the columns
     elif not kind or not isinstance(first, Mapping):  # else the reader knows its columns
         chosen = complete.columns if isinstance(first, Mapping) else []
-        if chosen and (columns or len(chosen) < len(first)):
+        if chosen and (columns or chosen != list(first)):  # known names may be in another order
             rows = (_chosen(row, place, chosen) for place, row in enumerate(rows))
             first = _chosen(first, 0, chosen)
         shape = _shape(first, 0)

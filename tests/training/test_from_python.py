@@ -198,6 +198,8 @@ GIVEN = [  # rows, keys that are given -> words, first line of the file
         "model=simcse data=triplets",
         {"q": "a", "doc": "b"},
     ),
+    ([{"answer": "b", "question": "a"}], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b"}),
+    ([{"answer": "b", "question": "a"}], {"experiment": "improve"}, "", {"anchor": "a", "positive": "b"}),
     ([{"question": "a", "answer": "b", "n": 1}], {"data": "qa"}, "", {"question": "a", "answer": "b", "n": 1}),
     ([PAIR], {"experiment": "simcse_sup"}, "", {"anchor": "a", "positive": "b"}),
     (
