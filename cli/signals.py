@@ -1,5 +1,6 @@
 """SIGTERM and Ctrl-C handling from the first moment of a command; importing this takes a few milliseconds."""
 
+import io
 import os
 import signal
 import sys
@@ -19,6 +20,36 @@ def heed_signals() -> None:
     """What every command does before it imports what takes a moment."""
     exit_on_sigterm()
     heed_ctrl_c()
+    ignore_closed_pipes()
+
+
+def ignore_closed_pipes() -> None:
+    """Discard what a command prints after its reader has closed the pipe, as ``head`` does: the command goes on."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):  # not replaced by others
+            stream.flush()
+            replaced = io.TextIOWrapper(
+                io.BufferedWriter(_Pipe(stream.fileno(), "w", closefd=False)),
+                encoding=stream.encoding,
+                errors=stream.errors,
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
+            setattr(sys, name, replaced)
+
+
+class _Pipe(io.FileIO):
+    """A file descriptor that becomes ``os.devnull`` when its reader is gone."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return super().write(data)
 
 
 def exit_on_sigterm() -> Any:

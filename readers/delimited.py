@@ -110,7 +110,8 @@ class CommaTable(Form):
             finally:
                 csv.field_size_limit(before)  # it is the whole process's
             if unreadable or bad:
-                yield unreadable[0] if unreadable else cast(BadRow, bad)
+                worst = next((one for one in unreadable if one.ends_file), None)
+                yield worst or (unreadable[0] if unreadable else cast(BadRow, bad))
                 if not self.header:
                     return
                 unreadable.clear()
@@ -179,7 +180,11 @@ def is_stsb(first_line: str) -> bool:
 def bad_header(header: Sequence[str]) -> BadRow | None:
     twice = sorted({name for name in header if name and header.count(name) > 1})  # one without a name cannot be meant
     if twice:
-        return BadRow(f"the header names {', '.join(map(repr, twice))} twice. Give the columns names that differ", 1)
+        return BadRow(
+            f"the header names {', '.join(map(repr, twice))} twice. Give the columns names that differ",
+            1,
+            ends_file=True,
+        )
     return None
 
 

@@ -193,10 +193,11 @@ class JsonList(Form):
                     yield line, found
         except BrokenList as error:
             if error.decoded:
-                yield BadRow(f"{error}. Wanted a list of JSON objects, [{{...}}, ...], or one per line", error.line)
+                wanted = "Wanted a list of JSON objects, [{...}, ...], or one per line"
+                yield BadRow(f"{error}. {wanted}", error.line, ends_file=True)
             else:
                 hint = f"If the file has another encoding, {self.encoding.hint()}"
-                yield BadRow(f"{error}. {hint}", error.line, "undecodable")
+                yield BadRow(f"{error}. {hint}", error.line, "undecodable", ends_file=True)
         except UNREADABLE as error:
             yield broken(error, line)
 
@@ -235,7 +236,7 @@ class Parquet(Form):
                         line += 1
                         yield line, (rows, place)
         except (pyarrow.ArrowException, *UNREADABLE, UnicodeDecodeError) as error:
-            yield BadRow(f"not a sound parquet file ({error}). Copy or write it again", line + 1)
+            yield BadRow(f"not a sound parquet file ({error}). Copy or write it again", line + 1, ends_file=True)
 
     def row(self, line: int, piece: Any) -> Row | BadRow:
         rows, place = piece

@@ -47,7 +47,9 @@ class Sheet(Form):
             TypeError,
             AttributeError,
         ) as error:
-            yield BadRow(f"no sound .xlsx file ({type(error).__name__}: {error}). Open and save it again", 1)
+            yield BadRow(
+                f"no sound .xlsx file ({type(error).__name__}: {error}). Open and save it again", 1, ends_file=True
+            )
             return
         if len(book.sheetnames) > 1:
             _log_sheet(self.path, name, len(book.sheetnames))

@@ -47,11 +47,12 @@ Fault = Literal["empty", "undecodable", "malformed"]
 
 
 class BadRow(NamedTuple):
-    """A row that could not be read. What breaks off ends in one."""
+    """A row that cannot be read. ``ends_file``: no more of the file can be read, so more than this row is missing."""
 
     message: str
     line: int
     fault: Fault = "malformed"
+    ends_file: bool = False
 
 
 class Encoding(NamedTuple):
@@ -247,10 +248,10 @@ def broken(error: Exception, line: int) -> BadRow:
     elif isinstance(error, zlib.error | gzip.BadGzipFile):
         message = f"not a sound gzip stream ({error}). Copy it again, or pack it with `gzip` if it is not packed yet"
     elif isinstance(error, _NotAsNamed):
-        return BadRow(str(error), line, "undecodable")
+        return BadRow(str(error), line, "undecodable", ends_file=True)
     else:
         message = f"cannot be read ({error}). Copy it again"
-    return BadRow(message, line)
+    return BadRow(message, line, ends_file=True)
 
 
 class _NotAsNamed(OSError):

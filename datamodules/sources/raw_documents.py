@@ -141,11 +141,14 @@ class RowFilter:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     def refuse(self, row: BadRow, name: str) -> None:
-        """InputError, or one more that is skipped."""
-        if self.on_error == "fail":
-            raise InputError(
-                f"{name}:{row.line}: {row.message}. To leave out such rows, set {self.prefix}on_error=skip."
-            )
+        """Count one more row that is skipped.
+
+        Raises:
+            InputError: rows are not skipped, or the rest of the file cannot be read.
+        """
+        if row.ends_file or self.on_error == "fail":
+            skip = "" if row.ends_file else f" To leave out such rows, set {self.prefix}on_error=skip."
+            raise InputError(f"{name}:{row.line}: {row.message}.{skip}")
         self.faults[row.fault] += 1
         if self.faults[row.fault] <= MOST_LISTED:
             self.skipped_where.append(f"{name}:{row.line}: {row.message}")
@@ -238,7 +241,7 @@ class TextSource(DocumentSource):
             if is_whole and isinstance(row := next(iter(rows)), BadRow):
                 self.unreadable[file.path] = row
                 if self.tally.on_error == "skip" or len(self.files) == 1:
-                    self.tally.refuse(row, str(file.path))
+                    self.tally.refuse(row._replace(ends_file=len(self.files) == 1), str(file.path))
                 continue
             rows = iter([row]) if is_whole else rows
             column = LINE if lines or is_one else self.column

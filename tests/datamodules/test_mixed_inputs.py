@@ -1,16 +1,18 @@
 """A table as a spreadsheet exports it, and a folder of mixed documents: no part passes silently, by a count by hand."""
 
 import csv
+import gzip
+import io
 import zipfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from contracts import InputError
 from datamodules.sources.record_kinds import QA
-from datamodules.sources.records import RecordSource
 from datamodules.store.row_statistics import Repeats
-from tests.data import TextSource
+from tests.data import RecordSource, TextSource
 
 QUESTION, ANSWER = "Kundenfrage", "Antwort (Support)"
 
@@ -92,3 +94,49 @@ def test_a_folder_of_sound_files_names_none(tmp_path):
     with zipfile.ZipFile(folder / "other.zip", "w"):
         pass
     assert TextSource(folder).manifest()["passed_over"] == {".png": 1, ".zip": 1}
+
+
+def table(form: str, rows: int = 400) -> bytes:
+    """Return a table of ``rows`` pairs, as a library writes it."""
+    frame = pd.DataFrame(
+        {"question": [f"q{n}" for n in range(rows)], "answer": [f"a{n}\nb{n % 7}" for n in range(rows)]}
+    )
+    if form in ("parquet", "xlsx"):
+        stream = io.BytesIO()
+        frame.to_parquet(stream) if form == "parquet" else frame.to_excel(stream, index=False)
+        return stream.getvalue()
+    if form in ("json", "jsonl"):
+        return frame.to_json(orient="records", lines=form == "jsonl").encode()
+    return frame.to_csv(index=False).encode()
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize(
+    "name", ["a.csv.gz", "a.jsonl.gz", "a.json.gz", "a.parquet.gz", "a.json", "a.parquet", "a.xlsx"]
+)
+def test_a_file_that_is_cut_short_is_no_skipped_row(tmp_path, name, on_error):
+    data = table(name.split(".")[1])
+    data = gzip.compress(data) if name.endswith(".gz") else data
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert len(list(RecordSource(path, QA, on_error=on_error))) == 400
+    path.write_bytes(data[: len(data) * 2 // 3])
+    with pytest.raises(InputError) as caught:
+        list(RecordSource(path, QA, on_error=on_error, max_skipped=1.0))
+    assert str(path) in str(caught.value)
+    assert "on_error" not in str(caught.value), "leaving out rows would not help"
+
+
+def test_a_table_that_is_not_packed_is_no_skipped_row(tmp_path):
+    path = tmp_path / "plain.csv.gz"
+    path.write_bytes(table("csv"))
+    with pytest.raises(InputError, match=r"plain\.csv\.gz"):
+        list(RecordSource(path, QA, on_error="skip", max_skipped=1.0))
+
+
+def test_a_last_line_that_is_cut_short_is_one_row(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(table("jsonl")[:-9])
+    source = RecordSource(path, QA, on_error="skip")
+    assert len(list(source)) == 399
+    assert source.manifest()["malformed"] == 1

@@ -1,0 +1,52 @@
+"""A command whose output is piped to ``head`` goes on in silence; the truth is what the operating system reports."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cli.config_files import ROOT
+
+WORK = """
+import sys
+from cli.signals import heed_signals
+heed_signals()
+for number in range(5_000):
+    print("ö" * 20, number, file=sys.{stream})
+open("finished", "w").close()
+"""
+
+
+def run(words, cwd, stream="stdout"):
+    """Run Python with a ``stream`` that nobody reads; return the exit status and what the other stream received."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    other = "stderr" if stream == "stdout" else "stdout"
+    streams = {stream: writer, other: subprocess.PIPE}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *words], **streams, cwd=cwd, env=environment, timeout=100, check=False)
+    os.close(writer)
+    return done.returncode, getattr(done, other)
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_work_goes_on_without_a_reader(stream, tmp_path):
+    assert run(["-c", WORK.format(stream=stream)], tmp_path, stream) == (0, b"")
+    assert (tmp_path / "finished").exists()
+
+
+def test_output_with_a_reader_is_whole(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WORK.format(stream="stdout")],
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+        check=True,
+    )
+    assert done.stdout.decode().split("\n") == [*(f"{'ö' * 20} {number}" for number in range(5_000)), ""]
+
+
+@pytest.mark.parametrize("words", [["-m", "preview", "--help"], ["-m", "cli.console"], ["train.py", "--help"]], ids=str)
+def test_help_without_a_reader(words):
+    assert run(words, ROOT) == (0, b"")
