@@ -25,6 +25,10 @@ STORE: Any = ConfigStore.instance()
 # Hydra copies the whole store once for each group and file that it lists, although it copies each node again when it
 # reads it: --help took two seconds longer.
 STORE.__deepcopy__ = lambda memo: STORE
+# Groups of Hydra's own, which are not in the config that it returns: without them it takes two thirds of the time
+NOT_COMPOSED = dict.fromkeys(
+    f"hydra/{name}" for name in "output launcher sweeper help hydra_help hydra_logging job_logging env".split()
+)
 
 
 def register(name: str, kind: type) -> None:
@@ -59,15 +63,12 @@ def composed(
 
     ``choices`` (group -> choice) and ``keys`` stand where a recipe would: above the file, below the words.
     """
-    name = primary
-    if choices or keys:
-        name = "given"
-        chosen = [{f"override /{group}": choice} for group, choice in (choices or {}).items()]
-        STORE.store("given.yaml", {"defaults": [primary, *chosen, "_self_"], **(keys or {})})
+    chosen = [{f"override /{group}": choice} for group, choice in {**NOT_COMPOSED, **(choices or {})}.items()]
+    STORE.store("given.yaml", {"defaults": [primary, *chosen, "_self_"], **(keys or {})})
     if GlobalHydra.instance().is_initialized():
-        return hydra.compose(name, list(words))
+        return hydra.compose("given", list(words))
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return hydra.compose(name, list(words))
+        return hydra.compose("given", list(words))
 
 
 def nested(keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,7 +121,8 @@ def test_every_objective_leaves_an_encoder_as_it_is(directory, tmp_path):
     cosines = [float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) for a, b in zip(*rows, strict=True)]
     before = 100 * spearmanr(cosines, PAIRS.gold).statistic
     length = library.SentenceTransformer(str(directory), device="cpu").max_seq_length
-    for name in OBJECTIVES:
+    place = list(DIRECTORIES).index(directory.name)
+    for number, name in enumerate(OBJECTIVES):
         if not accepts(name, directory):
             with pytest.raises(InputError, match="decoder"):
                 untrained(name, directory)
@@ -131,6 +132,8 @@ def test_every_objective_leaves_an_encoder_as_it_is(directory, tmp_path):
         np.testing.assert_allclose(model.encoder.embed(TEXTS).numpy(), expected[0], atol=1e-5, rtol=0, err_msg=name)
         scores = Suite([PAIRS]).before(model, intervals=False).values
         assert scores["own/cosine/spearman"] == pytest.approx(before, abs=1e-3), name
+        if (place + number) % 3:
+            continue  # each objective is exported from a third of the directories
         exported = export(model, tmp_path / name)
         assert library.SentenceTransformer(str(exported), device="cpu").max_seq_length == length, name
         for found, wanted in zip(encode(exported), expected, strict=True):

@@ -1,6 +1,7 @@
 """The ONNX graph gives the encoder's vectors, in a process that knows neither torch nor this project."""
 
 import importlib.util
+import itertools
 import json
 import re
 import subprocess
@@ -41,9 +42,12 @@ def by_the_example(folder: Path, code: str, graph: str = GRAPH):
 
 @needs_onnx
 @pytest.mark.parametrize(
-    "pooling", [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped]
+    ("family", "pooling"),
+    zip(
+        itertools.cycle(["tiny_mlm", "tiny_bert"]),
+        [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped],
+    ),
 )
-@pytest.mark.parametrize("family", ["tiny_mlm", "tiny_bert"])
 def test_the_graph_gives_the_vectors_of_the_encoder(request, tmp_path, family, pooling):
     encoder = load_encoder(request.getfixturevalue(family), pooling=pooling, max_length=100)
     encoder.normalize = pooling == "mean"
@@ -72,13 +76,19 @@ def test_a_t5_with_its_decoder_and_a_prompt_behind_the_text(tiny_t5, tmp_path, p
     np.testing.assert_allclose(embed(TORTURE), encoder.embed(TORTURE), atol=1e-5, rtol=0)
 
 
+@pytest.fixture(scope="module")
+def minilm_folder(minilm_path, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("minilm") / "o"
+    command(f"run={minilm_path}", f"output={folder}", "format=onnx")
+    return folder
+
+
 @needs_onnx
-def test_the_example_of_the_folder_runs_without_torch(minilm_path, tmp_path):
-    command(f"run={minilm_path}", f"output={tmp_path / 'o'}", "format=onnx")
-    card = (tmp_path / "o" / "README.md").read_text()
+def test_the_example_of_the_folder_runs_without_torch(minilm_path, minilm_folder, tmp_path):
+    card = (minilm_folder / "README.md").read_text()
     code = re.search(r"```python\n(.*?)```", card, flags=re.DOTALL).group(1)
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
-    code = code.replace("PATH_OF_THIS_FOLDER", str(tmp_path / "o")).replace('["A sentence.", "Another one."]', "texts")
+    code = code.replace("PATH_OF_THIS_FOLDER", str(minilm_folder)).replace('["A sentence.", "Another one."]', "texts")
     before = (
         "import json, sys\nsys.modules['torch'] = sys.modules['transformers'] = None\ntexts = json.load(open('t'))\n"
     )
@@ -91,9 +101,8 @@ def test_the_example_of_the_folder_runs_without_torch(minilm_path, tmp_path):
 
 
 @needs_onnx
-def test_eight_bits_are_smaller_and_near(minilm_path, tmp_path):
-    encoder = load_encoder(minilm_path)
-    folder = export_onnx(tmp_path / "o", encoder)
+def test_eight_bits_are_smaller_and_near(minilm_path, minilm_folder):
+    encoder, folder = load_encoder(minilm_path), minilm_folder
     assert (folder / SMALL).stat().st_size < 0.7 * (folder / GRAPH).stat().st_size
     texts = [text for text in TORTURE if text.strip()]
     embed = by_the_example(folder, use_of_onnx(encoder), SMALL)

@@ -101,7 +101,6 @@ def test_a_run_killed_while_it_was_exported_is_finished_without_training(words, 
     ("damaged", "at", "said"),
     [
         ("results.json", 0.5, "results.json: cut short or damaged"),
-        ("checkpoints/last.ckpt", 0.3, "going on from previous.ckpt"),
         ("checkpoints/last.ckpt", 0.7, "going on from previous.ckpt"),
         ("checkpoints/best.ckpt", 0.5, "The best is chosen anew"),
     ],
