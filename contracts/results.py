@@ -112,6 +112,13 @@ class BesideTeacher(TypedDict):
     own: EncoderCost
 
 
+class ResumedSettings(TypedDict):
+    """The settings that a run changed when it continued from a checkpoint."""
+
+    step: int  # of the checkpoint
+    changed: dict[str, list[Any]]  # key -> value before, value after
+
+
 class Results(TypedDict):
     """``results.json`` of a finished run or of an evaluation.
 
@@ -128,6 +135,7 @@ class Results(TypedDict):
     scores_before: NotRequired[dict[str, float]]  # of the backbone as it is, before training
     scores_at_start: NotRequired[dict[str, float]]  # before training, too, but with the changed keys
     changed_keys: NotRequired[dict[str, list[Any]]]  # key -> value of the backbone, value of this run
+    resumed: NotRequired[list[ResumedSettings]]  # of a run that continued with other settings
     baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
     verdict: NotRequired[Verdict]  # where there are scores from before
     beside_teacher: NotRequired[BesideTeacher]  # where evaluation.teacher asks for it

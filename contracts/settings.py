@@ -271,7 +271,8 @@ def check_type(name: str, value: Any, wanted: Any) -> None:
         InputError: the value of the key of that name is of another type.
     """
     if not fits(value, wanted):
-        raise InputError(f"{name}={cut(repr(value))}: wanted {described(wanted)}, got {type(value).__name__}.")
+        got = "" if isinstance(value, str) and _has_names(wanted) else f", got {type(value).__name__}"
+        raise InputError(f"{name}={cut(repr(value))}: wanted {described(wanted)}{got}.")
 
 
 def refuse_unknown(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:
@@ -316,6 +317,11 @@ def fits(value: Any, wanted: Any) -> bool:
         alike = parts[0] if len(parts) == 1 else Any
         return isinstance(value, list | tuple) and all(fits(one, alike) for one in value)
     return isinstance(value, wanted) if wanted in (bool, dict, Mapping) else True
+
+
+def _has_names(wanted: Any) -> bool:
+    """Whether a declared type is, or may be, one of some texts."""
+    return typing.get_origin(wanted) is Literal or any(map(_has_names, typing.get_args(wanted)))
 
 
 def described(wanted: Any) -> str:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from contracts import InputError
+
 SIMILARITIES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": lambda a_ND, b_MD: normalize(a_ND, dim=-1) @ normalize(b_MD, dim=-1).T,
     "dot": lambda a_ND, b_MD: a_ND @ b_MD.T,
@@ -21,8 +23,18 @@ SIMILARITIES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 def similarity_matrix(name: str, embeddings1: Any, embeddings2: Any) -> Tensor:
     """Return the (N, M) similarities of all embeddings with all others. Each side is a tensor, an array, or a list of
     either; a single embedding is a row.
+
+    Raises:
+        InputError: the two sides have different widths.
     """
-    return SIMILARITIES[name](_as_rows(embeddings1), _as_rows(embeddings2))
+    a_ND, b_MD = _as_rows(embeddings1), _as_rows(embeddings2)
+    if a_ND.shape[-1] != b_MD.shape[-1]:
+        raise InputError(
+            key="embeddings2",
+            value=tuple(b_MD.shape),
+            expected=f"embeddings of width {a_ND.shape[-1]}, as embeddings1 has",
+        )
+    return SIMILARITIES[name](a_ND, b_MD)
 
 
 def _as_rows(embeddings: Any) -> Tensor:

@@ -99,10 +99,14 @@ def score_several(cfg: DictConfig, rank: int) -> None:
     encoders = list(cfg.encoder)
     names = names_of(encoders)
     files = check_outputs(Path(cfg.output), names) if cfg.output else {}
-    scored = list[Scored]()
+    configs = dict[str, DictConfig]()
     for name, encoder in zip(names, encoders, strict=True):
         own = OmegaConf.merge(cfg, {"encoder": encoder, "output": str(files[name]) if files else None})
         assert isinstance(own, DictConfig)
+        configs[name] = own
+        load(own)  # what is wrong with any of them shows before the first one is scored
+    scored = list[Scored]()
+    for name, own in configs.items():
         results, found = score_encoder(own)
         if rank == 0 and files:  # at once: the next encoder may fail
             write(files[name], results, found)

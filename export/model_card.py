@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from contracts import EncoderPrompts, PromptsRecord, Results, Vectors
+from contracts import EncoderPrompts, PromptsRecord, Results, ResumedSettings, Vectors
 from export.front_matter import front_matter, hub_sets, of_run
 from reports.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
 
@@ -100,6 +100,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         "## What it took",
         _table(_spent(results)),
         "## Recipe",
+        *_resumed(results.get("resumed", [])),
         _recipe(results["recipe"]),
         "## Limits",
         _limits(results),
@@ -211,6 +212,19 @@ def _data_set(manifest: Mapping[str, Any]) -> str:
 
 def _is_told(name: Sequence[str]) -> bool:
     return name[-1] in OF_DATA and "key" not in name and "files" not in name
+
+
+def _resumed(resumed: Sequence[ResumedSettings]) -> Iterator[str]:
+    """Yield the settings that changed while training, since the recipe has the last ones."""
+    if not resumed:
+        return
+    yield "Settings changed while training, when it continued from a checkpoint. The recipe has the last values."
+    rows = [
+        (one["step"], Cell(key, mark=CODE), *map(_shown, values))
+        for one in resumed
+        for key, values in one["changed"].items()
+    ]
+    yield _table(rows, "after step", "key", "before", "after")
 
 
 def _recipe(recipe: Mapping[str, Any]) -> str:

@@ -67,7 +67,7 @@ def test_a_value_is_made_of_what_is_given_and_the_defaults():
         ({"name": 5}, r"^x\.name=5: wanted a text, got int"),
         ({"name": "a", "number": 2.5}, r"^x\.number=2\.5: wanted a whole number, got float"),
         ({"name": "a", "number": 10}, r"^x\.number=10: wanted 1 to 9"),
-        ({"name": "a", "way": "left"}, r"^x\.way='left': wanted up, down or null"),
+        ({"name": "a", "way": "left"}, r"^x\.way='left': wanted up, down or null\.$"),
         ({"name": "a", "betas": [0.9, 1]}, r"^x\.betas=\[0\.9, 1\]: wanted 0 or more, but less than 1"),
         ({"name": "a", "rate": 0}, r"^x\.rate=0: wanted more than 0\."),
         ({"name": "a", "below": {"share": 1}}, r"^x\.below\.share=1: wanted 0 or more, but less than 1"),

@@ -16,8 +16,11 @@ from training.identity import deciding_keys
 CONFIG = Path(".hydra", "config.yaml")  # of a run directory: all keys of the run
 MAX_CHANGES = 8  # shown in a message
 LENGTH = ("max_steps", "max_epochs")
-# Keys that a resumed run cannot change: restored tensors belong to their old value
-FIXED = ("backbone", "freeze", "layers", "lora", "optimizer", "tiny")
+# Keys that a resumed run cannot change: restored tensors belong to their old value, or the weights were trained for it
+FIXED = (
+    *("backbone", "freeze", "layers", "lora", "frozen_weights", "optimizer", "teacher", "tiny"),
+    *("pooling", "normalize", "attention", "append_end", "prompt", "mlp", "mlp_only_train", "matryoshka"),
+)
 DATA = ("batch_size", "data", "held_out_share", "neighbours", "seed")  # which a checkpoint compares with its own data
 FREE = ("tiny.dropout", "model.lora.dropout", "model.lora.seed")
 

@@ -24,7 +24,7 @@ from storage.items import items_beside, write_items
 from storage.results import environment, read_results, write_results
 from training.beside_teacher import beside_teacher, table_beside_teacher
 from training.build import make_model, recipe_of
-from training.callbacks.checkpoints import BEST, keep_resumable
+from training.callbacks.checkpoints import BEST, keep_best_weights, keep_resumable
 from training.curve import Reference, draw_curve, is_alike
 from training.fit import Fitted
 from training.settings import Run
@@ -120,6 +120,7 @@ def collect_results(run: Run, model: Any, data: DataModule, fitted: Fitted) -> R
         "scores_before": fitted.scorer.scores_before,
         "scores_at_start": fitted.scorer.scores_at_start,
         "changed_keys": fitted.changes,
+        "resumed": fitted.resumed,
         "averages": scores.members,
         "baselines": suite.baselines(),
         "corpora": suite.corpora(),
@@ -153,6 +154,9 @@ def finish_stages(run: Run, stages: Sequence[Stage]) -> bool:
     if items:
         write_items(folder / ITEMS_FILE, items)
     write_results(folder / "results.json", results)
+    if not run.checkpoint.keep_all:
+        for one in folders[:-1]:
+            keep_best_weights(one / "checkpoints")
     if not run.quiet:
         closing_table(results, folder, run.next_steps)
     return True

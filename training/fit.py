@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 import torch
 
 from cli.process_group import join_group_again
-from contracts import DataModule, InputError
+from contracts import DataModule, InputError, ResumedSettings
 from encoders import load_encoder
 from encoders.lora import is_adapter, widen
 from encoders.objective import Objective
@@ -53,6 +53,7 @@ class Fitted(NamedTuple):
     final: FinalScores
     telemetry: Telemetry
     changes: dict[str, list[Any]]  # keys that make the untrained encoder differ from its backbone
+    resumed: list[ResumedSettings]
 
 
 def fit(
@@ -144,13 +145,13 @@ def fit(
     if checkpoint is not None:
         found = load_checkpoint(checkpoint)
         resumed = resumption(checkpoint, found, recipe, folder, batches, loader.num_examples)
-        record.rates_differ = resumed.rates_differ
+        record.rates_differ, record.resumed = resumed.rates_differ, resumed.history
     say_opening(Opening(run, backbone, resumed, changes, negatives), model, loader, trainer, scorer)
     join_group_again("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", run.monitor)
-    return Fitted(run, trainer, scorer, final, telemetry, changes), interruption.exit_status or 0
+    return Fitted(run, trainer, scorer, final, telemetry, changes, record.resumed), interruption.exit_status or 0
 
 
 def mode_of(monitor: str | None, said: str | None) -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cli.keys import word_of
-from contracts import InputError
+from contracts import InputError, ResumedSettings
 from encoders.optim import make_schedule, planned_steps
 from readers.model_names import run_folder
 from training.changed_settings import LENGTH, Change, changes, described
 
-CONFIG, RATES_DIFFER = "config", "rates_differ"  # entries of a checkpoint
+CONFIG, RATES_DIFFER, RESUMED = "config", "rates_differ", "resumed"  # entries of a checkpoint
 OF_THE_RATES = (
     *LENGTH,
     "model.lr",
@@ -37,6 +37,13 @@ class Resumption(NamedTuple):
     changed: list[Change]
     total_steps: int
     rates_differ: bool  # whether earlier steps had other learning rates than the schedule gives them now
+    earlier: list[ResumedSettings]  # changes of earlier resumptions
+
+    @property
+    def history(self) -> list[ResumedSettings]:
+        """All changes of settings, in their order."""
+        now = ResumedSettings(step=self.step, changed={one.key: [one.before, one.now] for one in self.changed})
+        return [*self.earlier, now] if self.changed else self.earlier
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """Yield lines of the startup summary, each as a name and a text."""
@@ -103,7 +110,7 @@ def resumption(
     if not differ and any(one.key in OF_THE_RATES for one in changed):
         _, rate_before = _rates(before, batches, examples)
         differ = any(rate_before(done) != rate(done) for done in range(step))
-    return Resumption(path, step, changed, total, differ)
+    return Resumption(path, step, changed, total, differ, checkpoint.get(RESUMED, []))
 
 
 def as_entry(recipe: Mapping[str, Any]) -> Any:

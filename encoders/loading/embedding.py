@@ -8,6 +8,7 @@ Its fingerprint is a sha256 over everything that a vector depends on: the key un
 
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack, overload
@@ -21,6 +22,8 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from contracts import EncoderPrompts, InputError
 from contracts.settings import cut
 from encoders.similarity import similarity_matrix
+
+LONE_SURROGATE = re.compile("[\\ud800-\\udfff]")  # as of a text that was cut inside of an emoji
 
 
 class Options(TypedDict, total=False):
@@ -117,7 +120,7 @@ class LoadedEncoder(ABC):
             raise InputError(key="batch_size", value=batch_size, expected="a whole number from 1")
         if prompt is None and prompt_name is not None:
             prompt = self._prompt_named(prompt_name)
-        several = [texts] if isinstance(texts, str) else _list_of_texts(texts)
+        several = _list_of_texts([texts] if isinstance(texts, str) else texts)
         options = Options(prompt=prompt, progress=show_progress_bar, batch_size=batch_size)
         vectors = self.embed_list(several, **options)
         vectors = normalize(vectors, dim=-1) if normalize_embeddings else vectors
@@ -201,4 +204,11 @@ def _list_of_texts(texts: Any) -> list[str]:
     for position, text in enumerate(several):
         if not isinstance(text, str):
             raise InputError(key=f"texts[{position}]", value=cut(text), expected="a text")
+        if lone := LONE_SURROGATE.search(text):
+            raise InputError(
+                key=f"texts[{position}]",
+                value=cut(ascii(text)),
+                expected=f"Unicode text; character {lone.start()} is half of a surrogate pair",
+                hint='Replace such characters: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").',
+            )
     return several

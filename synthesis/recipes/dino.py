@@ -24,7 +24,7 @@ from synthesis.report.cards import write_label_card
 from synthesis.report.report import write_report
 from synthesis.rules.filters import CUT, DUPLICATE, NO_ROOM, Filters
 from synthesis.sentences.inputs import open_inputs, sample
-from synthesis.sentences.quotations import as_in, has_marks, in_prompt, is_cut
+from synthesis.sentences.quotations import as_in, has_marks, has_quotation, in_prompt, is_cut
 from synthesis.server.protocol import REFUSALS
 from synthesis.server.server import Server
 from synthesis.shards.decoded import DecodedShards
@@ -146,11 +146,12 @@ class Dino(ModelRecipe):
 
     def _count_marks(self, given: "Given") -> "Given":
         """Add the number of texts that contain quotation marks to the identity, because their prompts have others."""
-        number = sum(map(has_marks, given.texts))
+        number = sum(map(has_quotation, given.texts))
         if not number:
             return given
-        if not self.quiet:
-            log.info("%s: %d texts contain quotation marks, which are typographic in prompts.", self.input, number)
+        straight = sum(map(has_marks, given.texts))
+        if straight and not self.quiet:
+            log.info("%s: %d texts contain quotation marks, which are typographic in prompts.", self.input, straight)
         return given._replace(identity={**given.identity, "with_quotation_marks": number})
 
     def claim(self) -> bool:
@@ -363,9 +364,9 @@ class SampleGroup:
             hopeless = hopeless or bool(sampled.rejected)
             why = sampled.rejected if sampled.rejected in REFUSALS else NO_ROOM if sampled.rejected else ""
             text, x1 = sampled.text, self.unit.x1
-            if x1 is not None and has_marks(x1):
+            if x1 is not None and has_quotation(x1):
                 why = why or (CUT if sampled.closed and is_cut(text) else "")
-                text = as_in(x1, text)
+                text = as_in(x1, text) if has_marks(x1) else text
             why = why or filters.rejected(text, sampled.closed, x1)
             if not why and only_new and text in self.accepted:
                 why = DUPLICATE

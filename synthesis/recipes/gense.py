@@ -6,7 +6,7 @@ likes. A candidate depends on (seed, place of the sentence, direction, candidate
 and the order of answers change nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar, TypedDict
@@ -17,7 +17,7 @@ from prompts import DIRECTIONS, Direction, Prompts
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Candidate, Discriminator, Pair
 from synthesis.decoding.generator import Generator
-from synthesis.sentences.quotations import as_in, has_marks, in_prompt, is_cut
+from synthesis.sentences.quotations import as_in, has_marks, has_quotation, in_prompt, is_cut
 from synthesis.server.clients import ServedDiscriminator
 from synthesis.server.server import Server
 from synthesis.shards.decoded import DecodedShards
@@ -160,7 +160,7 @@ class GenseShardBuilder:
     def prompts(self) -> Iterator[Prompt]:
         new = self._begin()
         while rows := list(islice(new, SENTENCES_PER_BATCH)):
-            premises = [in_prompt(row.premise) if self._is_marked(row) else row.premise for row in rows]
+            premises = [in_prompt(row.premise) if self._has(has_marks, row) else row.premise for row in rows]
             asked = [
                 self.score.questions(direction, premises, self.shards.max_source_tokens) for direction in DIRECTIONS
             ]
@@ -174,8 +174,10 @@ class GenseShardBuilder:
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
         text, closed = sampled.text, sampled.closed
-        if self._is_marked(row):
-            text, closed = as_in(row.premise, text), closed and not is_cut(text)
+        if self._has(has_quotation, row):
+            closed = closed and not is_cut(text)
+        if self._has(has_marks, row):
+            text = as_in(row.premise, text)
         row.texts[direction][sampled.sample] = (text.strip(), closed)  # type: ignore[index]
         shard = row.shard
         shard.tokens += sampled.tokens
@@ -188,9 +190,9 @@ class GenseShardBuilder:
         self._score(shard)
         return shard
 
-    def _is_marked(self, row: OpenSentence) -> bool:
-        """Whether the premise contains the mark that ends texts."""
-        return self.shards.how.stop == STOP and has_marks(row.premise)
+    def _has(self, marks: Callable[[str], bool], row: OpenSentence) -> bool:
+        """Whether a straight mark ends texts, and the premise contains such marks."""
+        return self.shards.how.stop == STOP and marks(row.premise)
 
     def _score(self, shard: OpenShard) -> None:
         """A shard alone, some rows at a time by their places: a pass changes the last bits of what is read with it, and

@@ -104,6 +104,22 @@ def test_similarity_is_that_of_the_library(name, folder, tmp_path):
     assert parts_of(ours)["similarity"] == name, "an export keeps it"
 
 
+def test_embeddings_of_two_widths_are_refused(both):
+    rows = both[0].encode(SENTENCES[:2])
+    with pytest.raises(InputError) as error:
+        both[0].similarity(rows, rows[:, :5])
+    assert (error.value.key, error.value.value) == ("embeddings2", (2, 5))
+
+
+@pytest.mark.parametrize(("texts", "key"), [("a\ud83d", "texts[0]"), (["a", "\udc00b"], "texts[1]")])
+def test_half_of_a_surrogate_pair_is_refused(texts, key, both):
+    with pytest.raises(InputError) as error:
+        both[0].encode(texts)
+    assert error.value.key == key
+    repaired = texts[-1].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert both[0].encode([repaired, "an emoji \U0001f600"]).shape[0] == 2
+
+
 def test_word_vectors_encode_too(small_word_vectors):
     encoder = load_encoder(small_word_vectors)
     rows = encoder.encode(SENTENCES[:2], normalize_embeddings=True)

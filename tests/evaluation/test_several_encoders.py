@@ -82,6 +82,16 @@ def test_lists_of_encoders_that_cannot_be_scored(words, key, tmp_path):
     assert caught.value.key == key
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_encoder_that_is_not_there_is_refused_before_one_is_scored(place, two_encoders, tmp_path):
+    encoders = [str(two_encoders[0])]
+    encoders.insert(place, str(tmp_path / "nosuch"))
+    task = write_pairs(tmp_path / "mine.csv", PAIRS)
+    with pytest.raises(InputError, match="nosuch"):
+        evaluate(f"encoder=[{','.join(encoders)}]", f"tasks={task}", f"output={tmp_path / 's.json'}")
+    assert not list(tmp_path.glob("s*.json"))
+
+
 def test_a_page_that_is_no_evaluations_is_kept(two_encoders, tmp_path):
     task = write_pairs(tmp_path / "mine.csv", PAIRS)
     (tmp_path / "s.md").write_text("notes")

@@ -129,6 +129,17 @@ def test_every_table_row_has_the_cells_of_its_header(results):
         assert len({line.replace("\\|", "").count("|") for line in block.splitlines()}) == 1, block
 
 
+def test_settings_that_changed_while_training_are_listed_with_their_step(results):
+    assert "after step" not in model_card(results)
+    results["resumed"] = [
+        {"step": 100, "changed": {"model.lr": [0.1, 0.2]}},
+        {"step": 200, "changed": {"evaluation.tasks": [None, "/home/someone/secret/x.csv"]}},
+    ]
+    card = model_card(results)
+    assert "| 100 | `model.lr` | 0.1 | 0.2 |" in card
+    assert "| 200 | `evaluation.tasks` | null | x.csv |" in card
+
+
 def test_no_folder_of_the_machine_is_published(results):
     card = model_card({**results, "backbone": "/home/someone/models/roberta"})
     assert "/home" not in card

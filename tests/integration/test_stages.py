@@ -79,7 +79,7 @@ def whole(words, command, tmp_path_factory):
     return folder
 
 
-def saved(folder, name="last"):
+def saved(folder, name="best"):
     return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
 
 
@@ -132,6 +132,14 @@ def test_the_tokenizer_is_made_once_of_the_texts_of_all_stages(whole):
     assert not (whole / "stage-first/backbone").exists()
 
 
+def test_only_the_last_stage_can_be_resumed_when_all_are_finished(whole):
+    names = {str(path.relative_to(whole)) for path in whole.glob("**/*.ckpt")}
+    of_last = {"stage-second/checkpoints/last.ckpt", "stage-second/checkpoints/best.ckpt"}
+    assert names == {*of_last, "stage-first/checkpoints/best.ckpt", "checkpoints/best.ckpt"}
+    first = torch.load(whole / "stage-first/checkpoints/best.ckpt", weights_only=True)
+    assert "optimizer_states" not in first
+
+
 def test_stages_are_what_runs_one_after_the_other_are(tables, words, command, tmp_path):
     """Without an MLP, which ``backbone=RUN_FOLDER`` would draw anew."""
     common = [*TINY, *KEPT, "model=simcse", "model.mlp=false"]
@@ -159,10 +167,10 @@ def test_a_run_killed_in_its_second_stage_goes_on_there(words, whole, start, com
     assert run.finish().status == -signal.SIGKILL
     assert (folder / "stage-first/results.json").is_file()
     assert not (folder / "stage-second/results.json").exists()
-    first = (folder / "stage-first/checkpoints/last.ckpt").stat().st_mtime_ns
+    first = (folder / "stage-first/results.json").stat().st_mtime_ns
     outcome = command(*words, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
-    assert (folder / "stage-first/checkpoints/last.ckpt").stat().st_mtime_ns == first
+    assert (folder / "stage-first/results.json").stat().st_mtime_ns == first
     for stage in ("first", "second"):
         ours, theirs = saved(folder / f"stage-{stage}"), saved(whole / f"stage-{stage}")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

@@ -75,7 +75,7 @@ def test_a_text_that_is_cut_at_an_inner_mark_is_rejected_and_counted(answer):
 
 
 def test_inputs_without_marks_are_asked_and_answered_as_published():
-    sentences = ["A man plays a guitar.", " It's 5 o'clock. ", "„Deutsch“ – “English”"]
+    sentences = ["A man plays a guitar.", " It's 5 o'clock. ", "The critics' choice."]
     asked = []
 
     def model(prompt):
@@ -88,6 +88,30 @@ def test_inputs_without_marks_are_asked_and_answered_as_published():
     assert [entry["text_b"] for entry in shard.entries()] == ["He said "] * 9
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Der Lehrer sagte „setzt euch hin“ und ging.",
+        "Il a crié « au secours » dans la rue.",
+        "She whispered “never again” and left.",
+        "The ‘masterpiece’ failed.",
+        "The sign read 'no entry' in red.",
+        "Er sagte »komm« zu ihr.",
+    ],
+)
+def test_inputs_with_other_marks_get_no_texts_that_are_cut(sentence):
+    asked = []
+
+    def model(prompt):
+        asked.append(prompt)
+        return 'He said "go home"' if len(asked) == 1 else f'{sentence}"'
+
+    shard = written([sentence], model)
+    assert asked == [label.instruction.replace("<X1>", sentence) for label in SPEC.labels], "prompts are as published"
+    assert [entry["text_b"] for entry in shard.entries()] == [sentence] * 2
+    assert [dict(counts["rejected"]) for counts in shard.counts().values()] == [{CUT: 1}, {}, {}]
+
+
 def test_typographic_marks_stay_where_the_input_has_them():
     shard = written(['He said “go "far" home”.'], copied)
     assert {entry["text_b"] for entry in shard.entries()} == {"He said “go “far” home”."}
@@ -98,8 +122,9 @@ def test_an_input_stands_on_one_line_of_the_prompt():
 
 
 def test_what_ends_a_text():
-    assert not any(map(is_cut, ["He left.", "He said “go home”", "“All of it.”", "5 €"]))
-    assert all(map(is_cut, ["He said ", "He said: ", "Go home,", "(", "“Go"]))
+    whole = ["He left.", "He said “go home”", "“All of it.”", "5 €", "A 15” monitor", "„Geh“, sagte er.", "Er »ging«"]
+    assert not any(map(is_cut, [*whole, "« Va »", "„Sag ‚ja‘“", "“He said „geh“ twice”"]))
+    assert all(map(is_cut, ["He said ", "He said: ", "Go home,", "(", "“Go", "„Geh", "« Va", "Er »ging", "“a” „b"]))
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,9 @@ def test_settings_that_are_not_recorded_are_no_changes(tmp_path):
         ({"tiny": {"heads": 8}}, "tiny.heads=4"),
         ({"freeze": "embeddings"}, "freeze=null"),
         ({"model": {"layers": [0, 2]}}, "model.layers=null"),
+        ({"model": {"pooling": "mean"}}, "model.pooling=null"),
+        ({"model": {"normalize": True}}, "model.normalize=null"),
+        ({"model": {"mlp": False}}, "model.mlp=null"),
         ({"backbone": "b/y", "model": {"backbone": "b/y"}}, "backbone=b/x"),
     ],
 )
@@ -228,6 +231,19 @@ def test_more_steps_are_expected_than_the_checkpoint_has(tmp_path):
     assert (refused.value.key, refused.value.hint) == ("max_epochs", "Set max_epochs=2 or more.")
     assert resumed(max_steps=9).total_steps == 9
     assert resumed(max_steps=-1, max_epochs=2).total_steps == 12
+
+
+def test_all_changes_of_settings_are_kept_in_their_order(tmp_path):
+    def resumed(step, before, now, earlier):
+        checkpoint = {"global_step": step, "config": before, "resumed": earlier}
+        return resumption("run/last.ckpt", checkpoint, now, tmp_path, batches=6, examples=24).history
+
+    first, second, third = recipe(), recipe(max_steps=20), recipe(max_steps=30, model={"lr": 0.5})
+    once = resumed(8, first, second, [])
+    assert once == [{"step": 8, "changed": {"max_steps": [8, 20]}}]
+    assert resumed(12, second, second, once) == once, "nothing has changed since"
+    twice = resumed(20, second, third, once)
+    assert twice == [*once, {"step": 20, "changed": {"max_steps": [20, 30], "model.lr": [first["model"]["lr"], 0.5]}}]
 
 
 @pytest.mark.parametrize(

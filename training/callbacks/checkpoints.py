@@ -305,6 +305,17 @@ def keep_resumable(folder: Path) -> None:
     remove_unused_shards(folder)
 
 
+def keep_best_weights(folder: Path) -> None:
+    """Reduce the checkpoints of a stage to the weights of best.ckpt, from which the next stage begins."""
+    best = folder / BEST
+    if not best.exists() or unreadable(best, WITHOUT_OPTIMIZER):
+        return
+    for name in (PREVIOUS, LAST):
+        (folder / name).unlink(missing_ok=True)
+    remove_optimizer_states(best)
+    remove_unused_shards(folder)
+
+
 def unreadable(path: str | Path, needed: Sequence[str] = NEEDED) -> str | None:
     """Return why a checkpoint cannot be loaded, in a few words; None if it can. All of it is compared with its sums.
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from contracts import ResumedSettings
 from encoders.optim import NAMES, names_of_groups
 from encoders.sharding import is_sharded
-from training.resume import CONFIG, RATES_DIFFER, as_entry
+from training.resume import CONFIG, RATES_DIFFER, RESUMED, as_entry
 
 
 class ConfigRecord(pl.Callback):
@@ -24,10 +25,11 @@ class ConfigRecord(pl.Callback):
     def __init__(self, recipe: Mapping[str, Any]) -> None:
         self.recipe = as_entry(recipe)
         self.rates_differ = False  # whether earlier steps had other learning rates than the schedule gives them now
+        self.resumed: list[ResumedSettings] = []
         self._arguments: list[tuple[pl.Callback, dict[str, Any]]] = []
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        checkpoint[CONFIG], checkpoint[RATES_DIFFER] = self.recipe, self.rates_differ
+        checkpoint |= {CONFIG: self.recipe, RATES_DIFFER: self.rates_differ, RESUMED: self.resumed}
         if is_sharded(pl_module):  # its groups have names in place of numbers
             return
         for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
