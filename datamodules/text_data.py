@@ -73,6 +73,11 @@ class TextData(pl.LightningDataModule, ABC):
         """Whether the prompts of the texts are those of the backbone."""
         return getattr(self.settings, "prompts", None) is None
 
+    @property
+    def has_roles(self) -> bool:
+        """Whether the texts of a row are a query and documents."""
+        return False
+
     def prompts_of(self, width: int) -> list[str]:
         """Return the prompt of each of ``width`` texts of a row."""
         return [self.backbone_prompts.default if self.inherits_prompts else ""] * width

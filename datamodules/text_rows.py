@@ -110,6 +110,10 @@ class TextRows(TextData):
         room = max(0, self.sequences.room - self._behind)
         return [Truncation("texts", self.sequences.max_length, self.lengths.share_behind(room), self._wanted)]
 
+    @property
+    def has_roles(self) -> bool:
+        return issubclass(self.yields, TripletBatch | ScoredTripletBatch)
+
     def prompts_of(self, width: int) -> list[str]:
         if self.inherits_prompts:
             return self.prompts_by_role(self.backbone_prompts, width)
@@ -121,7 +125,7 @@ class TextRows(TextData):
 
     def prompts_by_role(self, prompts: EncoderPrompts, width: int) -> list[str]:
         """Return an encoder's prompt of each text of a row: of a query and documents, if the rows have these roles."""
-        if issubclass(self.yields, TripletBatch | ScoredTripletBatch):
+        if self.has_roles:
             return [prompts.query] + [prompts.document] * (width - 1)
         return [prompts.default] * width
 

@@ -4,11 +4,18 @@ Training texts, scores, and the exported directory use the same ones.
 """
 
 import json
+import logging
+import shlex
 from typing import Any
 
 from contracts import NO_PROMPTS, EncoderPrompts
+from datamodules.sources.records import list_setting
 from encoders.objective import Objective
 from training.build import built
+
+ROLE_WORDS = (("query", "question"), ("document", "doc", "passage", "corpus"))  # in names such as search_query
+
+log = logging.getLogger(__name__)
 
 
 def settle_prompts(model: Any, data: Any) -> None:
@@ -31,10 +38,31 @@ def settle_prompts(model: Any, data: Any) -> None:
         model.encoder.prompts = EncoderPrompts(named) if any(named.values()) else NO_PROMPTS
     for part in parts.values():
         part.encoder_prompts = model.encoder.prompts
+    for place, part in parts.items():
+        if part.inherits_prompts and part.has_roles and of_backbone and not (of_backbone.query or of_backbone.document):
+            _warn_of_no_role(of_backbone, f"{place}.prompts", part.store.width)
     if of_backbone and inheriting:
         where = ", from the backbone" if len(inheriting) == len(parts) else " in scores and the export, as parts differ"
         used = f"{_described(model.encoder.prompts)}{where}; {' '.join(inheriting)} turns the backbone's off"
         model.settled = {**model.settled, "data.prompts": used}
+
+
+def _warn_of_no_role(prompts: EncoderPrompts, key: str, width: int) -> None:
+    """Warn that no prompt of a backbone is that of queries or of documents, which the rows have."""
+    named = {name: text for name, text in prompts.named.items() if text}
+    query, document = (
+        next((text for name, text in named.items() if any(word in name.lower() for word in words)), "")
+        for words in ROLE_WORDS
+    )
+    if query or document:
+        word = list_setting(key, [query, *[document] * (min(width, 3) - 1)])
+    else:
+        word = shlex.quote(f"{key}={prompts.default or next(iter(named.values()))}")
+    log.warning(
+        "The backbone has prompts (%s), but none named query or document: these texts have no prompt. To use them, "
+        "set %s.",
+        *(", ".join(named), word),
+    )
 
 
 def _described(prompts: EncoderPrompts) -> str:

@@ -4,12 +4,14 @@ The truth is sentence-transformers' own ``encode``, ``encode_query`` and ``encod
 """
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
+from cli.literal_values import literal_words
 from contracts import EncoderPrompts, InputError
 from encoders import load_encoder
 from encoders.objectives.guide import GuideEncoder
@@ -164,6 +166,58 @@ def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, 
         np.testing.assert_allclose(getattr(saved, name)(SENTENCES), wanted_ND, atol=1e-5)
     again = compose(["model=pairs", "data=triplets", "data.path=x", f"backbone={trained.folder}", "batch_size=4"])
     assert make_model(again).encoder.prompts == trained.encoder.prompts, "a run is a backbone, too"
+
+
+SEARCH = {"search_query": "the river: ", "search_document": "old maps: "}
+OTHERS = [  # prompts, default -> what the advice makes of three texts of a row
+    (SEARCH, None, ["the river: ", "old maps: ", "old maps: "]),
+    ({"s2p": "it's in winter "}, "s2p", ["it's in winter "] * 3),
+    ({"clustering": "in winter: "}, None, ["in winter: "] * 3),
+]
+
+
+@pytest.mark.parametrize(("prompts", "default", "expected"), OTHERS)
+def test_prompts_of_no_role_are_named_with_the_words_that_use_them(
+    prompts, default, expected, tiny_bert, tmp_path, caplog
+):
+    backbone = directory(tmp_path / "encoder", tiny_bert, prompts, default)
+    path = written(tmp_path / "rows.jsonl", ROWS)
+    words = ["model=pairs", "data=triplets", f"data.path={path}", f"backbone={backbone}", "batch_size=4"]
+    words += [f"data.cache_dir={tmp_path / 'cache'}"]
+
+    def settled(*more: str):
+        caplog.clear()
+        run = compose(literal_words("train", [*words, *more]))
+        model, data = make_model(run), make_data(run)
+        data.prepare_data()
+        data.setup()
+        settle_prompts(model, data)
+        warnings = [one.getMessage() for one in caplog.records if "data.prompts" in one.getMessage()]
+        return data.prompts_of(3), warnings
+
+    used, [warning] = settled()
+    assert used == ["", "", ""]
+    [advice] = [word for word in shlex.split(warning.partition("set ")[2].removesuffix(".")) if "=" in word]
+    assert settled(advice) == (expected, [])
+
+
+@pytest.mark.parametrize("data", ["triplets", "sentences"])
+def test_texts_that_have_their_prompts_are_no_reason_for_a_warning(data, e5, newer, tmp_path, caplog):
+    rows = ROWS if data == "triplets" else [{"text": one["anchor"]} for one in ROWS]
+    words = [f"data={data}", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
+    run = compose(
+        [
+            *words,
+            f"model={'pairs' if data == 'triplets' else 'simcse'}",
+            f"backbone={e5 if data == 'triplets' else newer}",
+            f"data.cache_dir={tmp_path / 'cache'}",
+        ]
+    )
+    model, data = make_model(run), make_data(run)
+    data.prepare_data()
+    data.setup()
+    settle_prompts(model, data)
+    assert not [one for one in caplog.records if one.levelname == "WARNING" and "prompts" in one.getMessage()]
 
 
 def test_an_empty_mapping_turns_them_off(newer, tmp_path):
