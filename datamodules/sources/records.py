@@ -143,11 +143,11 @@ class RecordSource:
         )
 
     def has_text_labels(self, file: Rows, columns: Sequence[str]) -> bool:
-        """Whether a file has these columns, the last of which is the label, and every label is a string. A .csv or .tsv
-        has not: all its values are strings.
+        """Whether a file has these columns, the last of which is the label, and every label is a string. A .csv, .tsv
+        or .xlsx has not: all its values are strings.
         """
         names, label = self.columns[file]
-        if (*names, label) != tuple(columns) or (isinstance(file, Path) and form_of(file) in (".csv", ".tsv")):
+        if (*names, label) != tuple(columns) or (isinstance(file, Path) and form_of(file) in (".csv", ".tsv", ".xlsx")):
             return False
         rows = (row for row in self._rows(file) if isinstance(row, Row) and row.values)
         return all(isinstance(row.values.get(columns[-1]), str) for row in rows)

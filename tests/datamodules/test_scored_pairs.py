@@ -106,7 +106,7 @@ def test_when_pairs_are_post_processed(tmp_path, tiny_bert, caplog, labels, opti
         assert report["train"] == 4
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.json", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.json", "a.parquet", "a.xlsx"])
 @pytest.mark.parametrize("columns", [("sentence1", "sentence2", "score"), ("text_a", "text_b", "label")])
 def test_a_persons_pairs_with_scores_0_and_1_are_trained_on_as_they_are(tmp_path, tiny_bert, name, columns):
     rows = [(f"a man eats {number} apples", f"he eats {number % 7}", number % 2) for number in range(40)]
@@ -114,6 +114,8 @@ def test_a_persons_pairs_with_scores_0_and_1_are_trained_on_as_they_are(tmp_path
     table = pandas.DataFrame(rows, columns=columns)
     if name.endswith("parquet"):
         table.to_parquet(path)
+    elif name.endswith("xlsx"):
+        table.to_excel(path, index=False)
     elif "json" in name:
         table.to_json(path, orient="records", lines=name == "a.jsonl")
     else:
