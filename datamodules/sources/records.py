@@ -29,6 +29,7 @@ from readers.text_files import Encoding, Fault
 from storage.manifest import Damaged, read_record
 
 LOOKED_AT = 50  # rows, to find out whether their positives are lists
+TABLES_OF_TEXTS = (".csv", ".tsv", ".xlsx")  # files whose values are all strings
 PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_./][a-z0-9_./-]*)", re.ASCII)  # needs no quotes
 
 
@@ -147,7 +148,7 @@ class RecordSource:
         or .xlsx has not: all its values are strings.
         """
         names, label = self.columns[file]
-        if (*names, label) != tuple(columns) or (isinstance(file, Path) and form_of(file) in (".csv", ".tsv", ".xlsx")):
+        if (*names, label) != tuple(columns) or (isinstance(file, Path) and form_of(file, TABLES_OF_TEXTS)):
             return False
         rows = (row for row in self._rows(file) if isinstance(row, Row) and row.values)
         return all(isinstance(row.values.get(columns[-1]), str) for row in rows)
