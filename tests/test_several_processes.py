@@ -26,16 +26,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("launched", "words", "said"),
     [
-        (["model=declutr", "data=text", "max_stepz=3"], "max_stepz=3"),
-        (["model=declutr", "data=nli", "data.path=x"], "Choose a data that fits."),
+        ("torchrun", ["model=declutr", "data=text", "max_stepz=3"], "max_stepz=3"),
+        ("forks", ["model=declutr", "data=nli", "data.path=x"], "Choose a data that fits."),
     ],
     ids=["a key, which Hydra refuses", "a value, which we refuse"],
 )
-def test_what_is_wrong_on_every_process_is_told_by_one(words, said, tmp_path):
+def test_what_is_wrong_on_every_process_is_told_by_one(launched, words, said, tmp_path):
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", TRAIN, *words]
-    done = run_command(command, tmp_path)
+    if launched == "forks":
+        done = run_command(command, tmp_path)
+    else:
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if line.startswith("train.py: ")]
     assert len(lines) == 1, done.stderr
