@@ -41,6 +41,7 @@ MAY_IMPORT = {  # of ours
         "encoders",
         "evaluation",
         "export",
+        "losses",
         "readers",
         "reports",
         "storage",

@@ -18,6 +18,7 @@ from training.preview.batch import (
     repeated,
     sequences_of,
     shared_texts,
+    usable_negatives,
 )
 from training.preview.command import read_words, run
 from training.preview.span_positions import BINS, Document, coverage, figures
@@ -87,6 +88,30 @@ def test_negatives_that_are_duplicates_are_counted(spans):
     assert false_negatives(triplets) == (4 + 5 + 4, 2)
     twins = SentenceBatch(ragged("ab", "ab", "c"), np.arange(3))
     assert false_negatives(twins) == (6, 2)
+
+
+def test_negatives_of_an_anchor_are_counted_without_equal_texts(spans):
+    rows = np.arange(4)
+    batch = TripletBatch(ragged("ab", "cd", "ef", "ab"), ragged("x", "x", "y", "z"), None, None, rows)
+    # rows 0 and 3 ask the same, rows 0 and 1 have one answer: y; y and z; x, x and z; x of row 1 and y
+    assert usable_negatives(batch).tolist() == [1, 2, 3, 2]
+    assert dict(summary([batch], Letters(), 1, len).facts)["negatives of an anchor, equal texts not counted"] == (
+        "2.0 (1 to 3)"
+    )
+    one_answer = TripletBatch(ragged("ab", "cd"), ragged("x", "x"), None, None, np.arange(2))
+    assert usable_negatives(one_answer).tolist() == [0, 0]
+    lists = TripletBatch(
+        ragged("ab", "cd"),
+        ragged("x", "y"),
+        ragged("u", "v", "x", "w"),
+        None,
+        np.arange(2),
+        all_positives=ragged("x", "y", "y", "w"),
+        fillers=np.array([False, False, False, True]),
+    )
+    # row 0 accepts x and y: u, v of x, y, u, v, x and a filler; row 1 accepts y and w: x, u, v, x
+    assert usable_negatives(lists).tolist() == [2, 4]
+    assert usable_negatives(spans) is None
 
 
 def test_the_density_counts_every_token_of_every_span():

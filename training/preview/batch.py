@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from contracts import (
     IGNORED_LABEL,
@@ -21,6 +22,7 @@ from contracts import (
     SpanBatch,
     TripletBatch,
 )
+from losses.equal_texts import FILLER, count_negatives, text_hashes
 
 RELATIONS = ("entailment", "neutral", "contradiction")
 EASY_SHOWN = 2
@@ -256,3 +258,19 @@ def shared_texts(columns: Sequence[Sequences]) -> int:
     """Count the texts that stand in two roles of a batch. A text that is both a positive and a negative is one."""
     seen = [{ids.tobytes() for ids in one.ids} for one in columns]
     return sum(len(a & b) for place, a in enumerate(seen) for b in seen[place + 1 :])
+
+
+def usable_negatives(batch: Any) -> np.ndarray | None:
+    """Count the negatives of each anchor that the loss does not leave out, as equal texts are; None for batches without
+    positives.
+    """
+    if not isinstance(batch, TripletBatch):
+        return None
+    numbers = [text_hashes(one.ids, one.lengths) for one in (batch.anchors, batch.positives, batch.negatives) if one]
+    accepted = None
+    if batch.fillers is not None:
+        numbers[2] = numbers[2].masked_fill(torch.from_numpy(batch.fillers), FILLER)
+    if (others := batch.all_positives) is not None:
+        accepted = text_hashes(others.ids, others.lengths).view(len(batch.rows), -1)
+        accepted = torch.cat([accepted, torch.full_like(accepted[:, :1], FILLER)], dim=1)
+    return count_negatives(*numbers, groups=batch.groups, accepted=accepted).numpy()

@@ -15,6 +15,7 @@ from training.preview.batch import (
     repeated,
     sequences_of,
     shared_texts,
+    usable_negatives,
 )
 from training.preview.span_positions import Document
 
@@ -159,5 +160,9 @@ def _facts(
     if negatives := [found for found in map(false_negatives, batches) if found]:
         pairs, clashes = np.mean(negatives, axis=0)
         yield "negatives that are the anchor's own text, or its positive", f"{clashes:g} of {pairs:,.0f} pairs a batch"
+    if usable := [found for found in map(usable_negatives, batches) if found is not None]:
+        of_anchors = np.concatenate(usable)
+        spread = "" if of_anchors.min() == of_anchors.max() else f" ({of_anchors.min():,} to {of_anchors.max():,})"
+        yield "negatives of an anchor, equal texts not counted", f"{of_anchors.mean():,.1f}{spread}"
     for name, share in masks.items():
         yield f"tokens {name}", f"{share:.1%}" + (" of the anchors' tokens" if name == "predicted" else " of those")
