@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from contracts import InputError, check_local_output
 
 CACHE = "CONTRASTIVE_ENCODERS_CACHE"
+SURROGATE = re.compile("[\\ud800-\\udfff]")  # half of a pair, which UTF-8 cannot hold
 
 
 def cache_folder(given: str | None) -> Path:
@@ -32,7 +34,7 @@ def keep_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
     with new.open("xb") as file:  # others may read it, where the cache is shared
         try:
             for place, row in enumerate(rows):
-                line = f"{_json(row, place)}\n".encode("utf-8", "surrogatepass")  # whoever reads it judges its texts
+                line = f"{_json(row, place)}\n".encode()
                 digest.update(line)
                 file.write(line)
         except BaseException:
@@ -48,6 +50,6 @@ def keep_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
 
 def _json(row: Mapping[str, Any], place: int) -> str:
     try:
-        return json.dumps(row, ensure_ascii=False)
+        return SURROGATE.sub(lambda one: f"\\u{ord(one[0]):04x}", json.dumps(row, ensure_ascii=False))
     except (TypeError, ValueError) as error:
         raise InputError(f"rows[{place}]: {error}. Wanted texts and numbers; leave other columns out.") from error

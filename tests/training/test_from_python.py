@@ -17,6 +17,7 @@ import torch
 from contracts import InputError
 from datamodules.settings import TripletData
 from encoders.settings import SimCSEModel, TinySizes
+from storage.cached_rows import keep_rows
 from storage.checkpoint import load_checkpoint
 from storage.ownership import LOCK
 from tests.forks import TRAIN, run_command
@@ -322,6 +323,15 @@ def test_tables_are_trained_on_without_their_rows_with_empty_cells(form, name, t
     assert lines == [row for place, row in enumerate(QUESTIONS) if place not in EMPTY]
     assert "4 of 20" in caplog.text
     assert found.encoder.embed(["a boat"]).shape == (1, 32)
+
+
+def test_half_of_a_surrogate_pair_changes_no_other_row(tmp_path):
+    rows = [("Wo hält er?", "In Köln."), ("cut \ud83d", "b"), ("an emoji \U0001f600", "c")]
+    _, keys = keys_of_rows(rows, {}, lambda kept: keep_rows(kept, tmp_path))
+    lines = Path(keys["data.path"]).read_bytes().decode("utf-8").splitlines()
+    assert [tuple(json.loads(line).values()) for line in lines] == rows
+    with pytest.raises(InputError, match="half a surrogate pair"):
+        train(rows, **TINY | {"batch_size": 2}, output_dir=str(tmp_path / "run"), data__cache_dir=str(tmp_path))
 
 
 def test_rows_are_kept_where_the_data_are_and_columns_may_come_in_any_order(tmp_path, monkeypatch, capsys):
