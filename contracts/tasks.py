@@ -43,7 +43,7 @@ class RetrievalTask(NamedTuple):
     documents: list[str]
     relevant: list[dict[int, float]] | None = None  # per query: document -> gain, < 0: not there; None: document i
     query_kind: str = ""  # plural noun, such as "titles", if the queries were made from documents
-    own_documents: dict[int, int] = {}  # query -> the document that is the query itself and is not ranked for it
+    unranked_documents: dict[int, list[int]] = {}  # query -> documents not ranked for it: the query itself, near-copies
 
 
 class ItemScores(NamedTuple):

@@ -246,8 +246,8 @@ def _parts_of_retrieval(task: RetrievalTask) -> Iterator[str]:
     """Yield the queries, the documents, which documents are relevant, and which are not ranked."""
     relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
     yield from (*task.queries, "", *task.documents, "", repr(relevant))
-    if task.own_documents:
-        yield repr(sorted(task.own_documents.items()))
+    if task.unranked_documents:
+        yield repr(sorted(task.unranked_documents.items()))
 
 
 def _digest(parts: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from datamodules.sources.records import Record
 from datamodules.store.token_store import RowSource
 from storage.atomic import build_once
 
-VERSION = 4  # part of the key: raise it when the same rows would be held out otherwise
+VERSION = 5  # part of the key: raise it when the same rows would be held out otherwise
 MOST_QUERIES = 1_000  # rows of the task: more would cost time and hardly narrow the interval
 FEWEST_QUERIES = 6  # of five, no permutation test is below 0.05
 MOST_GROUPED = 200_000  # rows among which the task is chosen
@@ -62,7 +62,7 @@ class AllButHeldOut:
 
     Of pairs of several kinds one is scored. The documents of the task are all distinct texts behind the anchors of that
     kind, training rows included; above ``max_documents`` a sample by the hash of their text, with all right ones. Right
-    for a query are the documents of all its rows, and their near-copies.
+    for a query are the documents of all its rows. Their near-copies are not ranked for it: neither right nor wrong.
     """
 
     @classmethod
@@ -110,7 +110,8 @@ class AllButHeldOut:
         sides = Prompted(task["queries"], prompts[0], "query"), Prompted(task["documents"], prompts[1], "document")
         one_each = all(right == [place] for place, right in enumerate(task["relevant"]))
         relevant = None if one_each else [dict.fromkeys(right, 1.0) for right in task["relevant"]]
-        return [RetrievalTask(NAME, *sides, relevant, task["kind"])]
+        unranked = {query: places for query, places in enumerate(task["unranked"]) if places}
+        return [RetrievalTask(NAME, *sides, relevant, task["kind"], unranked)]
 
     def _prepare(self) -> None:
         build_once(self.directory, lambda folder: (folder / "counts.json").is_file(), self._build)
@@ -136,7 +137,8 @@ class AllButHeldOut:
         for text in self.options.corpus(kind) if self.options.corpus else ():
             ranking.add_document(_keys([text])[0], text)
         task = ranking.to_json()
-        if sum(len(right) < len(task["documents"]) for right in task["relevant"]) < FEWEST_QUERIES:
+        places = zip(task["relevant"], task["unranked"], strict=True)
+        if sum(len(right) + len(unranked) < len(task["documents"]) for right, unranked in places) < FEWEST_QUERIES:
             held, left_out, kind, task = {}, [], "", Ranking([], 0).to_json()
         np.save(folder / "left_out.npy", np.array(sorted([*held, *left_out]), np.int64))
         (folder / "task.json").write_text(json.dumps({**task, "kind": kind}, ensure_ascii=False), encoding="utf-8")
@@ -216,7 +218,7 @@ class Ranking:
             self.other_documents = _smallest(self.other_documents, self.max_documents)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the texts of queries and documents, and the places of the right documents of each query."""
+        """Return the texts, and for each query the places of its right documents and of those that are not ranked."""
         others = {
             key: document
             for key, document in self.other_documents.items()
@@ -226,10 +228,13 @@ class Ranking:
         documents = {**self.right_documents, **others}
         places = {key: place for place, key in enumerate(documents)}
         copies = self._near_copies(documents)
-        relevant = [
-            sorted({place for key in right for place in (places[key], *copies[key])}) for right in self.right.values()
+        relevant = [sorted(places[key] for key in right) for right in self.right.values()]
+        unranked = [
+            sorted({place for key in right for place in copies[key]} - {places[key] for key in right})
+            for right in self.right.values()
         ]
-        return {"queries": list(self.queries.values()), "documents": list(documents.values()), "relevant": relevant}
+        texts = {"queries": list(self.queries.values()), "documents": list(documents.values())}
+        return {**texts, "relevant": relevant, "unranked": unranked}
 
     def _near_copies(self, documents: Mapping[int, str]) -> Mapping[int, list[int]]:
         """Return the places of the documents that nearly repeat each right document."""

@@ -60,18 +60,18 @@ class Retrieval:
         """(start, stop) -> (B, N) float64 cosines of these queries with all documents, where they are computed."""
         what = "vectors are not finite; their cosines count as 0"
         queries_QD, documents_ND = (unit_rows(pool.of(texts).double(), what=what).to(device) for texts in self.texts())
-        return self._without_own_documents(lambda start, stop: queries_QD[start:stop] @ documents_ND.T)
+        return self._without_unranked(lambda start, stop: queries_QD[start:stop] @ documents_ND.T)
 
-    def _without_own_documents(self, similarities: Callable[[int, int], Tensor]) -> Callable[[int, int], Tensor]:
-        """Return the same similarities, with -inf for the document that is the query itself."""
-        own = self.texts_to_match.own_documents
-        if not own:
+    def _without_unranked(self, similarities: Callable[[int, int], Tensor]) -> Callable[[int, int], Tensor]:
+        """Return the same similarities, with -inf for documents that are not ranked for the query."""
+        unranked = self.texts_to_match.unranked_documents
+        if not unranked:
             return similarities
 
         def without(start: int, stop: int) -> Tensor:
             found_BN = similarities(start, stop).clone()
-            for query in own.keys() & range(start, start + len(found_BN)):
-                found_BN[query - start, own[query]] = -torch.inf
+            for query in unranked.keys() & range(start, start + len(found_BN)):
+                found_BN[query - start, unranked[query]] = -torch.inf
             return found_BN
 
         return without
@@ -162,7 +162,7 @@ class Retrieval:
         """
         if not self.queries:
             return {}
-        ranked = _ranked(self.texts_to_match, self._without_own_documents(similarities))
+        ranked = _ranked(self.texts_to_match, self._without_unranked(similarities))
         key = self.name if intervals else None
         return {
             name: mean_of_queries(measure(metric, ranked), key)

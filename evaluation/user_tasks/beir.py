@@ -162,8 +162,9 @@ def read_set(
         }
         for row, one in enumerate(asked)
     ]
+    unranked = {row: [place] for row, place in own.items()}
     return RetrievalTask(
-        name, [queries[one][1] for one in asked], list(documents.values()), relevant, own_documents=own
+        name, [queries[one][1] for one in asked], list(documents.values()), relevant, unranked_documents=unranked
     )
 
 

@@ -2,11 +2,15 @@
 
 import json
 import random
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from contracts import RetrievalTask
 from datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
 from datamodules.sources.records import Record
+from evaluation.tasks.retrieval import Retrieval
 from training.data_summary import account_of
 
 WORDS = [f"word{number}" for number in range(3_000)]
@@ -93,17 +97,35 @@ def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, shar
     )
 
 
-def test_right_for_a_query_are_the_answers_of_its_rows_and_their_near_copies(tmp_path):
+def test_right_are_the_answers_of_the_rows_of_a_query_and_near_copies_are_not_ranked(tmp_path):
     rows = [*questions(), *((question, f"{answer} once more") for question, answer in questions(60, seed=9))]
     task = AllButHeldOut(Rows(rows), 0.2, tmp_path).tasks(["ask: ", "text: "])[0]
     assert (task.queries.prompt, task.documents.prompt) == ("ask: ", "text: ")
     answers = {plain(answer): runs_of_eight(plain(answer)) for _, answer in rows}
-    wanted = set()
-    for query in task.queries:
-        own = {run for question, answer in rows if plain(question) == plain(query) for run in answers[plain(answer)]}
-        wanted |= {(plain(query), answer) for answer, runs in answers.items() if own & runs}  # at most 4 words are new
-    assert {(plain(query), plain(document)) for query, document in right_pairs(task)} == wanted
-    assert any(len([one for one, _ in wanted if one == plain(query)]) > 1 for query in task.queries)
+    right, copies = set(), set()
+    for query in map(plain, task.queries):
+        own = {plain(answer) for question, answer in rows if plain(question) == query}
+        runs = {run for answer in own for run in answers[answer]}
+        right |= {(query, answer) for answer in own}
+        copies |= {(query, answer) for answer in answers.keys() - own if answers[answer] & runs}  # at most 4 new words
+    assert {(plain(query), plain(document)) for query, document in right_pairs(task)} == right
+    unranked = task.unranked_documents
+    assert (
+        {(plain(task.queries[query]), plain(task.documents[place])) for query in unranked for place in unranked[query]}
+        == copies
+        != set()
+    )
+
+
+@pytest.mark.parametrize("copy", [[1.0, 0.0], [0.0, 1.0]], ids=["first", "last"])
+def test_the_rank_of_a_near_copy_changes_no_score(copy):
+    """By hand: without document 1, which nearly repeats document 0, the right document is the first of two."""
+    vectors = {"query": [1.0, 0.0], "exact": [1.0, 0.1], "near copy": copy, "other": [1.0, 0.5]}
+    task = RetrievalTask("held_out", ["query"], ["exact", "near copy", "other"], None, unranked_documents={0: [1]})
+    pool = SimpleNamespace(of=lambda texts: torch.tensor([vectors[text] for text in texts]))
+    how = SimpleNamespace(device=torch.device("cpu"), intervals=False)
+    scores = {name: float(found.value) for name, found in Retrieval(task).score(pool, how).items()}
+    assert scores["held_out/cosine/ndcg@10"] == scores["held_out/cosine/mrr"] == 100.0
 
 
 def test_a_large_corpus_is_a_sample_with_all_right_documents(tmp_path):

@@ -395,7 +395,7 @@ def test_a_querys_own_document_is_not_ranked(tmp_path, bag_of_words, caplog):
 def test_equal_ids_of_unrelated_texts_leave_nothing_out(name, shared_data):
     (own,) = own_tasks(str(shared_data / "eval" / "retrieval" / name))
     (task,) = own.read(Options())
-    assert not task.texts_to_match.own_documents
+    assert not task.texts_to_match.unranked_documents
 
 
 def test_a_document_that_is_judged_relevant_is_ranked_unless_ids_alone_count(tmp_path):
@@ -403,10 +403,10 @@ def test_a_document_that_is_judged_relevant_is_ranked_unless_ids_alone_count(tmp
     (folder / "qrels" / "test.tsv").write_text("0\t0\t1\n1\tcon1\t1\n")
     (own,) = own_tasks(str(folder))
     (task,) = own.read(Options())
-    assert task.texts_to_match.own_documents == {1: 1}
+    assert task.texts_to_match.unranked_documents == {1: [1]}
     (own,) = own_tasks({"forced": {"path": str(folder), "ignore_identical_ids": True}})
     (task,) = own.read(Options())
-    assert task.texts_to_match.own_documents == {0: 0, 1: 1}
+    assert task.texts_to_match.unranked_documents == {0: [0], 1: [1]}
     assert max(task.texts_to_match.relevant[0]) < 0, "it cannot be found"
 
 
