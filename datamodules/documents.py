@@ -72,9 +72,10 @@ class DocumentSpans(TextData):
         smallest = rule._replace(max_span=SHORTEST_SPAN) if self.settings.max_span == "auto" else rule
         shortest = self.settings.min_document_length
         if shortest is None:
-            shortest = max(2 * smallest.anchors * smallest.max_span, smallest.tokens_needed)
+            shortest = _shortest(smallest)
         rule_of_store = LengthRule(shortest, self.settings.length_unit, smallest.tokens_needed)
-        return LongDocuments(tokenizer, rule_of_store, lowercase=self.settings.lowercase)
+        auto = _shortest(rule._replace(max_span=SHORTEST_SPAN))
+        return LongDocuments(tokenizer, rule_of_store, lowercase=self.settings.lowercase, shortest_for_auto=auto)
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         lengths = np.diff(store.offsets)
@@ -174,6 +175,11 @@ class DocumentSpans(TextData):
             )
 
 
+def _shortest(rule: SpanRule) -> int:
+    """Return the default of ``data.min_document_length``."""
+    return max(2 * rule.anchors * rule.max_span, rule.tokens_needed)
+
+
 def passes_per_epoch(anchors: int, equalise_spans_to: int | None) -> int:
     """How often an epoch goes over the documents, and how many times the documents a batch has."""
     if equalise_spans_to is None:
@@ -232,7 +238,8 @@ class TextDocuments(DocumentSpans, DocumentFiles):
                 key="data.held_out_share",
                 value=self.settings.held_out_share,
                 expected="0, as spans of documents are not held out",
-                hint="Train on pairs of the documents: experiment=improve data=text.",
+                hint="Set data.held_out_share=0, or train on pairs of the documents: set experiment=improve "
+                "model=pairs.",
             )
         return self.text_source()
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import IGNORED_LABEL, NO_PROMPTS, EncoderPrompts, InputError, Ragged, Vectors
 from encoders.appended_prompt import AppendedPrompt
-from encoders.attention import is_causal, is_decoder_alone
+from encoders.attention import PREFIX, is_causal, is_decoder_alone
 from encoders.dense import dense_layers
 from encoders.kernels.chunks import (
     Chunk,
@@ -93,7 +93,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         super().__init__()
         check_pooling(pooling, transformer)
         if POOLERS[pooling].is_shipped and head is None:
-            raise InputError(f"pooling={pooling} is a layer behind [CLS], and this encoder has none. Take pooling=cls.")
+            raise InputError(f"pooling={pooling} is a layer behind [CLS], and this encoder has none.")
         check_recompute(recompute)
         check_layers(recompute, transformer)
         if token_budget is not None and token_budget < 1:
@@ -435,19 +435,25 @@ def _targets(
     return [(places, labels[places.flat_M]) for places in found]
 
 
-def check_pooling(pooling: str, transformer: PreTrainedModel) -> None:
+def check_pooling(pooling: str, transformer: PreTrainedModel, *, setting: str = "backbone") -> None:
     """Check that a pooling is known and goes with a transformer.
+
+    Args:
+        setting: the key that names the model, ``backbone`` or ``encoder``.
 
     Raises:
         InputError: it is unknown, or reads a decoder that the transformer does not have.
     """
+    key, config = f"{PREFIX[setting]}pooling", transformer.config
     if pooling not in POOLERS:
-        raise InputError(f"model.pooling={pooling!r} is unknown; choose one of {', '.join(sorted(POOLERS))}.")
-    config = transformer.config
+        raise InputError(key=key, value=pooling, expected=f"one of {', '.join(sorted(POOLERS))}")
     if POOLERS[pooling].decodes and (config.model_type not in T5_FAMILY or not config.is_encoder_decoder):
         raise InputError(
-            f"pooling={pooling} reads the decoder of a T5 ({', '.join(T5_FAMILY)}), and this {config.model_type} has "
-            "none. Take pooling=mean or cls, or another backbone, such as google-t5/t5-base."
+            key=key,
+            value=pooling,
+            expected=f"a pooling without a decoder, which this {config.model_type} does not have "
+            f"({', '.join(T5_FAMILY)} have one)",
+            hint=f"Set {key}=mean or {key}=cls, or take another {setting}, such as google-t5/t5-base.",
         )
 
 

@@ -51,7 +51,7 @@ def check_directions(directions: Sequence[str], partition: str) -> None:
     if partition == "per_direction" and {"query_query", "document_document"} & set(directions):
         raise ValueError(
             "partition=per_direction: query_query and document_document do not hold the pair, so they have no softmax "
-            "of their own. Take partition=joint."
+            "of their own. Take joint."
         )
 
 

@@ -46,6 +46,7 @@ def refused(word):
         ("max_grad_norm=2", "trainer.gradient_clip_val=2"),
     ],
 )
+@pytest.mark.advice("cli.key_suggestions:unknown_key")
 def test_the_key_that_is_meant_is_named_and_accepted(word, key):
     message = refused(word)
     assert message.endswith(f"Set {key}.")

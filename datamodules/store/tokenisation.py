@@ -156,14 +156,17 @@ class LongDocuments(Reading):
     """Documents: rows of one text each, which is normalised. Those that are long enough are stored.
 
     A special token that a text spells out is tokenised as plain text.
+
+    Args:
+        shortest_for_auto: length from which ``data.max_span=auto`` takes a document, in the unit of the rule.
     """
 
     unit = "documents"
     special_tokens_are_text = True
 
-    def __init__(self, tokenizer: Any, rule: LengthRule, *, lowercase: bool) -> None:
+    def __init__(self, tokenizer: Any, rule: LengthRule, *, lowercase: bool, shortest_for_auto: int = 0) -> None:
         super().__init__(tokenizer)
-        self.rule, self.lowercase = rule, lowercase
+        self.rule, self.lowercase, self.shortest_for_auto = rule, lowercase, shortest_for_auto
         self.unknown: int | None = tokenizer.unk_token_id
         self.specials = np.array(sorted(set(tokenizer.all_special_ids) - {self.unknown}), np.int64)
         # literal_specials: "<mask>" and its like in the text, where the vocabulary could not spell them
@@ -235,11 +238,13 @@ class LongDocuments(Reading):
         return f"kept {kept} of {self.counts['read']} documents, {tokens} tokens"
 
     def nothing_kept(self, source: dict[str, Any]) -> str:
+        remedy = "Set model=simcse data=sentences to train on short texts as a whole."
+        if self.longest >= self.shortest_for_auto:
+            remedy = "Set data.max_span=auto data.min_document_length=null."
         return (
             f"none of the {self.counts['read']} documents is long enough: wanted {self.rule.describe()}; the longest "
-            f"has {self.longest} {self.rule.unit} ({self.longest_where}). Set data.max_span or "
-            "data.min_document_length smaller, or data.max_span=auto; or, if each of these is only a piece of a "
-            "document, put whole documents on a line (or into a file: data.document=file)."
+            f"has {self.longest} {self.rule.unit} ({self.longest_where}). {remedy} If each of these is only a piece of "
+            "a document, put whole documents on a line, or each into a file of a folder."
         )
 
 

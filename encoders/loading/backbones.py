@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from contracts import EncoderPrompts, InputError
-from encoders.attention import check_attention, is_decoder_alone, reads_ahead, set_attention, set_dropout
+from encoders.attention import PREFIX, check_attention, is_decoder_alone, reads_ahead, set_attention, set_dropout
 from encoders.layers import keep_layers
 from encoders.lora import RECORD, Record, restore
 from encoders.pooling import POOLERS
@@ -136,8 +136,8 @@ def load_states(
     missing = sorted(key for key in info["missing_keys"] if not key.startswith(unused))
     if decoder and any(key.startswith("decoder.") for key in missing):
         raise InputError(
-            f"{setting}={name}: its weights are an encoder's alone, and pooling=first_decoder reads the decoder. Take "
-            "pooling=mean, or the folder of the whole model."
+            f"{setting}={name}: its weights are an encoder's alone, and pooling=first_decoder reads the decoder. Set "
+            f"{PREFIX[setting]}pooling=mean, or take the folder of the whole model."
         )
     if missing or info["mismatched_keys"]:
         wrong = missing or sorted(str(key[0]) for key in info["mismatched_keys"])

@@ -9,6 +9,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel
 
 from contracts import InputError
+from encoders.attention import PREFIX
 from encoders.loading.backbones import from_pretrained
 from encoders.loading.own_encoder import directory_of, has_tanh_layer
 from encoders.loading.sentence_transformers_folder import BeyondUs, read_exported, read_head
@@ -27,15 +28,21 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
         return cast(nn.Module, read_head(folder, [path], width, setting=setting))
     model, info = from_pretrained(AutoModel, name, setting=setting, output_loading_info=True)
     linear, activation = _layer(model)
+    key = f"{PREFIX[setting]}pooling"
     if not isinstance(linear, nn.Linear) or not isinstance(activation, nn.Tanh):
         raise InputError(
-            f"pooling=pooler_output: {setting}={name} is a {model.config.model_type}, which has no tanh layer behind "
-            "[CLS] as BERT and RoBERTa have. Take pooling=cls or mean."
+            key=key,
+            value="pooler_output",
+            expected=f"a pooling without a tanh layer behind [CLS], which {setting}={name}, a "
+            f"{model.config.model_type}, does not have",
+            hint=f"Set {key}=cls or {key}=mean.",
         )
     if lacking := sorted(key for key in info["missing_keys"] if key.startswith("pooler.")):
         raise InputError(
-            f"pooling=pooler_output: the checkpoint of {setting}={name} lacks {lacking[0]}, and random weights would "
-            "take its place. Take pooling=cls or mean, or a checkpoint that was saved with its pooler."
+            key=key,
+            value="pooler_output",
+            expected=f"a pooling without a tanh layer behind [CLS], as {setting}={name} was saved without {lacking[0]}",
+            hint=f"Set {key}=cls or {key}=mean, or take a checkpoint that was saved with its pooler.",
         )
     head = TanhHead(linear.out_features, seed=0)
     head.linear.load_state_dict(linear.float().state_dict())

@@ -36,7 +36,7 @@ from encoders.loading.sentence_transformers_folder import (
 )
 from encoders.loading.word_vectors import FALLBACK, WordVectors, is_word_vector_file
 from encoders.pooling import POOLERS
-from encoders.sentence_encoder import SentenceEncoder
+from encoders.sentence_encoder import SentenceEncoder, check_pooling
 from readers.installed_models import find_installed
 from readers.model_names import GGUF
 
@@ -244,6 +244,7 @@ def _build(
     check_vocabulary(transformer, tokenizer, backbone)
     if options.attention is not None:
         check_first_token(transformer, options.pooling or exported.pooling, backbone, setting="encoder")
+    check_pooling(options.pooling or exported.pooling, transformer, setting="encoder")
     encoder = SentenceEncoder(
         transformer,
         tokenizer,

@@ -232,6 +232,14 @@ ADVISED = [
 
 
 @pytest.mark.parametrize("before", ["", "stages.nli."])
+@pytest.mark.advice(
+    "training.advice:to_try#1",
+    "training.advice:to_try#2",
+    "training.advice:to_try#3",
+    "training.advice:to_try#4",
+    "training.advice:to_try#5",
+    "training.advice:to_try#6",
+)
 def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
     stages = ["+stages.nli.max_steps=2", "+stages.next.max_steps=2"] if before else []
     words = ["experiment=improve", "data.path=faq.csv", "max_epochs=3", "max_time=00:01:00:00", *stages]

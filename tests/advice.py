@@ -1,0 +1,88 @@
+"""Advice in messages: every string of the packages that tells the user to type a setting or a command."""
+
+import ast
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+NOT_SHIPPED = {"tests", "benchmarks", "docs", "examples", "build", "dist"}
+GAP = "\0"  # in place of what an f-string or a %-format inserts
+
+VERB = (
+    r"\b(?:set|say|pass|give|take|choose|use|name|add|try|run|install|reinstall|train|replace|compare|convert|lower|put"
+    r"|read|log in|make room|or|else|slowly|anew|ones|steps|more)\b"
+)
+SETTING = rf"[A-Za-z_{GAP}][\w.{GAP}-]*="
+LEAD = re.compile(rf"^[\w.{GAP}\[\]]+=[^:]*: ")  # KEY=VALUE of a refused setting
+ADVICE = re.compile(rf"{VERB}[^.;]*?(?<![\w.]){SETTING}", re.IGNORECASE)
+COMMAND = re.compile(r"\bpython (?:-m )?[a-z]|\bcontrastive-encoders [a-z]|\bpip install |`[a-z]+ [a-z]+ ?[a-z]*`")
+
+
+class Advice(NamedTuple):
+    """A string with advice: ``id`` is module and function, with a number if the function has several."""
+
+    id: str
+    place: str
+    template: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What matches each message that the string becomes."""
+        return re.compile(".*?".join(map(re.escape, self.template.split(GAP))), re.DOTALL)
+
+
+def template_of(node: ast.AST) -> str | None:
+    """The text of a string or an f-string, with `GAP` for each inserted value."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.sub(r"%(?:\.\d)?[sdf]", GAP, node.value)
+    if isinstance(node, ast.JoinedStr):
+        parts = (part.value if isinstance(part, ast.Constant) else GAP for part in node.values)
+        return "".join(map(str, parts))
+    return None
+
+
+def _strings(node: ast.AST, inside: tuple[str, ...], in_function: bool) -> Iterator[tuple[str, int, str]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Expr) and template_of(child.value) is not None:
+            continue  # a docstring
+        template = template_of(child)
+        if template is not None:
+            if in_function:
+                yield ".".join(inside), getattr(child, "lineno", 0), template
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            function = in_function or not isinstance(child, ast.ClassDef)
+            yield from _strings(child, (*inside, child.name), function)
+        else:
+            yield from _strings(child, inside, in_function)
+
+
+def is_advice(template: str) -> bool:
+    text = LEAD.sub("", template)
+    return ADVICE.search(text) is not None or COMMAND.search(text) is not None
+
+
+@functools.cache
+def advice() -> dict[str, Advice]:
+    """Every piece of advice of the packages, by id."""
+    found: dict[str, Advice] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        relative = path.relative_to(ROOT)
+        if relative.parts[0] in NOT_SHIPPED or relative.parts[0].startswith("."):
+            continue
+        module = ".".join(relative.with_suffix("").parts)
+        strings = [
+            (f"{module}:{function}", line, template)
+            for function, line, template in _strings(ast.parse(path.read_text(encoding="utf-8")), (), False)
+            if is_advice(template)
+        ]
+        several = Counter(name for name, *_ in strings)
+        number = Counter[str]()
+        for name, line, template in strings:
+            number[name] += 1
+            id_ = f"{name}#{number[name]}" if several[name] > 1 else name
+            found[id_] = Advice(id_, f"{relative}:{line}", template)
+    return found

@@ -1,0 +1,325 @@
+"""Advice of ``train.py`` is followed: an input makes the message, and the settings that it names end the refusal.
+
+The command that follows the advice is the neighboring input, which does not make the message.
+"""
+
+import ast
+import json
+import logging
+import shutil
+from pathlib import Path
+from string import Template
+
+import pytest
+
+from contracts import InputError, NotWritten
+from tests.advice import advice
+from tests.test_command_advice import REFUSED as COMMANDS
+from training.failures import TrainingFailed
+from training.from_python import train
+
+NOUNS = "ferry harbor violin bread comet orchard telescope spoon market clock river glass".split()
+SIZES = ["tiny.vocab_size=300", "tiny.hidden_size=16", "tiny.layers=1", "tiny.heads=2", "tiny.intermediate_size=16"]
+TINY = ["backbone=tiny", *SIZES, "tiny.max_length=64", "batch_size=4", "max_steps=1", "few_rows_epochs=null"]
+SENTENCES = [*TINY, "model=simcse", "data=sentences", "data.path=$sentences"]
+PAIRS = [*TINY, "model=pairs", "data=qa", "data.path=$pairs"]
+TRIPLETS = [*TINY, "model=pairs", "data=triplets", "data.path=$triplets"]
+SCORED = [*TINY, "model=cosent", "data=dino", "data.path=$scored"]
+SPANS = [*TINY, "model=declutr", "data=text", "data.path=$documents", "data.min_span=4", "data.max_span=16"]
+STAGES = [*TRIPLETS, "+stages.a.max_steps=1", "+stages.b.max_steps=1"]
+MIXTURE = [*TINY, "model=pairs", "data=mixture", "data.parts.a.data=qa", "data.parts.a.path=$pairs"]
+MIXTURE += ["data.parts.b.data=triplets", "data.parts.b.path=$triplets"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, corpus_file, tiny_bert, small_tables):
+    """Inputs, by the names that stand for them in the tables below."""
+    folder = tmp_path_factory.mktemp("inputs")
+    texts = [f"The {one} is by the {other}." for one in NOUNS for other in NOUNS if one != other][:60]
+    short = {"question": [f"Where is {text}" for text in texts], "answer": texts}
+    tables = {
+        "pairs": [short["question"], short["answer"]],
+        "triplets": [short["question"], short["answer"], texts[::-1]],
+        "scored": [texts, texts[::-1], [str(n % 5 / 4) for n in range(len(texts))]],
+    }
+    found = {"sentences": folder / "sentences.txt", "documents": corpus_file, "bert": tiny_bert, "tables": small_tables}
+    found["sentences"].write_text("\n".join(texts) + "\n")
+    for name, columns in tables.items():
+        found[name] = folder / f"{name}.tsv"
+        heads = ("text_a", "text_b", "label") if name == "scored" else ("anchor", "positive", "negative")
+        rows = [heads[: len(columns)], *zip(*columns, strict=True)]
+        found[name].write_text("".join("\t".join(row) + "\n" for row in rows))
+    lines = {
+        "gaps": ["question,answer", *(f"Where is {text},{text if n else ''}" for n, text in enumerate(texts))],
+        "sorted": ["question,answer", *(f"Is {n} even?,{'yes' if n < 25 else 'no'}" for n in range(50))],
+        "split": ["question,answer,split", *(f"Where is {text},{text},other" for text in texts)],
+    }
+    for name, written in lines.items():
+        found[name] = folder / f"{name}.csv"
+        found[name].write_text("\n".join(written) + "\n")
+    found["broken"] = folder / "broken.jsonl"
+    rows = [json.dumps({"question": f"Where is {text}", "answer": text}) for text in texts]
+    found["broken"].write_text("\n".join(row[:20] if n % 5 == 4 else row for n, row in enumerate(rows)) + "\n")
+    found["uneven"] = folder / "uneven.jsonl"
+    rows = [
+        {"query": f"Where is {text}", "pos": [text], "neg": texts[n : n + 1 + n % 2]}
+        for n, text in enumerate(texts[:50], 3)
+    ]
+    found["uneven"].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found["nli"] = folder / "nli.jsonl"
+    rows = [{"premise": text, "entailment": text, "contradiction": text[::-1], "split": "train"} for text in texts]
+    found["nli"].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found["stubs"] = folder / "stubs"
+    found["stubs"].mkdir()
+    (found["stubs"] / "a.txt").write_text("short text\n")
+    return {name: str(path) for name, path in found.items()}
+
+
+@pytest.fixture
+def said(files, tmp_path, caplog, monkeypatch):
+    """Train with these words in this process; return the refusal, and what was logged."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("training.finish.draw_curve", lambda *_, **__: None)
+    caplog.set_level(logging.INFO)
+
+    def run(words):
+        caplog.clear()
+        words = [Template(word).safe_substitute(files, here=tmp_path) for word in words]
+        words = [f"output_dir={tmp_path / 'run'}", "quiet=true", *words]
+        try:
+            train(words=list({word.lstrip("+").partition("=")[0]: word for word in words}.values()))
+        except (InputError, NotWritten, TrainingFailed) as error:
+            return str(error), caplog.text
+        return None, caplog.text
+
+    return run
+
+
+def followed(words, advised):
+    """The words of a command after advice was followed; ``~KEY`` takes words out."""
+    out = [word[1:] for word in advised.split() if word.startswith("~")]
+    kept = [word for word in words if word.lstrip("+").partition("=")[0] not in out]
+    return [*kept, *(word for word in advised.split() if not word.startswith("~"))]
+
+
+# id of the advice; words that make the message; the advised words, or {words of the message: words to run}
+REFUSED = [
+    (
+        "training.checks:check_model_and_data",
+        [*TINY, "data=sentences", "data.path=$sentences"],
+        {"model=NAME": "model=simcse"},
+    ),
+    (
+        "training.checks:check_device#1",
+        [*SENTENCES, "precision=fp16"],
+        {"precision=bf16": "precision=bf16", "fp32": "precision=fp32"},
+    ),
+    (
+        "training.checks:check_scoring#1",
+        [*SENTENCES, "evaluation.during=sts", "evaluation.every_n_steps=1"],
+        ["evaluation.every_n_steps=null"],
+    ),
+    ("training.checks:check_scoring#2", [*SENTENCES, "early_stopping=2"], ["monitor=train/loss"]),
+    (
+        "training.checks:check_scoring#2",
+        [*SENTENCES, "early_stopping=2", "evaluation.data_root=$tables"],
+        {
+            "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=N": "monitor=stsb-dev/cosine/spearman "
+            "evaluation.every_n_steps=1"
+        },
+    ),
+    (
+        "training.checks:check_scoring#3",
+        [*SENTENCES, "monitor=stsb-dev/cosine/spearman", "evaluation.data_root=$tables"],
+        {"evaluation.every_n_steps": "evaluation.every_n_steps=1", "monitor=null": "monitor=null"},
+    ),
+    (
+        "encoders.sentence_encoder:check_pooling",
+        [*SENTENCES, "model.pooling=first_decoder"],
+        ["model.pooling=mean", "model.pooling=cls"],
+    ),
+    (
+        "encoders.loading.bert_pooler:shipped_pooler#2",
+        [*PAIRS, "backbone=$bert", "model.pooling=pooler_output"],
+        ["model.pooling=cls", "model.pooling=mean"],
+    ),
+    (
+        "encoders.objectives.simcse:SimCSE.__init__#1",
+        [*SENTENCES, "model.pooling=pooler_output", "model.mlp_only_train=false"],
+        ["model.pooling=cls"],
+    ),
+    (
+        "encoders.objectives.simcse:SimCSE.__init__#1",
+        [*SENTENCES, "model.pooling=cls_before_pooler", "model.mlp_only_train=false"],
+        ["model.pooling=cls", "model.mlp_only_train=true"],
+    ),
+    (
+        "encoders.objectives.simcse:SimCSE.__init__#2",
+        [*SENTENCES, "model.matryoshka=[16,8]", "model.mlp_only_train=true"],
+        ["model.mlp=false", "model.mlp_only_train=false"],
+    ),
+    (
+        "encoders.objectives.simcse:SimCSE.views#1",
+        [*SENTENCES, "data.deletion=0.6"],
+        ["data.deletion=null", "model=tsdae"],
+    ),
+    ("encoders.objectives.simcse:SimCSE.views#2", [*SENTENCES, "backbone=$bert"], ["model.dropout=0.1"]),
+    (
+        "encoders.objectives.declutr:_check_metric_loss",
+        [*SPANS, "model.guide=$bert", "model.metric_loss=NTXentLoss"],
+        ["model.guide=null"],
+    ),
+    (
+        "encoders.objectives.declutr:_check_metric_loss",
+        [*SPANS, "model.guide=$bert", "model.contrastive_weight=0"],
+        ["model.guide=null"],
+    ),
+    (
+        "encoders.objectives.reranker:Reranker.check_batch#1",
+        [*SCORED, "model=reranker", "model.loss=listwise"],
+        ["model.loss=binary"],
+    ),
+    (
+        "encoders.objectives.reranker:Reranker.check_batch#3",
+        [*TINY, "model=reranker", "data=triplets", "data.path=$uneven"],
+        ["model=pairs"],
+    ),
+    (
+        "encoders.lengths:length_to_train",
+        [*PAIRS, "model.max_length=999"],
+        ["model.max_length=64", "model.max_length=null"],
+    ),
+    ("training.max_length:_refuse_longer", [*PAIRS, "data.max_length=999"], ["data.max_length=64"]),
+    (
+        "training.max_length:_refuse_longer",
+        [*PAIRS, "model.max_length=32", "data.max_length=48"],
+        {"data.max_length=32": "data.max_length=32", "model.max_length": "model.max_length=64"},
+    ),
+    ("training.teacher:check_teacher_keys#1", [*PAIRS, "evaluation.teacher=true"], ["evaluation.teacher=false"]),
+    ("training.teacher:check_teacher_keys#2", [*SPANS, "model.teacher=$bert"], ["model.teacher=null"]),
+    (
+        "training.teacher:learn_from_teacher",
+        [*TINY, "model=pairs", "data=triplets", "data.path=$uneven", "model.teacher=$bert"],
+        ["model.teacher=null"],
+    ),
+    # data
+    ("datamodules.documents:DocumentSpans._check#1", [*SPANS, "data.prompts={query: 'q '}"], ["data.prompts={}"]),
+    (
+        "datamodules.documents:DocumentSpans._check#2",
+        [*SPANS, "data.min_document_length=40"],
+        {"data.max_span (to 10)": "data.max_span=10", "data.max_span=auto": "data.max_span=auto"},
+    ),
+    (
+        "datamodules.store.tokenisation:LongDocuments.nothing_kept#1",
+        [*TINY, "model=declutr", "data=text", "data.path=$sentences"],
+        ["model=simcse data=sentences"],
+    ),
+    (
+        "datamodules.store.tokenisation:LongDocuments.nothing_kept#2",
+        [*SPANS, "data.min_document_length=4000"],
+        ["data.max_span=auto data.min_document_length=null"],
+    ),
+    (
+        "datamodules.store.tokenisation:LongDocuments.nothing_kept#2",
+        [*SPANS, "data.max_span=900"],
+        ["data.max_span=auto data.min_document_length=null"],
+    ),
+    (
+        "datamodules.documents:TextDocuments.open_documents",
+        [*SPANS, "data.held_out_share=0.1"],
+        ["data.held_out_share=0", "experiment=improve model=pairs"],
+    ),
+    (
+        "datamodules.mixture:Mixture.__init__",
+        [*TINY, "model=pairs", "data=mixture"],
+        {
+            "data.parts.NAME.data=triplets data.parts.NAME.path=FILE": "data.parts.a.data=triplets "
+            "data.parts.a.path=$triplets"
+        },
+    ),
+    ("datamodules.sampling.interleaving:shares", [*MIXTURE, "data.weights.a=1"], ["data.weights.b=1"]),
+    ("datamodules.sampling.mixed_batches:check_alike", [*MIXTURE, "data.homogeneous=false"], ["data.homogeneous=true"]),
+    (
+        "training.compose:_parts#1",
+        [*MIXTURE, "data.parts=3"],
+        {"data.parts.NAME.data=qa": "~data.parts data.parts.a.data=qa"},
+    ),
+    (
+        "training.compose:_parts#2",
+        [*TINY, "model=pairs", "data=mixture", "data.parts.a.path=$triplets"],
+        ["data.parts.a.data=triplets"],
+    ),
+    ("datamodules.sampling.order:check_batch_size", [*SENTENCES, "batch_size=61"], ["batch_size=60"]),
+    (
+        "datamodules.scored_pairs:decide#2",
+        [*SCORED, "data.postprocess=on", "batch_size=16"],
+        ["data.postprocess=off", "data.smoothing=0"],
+    ),
+    (
+        "datamodules.nli_generation:NLIGeneration._check",
+        [*TINY, "model=gense_generator", "data=nli_generation", "data.path=$nli", "data.dev_split=train"],
+        {"data.dev_path=FILE": "data.dev_path=$nli"},
+    ),
+    (
+        "datamodules.passages:RowsOfPassages.__iter__",
+        [*TINY, "model=pairs", "experiment=improve", "data=text", "data.path=$stubs"],
+        {"data=qa data.path=FILE": "data=qa data.path=$pairs"},
+    ),
+    (
+        "datamodules.sources.pydocs:PydocsSource._build",
+        [*TINY, "model=declutr", "data=pydocs", "data.min_words=99999999", "data.min_span=4", "data.max_span=16"],
+        {"data=text data.path=FILE_OR_FOLDER": "~data.min_words data=text data.path=$documents"},
+    ),
+    ("datamodules.sources.raw_documents:RowFilter.refuse", [*PAIRS, "data.path=$gaps"], ["data.on_error=skip"]),
+    (
+        "datamodules.sources.raw_documents:RowFilter.check",
+        [*PAIRS, "data.path=$broken", "data.on_error=skip"],
+        ["data.max_skipped=0.2"],
+    ),
+    (
+        "datamodules.sources.raw_documents:RowFilter._refuse_nothing",
+        [*PAIRS, "data.path=$split", "data.split=test"],
+        {"data.split=NAME": "data.split=other"},
+    ),
+    ("readers.listing:list_files", [*PAIRS, "data.path=[]"], {"data.path=FILE_OR_FOLDER": "data.path=$pairs"}),
+    ("readers.listing:_given", [*PAIRS, "data.path="], {"data.path=FILE_OR_FOLDER": "data.path=$pairs"}),
+    ("training.usable_negatives:_no_gradient", [*PAIRS, "data.path=$sorted", "batch_size=2"], ["batch_size=50"]),
+    # stages
+    ("training.compose:_check_key#2", [*STAGES, "stages.a.devices=1"], {"devices=...": "~stages.a.devices devices=1"}),
+    ("training.prepare:prepare_whole", [*STAGES, "resume=$pairs"], ["resume=auto"]),
+    ("training.stages:chosen", [*SENTENCES, "only_stage=a"], []),
+    (
+        "training.prepare:_refuse_lost_head",
+        [*SPANS, "model.mlm_weight=0", "+stages.a.max_steps=1", "+stages.b.max_steps=1", "stages.b.model.mlm_weight=1"],
+        ["stages.b.model.mlm_weight=0"],
+    ),
+]
+
+
+def cases(table):
+    return [pytest.param(*row, marks=pytest.mark.advice(row[0]), id=f"{row[0]}-{at}") for at, row in enumerate(table)]
+
+
+@pytest.mark.parametrize(("name", "words", "advised"), cases(REFUSED))
+def test_a_refused_run_goes_on_as_advised(name, words, advised, said):
+    pattern = advice()[name].pattern
+    message, _ = said(words)
+    assert pattern.search(str(message)), message
+    for shown, taken in advised.items() if isinstance(advised, dict) else zip(advised, advised, strict=True):
+        assert shown in message
+        assert said(followed(words, taken))[0] is None
+        shutil.rmtree("run")
+
+
+MAX_UNTESTED = 158  # lower it with each message that gets a test; what is left is not yet executed
+
+
+def test_advice_without_a_test_becomes_less():
+    marked = set[str]()
+    for path in Path(__file__).parent.rglob("test_*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        advised = [call for call in calls if getattr(call.func, "attr", "") == "advice"]
+        marked |= {one.value for call in advised for one in call.args if isinstance(one, ast.Constant)}
+    marked |= {name for name, *_ in [*REFUSED, *COMMANDS]}
+    assert marked <= advice().keys()
+    assert len(advice().keys() - marked) <= MAX_UNTESTED

@@ -1,0 +1,72 @@
+"""Advice of the other commands: the advised words end the refusal, and the command gets further."""
+
+import pytest
+
+import comparison.__main__ as comparison
+import evaluation.__main__ as evaluation
+import export.__main__ as export
+from contracts import InputError
+from datamodules import mine
+from export import embed
+from tests.advice import advice
+from tests.in_process import run_here
+
+COMMANDS = {
+    "comparison": (comparison.run, comparison.Keys),
+    "evaluation": (evaluation.run, evaluation.Keys),
+    "export": (export.run, export.Keys),
+    "export.embed": (embed.run, embed.Keys),
+    "mine": (mine.run, mine.Keys),
+}
+# id; command; words that make the message; words of the message; words to run in their place
+REFUSED = [
+    ("comparison.__main__:run#1", "comparison", [], "output=FOLDER", "output=out"),
+    ("comparison.__main__:run#2", "comparison", ["output=out"], "runs='[outputs/*]'", "runs=[outputs/*]"),
+    ("comparison.collect:collect", "comparison", ["output=out", "runs=[]"], "runs='[outputs/*]'", "runs=[outputs/*]"),
+    ("evaluation.__main__:run", "evaluation", ["encoder=e"], "data_root=FOLDER", "data_root=tables"),
+    ("evaluation.__main__:run", "evaluation", ["encoder=e"], "tasks=FILE", "tasks=task.tsv"),
+    ("evaluation.__main__:check_names", "evaluation", ["data_root=tables"], "encoder=...", "encoder=e"),
+    ("evaluation.__main__:check_mteb", "evaluation", ["suite=[mteb,sts]", "encoder=e"], "suite=mteb", "suite=mteb"),
+    (
+        "evaluation.mteb_suite:choose_tasks#1",
+        "evaluation",
+        ["suite=mteb", "encoder=e"],
+        "tasks=[STSBenchmark,STS12]",
+        0,
+    ),
+    ("export.__main__:run#1", "export", ["output=out"], "run=...", "run=e"),
+    ("export.__main__:run#2", "export", ["run=e"], "output=FOLDER", "output=out"),
+    ("export.embed:check_values#1", "export.embed", ["input=t.txt", "output=o.npy"], "encoder=...", "encoder=e"),
+    ("export.embed:check_values#1", "export.embed", ["encoder=e", "output=o.npy"], "input=...", "input=t.txt"),
+    ("export.embed:check_values#1", "export.embed", ["encoder=e", "input=t.txt"], "output=...", "output=o.npy"),
+    ("datamodules.mine:check_values#1", "mine", ["input=t.tsv", "output=o.jsonl"], "encoder=...", "encoder=e"),
+    ("datamodules.mine:check_values#1", "mine", ["encoder=e", "output=o.jsonl"], "input=...", "input=t.tsv"),
+    ("datamodules.mine:check_values#1", "mine", ["encoder=e", "input=t.tsv"], "output=...", "output=o.jsonl"),
+]
+
+
+def refusal(command, words):
+    """The message of a command; these end at the encoder, which is not there, at the latest."""
+    run, keys = COMMANDS[command]
+    with pytest.raises(InputError) as error:
+        run_here(command, run, keys, tuple(words))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "words", "shown", "taken"),
+    [pytest.param(*row, id=f"{row[0]}-{at}") for at, row in enumerate(REFUSED)],
+)
+def test_a_refused_command_gets_further_as_advised(name, command, words, shown, taken, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.txt").write_text("A text.\nAnother text.\n")
+    (tmp_path / "t.tsv").write_text("anchor\tpositive\na\tb\nc\td\n")
+    pattern = advice()[name].pattern
+    message = refusal(command, words)
+    assert pattern.search(message), message
+    assert shown in message
+    taken = taken or shown
+    key = taken.partition("=")[0]
+    further = refusal(command, [*(word for word in words if not word.startswith(f"{key}=")), taken])
+    assert not pattern.search(further), further
+    assert "expected a key that exists" not in further
