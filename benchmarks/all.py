@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.sides import Line
 from benchmarks.texts import ROOT
-from reports.tables import Table, columns, markdown
-from storage.atomic import write_whole
-from storage.results import environment
+from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.results import environment
+from contrastive_encoders.reports.tables import Table, columns, markdown
 
 OUTPUT = ROOT / "outputs" / "benchmarks" / "all"
 

@@ -17,10 +17,10 @@ import torch
 from benchmarks import materials, texts
 from benchmarks.padding import to_the_longest
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, in_a_process, median_ratio, report, resident
-from contracts import Ragged
-from encoders.loading.backbones import load_masked_lm, load_tokenizer
-from encoders.sentence_encoder import SentenceEncoder
-from losses.contrastive import nt_xent
+from contrastive_encoders.core import Ragged
+from contrastive_encoders.encoders.loading.backbones import load_masked_lm, load_tokenizer
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.losses.contrastive import nt_xent
 
 PLAIN, FITS, LARGE = 64, 256, 1024  # pairs
 WITHOUT_LIMIT = 10**9

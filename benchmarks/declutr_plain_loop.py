@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForMaskedLM
 
-from contracts import IGNORED_LABEL, SpanBatch
-from encoders.kernels.chunks import chunk_cost, concatenate, padded, plan_chunks
-from losses.contrastive import nt_xent
+from contrastive_encoders.core import IGNORED_LABEL, SpanBatch
+from contrastive_encoders.encoders.kernels.chunks import chunk_cost, concatenate, padded, plan_chunks
+from contrastive_encoders.losses.contrastive import nt_xent
 
 
 def train(

@@ -19,12 +19,12 @@ from torch import Tensor
 from benchmarks import declutr_plain_loop, materials
 from benchmarks.materials import objective
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, rates, report
-from datamodules.documents import DocumentSpans
-from training.callbacks.checkpoints import RunCheckpoints
-from training.callbacks.reseed import Reseed
-from training.callbacks.signals import Interruption
-from training.callbacks.telemetry import Telemetry
-from training.metrics_csv import MetricsCSV
+from contrastive_encoders.datamodules.documents import DocumentSpans
+from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
+from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
+from contrastive_encoders.training.callbacks.reseed import Reseed
+from contrastive_encoders.training.callbacks.telemetry import Telemetry
+from contrastive_encoders.training.metrics_csv import MetricsCSV
 
 LR, DECAY, BUDGET = 5e-5, 0.1, 16_384
 

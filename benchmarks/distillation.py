@@ -25,11 +25,11 @@ from benchmarks import materials, texts
 from benchmarks.declutr_step import Marks, trainer_of_a_run
 from benchmarks.pair_training import OPTIMIZER, Work, by_the_library
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, on_the_cpu, rates, report
-from contracts import SentenceBatch
-from datamodules.store.vector_store import VectorStore, make_or_go_on
-from datamodules.text_rows import TextRows
-from encoders import load_encoder
-from encoders.objectives.distil import Distil
+from contrastive_encoders.core import SentenceBatch
+from contrastive_encoders.datamodules.row_datamodules import TextRows
+from contrastive_encoders.datamodules.store.teacher_embeddings import VectorStore, make_or_go_on
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.objectives.distil import Distil
 
 BATCH, LAYERS, LENGTH = 128, [0, 2, 3, 5], 128
 SAME = 2e-3  # of the losses of a batch: the store has 16 bits

@@ -22,9 +22,9 @@ import torch
 
 from benchmarks import materials, texts
 from benchmarks.sides import Line, alternate, arguments, clock_on, rates, report
-from encoders import load_encoder
-from encoders.sentence_encoder import SentenceEncoder
-from export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 
 WANTED = {"minilm": {"fp32": ">= 1.45x", "bf16": ""}, "smollm2": {"fp32": ">= 1.5x", "bf16": ">= 1.2x"}}
 FIGURE = {"minilm": "E1", "smollm2": "P16"}

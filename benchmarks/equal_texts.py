@@ -16,7 +16,7 @@ import torch
 from benchmarks import materials
 from benchmarks.sides import Line, alternate, arguments, on_the_cpu, rates, report
 from benchmarks.texts import sentences
-from contracts import TripletBatch
+from contrastive_encoders.core import TripletBatch
 
 LONGEST = 64
 WANTED = ">= 0.98x"

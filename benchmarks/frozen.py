@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.texts import ROOT, invented
-from readers.model_names import PRODUCTS
+from contrastive_encoders.io.model_names import PRODUCTS
 
 PLACE = ROOT / "outputs" / "benchmarks" / "frozen"
 MATERIALS = PLACE / "materials"

@@ -30,8 +30,8 @@ from benchmarks import materials
 from benchmarks.gpu_smoke import RUNS
 from benchmarks.gpu_step import NotThere
 from benchmarks.sides import Line
-from reports.tables import Column, Table, markdown
-from storage.atomic import write_whole
+from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.reports.tables import Column, Table, markdown
 
 KEYS = {"part": "all", "device": "cuda", "size": "full", "output": "outputs/gpu", "minutes": "8"}
 PARTS = ("smoke", "step", "trainer", "synthesis", "embed")

@@ -20,9 +20,9 @@ import numpy as np
 
 from benchmarks import materials, texts
 from benchmarks.sides import Line, arguments, report
-from encoders import load_encoder
-from storage.metrics import read_rows
-from training import train
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.io.metrics import read_rows
+from contrastive_encoders.training import train
 
 ROWS = 512
 SPANS = ["data.min_span=8", "data.max_span=48"]

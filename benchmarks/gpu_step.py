@@ -27,8 +27,8 @@ from benchmarks import materials
 from benchmarks.declutr_step import trainer_of_a_run
 from benchmarks.materials import objective
 from benchmarks.sides import Line, arguments, clock_on, report
-from contracts import IGNORED_LABEL, SpanBatch
-from encoders.attention import is_decoder_alone
+from contrastive_encoders.core import IGNORED_LABEL, SpanBatch
+from contrastive_encoders.encoders.attention import is_decoder_alone
 
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}

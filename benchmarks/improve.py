@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.sides import Line, arguments, report
 from benchmarks.texts import ROOT
-from storage.results import read_results
+from contrastive_encoders.io.results import read_results
 
 SCORE = "ndcg@10"
 TARGETS = {"cisi": ">= 44.0", "cranfield": ">= 37.4", "qa": ">= +2.5"}

@@ -19,7 +19,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 from benchmarks.texts import ROOT
-from readers.installed_models import find_installed
+from contrastive_encoders.io.installed_models import find_installed
 
 ESTIMATE = re.compile(r"estimate +(.*?): (\d+):(\d+):(\d+) of training.*?, ([\d.]+) GiB")
 # modules that wait with a timeout keep the true clock: they are loaded first

@@ -17,9 +17,9 @@ import torch
 
 from benchmarks import materials, texts
 from benchmarks.sides import Line, arguments, in_a_process, report, resident
-from contracts import Ragged
-from encoders.loading.backbones import load_masked_lm, load_tokenizer
-from encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.core import Ragged
+from contrastive_encoders.encoders.loading.backbones import load_masked_lm, load_tokenizer
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
 WAYS = ("off", "on", "layers")
 

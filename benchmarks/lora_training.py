@@ -27,8 +27,8 @@ from benchmarks import materials
 from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
 from benchmarks.pair_training import OPTIMIZER, TEMPERATURE, Work, by_the_library, prepare
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, in_a_process, on_the_cpu, rates, report, resident
-from encoders.lora import is_adapter
-from encoders.objective import Objective
+from contrastive_encoders.encoders.lora import is_adapter
+from contrastive_encoders.encoders.objective import Objective
 
 RANK, ALPHA, BATCH = 16, 32, 64
 LONGEST = 32  # tokens of a text; at 128 the other side, which computes a batch at once, needs more than 24 GB in fp32

@@ -23,10 +23,10 @@ import numpy as np
 from benchmarks.materials import data_module
 from benchmarks.sides import Line, arguments, in_a_process, report
 from benchmarks.texts import ROOT
-from datamodules.store.token_store import StoreWriter
-from datamodules.text_rows import Triplets
-from encoders.loading.tiny import write_tiny_masked_lm
-from storage.manifest import read_record, write_record
+from contrastive_encoders.datamodules.row_datamodules import Triplets
+from contrastive_encoders.datamodules.store.token_store import StoreWriter
+from contrastive_encoders.encoders.loading.tiny import write_tiny_masked_lm
+from contrastive_encoders.io.manifest import read_record, write_record
 
 FEW = 1_000
 AT_ONCE = 1_000_000  # rows written at a time

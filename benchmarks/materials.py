@@ -24,13 +24,13 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from benchmarks.texts import ROOT, documents, write_documents
-from contracts.settings import keys_of as settings_keys
-from datamodules.documents import DocumentSpans
-from encoders.loading.backbones import from_pretrained, load_tokenizer
-from encoders.loading.tiny import write_tiny_masked_lm
-from encoders.settings import KINDS as MODELS
-from training import compose
-from training.build import filled_in
+from contrastive_encoders.core.config_schema import keys_of as settings_keys
+from contrastive_encoders.datamodules.documents import DocumentSpans
+from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
+from contrastive_encoders.encoders.loading.tiny import write_tiny_masked_lm
+from contrastive_encoders.encoders.model_configs import KINDS as MODELS
+from contrastive_encoders.training import compose
+from contrastive_encoders.training.build import filled_in
 
 SMOLLM2: dict[str, Any] = {
     "vocab_size": 49_152,

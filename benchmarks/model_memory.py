@@ -29,10 +29,10 @@ from transformers import AutoModel, AutoModelForCausalLM, MistralConfig, PreTrai
 from benchmarks.materials import objective, smollm2
 from benchmarks.sharded_memory import TEXTS, on
 from benchmarks.sides import Line, arguments, report
-from contracts import TripletBatch
-from encoders.kernels.nf4_weights import Nf4Linear
-from encoders.layers import layers_of
-from encoders.lora import narrow
+from contrastive_encoders.core import TripletBatch
+from contrastive_encoders.encoders.kernels.nf4_weights import Nf4Linear
+from contrastive_encoders.encoders.layers import layers_of
+from contrastive_encoders.encoders.lora import narrow
 
 GPU = 80e9
 BATCH, TEXTS_OF_A_ROW, RANK = 512, 2, 16

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.sides import Line, arguments, in_a_process, report, resident
-from losses.contrastive import nt_xent
-from losses.metric_learning import metric_loss
+from contrastive_encoders.losses.contrastive import nt_xent
+from contrastive_encoders.losses.metric_learning import metric_loss
 
 WIDTH = 768
 TEMPERATURE = 0.05

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from benchmarks import materials
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, rates, report
-from contracts import IGNORED_LABEL, Ragged, SpanBatch
-from encoders.kernels.chunks import Chunk, concatenate, padded
-from encoders.kernels.host_layout import places_in_chunks
-from encoders.loading.backbones import load_masked_lm, load_tokenizer
-from encoders.sentence_encoder import SentenceEncoder
-from losses.contrastive import nt_xent
+from contrastive_encoders.core import IGNORED_LABEL, Ragged, SpanBatch
+from contrastive_encoders.encoders.kernels.chunks import Chunk, concatenate, padded
+from contrastive_encoders.encoders.kernels.host_layout import places_in_chunks
+from contrastive_encoders.encoders.loading.backbones import load_masked_lm, load_tokenizer
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.losses.contrastive import nt_xent
 
 Encode = Callable[[SentenceEncoder, Ragged, Tensor], tuple[Tensor, Tensor]]
 

@@ -34,10 +34,10 @@ from torch import Tensor
 from benchmarks import materials, texts
 from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
 from benchmarks.sides import Line, alternate, arguments, clock_on, rates, report
-from datamodules.text_rows import TextRows
-from encoders.objective import Objective
-from evaluation.bootstrap import spearman
-from evaluation.tasks.sts import LAYOUTS, Layout, read_pairs
+from contrastive_encoders.datamodules.row_datamodules import TextRows
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, Layout, read_pairs
+from contrastive_encoders.statistics.bootstrap import spearman
 
 LR, DECAY, EPS, MAX_LENGTH, TEMPERATURE = 2e-5, 0.01, 1e-8, 128, 0.05
 BATCH = {"cosine": 32, "contrastive": 64}

@@ -34,11 +34,11 @@ from transformers import (
 
 from benchmarks import materials, texts
 from benchmarks.sides import Line, alternate, arguments, clock_on, median_ratio, report
-from encoders.kernels.gpu_kernels import attention_of_any_shape
-from synthesis.decoding.continuations import Decoding, Prompt, Statistics
-from synthesis.decoding.generator import PRECISIONS, Generator, load_generator
-from synthesis.decoding.loop import decode
-from synthesis.decoding.sampling import self_debias
+from contrastive_encoders.encoders.kernels.gpu_kernels import attention_of_any_shape
+from contrastive_encoders.synthesis.decoding.continuations import Decoding, Prompt, Statistics
+from contrastive_encoders.synthesis.decoding.generator import PRECISIONS, Generator, load_generator
+from contrastive_encoders.synthesis.decoding.loop import decode
+from contrastive_encoders.synthesis.decoding.sampling import self_debias
 
 VOCABULARY = 50257
 SAMPLES, STEPS = 5, 40

@@ -23,13 +23,13 @@ from benchmarks.materials import hush, packaged_minilm
 from benchmarks.senteval_reference import Result, Rules
 from benchmarks.sides import CLOCKS, Line, arguments, report
 from benchmarks.texts import shared_data
-from cli.keys import of_defaults
-from encoders import load_encoder
-from evaluation.catalogue import load_tasks
-from evaluation.task import How, Options
-from evaluation.tasks.classification import Classification
-from evaluation.tasks.features import features_of
-from evaluation.vectors import Pool
+from contrastive_encoders.composition.config_keys import of_defaults
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.task import How, Options
+from contrastive_encoders.evaluation.tasks.classification import Classification
+from contrastive_encoders.evaluation.tasks.features import features_of
 
 TASKS = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
 QUICK = ("trec",)

@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.materials import objective, smollm2
 from benchmarks.sides import Line, arguments, report
-from contracts import TripletBatch
-from encoders.sharding import local_tensor
+from contrastive_encoders.core import TripletBatch
+from contrastive_encoders.encoders.sharding import local_tensor
 
 STEPS = 3
 TEXTS = ["A ferry crosses the river at noon.", "The clock in the kitchen has stopped again."]

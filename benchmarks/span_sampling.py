@@ -23,10 +23,10 @@ from transformers import AutoTokenizer
 
 from benchmarks import materials, texts
 from benchmarks.sides import Line, alternate, arguments, median_ratio, report
-from contracts import SpanBatch
-from datamodules.documents import DocumentSpans
-from datamodules.sampling.span_batches import SpanBatches
-from datamodules.store.tokenizer import special_tokens
+from contrastive_encoders.core import SpanBatch
+from contrastive_encoders.datamodules.documents import DocumentSpans
+from contrastive_encoders.datamodules.sampling.span_batches import SpanBatches
+from contrastive_encoders.datamodules.store.tokenizer import special_tokens
 
 BATCH = 16
 

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from benchmarks import materials, texts
 from benchmarks.sides import Line, alternate, arguments, clock_on, median_ratio, report
-from contracts import Embedder, PairTask
-from encoders import load_encoder
-from evaluation.bootstrap import spearman
-from evaluation.tasks.sts import LAYOUTS, read_pairs
-from evaluation.vectors import embed_pool
+from contrastive_encoders.core import Embedder, PairTask
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.evaluation.embedding_pool import embed_pool
+from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, read_pairs
+from contrastive_encoders.statistics.bootstrap import spearman
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 WANTED = {"fp32": (">= 1.9x", "<= 0.01"), "bf16": (">= 4x", "<= 0.05")}

@@ -2,7 +2,7 @@
 
     python -m benchmarks.synthesis_memory [--quick] [--recipe dino_x2|gense] [--inputs 2000 100000] [KEY=VALUE ...]
 
-Each number is one ``python -m synthesis`` in a process of its own, texts of four tokens, one per label or direction, by
+Each number is one ``contrastive-encoders generate`` in a process of its own, texts of four tokens, one per label or direction, by
 a network of one layer with random weights (further KEY=VALUE go to it). The reports are written too. Compared are the
 last and the first number.
 """
@@ -21,7 +21,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from benchmarks.materials import byte_level_bpe
 from benchmarks.sides import Line, arguments, report
 from benchmarks.texts import ROOT, sentences
-from encoders.loading.tiny import write_tiny_t5
+from contrastive_encoders.encoders.loading.tiny import write_tiny_t5
 
 SHORT = {  # texts, which all are kept
     "dino_x2": ["per_label=1", "max_new_tokens=4", "filters.keep_unclosed=true", "filters.allow_newlines=true"],

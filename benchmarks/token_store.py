@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.materials import data_module, packaged_minilm
 from benchmarks.sides import alternate, arguments, in_a_process, rates, report
 from benchmarks.texts import sentences
-from storage.manifest import sha256_of
+from contrastive_encoders.io.manifest import sha256_of
 
 # Side -> environment of its process
 SIDES: dict[str, dict[str, str]] = {"workers": {}, "threads": {}, "one thread": {"RAYON_NUM_THREADS": "1"}}

@@ -25,12 +25,12 @@ from transformers import StoppingCriteria, StoppingCriteriaList, T5Config, T5For
 
 from benchmarks import materials, texts
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
-from prompts import DIRECTIONS, PromptIds, parse_prompts
-from synthesis.decoding import loop as decoding
-from synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
-from synthesis.decoding.discriminator import Discriminator
-from synthesis.decoding.encoder_decoder import EncoderDecoder
-from synthesis.decoding.loop import Sample, StopCriteria, decode
+from contrastive_encoders.core.gense_prompts import DIRECTIONS, PromptIds, parse_prompts
+from contrastive_encoders.synthesis.decoding import loop as decoding
+from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
+from contrastive_encoders.synthesis.decoding.discriminator import Discriminator
+from contrastive_encoders.synthesis.decoding.encoder_decoder import EncoderDecoder
+from contrastive_encoders.synthesis.decoding.loop import Sample, StopCriteria, decode
 
 STEPS = 63
 TOP_K, TOP_P = 50, 0.9

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from benchmarks.sides import Line, arguments, report, resident
-from workers.pool import open_pool
-from workers.tasks import Task
+from contrastive_encoders.runtime.worker_pool import open_pool
+from contrastive_encoders.runtime.worker_tasks import Task
 
 MEGABYTE = 1_000_000
 

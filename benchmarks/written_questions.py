@@ -2,7 +2,7 @@
 
     python -m benchmarks.written_questions --race DIR --people FOLDER [--quick]
 
-DIR is the output of ``python -m comparison race=documents``, FOLDER a BEIR folder with people's queries about the same
+DIR is the output of ``contrastive-encoders adapt``, FOLDER a BEIR folder with people's queries about the same
 documents. Ranked are every run of DIR/runs (the untrained encoder is one) and DIR/choosing, BM25 and TF-IDF. Each is
 scored on the questions of DIR/made/questions that were not trained on and on people's queries. Tau's 95 % interval
 resamples the queries of both sides. People's queries choose nothing. Scores are kept in --kept, and continued there.
@@ -17,13 +17,13 @@ from scipy.stats import kendalltau
 
 from benchmarks import materials
 from benchmarks.sides import Line, arguments, on_the_cpu, report
-from cli.keys import of_defaults
-from encoders import load_encoder
-from evaluation.suite import Suite
-from evaluation.task import Options
-from evaluation.tasks.retrieval import Retrieval
-from evaluation.user_tasks.resolve import own_tasks
-from storage.atomic import write_whole
+from contrastive_encoders.composition.config_keys import of_defaults
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.evaluation.task import Options
+from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.io.atomic import write_whole
 
 MADE = Path("made") / "questions"  # in a race's folder
 METRIC = "ndcg@10"

@@ -7,19 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from contracts import InputError, RetrievalTask, SpanBatch
-from datamodules.sampling.span_batches import LONGEST_SPAN, SHORTEST_SPAN, SpanBatches, choose_max_span
-from datamodules.sampling.spans import SpanRule
-from datamodules.settings import Data, DocumentData, ModuleData, SpanData
-from datamodules.sources.hub_datasets import HubKeys
-from datamodules.sources.pydocs import PydocsSource
-from datamodules.sources.raw_documents import DocumentSource, TextSource
-from datamodules.sources.records import Record
-from datamodules.store.token_store import RowSource, TokenStore
-from datamodules.store.tokenisation import LengthRule, LongDocuments
-from datamodules.store.tokenizer import special_tokens, word_start_table
-from datamodules.text_data import TextData, Truncation
-from readers.model_names import prompt_ids
+from contrastive_encoders.core import InputError, RetrievalTask, SpanBatch
+from contrastive_encoders.datamodules.data_configs import Data, DocumentData, ModuleData, SpanData
+from contrastive_encoders.datamodules.sampling.span_batches import (
+    LONGEST_SPAN,
+    SHORTEST_SPAN,
+    SpanBatches,
+    choose_max_span,
+)
+from contrastive_encoders.datamodules.sampling.spans import SpanRule
+from contrastive_encoders.datamodules.sources.hub_datasets import HubKeys
+from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
+from contrastive_encoders.datamodules.sources.raw_documents import DocumentSource, TextSource
+from contrastive_encoders.datamodules.sources.records import Record
+from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
+from contrastive_encoders.datamodules.store.tokenization import LengthRule, LongDocuments
+from contrastive_encoders.datamodules.store.tokenizer import special_tokens, word_start_table
+from contrastive_encoders.datamodules.text_datamodule import TextData, Truncation
+from contrastive_encoders.io.model_names import prompt_ids
 
 LOOKED_AT = 100  # documents, to say what of spans is cut
 

@@ -14,13 +14,19 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytorch_lightning as pl
 
-from contracts import InputError
-from datamodules.overlap import together
-from datamodules.sampling.interleaving import quotas, shares
-from datamodules.sampling.mixed_batches import AllPartsBatches, MixedBatches, OnePartBatches, check_alike, named
-from datamodules.sampling.stream import BatchStream, stream_for
-from datamodules.settings import MixtureData
-from datamodules.text_data import TextData
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.data_configs import MixtureData
+from contrastive_encoders.datamodules.overlap import together
+from contrastive_encoders.datamodules.sampling.interleaving import quotas, shares
+from contrastive_encoders.datamodules.sampling.mixed_batches import (
+    AllPartsBatches,
+    MixedBatches,
+    OnePartBatches,
+    check_alike,
+    named,
+)
+from contrastive_encoders.datamodules.sampling.stream import BatchStream, stream_for
+from contrastive_encoders.datamodules.text_datamodule import TextData
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -14,15 +14,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from contracts import InputError, Ragged, Seq2SeqBatch
-from datamodules.settings import Data, GenerationData
-from datamodules.sources.record_kinds import TRIPLETS
-from datamodules.sources.records import Record, RecordSource
-from datamodules.store.token_store import RowSource, TokenStore
-from datamodules.store.tokenizer import load_config, load_tokenizer
-from datamodules.text_data import Truncation
-from datamodules.text_rows import StoredRows
-from prompts import DIRECTIONS, PromptIds, parse_prompts
+from contrastive_encoders.core import InputError, Ragged, Seq2SeqBatch
+from contrastive_encoders.core.gense_prompts import DIRECTIONS, PromptIds, parse_prompts
+from contrastive_encoders.datamodules.data_configs import Data, GenerationData
+from contrastive_encoders.datamodules.row_datamodules import StoredRows
+from contrastive_encoders.datamodules.sources.records import Record, RecordSource
+from contrastive_encoders.datamodules.sources.row_schemas import TRIPLETS
+from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
+from contrastive_encoders.datamodules.store.tokenizer import load_config, load_tokenizer
+from contrastive_encoders.datamodules.text_datamodule import Truncation
 
 KINDS = ("entailment", "contradiction", "true", "false")  # of the instances of a row
 SENTENCES = (0, 1, 2)  # columns of a row

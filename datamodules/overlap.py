@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from datamodules.store.token_store import TokenStore
-from datamodules.store.tokenisation import Reading
+from contrastive_encoders.datamodules.store.token_store import TokenStore
+from contrastive_encoders.datamodules.store.tokenization import Reading
 
 MULTIPLIER = 0x9E3779B97F4A7C15  # odd, its bits well mixed (2^64 over the golden ratio)
 SIEVE_BITS = 20  # a table of 1 MB, which stays in the processor's cache, turns most windows away

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from contracts import InputError, RetrievalTask, TripletBatch
-from datamodules.documents import DocumentFiles
-from datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
-from datamodules.sampling.spans import SpanRule, sample_spans
-from datamodules.settings import Data, DocumentData
-from datamodules.sources.hub_datasets import names_of
-from datamodules.sources.raw_documents import Document, TextSource
-from datamodules.sources.record_kinds import QA
-from datamodules.sources.records import Record
-from datamodules.store.token_store import RowSource, TokenStore
-from datamodules.store.tokenisation import WholeRows
-from datamodules.text_rows import TripletRows
+from contrastive_encoders.core import InputError, RetrievalTask, TripletBatch
+from contrastive_encoders.datamodules.data_configs import Data, DocumentData
+from contrastive_encoders.datamodules.documents import DocumentFiles
+from contrastive_encoders.datamodules.row_datamodules import TripletRows
+from contrastive_encoders.datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
+from contrastive_encoders.datamodules.sampling.spans import SpanRule, sample_spans
+from contrastive_encoders.datamodules.sources.hub_datasets import names_of
+from contrastive_encoders.datamodules.sources.raw_documents import Document, TextSource
+from contrastive_encoders.datamodules.sources.records import Record
+from contrastive_encoders.datamodules.sources.row_schemas import QA
+from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
+from contrastive_encoders.datamodules.store.tokenization import WholeRows
 
 VERSION = 2  # part of the store's key: raise it when the same documents would give other pairs
 SHORTEST, LONGEST = 20, 120  # words of a passage

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from contracts import InputError, Prompted, RetrievalTask
-from datamodules.settings import Data, DocstringPairData
-from datamodules.sources.pydocs import PydocsSource
-from datamodules.sources.record_kinds import QA
-from datamodules.sources.records import Record
-from datamodules.store.tokenisation import WholeRows
-from datamodules.text_rows import TripletRows
+from contrastive_encoders.core import InputError, Prompted, RetrievalTask
+from contrastive_encoders.datamodules.data_configs import Data, DocstringPairData
+from contrastive_encoders.datamodules.row_datamodules import TripletRows
+from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
+from contrastive_encoders.datamodules.sources.records import Record
+from contrastive_encoders.datamodules.sources.row_schemas import QA
+from contrastive_encoders.datamodules.store.tokenization import WholeRows
 
 
 class RowsOfPairs:

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from contracts import InputError, PairTask, Prompted, ScoredPairBatch
-from datamodules.sampling.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
-from datamodules.settings import Data, ScoredPairData
-from datamodules.sources.hub_datasets import Rows
-from datamodules.sources.record_kinds import PAIRS
-from datamodules.sources.records import Record, RecordSource
-from datamodules.store.token_store import RowSource, TokenStore
-from datamodules.store.tokenisation import left_out
-from datamodules.text_rows import StoredRows, TextRows
-from storage.atomic import build_once
-from storage.manifest import Damaged, read_record
+from contrastive_encoders.core import InputError, PairTask, Prompted, ScoredPairBatch
+from contrastive_encoders.datamodules.data_configs import Data, ScoredPairData
+from contrastive_encoders.datamodules.row_datamodules import StoredRows, TextRows
+from contrastive_encoders.datamodules.sampling.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
+from contrastive_encoders.datamodules.sources.hub_datasets import Rows
+from contrastive_encoders.datamodules.sources.records import Record, RecordSource
+from contrastive_encoders.datamodules.sources.row_schemas import PAIRS
+from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
+from contrastive_encoders.datamodules.store.tokenization import left_out
+from contrastive_encoders.io.atomic import build_once
+from contrastive_encoders.io.manifest import Damaged, read_record
 
 PREPARED_VERSION = 3  # part of the key: raise it when the same pairs would come out otherwise
 RAW_LABELS = {0.0, 0.5, 1.0}  # what the generator writes

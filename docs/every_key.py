@@ -6,9 +6,9 @@
 import re
 from pathlib import Path
 
-import training.settings  # noqa: F401  it registers the classes of settings
-from cli.config_files import CONFIGS
-from cli.key_docs import TASK, Key, about, in_words, keys_with_settings
+import contrastive_encoders.training.run_config  # noqa: F401  it registers the classes of settings
+from contrastive_encoders.composition.config_files import CONFIGS
+from contrastive_encoders.composition.key_docs import TASK, Key, about, in_words, keys_with_settings
 
 COMMANDS = {  # heading -> files and folders of files, in the order of the page
     "Train": ("train.yaml", "model", "data", "trainer", "logger", "experiment"),

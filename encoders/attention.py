@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from contracts import InputError
-from encoders.pooling import POOLERS, cls
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.pooling import POOLERS, cls
 
 ATTENTION = ("causal", "bidirectional")
 PREFIX = {"backbone": "model.", "encoder": ""}  # of keys, by the one that names the model

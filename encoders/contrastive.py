@@ -7,18 +7,18 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from contracts import InputError, Ragged, Role, ScoredTripletBatch, TripletBatch
-from encoders.attention import has_dropout
-from encoders.objective import Compared, Objective
-from encoders.objectives.guide import GuideEncoder, kept_on_host
-from encoders.objectives.prefixes import over_prefixes
-from encoders.settings import HardNegatives, InBatchContrast
-from encoders.teaching import check_teacher
-from losses.contrastive import Guide
-from losses.diagnostics import contrast_diagnostics
-from losses.equal_texts import FILLER, count_negatives, text_hashes
-from losses.gather import gather_rows
-from readers.model_names import prompt_places
+from contrastive_encoders.core import InputError, Ragged, Role, ScoredTripletBatch, TripletBatch
+from contrastive_encoders.encoders.attention import has_dropout
+from contrastive_encoders.encoders.embedding_distillation import check_teacher
+from contrastive_encoders.encoders.model_configs import HardNegatives, InBatchContrast
+from contrastive_encoders.encoders.objective import Compared, Objective
+from contrastive_encoders.encoders.objectives.guide import GuideEncoder, kept_on_host
+from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes
+from contrastive_encoders.io.model_names import prompt_places
+from contrastive_encoders.losses.contrastive import Guide
+from contrastive_encoders.losses.diagnostics import contrast_diagnostics
+from contrastive_encoders.losses.duplicate_masking import FILLER, count_negatives, text_hashes
+from contrastive_encoders.losses.gather import gather_rows
 
 Column = TypeVar("Column")
 

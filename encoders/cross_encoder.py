@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from contracts import InputError, Ragged
-from encoders.attention import set_dropout
-from encoders.kernels.chunks import (
+from contrastive_encoders.core import InputError, Ragged
+from contrastive_encoders.encoders.attention import set_dropout
+from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
+from contrastive_encoders.encoders.kernels.chunks import (
     check_recompute,
     chunk_cost,
     computed,
@@ -27,15 +28,14 @@ from encoders.kernels.chunks import (
     plan_chunks,
     recomputes,
 )
-from encoders.kernels.compiled_layers import even, fast_layers
-from encoders.kernels.faster_cpu_layers import attention_for, packed_linears, shared_between_chunks
-from encoders.kernels.recomputed_layers import check_layers, recomputed_layers
-from encoders.kernels.token_budget import budget_of
-from encoders.lengths import longest_input, usual_length
-from encoders.loading.backbones import check_vocabulary, from_pretrained, load_tokenizer
-from encoders.sharding import is_first_rank
-from readers.model_names import run_folder
-from reports.progress import Progress
+from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
+from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, packed_linears, shared_between_chunks
+from contrastive_encoders.encoders.kernels.token_budget import budget_of
+from contrastive_encoders.encoders.lengths import longest_input, usual_length
+from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_tokenizer
+from contrastive_encoders.encoders.sharding import is_first_rank
+from contrastive_encoders.io.model_names import run_folder
+from contrastive_encoders.reports.progress import Progress
 
 SCORE_TOKENS_CPU, SCORE_TOKENS_GPU = 2_048, 65_536  # of a chunk without gradients, as of an encoder
 PAIRS_AT_ONCE = 4_096  # that are tokenised and sorted by length together

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 
 TANH = "torch.nn.modules.activation.Tanh"
 IDENTITY = "torch.nn.modules.linear.Identity"

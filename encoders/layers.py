@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 from torch import nn
 from transformers import PreTrainedModel
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 
 COUNTS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")  # in a config
 OF_EMBEDDINGS = re.compile(r"embed|(^|[._])emb([._]|$)", re.IGNORECASE)

@@ -4,8 +4,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from contracts import InputError
-from encoders.loading.sentence_transformers_folder import Exported
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import Exported
 
 USUAL_LENGTH = 512
 BEHIND_THE_PAD_ID = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")  # where their positions start

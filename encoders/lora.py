@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from contracts import InputError
-from encoders.kernels.bf16_weights import HeldLinear, hold, release
-from encoders.kernels.nf4_weights import is_quantised, put_back, quantise
-from encoders.loading.embedding import fingerprint
-from encoders.settings import LoraKeys
-from readers.model_names import run_folder
-from storage.checkpoint import load_checkpoint
-from storage.manifest import Damaged
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear, hold, release
+from contrastive_encoders.encoders.kernels.nf4_weights import is_quantised, put_back, quantise
+from contrastive_encoders.encoders.loading.loaded_encoder import fingerprint
+from contrastive_encoders.encoders.model_configs import LoraKeys
+from contrastive_encoders.io.checkpoint import load_checkpoint
+from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.model_names import run_folder
 
 RECORD = "lora"  # the entry of a checkpoint that says what its adapters are
 OF_AN_ADAPTER = (".lora_A.", ".lora_B.")

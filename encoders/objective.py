@@ -13,20 +13,20 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
-from contracts import Ragged, StepOutput
-from encoders.attention import has_dropout
-from encoders.dense import dense_layers
-from encoders.kernels.chunks import concatenate
-from encoders.loading.backbones import BEHIND, PROMPTS
-from encoders.loading.trainable import TrainableEncoder
-from encoders.lora import record_of, take_digests
-from encoders.objectives.prefixes import over_prefixes, prefixes
-from encoders.sentence_encoder import SentenceEncoder
-from encoders.settings import ComparedVectors, TrainedEncoder
-from encoders.sharding import from_first_rank, shard
-from encoders.teaching import Teaching
-from encoders.trained_module import TrainedModule
-from losses.equal_texts import text_hashes
+from contrastive_encoders.core import Ragged, StepOutput
+from contrastive_encoders.encoders.attention import has_dropout
+from contrastive_encoders.encoders.base_module import TrainedModule
+from contrastive_encoders.encoders.dense import dense_layers
+from contrastive_encoders.encoders.embedding_distillation import Teaching
+from contrastive_encoders.encoders.kernels.chunks import concatenate
+from contrastive_encoders.encoders.loading.backbones import BEHIND, PROMPTS
+from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
+from contrastive_encoders.encoders.lora import record_of, take_digests
+from contrastive_encoders.encoders.model_configs import ComparedVectors, TrainedEncoder
+from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes, prefixes
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.encoders.sharding import from_first_rank, shard
+from contrastive_encoders.losses.duplicate_masking import text_hashes
 
 
 class Compared(NamedTuple):

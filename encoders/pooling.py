@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from encoders.dense import Dense
+from contrastive_encoders.encoders.dense import Dense
 
 
 def mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:

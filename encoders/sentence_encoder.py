@@ -17,11 +17,11 @@ from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from contracts import IGNORED_LABEL, NO_PROMPTS, EncoderPrompts, InputError, Ragged, Vectors
-from encoders.appended_prompt import AppendedPrompt
-from encoders.attention import PREFIX, is_causal, is_decoder_alone
-from encoders.dense import dense_layers
-from encoders.kernels.chunks import (
+from contrastive_encoders.core import IGNORED_LABEL, NO_PROMPTS, EncoderPrompts, InputError, Ragged, Vectors
+from contrastive_encoders.encoders.attention import PREFIX, is_causal, is_decoder_alone
+from contrastive_encoders.encoders.dense import dense_layers
+from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
+from contrastive_encoders.encoders.kernels.chunks import (
     Chunk,
     check_recompute,
     chunk_cost,
@@ -34,21 +34,35 @@ from encoders.kernels.chunks import (
     plan_chunks,
     recomputes,
 )
-from encoders.kernels.compiled_layers import even, fast_layers
-from encoders.kernels.faster_cpu_layers import attention_for, packed_linears, shared_between_chunks
-from encoders.kernels.host_layout import Places, brought_home, places_in_chunks
-from encoders.kernels.masked_rows import vectors_and_logits
-from encoders.kernels.recomputed_layers import check_layers, recomputed_layers
-from encoders.kernels.single_query import single_query
-from encoders.kernels.token_budget import budget_of
-from encoders.kernels.unpadded import Row, Way, attending_to_rows, filling, lay_out, plan_rows, way_of
-from encoders.lengths import USUAL_LENGTH, longest_input
-from encoders.loading.backbones import T5_FAMILY
-from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
-from encoders.pooling import POOLERS
-from encoders.sharding import agree_on_chunks, gathered, is_first_rank
-from losses.tokens import masked_lm_sum
-from reports.progress import Progress
+from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
+from contrastive_encoders.encoders.kernels.host_layout import Places, brought_home, places_in_chunks
+from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, packed_linears, shared_between_chunks
+from contrastive_encoders.encoders.kernels.selective_lm_head import vectors_and_logits
+from contrastive_encoders.encoders.kernels.single_step_cross_attention import single_query
+from contrastive_encoders.encoders.kernels.token_budget import budget_of
+from contrastive_encoders.encoders.kernels.unpadded import (
+    Row,
+    Way,
+    attending_to_rows,
+    filling,
+    lay_out,
+    plan_rows,
+    way_of,
+)
+from contrastive_encoders.encoders.lengths import USUAL_LENGTH, longest_input
+from contrastive_encoders.encoders.loading.backbones import T5_FAMILY
+from contrastive_encoders.encoders.loading.loaded_encoder import (
+    LoadedEncoder,
+    Options,
+    described_config,
+    described_tokenizer,
+    fingerprint,
+)
+from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.prompt_suffix import AppendedPrompt
+from contrastive_encoders.encoders.sharding import agree_on_chunks, gathered, is_first_rank
+from contrastive_encoders.losses.cross_entropy import masked_lm_sum
+from contrastive_encoders.reports.progress import Progress
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536

@@ -21,9 +21,9 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from transformers import PreTrainedModel
 
-from contracts import InputError
-from encoders.layers import layers_of
-from storage.shards import Shards, read_shards
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.layers import layers_of
+from contrastive_encoders.io.sharded_tensors import Shards, read_shards
 
 
 def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> FSDPModule:

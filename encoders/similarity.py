@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 
 SIMILARITIES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": lambda a_ND, b_MD: normalize(a_ND, dim=-1) @ normalize(b_MD, dim=-1).T,

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from losses.cosent import check_pairs, ranked
+from contrastive_encoders.losses.cosent import check_pairs, ranked
 
 
 def angle(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:

@@ -13,8 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from losses.equal_texts import EqualTexts, anchors_that_accept, equal_texts, other_positives, partners_of_documents
-from losses.gather import as_if_neighbours_were_constants, gather_plain, gather_rows, global_sum
+from contrastive_encoders.losses.duplicate_masking import (
+    EqualTexts,
+    anchors_that_accept,
+    equal_texts,
+    other_positives,
+    partners_of_documents,
+)
+from contrastive_encoders.losses.gather import as_if_neighbours_were_constants, gather_plain, gather_rows, global_sum
 
 Reduction = Literal["mean", "sum"]
 Scale = Literal["exact", "paper"]
@@ -178,7 +184,7 @@ def nt_xent(
     """Symmetric NT-Xent (SimCLR, eq. 1): each of the 2B rows must find its partner among all rows but itself.
 
     ``texts`` are (B,) int64 numbers of the texts of left and right rows, equal for equal texts of all ranks: these are
-    no negatives of each other (`losses.equal_texts`).
+    no negatives of each other (`losses.duplicate_masking`).
 
     ``reduction="sum"`` adds up the 2B rows as DeCLUTR's eq. 2 prints; its code averages. ``scale="paper"`` divides the
     gradient, not the value, by the world size, as the published runs did.

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from losses.gather import gather_plain, gather_rows
+from contrastive_encoders.losses.gather import gather_plain, gather_rows
 
 
 def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from losses.contrastive import (
+from contrastive_encoders.losses.contrastive import (
     NEVER_EXCLUDED,
     Contrast,
     Guide,
@@ -29,8 +29,14 @@ from losses.contrastive import (
     softmax_over_candidates,
     unit_rows,
 )
-from losses.equal_texts import NO_TEXT, EqualTexts, anchors_that_accept, other_positives, partners_of_documents
-from losses.gather import gather_plain, gather_rows
+from contrastive_encoders.losses.duplicate_masking import (
+    NO_TEXT,
+    EqualTexts,
+    anchors_that_accept,
+    other_positives,
+    partners_of_documents,
+)
+from contrastive_encoders.losses.gather import gather_plain, gather_rows
 
 Direction = Literal["query_document", "document_query", "query_query", "document_document"]
 Partition = Literal["joint", "per_direction"]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losses.gather import gather_rows
+from contrastive_encoders.losses.gather import gather_rows
 
 PairLoss = Callable[[Tensor, Tensor], Tensor]
 

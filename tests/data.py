@@ -12,13 +12,13 @@ from typing import Any
 import torch
 import yaml
 
-from cli.settings import node
-from contracts import Ragged
-from datamodules.settings import KINDS
-from datamodules.sources import raw_documents as sources
-from datamodules.sources import records
-from datamodules.sources.hub_datasets import DEFAULT_HUB_KEYS
-from evaluation import task
+from contrastive_encoders.composition.config_store import node
+from contrastive_encoders.core import Ragged
+from contrastive_encoders.datamodules.data_configs import KINDS
+from contrastive_encoders.datamodules.sources import raw_documents as sources
+from contrastive_encoders.datamodules.sources import records
+from contrastive_encoders.datamodules.sources.hub_datasets import DEFAULT_HUB_KEYS
+from contrastive_encoders.evaluation import task
 from tests.objectives import made
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"

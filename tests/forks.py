@@ -25,17 +25,17 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
 from tqdm import tqdm
 
-from cli.signals import INTERRUPTED
-from reports.figure import library
+from contrastive_encoders.reports.figure import library
+from contrastive_encoders.runtime.signals import INTERRUPTED
 from tests.processes import statuses
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = str(ROOT / "train.py")
 # What most forks would import otherwise, each anew; a fork sets its own signals and loggers
 WANTED = """pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
-    datamodules.documents datamodules.text_rows encoders.loading.load encoders.objectives.simcse
-    encoders.objectives.declutr export.sentence_transformers synthesis.recipe training.stage_loop
-    evaluation.catalogue""".split()
+    contrastive_encoders.datamodules.documents contrastive_encoders.datamodules.row_datamodules contrastive_encoders.encoders.loading.load contrastive_encoders.encoders.objectives.simcse
+    contrastive_encoders.encoders.objectives.declutr contrastive_encoders.export.sentence_transformers contrastive_encoders.synthesis.recipe contrastive_encoders.training.stage_loop
+    contrastive_encoders.evaluation.catalog""".split()
 
 HEEDED = (signal.SIGINT, signal.SIGTERM)
 
@@ -173,8 +173,8 @@ def _as_command(
     importlib.reload(huggingface_hub.constants)  # it has read the environment
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has its children ignore
     if target == TRAIN and not drawn:
-        sys.modules["training.finish"].draw_curve = lambda *_, **__: None  # type: ignore[attr-defined]
-        sys.modules["training.callbacks.estimate"].Estimate.on_train_start = lambda *_: None  # type: ignore[attr-defined]
+        sys.modules["contrastive_encoders.training.finish"].draw_curve = lambda *_, **__: None  # type: ignore[attr-defined]
+        sys.modules["contrastive_encoders.training.callbacks.estimate"].Estimate.on_train_start = lambda *_: None  # type: ignore[attr-defined]
     if cwd is not None:
         os.chdir(cwd)
     Hydra.get_mode = lambda *_, **__: None  # as it is without hydra.mode=, and composes everything to find that out

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from contracts import (
+from contrastive_encoders.core import (
     NLIBatch,
     Ragged,
     ScoredPairBatch,
@@ -29,10 +29,10 @@ from contracts import (
     SpanBatch,
     TripletBatch,
 )
-from encoders import sentence_encoder
-from encoders.kernels.unpadded import Way
-from encoders.optim import adafactor, adamw
-from encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.encoders import sentence_encoder
+from contrastive_encoders.encoders.kernels.unpadded import Way
+from contrastive_encoders.encoders.optimizers import adafactor, adamw
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from tests.objectives import built, settings
 
 ROWS = np.arange(6)
@@ -121,7 +121,7 @@ def module_of(case: str, backbones: Mapping[str, Any], **more: Any) -> Any:
 
 def step(module: Any, batch: Any, optimizer: torch.optim.Optimizer) -> None:
     """What Lightning does in one, and our telemetry at a step that is not logged."""
-    from training.callbacks.telemetry import Telemetry
+    from contrastive_encoders.training.callbacks.telemetry import Telemetry
 
     trainer = SimpleNamespace(global_step=1, max_steps=-1, max_epochs=None, is_last_batch=False)
     outputs = module.training_step(batch, 0)

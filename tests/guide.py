@@ -8,24 +8,24 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
 from omegaconf import DictConfig
 
-from cli.config_files import CONFIGS
-from cli.keys import check_types, declared, settings
-from comparison.__main__ import Keys as ComparisonKeys
-from comparison.sweep import read_words as read_sweep
-from comparison.sweep_file import words_of
-from datamodules.mine import Keys as MineKeys
-from datamodules.prepare import read_words as read_corpora
-from encoders.pooling import POOLERS
-from evaluation.__main__ import Keys as EvaluationKeys
-from evaluation.catalogue import ENTRIES, SUITES
-from export.__main__ import Keys as ExportKeys
-from export.embed import Keys as EmbedKeys
-from synthesis.__main__ import Keys as SynthesisKeys
-from synthesis.report.actions import Afterwards
-from training.checks import check_model_and_data, check_values
-from training.compose import compose as compose_run
-from training.preview.command import read_words as read_preview
-from training.stages import stages_of
+from contrastive_encoders.cli.compare import Keys as ComparisonKeys
+from contrastive_encoders.cli.download_data import read_words as read_corpora
+from contrastive_encoders.cli.embed import Keys as EmbedKeys
+from contrastive_encoders.cli.evaluate import Keys as EvaluationKeys
+from contrastive_encoders.cli.export import Keys as ExportKeys
+from contrastive_encoders.cli.generate import Keys as SynthesisKeys
+from contrastive_encoders.cli.mine_negatives import Keys as MineKeys
+from contrastive_encoders.cli.preview import read_words as read_preview
+from contrastive_encoders.cli.sweep import read_words as read_sweep
+from contrastive_encoders.comparison.sweep_file import words_of
+from contrastive_encoders.composition.config_files import CONFIGS
+from contrastive_encoders.composition.config_keys import check_types, declared, settings
+from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
+from contrastive_encoders.synthesis.report.actions import Afterwards
+from contrastive_encoders.training.checks import check_model_and_data, check_values
+from contrastive_encoders.training.compose import compose as compose_run
+from contrastive_encoders.training.stages import stages_of
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = (
@@ -59,7 +59,7 @@ def in_blocks(page: str) -> list[str]:
 
 
 def in_lines(page: str) -> list[str]:
-    """Whole commands within a sentence or a table; ``python -m export`` alone is a command's name."""
+    """Whole commands within a sentence or a table; ``contrastive-encoders export`` alone is a command's name."""
     found = re.findall(r"`((?:python|torchrun|srun) [^`]+)`", text_of(page))
     return [one for one in found if page not in RECORDS and "=" in one]
 
@@ -135,10 +135,10 @@ CHECKS = {
     "evaluation": _check_evaluation,
     "synthesis": _check_synthesis,
     "comparison": _check_comparison,
-    "comparison.sweep": _check_sweep,
+    "contrastive_encoders.cli.sweep": _check_sweep,
     "preview": read_preview,
-    "datamodules.prepare": read_corpora,
-    "datamodules.mine": lambda words: check_types(_composed("mine", words), declared(MineKeys)),
+    "contrastive_encoders.cli.download_data": read_corpora,
+    "contrastive_encoders.cli.mine_negatives": lambda words: check_types(_composed("mine", words), declared(MineKeys)),
     "export": lambda words: check_types(_composed("export", words), declared(ExportKeys)),
     "export.embed": lambda words: check_types(_composed("export.embed", words), declared(EmbedKeys)),
 }

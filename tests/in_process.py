@@ -6,7 +6,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 
-from cli.keys import check_types, declared
+from contrastive_encoders.composition.config_keys import check_types, declared
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 

@@ -6,14 +6,14 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from cli.config_files import CONFIGS, choices
-from cli.settings import node
-from contracts.settings import build
-from datamodules.settings import KINDS as DATA
-from encoders.settings import KINDS as MODELS
-from training.settings import Run
+from contrastive_encoders.composition.config_files import CONFIGS, choices
+from contrastive_encoders.composition.config_store import node
+from contrastive_encoders.core.config_schema import build
+from contrastive_encoders.datamodules.data_configs import KINDS as DATA
+from contrastive_encoders.encoders.model_configs import KINDS as MODELS
+from contrastive_encoders.training.run_config import Run
 
-# Of a backbone that encoders.loading.tiny writes
+# Of a backbone that contrastive_encoders.encoders.loading.tiny writes
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 
 

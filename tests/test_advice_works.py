@@ -12,11 +12,11 @@ from string import Template
 
 import pytest
 
-from contracts import InputError, NotWritten
+from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.training.api import train
 from tests.advice import advice
 from tests.test_command_advice import REFUSED as COMMANDS
-from training.failures import TrainingFailed
-from training.from_python import train
 
 NOUNS = "ferry harbor violin bread comet orchard telescope spoon market clock river glass".split()
 SIZES = ["tiny.vocab_size=300", "tiny.hidden_size=16", "tiny.layers=1", "tiny.heads=2", "tiny.intermediate_size=16"]
@@ -79,7 +79,7 @@ def files(tmp_path_factory, corpus_file, tiny_bert, small_tables):
 def said(files, tmp_path, caplog, monkeypatch):
     """Train with these words in this process; return the refusal, and what was logged."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("training.finish.draw_curve", lambda *_, **__: None)
+    monkeypatch.setattr("contrastive_encoders.training.finish.draw_curve", lambda *_, **__: None)
     caplog.set_level(logging.INFO)
 
     def run(words):
@@ -105,23 +105,23 @@ def followed(words, advised):
 # id of the advice; words that make the message; the advised words, or {words of the message: words to run}
 REFUSED = [
     (
-        "training.checks:check_model_and_data",
+        "contrastive_encoders.training.checks:check_model_and_data",
         [*TINY, "data=sentences", "data.path=$sentences"],
         {"model=NAME": "model=simcse"},
     ),
     (
-        "training.checks:check_device#1",
+        "contrastive_encoders.training.checks:check_device#1",
         [*SENTENCES, "precision=fp16"],
         {"precision=bf16": "precision=bf16", "fp32": "precision=fp32"},
     ),
     (
-        "training.checks:check_scoring#1",
+        "contrastive_encoders.training.checks:check_scoring#1",
         [*SENTENCES, "evaluation.during=sts", "evaluation.every_n_steps=1"],
         ["evaluation.every_n_steps=null"],
     ),
-    ("training.checks:check_scoring#2", [*SENTENCES, "early_stopping=2"], ["monitor=train/loss"]),
+    ("contrastive_encoders.training.checks:check_scoring#2", [*SENTENCES, "early_stopping=2"], ["monitor=train/loss"]),
     (
-        "training.checks:check_scoring#2",
+        "contrastive_encoders.training.checks:check_scoring#2",
         [*SENTENCES, "early_stopping=2", "evaluation.data_root=$tables"],
         {
             "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=N": "monitor=stsb-dev/cosine/spearman "
@@ -129,167 +129,219 @@ REFUSED = [
         },
     ),
     (
-        "training.checks:check_scoring#3",
+        "contrastive_encoders.training.checks:check_scoring#3",
         [*SENTENCES, "monitor=stsb-dev/cosine/spearman", "evaluation.data_root=$tables"],
         {"evaluation.every_n_steps": "evaluation.every_n_steps=1", "monitor=null": "monitor=null"},
     ),
     (
-        "encoders.sentence_encoder:check_pooling",
+        "contrastive_encoders.encoders.sentence_encoder:check_pooling",
         [*SENTENCES, "model.pooling=first_decoder"],
         ["model.pooling=mean", "model.pooling=cls"],
     ),
     (
-        "encoders.loading.bert_pooler:shipped_pooler#2",
+        "contrastive_encoders.encoders.loading.bert_pooler:shipped_pooler#2",
         [*PAIRS, "backbone=$bert", "model.pooling=pooler_output"],
         ["model.pooling=cls", "model.pooling=mean"],
     ),
     (
-        "encoders.objectives.simcse:SimCSE.__init__#1",
+        "contrastive_encoders.encoders.objectives.simcse:SimCSE.__init__#1",
         [*SENTENCES, "model.pooling=pooler_output", "model.mlp_only_train=false"],
         ["model.pooling=cls"],
     ),
     (
-        "encoders.objectives.simcse:SimCSE.__init__#1",
+        "contrastive_encoders.encoders.objectives.simcse:SimCSE.__init__#1",
         [*SENTENCES, "model.pooling=cls_before_pooler", "model.mlp_only_train=false"],
         ["model.pooling=cls", "model.mlp_only_train=true"],
     ),
     (
-        "encoders.objectives.simcse:SimCSE.__init__#2",
+        "contrastive_encoders.encoders.objectives.simcse:SimCSE.__init__#2",
         [*SENTENCES, "model.matryoshka=[16,8]", "model.mlp_only_train=true"],
         ["model.mlp=false", "model.mlp_only_train=false"],
     ),
     (
-        "encoders.objectives.simcse:SimCSE.views#1",
+        "contrastive_encoders.encoders.objectives.simcse:SimCSE.views#1",
         [*SENTENCES, "data.deletion=0.6"],
         ["data.deletion=null", "model=tsdae"],
     ),
-    ("encoders.objectives.simcse:SimCSE.views#2", [*SENTENCES, "backbone=$bert"], ["model.dropout=0.1"]),
     (
-        "encoders.objectives.declutr:_check_metric_loss",
+        "contrastive_encoders.encoders.objectives.simcse:SimCSE.views#2",
+        [*SENTENCES, "backbone=$bert"],
+        ["model.dropout=0.1"],
+    ),
+    (
+        "contrastive_encoders.encoders.objectives.declutr:_check_metric_loss",
         [*SPANS, "model.guide=$bert", "model.metric_loss=NTXentLoss"],
         ["model.guide=null"],
     ),
     (
-        "encoders.objectives.declutr:_check_metric_loss",
+        "contrastive_encoders.encoders.objectives.declutr:_check_metric_loss",
         [*SPANS, "model.guide=$bert", "model.contrastive_weight=0"],
         ["model.guide=null"],
     ),
     (
-        "encoders.objectives.reranker:Reranker.check_batch#1",
+        "contrastive_encoders.encoders.objectives.reranker:Reranker.check_batch#1",
         [*SCORED, "model=reranker", "model.loss=listwise"],
         ["model.loss=binary"],
     ),
     (
-        "encoders.objectives.reranker:Reranker.check_batch#3",
+        "contrastive_encoders.encoders.objectives.reranker:Reranker.check_batch#3",
         [*TINY, "model=reranker", "data=triplets", "data.path=$uneven"],
         ["model=pairs"],
     ),
     (
-        "encoders.lengths:length_to_train",
+        "contrastive_encoders.encoders.lengths:length_to_train",
         [*PAIRS, "model.max_length=999"],
         ["model.max_length=64", "model.max_length=null"],
     ),
-    ("training.max_length:_refuse_longer", [*PAIRS, "data.max_length=999"], ["data.max_length=64"]),
     (
-        "training.max_length:_refuse_longer",
+        "contrastive_encoders.training.max_length:_refuse_longer",
+        [*PAIRS, "data.max_length=999"],
+        ["data.max_length=64"],
+    ),
+    (
+        "contrastive_encoders.training.max_length:_refuse_longer",
         [*PAIRS, "model.max_length=32", "data.max_length=48"],
         {"data.max_length=32": "data.max_length=32", "model.max_length": "model.max_length=64"},
     ),
-    ("training.teacher:check_teacher_keys#1", [*PAIRS, "evaluation.teacher=true"], ["evaluation.teacher=false"]),
-    ("training.teacher:check_teacher_keys#2", [*SPANS, "model.teacher=$bert"], ["model.teacher=null"]),
     (
-        "training.teacher:learn_from_teacher",
+        "contrastive_encoders.training.teacher:check_teacher_keys#1",
+        [*PAIRS, "evaluation.teacher=true"],
+        ["evaluation.teacher=false"],
+    ),
+    (
+        "contrastive_encoders.training.teacher:check_teacher_keys#2",
+        [*SPANS, "model.teacher=$bert"],
+        ["model.teacher=null"],
+    ),
+    (
+        "contrastive_encoders.training.teacher:learn_from_teacher",
         [*TINY, "model=pairs", "data=triplets", "data.path=$uneven", "model.teacher=$bert"],
         ["model.teacher=null"],
     ),
     # data
-    ("datamodules.documents:DocumentSpans._check#1", [*SPANS, "data.prompts={query: 'q '}"], ["data.prompts={}"]),
     (
-        "datamodules.documents:DocumentSpans._check#2",
+        "contrastive_encoders.datamodules.documents:DocumentSpans._check#1",
+        [*SPANS, "data.prompts={query: 'q '}"],
+        ["data.prompts={}"],
+    ),
+    (
+        "contrastive_encoders.datamodules.documents:DocumentSpans._check#2",
         [*SPANS, "data.min_document_length=40"],
         {"data.max_span (to 10)": "data.max_span=10", "data.max_span=auto": "data.max_span=auto"},
     ),
     (
-        "datamodules.store.tokenisation:LongDocuments.nothing_kept#1",
+        "contrastive_encoders.datamodules.store.tokenization:LongDocuments.nothing_kept#1",
         [*TINY, "model=declutr", "data=text", "data.path=$sentences"],
         ["model=simcse data=sentences"],
     ),
     (
-        "datamodules.store.tokenisation:LongDocuments.nothing_kept#2",
+        "contrastive_encoders.datamodules.store.tokenization:LongDocuments.nothing_kept#2",
         [*SPANS, "data.min_document_length=4000"],
         ["data.max_span=auto data.min_document_length=null"],
     ),
     (
-        "datamodules.store.tokenisation:LongDocuments.nothing_kept#2",
+        "contrastive_encoders.datamodules.store.tokenization:LongDocuments.nothing_kept#2",
         [*SPANS, "data.max_span=900"],
         ["data.max_span=auto data.min_document_length=null"],
     ),
     (
-        "datamodules.documents:TextDocuments.open_documents",
+        "contrastive_encoders.datamodules.documents:TextDocuments.open_documents",
         [*SPANS, "data.held_out_share=0.1"],
         ["data.held_out_share=0", "experiment=improve model=pairs"],
     ),
     (
-        "datamodules.mixture:Mixture.__init__",
+        "contrastive_encoders.datamodules.mixture:Mixture.__init__",
         [*TINY, "model=pairs", "data=mixture"],
         {
             "data.parts.NAME.data=triplets data.parts.NAME.path=FILE": "data.parts.a.data=triplets "
             "data.parts.a.path=$triplets"
         },
     ),
-    ("datamodules.sampling.interleaving:shares", [*MIXTURE, "data.weights.a=1"], ["data.weights.b=1"]),
-    ("datamodules.sampling.mixed_batches:check_alike", [*MIXTURE, "data.homogeneous=false"], ["data.homogeneous=true"]),
     (
-        "training.compose:_parts#1",
+        "contrastive_encoders.datamodules.sampling.interleaving:shares",
+        [*MIXTURE, "data.weights.a=1"],
+        ["data.weights.b=1"],
+    ),
+    (
+        "contrastive_encoders.datamodules.sampling.mixed_batches:check_alike",
+        [*MIXTURE, "data.homogeneous=false"],
+        ["data.homogeneous=true"],
+    ),
+    (
+        "contrastive_encoders.training.compose:_parts#1",
         [*MIXTURE, "data.parts=3"],
         {"data.parts.NAME.data=qa": "~data.parts data.parts.a.data=qa"},
     ),
     (
-        "training.compose:_parts#2",
+        "contrastive_encoders.training.compose:_parts#2",
         [*TINY, "model=pairs", "data=mixture", "data.parts.a.path=$triplets"],
         ["data.parts.a.data=triplets"],
     ),
-    ("datamodules.sampling.order:check_batch_size", [*SENTENCES, "batch_size=61"], ["batch_size=60"]),
     (
-        "datamodules.scored_pairs:decide#2",
+        "contrastive_encoders.datamodules.sampling.distributed_sampler:check_batch_size",
+        [*SENTENCES, "batch_size=61"],
+        ["batch_size=60"],
+    ),
+    (
+        "contrastive_encoders.datamodules.scored_pairs:decide#2",
         [*SCORED, "data.postprocess=on", "batch_size=16"],
         ["data.postprocess=off", "data.smoothing=0"],
     ),
     (
-        "datamodules.nli_generation:NLIGeneration._check",
+        "contrastive_encoders.datamodules.nli_generation:NLIGeneration._check",
         [*TINY, "model=gense_generator", "data=nli_generation", "data.path=$nli", "data.dev_split=train"],
         {"data.dev_path=FILE": "data.dev_path=$nli"},
     ),
     (
-        "datamodules.passages:RowsOfPassages.__iter__",
+        "contrastive_encoders.datamodules.passages:RowsOfPassages.__iter__",
         [*TINY, "model=pairs", "experiment=improve", "data=text", "data.path=$stubs"],
         {"data=qa data.path=FILE": "data=qa data.path=$pairs"},
     ),
     (
-        "datamodules.sources.pydocs:PydocsSource._build",
+        "contrastive_encoders.datamodules.sources.pydocs:PydocsSource._build",
         [*TINY, "model=declutr", "data=pydocs", "data.min_words=99999999", "data.min_span=4", "data.max_span=16"],
         {"data=text data.path=FILE_OR_FOLDER": "~data.min_words data=text data.path=$documents"},
     ),
-    ("datamodules.sources.raw_documents:RowFilter.refuse", [*PAIRS, "data.path=$gaps"], ["data.on_error=skip"]),
     (
-        "datamodules.sources.raw_documents:RowFilter.check",
+        "contrastive_encoders.datamodules.sources.raw_documents:RowFilter.refuse",
+        [*PAIRS, "data.path=$gaps"],
+        ["data.on_error=skip"],
+    ),
+    (
+        "contrastive_encoders.datamodules.sources.raw_documents:RowFilter.check",
         [*PAIRS, "data.path=$broken", "data.on_error=skip"],
         ["data.max_skipped=0.2"],
     ),
     (
-        "datamodules.sources.raw_documents:RowFilter._refuse_nothing",
+        "contrastive_encoders.datamodules.sources.raw_documents:RowFilter._refuse_nothing",
         [*PAIRS, "data.path=$split", "data.split=test"],
         {"data.split=NAME": "data.split=other"},
     ),
-    ("readers.listing:list_files", [*PAIRS, "data.path=[]"], {"data.path=FILE_OR_FOLDER": "data.path=$pairs"}),
-    ("readers.listing:_given", [*PAIRS, "data.path="], {"data.path=FILE_OR_FOLDER": "data.path=$pairs"}),
-    ("training.usable_negatives:_no_gradient", [*PAIRS, "data.path=$sorted", "batch_size=2"], ["batch_size=50"]),
-    # stages
-    ("training.compose:_check_key#2", [*STAGES, "stages.a.devices=1"], {"devices=...": "~stages.a.devices devices=1"}),
-    ("training.prepare:prepare_whole", [*STAGES, "resume=$pairs"], ["resume=auto"]),
-    ("training.stages:chosen", [*SENTENCES, "only_stage=a"], []),
     (
-        "training.prepare:_refuse_lost_head",
+        "contrastive_encoders.io.file_discovery:list_files",
+        [*PAIRS, "data.path=[]"],
+        {"data.path=FILE_OR_FOLDER": "data.path=$pairs"},
+    ),
+    (
+        "contrastive_encoders.io.file_discovery:_given",
+        [*PAIRS, "data.path="],
+        {"data.path=FILE_OR_FOLDER": "data.path=$pairs"},
+    ),
+    (
+        "contrastive_encoders.training.usable_negatives:_no_gradient",
+        [*PAIRS, "data.path=$sorted", "batch_size=2"],
+        ["batch_size=50"],
+    ),
+    # stages
+    (
+        "contrastive_encoders.training.compose:_check_key#2",
+        [*STAGES, "stages.a.devices=1"],
+        {"devices=...": "~stages.a.devices devices=1"},
+    ),
+    ("contrastive_encoders.training.run_setup:prepare_whole", [*STAGES, "resume=$pairs"], ["resume=auto"]),
+    ("contrastive_encoders.training.stages:chosen", [*SENTENCES, "only_stage=a"], []),
+    (
+        "contrastive_encoders.training.run_setup:_refuse_lost_head",
         [*SPANS, "model.mlm_weight=0", "+stages.a.max_steps=1", "+stages.b.max_steps=1", "stages.b.model.mlm_weight=1"],
         ["stages.b.model.mlm_weight=0"],
     ),

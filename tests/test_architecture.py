@@ -70,12 +70,12 @@ MUST_NOT_KNOW = {
 # Command lines compose: they may use Hydra and print, evaluation's may load an encoder, and nobody imports them
 COMMAND_LINES = {
     "__main__.py",
-    "comparison/sweep.py",
-    "datamodules/mine.py",
-    "datamodules/prepare.py",
-    "export/embed.py",
+    "contrastive_encoders/cli/sweep.py",
+    "contrastive_encoders/cli/mine_negatives.py",
+    "contrastive_encoders/cli/download_data.py",
+    "contrastive_encoders/cli/embed.py",
     "train.py",
-    "training/preview/command.py",
+    "contrastive_encoders/cli/preview.py",
     "preview.py",
 }
 # And these, each of them:
@@ -88,7 +88,11 @@ COMMAND_LINE_ALSO = {
 }
 NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first takes seconds to import
 # The library runs models that are more than a transformer and a pooling, mines negatives, and writes its folders
-USERS = ("datamodules/mine.py", "encoders/loading/library.py", "export/sentence_transformers.py")
+USERS = (
+    "contrastive_encoders/cli/mine_negatives.py",
+    "encoders/loading/sentence_transformers_fallback.py",
+    "contrastive_encoders/export/sentence_transformers.py",
+)
 EXCEPT = {path: {"sentence_transformers"} for path in USERS}
 DANGEROUS = {
     r"find_unused_parameters[\"']?\s*[:=]\s*true|ddp_find_unused_parameters_true": "it hides idle weights",

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from cli.config_files import ROOT
+from contrastive_encoders.composition.config_files import ROOT
 
 WORK = """
 import sys
-from cli.signals import heed_signals
+from contrastive_encoders.runtime.signals import heed_signals
 heed_signals()
 for number in range(5_000):
     print("ö" * 20, number, file=sys.{stream})
@@ -47,6 +47,8 @@ def test_output_with_a_reader_is_whole(tmp_path):
     assert done.stdout.decode().split("\n") == [*(f"{'ö' * 20} {number}" for number in range(5_000)), ""]
 
 
-@pytest.mark.parametrize("words", [["-m", "preview", "--help"], ["-m", "cli.console"], ["train.py", "--help"]], ids=str)
+@pytest.mark.parametrize(
+    "words", [["-m", "preview", "--help"], ["-m", "contrastive_encoders.cli.main"], ["train.py", "--help"]], ids=str
+)
 def test_help_without_a_reader(words):
     assert run(words, ROOT) == (0, b"")

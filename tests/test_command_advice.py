@@ -2,12 +2,11 @@
 
 import pytest
 
-import comparison.__main__ as comparison
-import evaluation.__main__ as evaluation
-import export.__main__ as export
-from contracts import InputError
-from datamodules import mine
-from export import embed
+import contrastive_encoders.cli.compare as comparison
+import contrastive_encoders.cli.evaluate as evaluation
+import contrastive_encoders.cli.export as export
+from contrastive_encoders.cli import embed, mine_negatives
+from contrastive_encoders.core import InputError
 from tests.advice import advice
 from tests.in_process import run_here
 
@@ -16,32 +15,62 @@ COMMANDS = {
     "evaluation": (evaluation.run, evaluation.Keys),
     "export": (export.run, export.Keys),
     "export.embed": (embed.run, embed.Keys),
-    "mine": (mine.run, mine.Keys),
+    "mine": (mine_negatives.run, mine_negatives.Keys),
 }
 # id; command; words that make the message; words of the message; words to run in their place
 REFUSED = [
-    ("comparison.__main__:run#1", "comparison", [], "output=FOLDER", "output=out"),
-    ("comparison.__main__:run#2", "comparison", ["output=out"], "runs='[outputs/*]'", "runs=[outputs/*]"),
-    ("comparison.collect:collect", "comparison", ["output=out", "runs=[]"], "runs='[outputs/*]'", "runs=[outputs/*]"),
-    ("evaluation.__main__:run", "evaluation", ["encoder=e"], "data_root=FOLDER", "data_root=tables"),
-    ("evaluation.__main__:run", "evaluation", ["encoder=e"], "tasks=FILE", "tasks=task.tsv"),
-    ("evaluation.__main__:check_names", "evaluation", ["data_root=tables"], "encoder=...", "encoder=e"),
-    ("evaluation.__main__:check_mteb", "evaluation", ["suite=[mteb,sts]", "encoder=e"], "suite=mteb", "suite=mteb"),
+    ("contrastive_encoders.cli.compare:run#1", "comparison", [], "output=FOLDER", "output=out"),
+    ("contrastive_encoders.cli.compare:run#2", "comparison", ["output=out"], "runs='[outputs/*]'", "runs=[outputs/*]"),
     (
-        "evaluation.mteb_suite:choose_tasks#1",
+        "contrastive_encoders.comparison.collect:collect",
+        "comparison",
+        ["output=out", "runs=[]"],
+        "runs='[outputs/*]'",
+        "runs=[outputs/*]",
+    ),
+    ("contrastive_encoders.cli.evaluate:run", "evaluation", ["encoder=e"], "data_root=FOLDER", "data_root=tables"),
+    ("contrastive_encoders.cli.evaluate:run", "evaluation", ["encoder=e"], "tasks=FILE", "tasks=task.tsv"),
+    ("contrastive_encoders.cli.evaluate:check_names", "evaluation", ["data_root=tables"], "encoder=...", "encoder=e"),
+    (
+        "contrastive_encoders.cli.evaluate:check_mteb",
+        "evaluation",
+        ["suite=[mteb,sts]", "encoder=e"],
+        "suite=mteb",
+        "suite=mteb",
+    ),
+    (
+        "contrastive_encoders.evaluation.mteb_suite:choose_tasks#1",
         "evaluation",
         ["suite=mteb", "encoder=e"],
         "tasks=[STSBenchmark,STS12]",
         0,
     ),
-    ("export.__main__:run#1", "export", ["output=out"], "run=...", "run=e"),
-    ("export.__main__:run#2", "export", ["run=e"], "output=FOLDER", "output=out"),
+    ("contrastive_encoders.cli.export:run#1", "export", ["output=out"], "run=...", "run=e"),
+    ("contrastive_encoders.cli.export:run#2", "export", ["run=e"], "output=FOLDER", "output=out"),
     ("export.embed:check_values#1", "export.embed", ["input=t.txt", "output=o.npy"], "encoder=...", "encoder=e"),
     ("export.embed:check_values#1", "export.embed", ["encoder=e", "output=o.npy"], "input=...", "input=t.txt"),
     ("export.embed:check_values#1", "export.embed", ["encoder=e", "input=t.txt"], "output=...", "output=o.npy"),
-    ("datamodules.mine:check_values#1", "mine", ["input=t.tsv", "output=o.jsonl"], "encoder=...", "encoder=e"),
-    ("datamodules.mine:check_values#1", "mine", ["encoder=e", "output=o.jsonl"], "input=...", "input=t.tsv"),
-    ("datamodules.mine:check_values#1", "mine", ["encoder=e", "input=t.tsv"], "output=...", "output=o.jsonl"),
+    (
+        "contrastive_encoders.cli.mine_negatives:check_values#1",
+        "mine",
+        ["input=t.tsv", "output=o.jsonl"],
+        "encoder=...",
+        "encoder=e",
+    ),
+    (
+        "contrastive_encoders.cli.mine_negatives:check_values#1",
+        "mine",
+        ["encoder=e", "output=o.jsonl"],
+        "input=...",
+        "input=t.tsv",
+    ),
+    (
+        "contrastive_encoders.cli.mine_negatives:check_values#1",
+        "mine",
+        ["encoder=e", "input=t.tsv"],
+        "output=...",
+        "output=o.jsonl",
+    ),
 ]
 
 

@@ -11,12 +11,12 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from contracts.settings import UNSET, keys_of, settings_class
-from training.build import filled_in, trainer_keys
-from training.checks import check_model_and_data, check_values
-from training.compose import compose as compose_run
-from training.settings import Run
-from training.stages import stages_of
+from contrastive_encoders.core.config_schema import UNSET, keys_of, settings_class
+from contrastive_encoders.training.build import filled_in, trainer_keys
+from contrastive_encoders.training.checks import check_model_and_data, check_values
+from contrastive_encoders.training.compose import compose as compose_run
+from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.stages import stages_of
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))

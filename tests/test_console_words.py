@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import training.compose  # noqa: F401  # registers the keys of a run
-from cli.arguments import check_options
-from cli.command_names import COMMANDS
-from cli.console import adapt_words, improve_words
-from comparison.sweep import read_words
-from contracts import InputError
+import contrastive_encoders.training.compose  # noqa: F401  # registers the keys of a run
+from contrastive_encoders.cli.main import adapt_words, improve_words
+from contrastive_encoders.cli.sweep import read_words
+from contrastive_encoders.composition.command_names import COMMANDS
+from contrastive_encoders.composition.override_checks import check_options
+from contrastive_encoders.core import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
 WRONG = [  # config, words, the wrong word, its hint
@@ -22,7 +22,7 @@ WRONG = [  # config, words, the wrong word, its hint
     ("train", ["--cfg", "everything"], "--cfg/-c", None),
     ("train", ["--conf", "x"], "--conf", None),
     ("train", ["--run", "--multirun"], "--run --multirun", "Keep --run alone."),
-    ("mine", ["--help", "-x"], "-x", "python -m datamodules.mine --help lists the keys."),
+    ("mine", ["--help", "-x"], "-x", "contrastive-encoders mine-negatives --help lists the keys."),
     ("evaluation", ["--encoder", "x"], "--encoder", "Set encoder=x."),
     ("comparison", ["--output"], "--output", "Set output=VALUE."),
 ]
@@ -44,7 +44,7 @@ def test_hydras_options_are_accepted(words):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_shows_the_usage_of_a_parser(command, tmp_path):
-    code = "import sys; sys.argv[0] = 'contrastive-encoders'; from cli.console import main; main()"
+    code = "import sys; sys.argv[0] = 'contrastive-encoders'; from contrastive_encoders.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, *command.split(), "texts.csv", "--no-such-option"],
         cwd=tmp_path,

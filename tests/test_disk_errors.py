@@ -7,8 +7,8 @@ import pytest
 from omegaconf.errors import ConfigAttributeError
 from safetensors import SafetensorError
 
-from cli.exit_status import exit_statuses
-from contracts import InputError
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.exit_codes import exit_statuses
 
 
 @pytest.mark.parametrize(

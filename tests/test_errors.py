@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 
 
 @pytest.mark.parametrize(

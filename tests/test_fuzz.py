@@ -19,7 +19,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Quote, QuotedString
 
-from cli.keys import known_keys
+from contrastive_encoders.composition.config_keys import known_keys
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +45,14 @@ COMMANDS = {  # module, config, words that make it work
             *(f"tiny.{size}" for size in SIZES),
         ],
     ),
-    "evaluation.__main__": ("evaluation", ["encoder={texts}", "data_root={out}", "suite=[stsb]"]),
-    "export.__main__": ("export", ["run={texts}", "output={out}"]),
+    "contrastive_encoders.cli.evaluate": ("evaluation", ["encoder={texts}", "data_root={out}", "suite=[stsb]"]),
+    "contrastive_encoders.cli.export": ("export", ["run={texts}", "output={out}"]),
     "export.embed": ("export.embed", ["encoder={texts}", "input={texts}", "output={out}.npy"]),
-    "synthesis.__main__": ("synthesis", ["recipe=dino_x2", "generator={out}", "input={texts}", "output={out}"]),
-    "comparison.__main__": ("comparison", ["runs=[{out}]", "output={out}"]),
+    "contrastive_encoders.cli.generate": (
+        "synthesis",
+        ["recipe=dino_x2", "generator={out}", "input={texts}", "output={out}"],
+    ),
+    "contrastive_encoders.cli.compare": ("comparison", ["runs=[{out}]", "output={out}"]),
     "preview": (
         "train",
         [
@@ -66,8 +69,8 @@ STARTS_PROCESSES = ("devices", "num_nodes", "num_workers", "tokenizer_workers", 
 # They start ldconfig, or a compiler, when they are first imported
 WANTED = """torch torch.utils.data pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
     transformers.models.gpt2.modeling_gpt2 transformers.models.t5.modeling_t5 sentence_transformers
-    sklearn.linear_model scipy.stats optuna pyarrow.parquet datamodules.documents datamodules.text_rows
-    datamodules.scored_pairs encoders.loading.load export.onnx_graph comparison.report training.stage_loop""".split()
+    sklearn.linear_model scipy.stats optuna pyarrow.parquet contrastive_encoders.datamodules.documents contrastive_encoders.datamodules.row_datamodules
+    contrastive_encoders.datamodules.scored_pairs contrastive_encoders.encoders.loading.load contrastive_encoders.export.onnx_graph contrastive_encoders.comparison.report contrastive_encoders.training.stage_loop""".split()
 VALUES = [
     -1,
     0,

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from contrastive_encoders.export.quantization import quantized, ranges_of
 from docs.every_key import page as page_of_every_key
-from export.quantization import quantized, ranges_of
 from tests.forks import run_command
 from tests.guide import GUIDE, RECORDS, REFERENCE, ROOT, check_command, commands_of, in_blocks, text_of
 

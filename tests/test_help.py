@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.command_names import COMMANDS, CONSOLE
+from contrastive_encoders.composition.command_names import COMMANDS, CONSOLE
 
 ROOT = Path(__file__).resolve().parent.parent
 CHOICES = {  # command -> groups that it offers

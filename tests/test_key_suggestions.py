@@ -4,12 +4,12 @@ import shlex
 
 import pytest
 
-from cli.exit_status import explained
-from cli.key_suggestions import COUNTERPARTS, counterpart, unknown_key
-from cli.keys import known_keys
-from contracts import InputError
-from training.compose import compose
-from training.from_python import train
+from contrastive_encoders.composition.config_keys import known_keys
+from contrastive_encoders.composition.key_suggestions import COUNTERPARTS, counterpart, unknown_key
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.exit_codes import explained
+from contrastive_encoders.training.api import train
+from contrastive_encoders.training.compose import compose
 
 BASE = ["model=pairs", "data=triplets", "data.path=faq.csv"]
 
@@ -46,7 +46,7 @@ def refused(word):
         ("max_grad_norm=2", "trainer.gradient_clip_val=2"),
     ],
 )
-@pytest.mark.advice("cli.key_suggestions:unknown_key")
+@pytest.mark.advice("contrastive_encoders.composition.key_suggestions:unknown_key")
 def test_the_key_that_is_meant_is_named_and_accepted(word, key):
     message = refused(word)
     assert message.endswith(f"Set {key}.")

@@ -10,11 +10,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import training.settings  # noqa: F401  it registers the keys
-from cli.literal_values import literal_word, literal_words
-from contracts import InputError
-from training.compose import compose
-from training.preview.command import read_words
+import contrastive_encoders.training.run_config  # noqa: F401  it registers the keys
+from contrastive_encoders.cli.preview import read_words
+from contrastive_encoders.composition.literal_values import literal_word, literal_words
+from contrastive_encoders.core import InputError
+from contrastive_encoders.training.compose import compose
 
 TEXTS = [
     "faq (final).csv",

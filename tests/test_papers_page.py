@@ -2,8 +2,8 @@
 
 import re
 
-from datamodules.sources.corpora import CORPORA
-from evaluation.papers import AVERAGES
+from contrastive_encoders.datamodules.sources.corpora import CORPORA
+from contrastive_encoders.evaluation.paper_tables import AVERAGES
 from tests.guide import commands_of, parts_of, text_of
 
 PAGE = text_of("docs/papers")
@@ -17,9 +17,15 @@ def test_evaluations_and_syntheses_name_what_a_command_of_the_page_makes():
         name = given.get({"evaluation": "encoder", "synthesis": "generator"}.get(target, ""), "")
         assert not name.startswith("outputs/") or f"output_dir={name}" in made, "no command of the page makes it"
         assert target != "evaluation" or given["data_root"] == "eval"
-    assert {target for target, _ in COMMANDS} >= {"train.py", "evaluation", "synthesis", "comparison.sweep", "preview"}
+    assert {target for target, _ in COMMANDS} >= {
+        "train.py",
+        "evaluation",
+        "synthesis",
+        "contrastive_encoders.cli.sweep",
+        "preview",
+    }
     hosted = [name for name, corpus in CORPORA.items() if corpus.pieces]
-    assert [words[:-1] for target, words in COMMANDS if target == "datamodules.prepare"] == [hosted]
+    assert [words[:-1] for target, words in COMMANDS if target == "contrastive_encoders.cli.download_data"] == [hosted]
 
 
 def test_what_is_read_is_made_or_said_to_be_got():

@@ -3,12 +3,12 @@
 import itertools
 import re
 
-from cli.keys import of_defaults
-from evaluation.catalogue import load_tasks
-from evaluation.generator_dev import GeneratorDev
-from evaluation.papers import AVERAGES
-from evaluation.task import Options
-from evaluation.tsv import SENTEVAL
+from contrastive_encoders.composition.config_keys import of_defaults
+from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.generator_dev import GeneratorDev
+from contrastive_encoders.evaluation.paper_tables import AVERAGES
+from contrastive_encoders.evaluation.task import Options
+from contrastive_encoders.evaluation.tsv import SENTEVAL
 from tests.guide import text_of
 
 

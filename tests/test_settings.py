@@ -8,10 +8,10 @@ from typing import Any, Literal
 import pytest
 from omegaconf import OmegaConf
 
-from cli.settings import node
-from contracts import InputError
-from contracts.settings import UNSET, build, filled, key, keys_of, read
-from datamodules.settings import KINDS
+from contrastive_encoders.composition.config_store import node
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import UNSET, build, filled, key, keys_of, read
+from contrastive_encoders.datamodules.data_configs import KINDS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 
 STEPS = ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment")  # in the published order
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contracts import InputError, Prompted, RetrievalTask
-from datamodules.near_duplicates import NearCopies, words_of
-from datamodules.sources.records import Record
-from datamodules.store.token_store import RowSource
-from storage.atomic import build_once
+from contrastive_encoders.core import InputError, Prompted, RetrievalTask
+from contrastive_encoders.datamodules.near_duplicates import NearCopies, words_of
+from contrastive_encoders.datamodules.sources.records import Record
+from contrastive_encoders.datamodules.store.token_store import RowSource
+from contrastive_encoders.io.atomic import build_once
 
 VERSION = 5  # part of the key: raise it when the same rows would be held out otherwise
 MOST_QUERIES = 1_000  # rows of the task: more would cost time and hardly narrow the interval

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 
 BLOCK = 32  # places over which the parts are shuffled: each block has its share of every part
 _STREAM = 0x313  # keeps these draws apart from those of other users of a seed

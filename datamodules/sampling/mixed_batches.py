@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from contracts import IGNORED_LABEL, InputError, Ragged
-from datamodules.sampling.interleaving import Interleaving
-from datamodules.sampling.order import Order, check_batch_size
-from datamodules.text_data import TextData
+from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged
+from contrastive_encoders.datamodules.sampling.distributed_sampler import Order, check_batch_size
+from contrastive_encoders.datamodules.sampling.interleaving import Interleaving
+from contrastive_encoders.datamodules.text_datamodule import TextData
 
 
 @contextlib.contextmanager

@@ -10,10 +10,10 @@ from typing import Protocol, cast, get_args
 import numpy as np
 import torch
 
-from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch
-from datamodules.sampling.spans import SpanRule, Spans, align_to_words, sample_spans
-from datamodules.settings import MaskHow
-from datamodules.store.tokenizer import SpecialTokens
+from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged, SpanBatch
+from contrastive_encoders.datamodules.data_configs import MaskHow
+from contrastive_encoders.datamodules.sampling.spans import SpanRule, Spans, align_to_words, sample_spans
+from contrastive_encoders.datamodules.store.tokenizer import SpecialTokens
 
 LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # between which max_span=auto chooses
 KEPT_PERCENT = 90  # of the documents, by max_span=auto

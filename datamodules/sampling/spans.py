@@ -7,8 +7,8 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from contracts import InputError
-from datamodules.settings import Positive, Window
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.data_configs import Positive, Window
 
 _SEARCH = 32  # tokens looked at together for the next word start; words are shorter, mostly
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from contracts import InputError
-from datamodules.sampling.order import Order
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sampling.distributed_sampler import Order
 
 
 class Batches(Protocol):
@@ -65,7 +65,9 @@ class BatchStream:
                 self._consumed += 1
                 yield batch
         except InputError as error:  # of a worker, it comes with the traceback of that process around it
-            raise InputError(str(error).strip().splitlines()[-1].removeprefix("contracts.InputError: ")) from error
+            raise InputError(
+                str(error).strip().splitlines()[-1].removeprefix("contrastive_encoders.core.InputError: ")
+            ) from error
 
     def global_batches(self) -> Iterator[Any]:
         """Yield the batches from the first epoch on without an end, each with the shares of all ranks."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from contracts import InputError
-from datamodules.store.tokenizer import word_start_table
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.store.tokenizer import word_start_table
 
 DELETION = 2  # a stream of random numbers of its own, beside those of spans and masks
 

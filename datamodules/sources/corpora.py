@@ -5,7 +5,7 @@ Addresses and numbers are those of the hubs' pages and of the papers; a number t
 
 from typing import NamedTuple
 
-from readers.download import File
+from contrastive_encoders.io.download import File
 
 HUB = "https://huggingface.co"
 SIMCSE = f"{HUB}/datasets/princeton-nlp/datasets-for-simcse/resolve/main"

@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from contracts import InputError, is_address
-from datamodules.sources.record_kinds import RELATIONS
-from readers.hub import hub_answers
-from readers.listing import DOCUMENTS, FORMS, TextFile, form_of, list_files
-from readers.nested import top_level
-from readers.rows import AUTO, BadRow, Encoding, Row, read_rows
-from storage.manifest import describe_files
+from contrastive_encoders.core import InputError, is_address
+from contrastive_encoders.datamodules.sources.row_schemas import RELATIONS
+from contrastive_encoders.io.file_discovery import DOCUMENTS, FORMS, TextFile, form_of, list_files
+from contrastive_encoders.io.hub import hub_answers
+from contrastive_encoders.io.manifest import describe_files
+from contrastive_encoders.io.nested_columns import top_level
+from contrastive_encoders.io.rows import AUTO, BadRow, Encoding, Row, read_rows
 
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
 LARGE = 10 * 2**30  # bytes: sets from here on are read as they come, without a copy on the disk

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from datamodules.sources.records import Record, RecordSource
+from contrastive_encoders.datamodules.sources.records import Record, RecordSource
 
 
 class JoinedSentences:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from contracts import InputError, RetrievalTask
-from datamodules.near_duplicates import NearCopies, words_of
-from datamodules.sources.docstrings import Module, documented_modules, installed
-from datamodules.sources.raw_documents import Document, DocumentSource
-from storage.atomic import build_once
+from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.datamodules.near_duplicates import NearCopies, words_of
+from contrastive_encoders.datamodules.sources.docstrings import Module, documented_modules, installed
+from contrastive_encoders.datamodules.sources.raw_documents import Document, DocumentSource
+from contrastive_encoders.io.atomic import build_once
 
 VERSION = 5  # part of the key: raise it when the same packages would give other documents
 MOST_PAIRS = 500

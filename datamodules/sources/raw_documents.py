@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from contracts import InputError, RetrievalTask
-from datamodules.sources.hub_datasets import (
+from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.datamodules.sources.hub_datasets import (
     DEFAULT_HUB_KEYS,
     HubKeys,
     HubSet,
@@ -21,12 +21,12 @@ from datamodules.sources.hub_datasets import (
     rows_in,
     what_was_read,
 )
-from datamodules.sources.sections import Section, sections
-from readers.documents import SOURCE
-from readers.html_cells import has_tags
-from readers.listing import DOCUMENTS, count_kinds, form_of, passed_over
-from readers.rows import DOCUMENT, LINE, BadRow, Row, text_in
-from readers.text_files import Encoding
+from contrastive_encoders.datamodules.sources.sections import Section, sections
+from contrastive_encoders.io.documents import SOURCE
+from contrastive_encoders.io.file_discovery import DOCUMENTS, count_kinds, form_of, passed_over
+from contrastive_encoders.io.html_cells import has_tags
+from contrastive_encoders.io.rows import DOCUMENT, LINE, BadRow, Row, text_in
+from contrastive_encoders.io.text_files import Encoding
 
 MOST_LISTED = 20  # skipped rows of each fault whose place is listed; all are counted
 MAX_PLACES = 4  # in a message

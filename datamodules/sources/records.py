@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from contracts import InputError
-from datamodules.sources.hub_datasets import (
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sources.hub_datasets import (
     DEFAULT_HUB_KEYS,
     HubKeys,
     HubSet,
@@ -19,14 +19,20 @@ from datamodules.sources.hub_datasets import (
     rows_in,
     what_was_read,
 )
-from datamodules.sources.raw_documents import MAX_SKIPPED, RowFilter, changed_options
-from datamodules.sources.record_kinds import NoExample, RowKind, described, numbered_columns, own_columns
-from datamodules.sources.text_lists import TextLists, are_lists, read_lists
-from readers.listing import form_of, local
-from readers.nested import top_level, value_in
-from readers.rows import LONGEST_QUOTE, BadRow, Row, text_in
-from readers.text_files import Encoding, Fault
-from storage.manifest import Damaged, read_record
+from contrastive_encoders.datamodules.sources.raw_documents import MAX_SKIPPED, RowFilter, changed_options
+from contrastive_encoders.datamodules.sources.row_schemas import (
+    NoExample,
+    RowKind,
+    described,
+    numbered_columns,
+    own_columns,
+)
+from contrastive_encoders.datamodules.sources.text_lists import TextLists, are_lists, read_lists
+from contrastive_encoders.io.file_discovery import form_of, local
+from contrastive_encoders.io.manifest import Damaged, read_record
+from contrastive_encoders.io.nested_columns import top_level, value_in
+from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, Row, text_in
+from contrastive_encoders.io.text_files import Encoding, Fault
 
 LOOKED_AT = 50  # rows, to find out whether their positives are lists
 TABLES_OF_TEXTS = (".csv", ".tsv", ".xlsx")  # files whose values are all strings

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from readers.markdown import blocks
+from contrastive_encoders.io.markdown import blocks
 
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 

@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from datamodules.sources.record_kinds import NoExample
-from readers.nested import MISSING, value_in
-from readers.rows import LONGEST_QUOTE, BadRow, Row, text_in
+from contrastive_encoders.datamodules.sources.row_schemas import NoExample
+from contrastive_encoders.io.nested_columns import MISSING, value_in
+from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, Row, text_in
 
 
 class TextLists(NamedTuple):

@@ -7,11 +7,11 @@ and pooling sees the prompt's tokens.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from contracts import InputError
-from datamodules.settings import Prompts
-from datamodules.sources.record_kinds import RowKind
-from datamodules.sources.records import Record
-from datamodules.store.token_store import RowSource
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.data_configs import Prompts
+from contrastive_encoders.datamodules.sources.records import Record
+from contrastive_encoders.datamodules.sources.row_schemas import RowKind
+from contrastive_encoders.datamodules.store.token_store import RowSource
 
 
 class PromptedSource:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datamodules.sources.records import Record
+from contrastive_encoders.datamodules.sources.records import Record
 
 LONGEST_COUNTED = 8192  # tokens: no backbone that is trained reads longer texts; those beyond are counted together
 

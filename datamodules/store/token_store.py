@@ -17,15 +17,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from contracts import InputError, NotWritten
-from datamodules.sources.records import Record
-from datamodules.store.row_statistics import Repeats, TextLengths
-from datamodules.store.tokenisation import Reading, keep_rows
-from reports.progress import Progress
-from storage.atomic import build_once
-from storage.manifest import read_record, sha256_of, write_record
-from workers.pool import WorkersLost, in_order, open_pool
-from workers.tasks import Task, TasksLost
+from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.datamodules.sources.records import Record
+from contrastive_encoders.datamodules.store.row_statistics import Repeats, TextLengths
+from contrastive_encoders.datamodules.store.tokenization import Reading, keep_rows
+from contrastive_encoders.io.atomic import build_once
+from contrastive_encoders.io.manifest import read_record, sha256_of, write_record
+from contrastive_encoders.reports.progress import Progress
+from contrastive_encoders.runtime.worker_pool import WorkersLost, in_order, open_pool
+from contrastive_encoders.runtime.worker_tasks import Task, TasksLost
 
 STORE_VERSION = 3  # part of the key: raise it when the same input would be stored otherwise
 BATCH_CHARACTERS = 4_000_000  # what is tokenised at once, by all workers; a few hundred MB at most meanwhile

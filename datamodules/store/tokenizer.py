@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers import AutoConfig, AutoTokenizer
 
-from contracts import InputError
-from readers.hub import only_local
-from readers.model_names import append_end, located, lowercase_if_stated, mask_id
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.hub import only_local
+from contrastive_encoders.io.model_names import append_end, located, lowercase_if_stated, mask_id
 
 BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datamodules.store.token_store import TokenStore
+from contrastive_encoders.datamodules.store.token_store import TokenStore
 
 MAX_ROWS = 10_000  # counted; of more rows, so many at even distances
 MAX_UNKNOWN = 0.5  # of the tokens of a text

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from contracts import InputError, Ragged
+from contrastive_encoders.core import InputError, Ragged
 
 # Padding that costs as much as one more chunk. Measured on a CPU (flat from 32 to 128) and on an H200.
 CHUNK_COST_TOKENS = {"cpu": 64}

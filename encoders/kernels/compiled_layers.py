@@ -16,11 +16,11 @@ import torch
 from torch import nn
 from transformers import AttentionInterface
 
-from contracts import InputError
-from encoders.kernels.compiler import USUAL, settle
-from encoders.kernels.faster_cpu_layers import fast_linears, replaced
-from encoders.kernels.unpadded import BY_RUNS, attention_by_runs
-from encoders.layers import layers_of
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.kernels.compiler import USUAL, settle
+from contrastive_encoders.encoders.kernels.onednn_layers import fast_linears, replaced
+from contrastive_encoders.encoders.kernels.unpadded import BY_RUNS, attention_by_runs
+from contrastive_encoders.encoders.layers import layers_of
 
 WIDTH = 8
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 
 USUAL = "inductor"
 SENT_TO_ALL = (signal.SIGINT, signal.SIGTERM)  # by a terminal or a scheduler, to each process of a run

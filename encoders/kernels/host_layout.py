@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import masking_utils
 
-from encoders.kernels.chunks import Chunk, on_device
+from contrastive_encoders.encoders.kernels.chunks import Chunk, on_device
 
 
 class Places(NamedTuple):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from encoders.kernels.chunks import LAYERS
+from contrastive_encoders.encoders.kernels.chunks import LAYERS
 
 ACTIVATION_BYTES = 2**33
 LEAST_TOKENS = 512  # of a chunk, whatever the memory

@@ -20,11 +20,11 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from contracts import InputError
-from encoders.kernels.chunks import Chunk, chunk_cost, on_device, plan_chunks
-from encoders.kernels.faster_cpu_layers import attention_for
-from encoders.kernels.gpu_kernels import varlen_attention
-from encoders.kernels.host_layout import Places
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.kernels.chunks import Chunk, chunk_cost, on_device, plan_chunks
+from contrastive_encoders.encoders.kernels.gpu_kernels import varlen_attention
+from contrastive_encoders.encoders.kernels.host_layout import Places
+from contrastive_encoders.encoders.kernels.onednn_layers import attention_for
 
 OURS = ("auto", "unpadded")
 BY_RUNS = "sdpa_by_runs"  # as transformers knows it

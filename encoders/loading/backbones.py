@@ -25,15 +25,22 @@ from transformers import (
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
-from contracts import EncoderPrompts, InputError
-from encoders.attention import PREFIX, check_attention, is_decoder_alone, reads_ahead, set_attention, set_dropout
-from encoders.layers import keep_layers
-from encoders.lora import RECORD, Record, restore
-from encoders.pooling import POOLERS
-from readers.hub import only_local
-from readers.model_names import append_end, has_checkpoint, located, lowercase_if_stated
-from storage.checkpoint import load_checkpoint
-from storage.manifest import Damaged
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.encoders.attention import (
+    PREFIX,
+    check_attention,
+    is_decoder_alone,
+    reads_ahead,
+    set_attention,
+    set_dropout,
+)
+from contrastive_encoders.encoders.layers import keep_layers
+from contrastive_encoders.encoders.lora import RECORD, Record, restore
+from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.io.checkpoint import load_checkpoint
+from contrastive_encoders.io.hub import only_local
+from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.model_names import append_end, has_checkpoint, located, lowercase_if_stated
 
 T5_FAMILY = ("t5", "mt5", "umt5")
 

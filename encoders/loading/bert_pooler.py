@@ -8,12 +8,12 @@ from typing import Any, cast
 from torch import nn
 from transformers import AutoConfig, AutoModel
 
-from contracts import InputError
-from encoders.attention import PREFIX
-from encoders.loading.backbones import from_pretrained
-from encoders.loading.own_encoder import directory_of, has_tanh_layer
-from encoders.loading.sentence_transformers_folder import BeyondUs, read_exported, read_head
-from encoders.pooling import TanhHead
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.attention import PREFIX
+from contrastive_encoders.encoders.loading.backbones import from_pretrained
+from contrastive_encoders.encoders.loading.own_encoder import directory_of, has_tanh_layer
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import BeyondUs, read_exported, read_head
+from contrastive_encoders.encoders.pooling import TanhHead
 
 
 def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:

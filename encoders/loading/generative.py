@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM
 
-from contracts import InputError
-from encoders.attention import is_causal, is_decoder_alone
-from encoders.loading.backbones import T5_FAMILY
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.attention import is_causal, is_decoder_alone
+from contrastive_encoders.encoders.loading.backbones import T5_FAMILY
 
 ATTENTION = {"full_attention", "sliding_attention"}  # kinds of layers that see only distances and the padding mask
 FOR_MASKED_LM = "ForMaskedLM"

@@ -13,20 +13,20 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from contracts import EncoderPrompts, InputError
-from encoders.attention import check_attention, check_first_token
-from encoders.dense import head_of
-from encoders.lengths import own_length, usual_length
-from encoders.loading.backbones import (
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.encoders.attention import check_attention, check_first_token
+from contrastive_encoders.encoders.dense import head_of
+from contrastive_encoders.encoders.lengths import own_length, usual_length
+from contrastive_encoders.encoders.loading.backbones import (
     check_vocabulary,
     load_tokenizer,
     load_trunk,
     read_checkpoint,
     trunk_of_checkpoint,
 )
-from encoders.loading.bert_pooler import shipped_pooler
-from encoders.loading.embedding import LoadedEncoder
-from encoders.loading.sentence_transformers_folder import (
+from contrastive_encoders.encoders.loading.bert_pooler import shipped_pooler
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
     BeyondUs,
     Exported,
     not_found,
@@ -34,11 +34,11 @@ from encoders.loading.sentence_transformers_folder import (
     read_head,
     read_json,
 )
-from encoders.loading.word_vectors import FALLBACK, WordVectors, is_word_vector_file
-from encoders.pooling import POOLERS
-from encoders.sentence_encoder import SentenceEncoder, check_pooling
-from readers.installed_models import find_installed
-from readers.model_names import GGUF
+from contrastive_encoders.encoders.loading.word_vectors import FALLBACK, WordVectors, is_word_vector_file
+from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder, check_pooling
+from contrastive_encoders.io.installed_models import find_installed
+from contrastive_encoders.io.model_names import GGUF
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +214,9 @@ def _from_transformers(
 
 
 def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
-    from encoders.loading.library import LibraryEncoder  # the only one to import sentence-transformers
+    from contrastive_encoders.encoders.loading.sentence_transformers_fallback import (
+        LibraryEncoder,  # the only one to import sentence-transformers
+    )
 
     for key in ("pooling", "prompt_suffix", "attention", "normalize"):
         if (value := getattr(options, key)) is not None:

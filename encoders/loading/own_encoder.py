@@ -3,9 +3,9 @@
 import logging
 from typing import NamedTuple
 
-from contracts import EncoderPrompts, InputError
-from encoders.dense import is_tanh_layer
-from encoders.loading.sentence_transformers_folder import (
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.encoders.dense import is_tanh_layer
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
     BeyondUs,
     Exported,
     leaves_prompt_out,
@@ -13,9 +13,9 @@ from encoders.loading.sentence_transformers_folder import (
     read_json,
     read_prompts,
 )
-from encoders.pooling import POOLERS
-from readers.installed_models import find_installed
-from readers.model_names import GGUF, run_folder
+from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.io.installed_models import find_installed
+from contrastive_encoders.io.model_names import GGUF, run_folder
 
 log = logging.getLogger(__name__)
 

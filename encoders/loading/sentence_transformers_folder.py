@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.utils.hub import cached_file
 
-from contracts import EncoderPrompts, InputError
-from encoders.appended_prompt import read_template
-from encoders.dense import IDENTITY, TANH, activation_of, head_of
-from encoders.pooling import LAST_LAYER, POOLERS
-from readers.hub import only_local
-from readers.model_names import GGUF, TRANSFORMER_OPTIONS
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.encoders.dense import IDENTITY, TANH, activation_of, head_of
+from contrastive_encoders.encoders.pooling import LAST_LAYER, POOLERS
+from contrastive_encoders.encoders.prompt_suffix import read_template
+from contrastive_encoders.io.hub import only_local
+from contrastive_encoders.io.model_names import GGUF, TRANSFORMER_OPTIONS
 
 LIBRARY = "sentence_transformers."
 TOP_LEVEL = "config_sentence_transformers.json"

@@ -16,9 +16,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from contracts import InputError
-from encoders.settings import TinySizes
-from storage.atomic import whole_folder
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.model_configs import TinySizes
+from contrastive_encoders.io.atomic import whole_folder
 
 BYTES_OF_A_WEIGHT = 8  # in memory while it is written: the model, and what is saved of it
 TOKENIZER_TEXTS = 20_000  # texts that the vocabulary is counted on

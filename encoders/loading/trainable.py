@@ -6,22 +6,27 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig, PreTrainedModel
 
-from contracts import EncoderPrompts, InputError
-from encoders.attention import ATTENTION, check_first_token, is_causal
-from encoders.dense import dense_layers
-from encoders.kernels.compiled_layers import compile_layers
-from encoders.kernels.unpadded import set_attn_implementation
-from encoders.layers import check_decay, freeze, keep_layers
-from encoders.lengths import length_to_train, own_length
-from encoders.loading.absent_weights import dtype_to_load, forget_weights
-from encoders.loading.backbones import check_vocabulary, from_pretrained, load_masked_lm, load_tokenizer
-from encoders.loading.bert_pooler import shipped_pooler
-from encoders.loading.own_encoder import OwnEncoder, directory_of, layers_to_keep, own_encoder
-from encoders.loading.sentence_transformers_folder import read_head, read_prompts, read_similarity
-from encoders.lora import Below, adapt, below, wanted
-from encoders.pooling import POOLERS
-from encoders.sentence_encoder import SentenceEncoder
-from encoders.settings import Trained, TrainedEncoder
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.encoders.attention import ATTENTION, check_first_token, is_causal
+from contrastive_encoders.encoders.dense import dense_layers
+from contrastive_encoders.encoders.kernels.compiled_layers import compile_layers
+from contrastive_encoders.encoders.kernels.unpadded import set_attn_implementation
+from contrastive_encoders.encoders.layers import check_decay, freeze, keep_layers
+from contrastive_encoders.encoders.lengths import length_to_train, own_length
+from contrastive_encoders.encoders.loading.backbones import (
+    check_vocabulary,
+    from_pretrained,
+    load_masked_lm,
+    load_tokenizer,
+)
+from contrastive_encoders.encoders.loading.bert_pooler import shipped_pooler
+from contrastive_encoders.encoders.loading.meta_weights import dtype_to_load, forget_weights
+from contrastive_encoders.encoders.loading.own_encoder import OwnEncoder, directory_of, layers_to_keep, own_encoder
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_head, read_prompts, read_similarity
+from contrastive_encoders.encoders.lora import Below, adapt, below, wanted
+from contrastive_encoders.encoders.model_configs import Trained, TrainedEncoder
+from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
 
 class TrainableBackbone:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from contracts import InputError
-from encoders.loading.embedding import LoadedEncoder, Options
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, Options
 
 log = logging.getLogger(__name__)
 

@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch
-from encoders.attention import is_decoder_alone
-from encoders.contrastive import ContrastiveObjective
-from encoders.kernels.chunks import concatenate, on_device
-from encoders.loading.backbones import NoMaskedLM
-from encoders.loading.trainable import TrainableEncoder
-from encoders.objective import Computed
-from encoders.sentence_encoder import SentenceEncoder
-from encoders.settings import DeCLUTRModel
-from losses.contrastive import Guide, nt_xent
-from losses.equal_texts import count_negatives_of_views
-from losses.gather import global_mean
-from losses.metric_learning import metric_loss
-from readers.model_names import mask_id
+from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged, SpanBatch
+from contrastive_encoders.encoders.attention import is_decoder_alone
+from contrastive_encoders.encoders.contrastive import ContrastiveObjective
+from contrastive_encoders.encoders.kernels.chunks import concatenate, on_device
+from contrastive_encoders.encoders.loading.backbones import NoMaskedLM
+from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
+from contrastive_encoders.encoders.model_configs import DeCLUTRModel
+from contrastive_encoders.encoders.objective import Computed
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.io.model_names import mask_id
+from contrastive_encoders.losses.contrastive import Guide, nt_xent
+from contrastive_encoders.losses.duplicate_masking import count_negatives_of_views
+from contrastive_encoders.losses.gather import global_mean
+from contrastive_encoders.losses.metric_learning import metric_loss
 
 
 class DeCLUTR(ContrastiveObjective):

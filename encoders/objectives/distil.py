@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from contracts import InputError, Ragged, SentenceBatch, TripletBatch
-from encoders.objective import Objective
-from encoders.settings import DistilModel
+from contrastive_encoders.core import InputError, Ragged, SentenceBatch, TripletBatch
+from contrastive_encoders.encoders.model_configs import DistilModel
+from contrastive_encoders.encoders.objective import Objective
 
 
 class Distil(Objective):

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from contracts import Ragged, ScoredTripletBatch
-from encoders.attention import has_dropout
-from encoders.objective import Objective, negatives_unlike_positive
-from encoders.settings import DistilScoresModel
-from losses.distillation import kl_of_scores, margin_mse, scored
+from contrastive_encoders.core import Ragged, ScoredTripletBatch
+from contrastive_encoders.encoders.attention import has_dropout
+from contrastive_encoders.encoders.model_configs import DistilScoresModel
+from contrastive_encoders.encoders.objective import Objective, negatives_unlike_positive
+from contrastive_encoders.losses.distillation import kl_of_scores, margin_mse, scored
 
 
 class DistilScores(Objective):

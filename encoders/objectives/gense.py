@@ -14,16 +14,16 @@ from typing import Any
 from torch import Tensor
 from transformers import AutoConfig
 
-from contracts import Ragged, TripletBatch
-from encoders.attention import is_decoder_alone
-from encoders.contrastive import ContrastiveObjective, with_negatives
-from encoders.loading.backbones import from_pretrained
-from encoders.loading.own_encoder import own_encoder
-from encoders.loading.trainable import TrainableEncoder
-from encoders.pooling import POOLERS
-from encoders.sentence_encoder import SentenceEncoder
-from encoders.settings import GenSEModel
-from losses.contrastive import Contrast, info_nce
+from contrastive_encoders.core import Ragged, TripletBatch
+from contrastive_encoders.encoders.attention import is_decoder_alone
+from contrastive_encoders.encoders.contrastive import ContrastiveObjective, with_negatives
+from contrastive_encoders.encoders.loading.backbones import from_pretrained
+from contrastive_encoders.encoders.loading.own_encoder import own_encoder
+from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
+from contrastive_encoders.encoders.model_configs import GenSEModel
+from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.losses.contrastive import Contrast, info_nce
 
 log = logging.getLogger(__name__)
 

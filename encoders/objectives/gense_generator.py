@@ -10,16 +10,16 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
-from contracts import HeldOutTexts, Seq2SeqBatch, StepOutput
-from encoders.kernels.chunks import on_device
-from encoders.loading.backbones import from_pretrained, load_tokenizer
-from encoders.loading.generative import writes_alone
-from encoders.loading.trainable import TrainableBackbone
-from encoders.objectives.seq2seq import CausalWriter, T5Writer
-from encoders.settings import GeneratorModel
-from encoders.trained_module import TrainedModule
-from losses.gather import global_mean
-from prompts import PromptIds, parse_prompts
+from contrastive_encoders.core import HeldOutTexts, Seq2SeqBatch, StepOutput
+from contrastive_encoders.core.gense_prompts import PromptIds, parse_prompts
+from contrastive_encoders.encoders.base_module import TrainedModule
+from contrastive_encoders.encoders.kernels.chunks import on_device
+from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
+from contrastive_encoders.encoders.loading.generative import writes_alone
+from contrastive_encoders.encoders.loading.trainable import TrainableBackbone
+from contrastive_encoders.encoders.model_configs import GeneratorModel
+from contrastive_encoders.encoders.objectives.seq2seq import CausalWriter, T5Writer
+from contrastive_encoders.losses.gather import global_mean
 
 TRUE = 2  # the kind of an instance whose answer is yes
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from contracts import InputError, Ragged, Role
-from encoders.loading.load import load_encoder
-from encoders.sentence_encoder import SentenceEncoder
-from readers.model_names import prompt_ids
+from contrastive_encoders.core import InputError, Ragged, Role
+from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.io.model_names import prompt_ids
 
 
 class GuideEncoder:

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from contracts import InputError, Ragged, TripletBatch
-from encoders.contrastive import ContrastiveObjective, with_negatives
-from encoders.settings import PairsModel
-from losses.contrastive import Contrast
-from losses.directions import check_directions, contrast_in_directions
+from contrastive_encoders.core import InputError, Ragged, TripletBatch
+from contrastive_encoders.encoders.contrastive import ContrastiveObjective, with_negatives
+from contrastive_encoders.encoders.model_configs import PairsModel
+from contrastive_encoders.losses.contrastive import Contrast
+from contrastive_encoders.losses.directions import check_directions, contrast_in_directions
 
 
 class Pairs(ContrastiveObjective):

@@ -9,22 +9,22 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
-from contracts import InputError, Ragged, ScoredPairBatch, StepOutput, TripletBatch
-from encoders.attention import has_dropout
-from encoders.cross_encoder import CrossEncoder, Scored, load_cross_encoder
-from encoders.kernels.chunks import concatenate
-from encoders.lengths import length_to_train, usual_length
-from encoders.loading.backbones import check_vocabulary, load_tokenizer
-from encoders.loading.own_encoder import directory_of
-from encoders.loading.sentence_transformers_folder import stated_length
-from encoders.loading.trainable import TrainableBackbone
-from encoders.objective import negatives_unlike_positive
-from encoders.settings import RerankerModel
-from encoders.trained_module import TrainedModule
-from losses.reranking import binary_relevance, listwise
+from contrastive_encoders.core import InputError, Ragged, ScoredPairBatch, StepOutput, TripletBatch
+from contrastive_encoders.encoders.attention import has_dropout
+from contrastive_encoders.encoders.base_module import TrainedModule
+from contrastive_encoders.encoders.cross_encoder import CrossEncoder, Scored, load_cross_encoder
+from contrastive_encoders.encoders.kernels.chunks import concatenate
+from contrastive_encoders.encoders.lengths import length_to_train, usual_length
+from contrastive_encoders.encoders.loading.backbones import check_vocabulary, load_tokenizer
+from contrastive_encoders.encoders.loading.own_encoder import directory_of
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import stated_length
+from contrastive_encoders.encoders.loading.trainable import TrainableBackbone
+from contrastive_encoders.encoders.model_configs import RerankerModel
+from contrastive_encoders.encoders.objective import negatives_unlike_positive
+from contrastive_encoders.losses.reranking import binary_relevance, listwise
 
 MINE = (
-    "python -m datamodules.mine encoder=sentence-transformers/all-MiniLM-L6-v2 input=PAIRS output=mined.jsonl "
+    "contrastive-encoders mine-negatives encoder=sentence-transformers/all-MiniLM-L6-v2 input=PAIRS output=mined.jsonl "
     "num_negatives=4 range_min=5"
 )
 

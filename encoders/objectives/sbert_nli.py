@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from contracts import NLIBatch, Ragged
-from encoders.objective import Objective
-from encoders.settings import SBERTModel
-from losses.pairs import Classified, pair_softmax
+from contrastive_encoders.core import NLIBatch, Ragged
+from contrastive_encoders.encoders.model_configs import SBERTModel
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.losses.pairs import Classified, pair_softmax
 
 CLASSES = 3
 

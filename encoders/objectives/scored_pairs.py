@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from contracts import Ragged, ScoredPairBatch
-from encoders.objective import Objective
-from encoders.settings import AnglEModel, CoSENTModel
-from losses.angle import angle
-from losses.cosent import cosent
+from contrastive_encoders.core import Ragged, ScoredPairBatch
+from contrastive_encoders.encoders.model_configs import AnglEModel, CoSENTModel
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.losses.angle import angle
+from contrastive_encoders.losses.cosent import cosent
 
 
 class CoSENT(Objective):

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
-from contracts import InputError, Ragged
-from encoders.kernels.chunks import (
+from contrastive_encoders.core import InputError, Ragged
+from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
+from contrastive_encoders.encoders.kernels.chunks import (
     Chunk,
     check_recompute,
     chunk_cost,
@@ -27,15 +28,14 @@ from encoders.kernels.chunks import (
     plan_chunks,
     recomputes,
 )
-from encoders.kernels.compiled_layers import even, fast_layers
-from encoders.kernels.faster_cpu_layers import attention_for, shared_between_chunks
-from encoders.kernels.host_layout import Places, places_in_chunks
-from encoders.kernels.masked_rows import head_sees
-from encoders.kernels.recomputed_layers import check_layers, recomputed_layers
-from encoders.kernels.token_budget import budget_of
-from encoders.lengths import longest_input
-from encoders.loading.backbones import check_vocabulary, load_tokenizer, load_whole
-from losses.tokens import token_losses
+from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
+from contrastive_encoders.encoders.kernels.host_layout import Places, places_in_chunks
+from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, shared_between_chunks
+from contrastive_encoders.encoders.kernels.selective_lm_head import head_sees
+from contrastive_encoders.encoders.kernels.token_budget import budget_of
+from contrastive_encoders.encoders.lengths import longest_input
+from contrastive_encoders.encoders.loading.backbones import check_vocabulary, load_tokenizer, load_whole
+from contrastive_encoders.losses.cross_entropy import token_losses
 
 
 class Written(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from contracts import InputError, Ragged, SentenceBatch, TripletBatch
-from encoders.attention import has_dropout
-from encoders.contrastive import ContrastiveObjective, with_negatives
-from encoders.pooling import TanhHead
-from encoders.settings import SimCSEModel
-from losses.contrastive import Contrast, info_nce
+from contrastive_encoders.core import InputError, Ragged, SentenceBatch, TripletBatch
+from contrastive_encoders.encoders.attention import has_dropout
+from contrastive_encoders.encoders.contrastive import ContrastiveObjective, with_negatives
+from contrastive_encoders.encoders.model_configs import SimCSEModel
+from contrastive_encoders.encoders.pooling import TanhHead
+from contrastive_encoders.losses.contrastive import Contrast, info_nce
 
 
 class SimCSE(ContrastiveObjective):

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from contracts import Ragged, ScoredPairBatch
-from encoders.objective import Objective
-from encoders.settings import SRoBERTaModel
-from losses.pairs import Regression, cosine_regression
+from contrastive_encoders.core import Ragged, ScoredPairBatch
+from contrastive_encoders.encoders.model_configs import SRoBERTaModel
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.losses.pairs import Regression, cosine_regression
 
 
 class SRoBERTa(Objective):

@@ -16,22 +16,30 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from contracts import InputError, Ragged, SentenceBatch
-from encoders.attention import set_dropout
-from encoders.kernels.chunks import chunk_cost, computed, on_device, padded, padded_tokens, plan_chunks, recomputes
-from encoders.kernels.compiled_layers import even, fast_layers
-from encoders.kernels.faster_cpu_layers import attention_for
-from encoders.kernels.host_layout import Places, places_in_chunks
-from encoders.kernels.masked_rows import head_sees
-from encoders.kernels.recomputed_layers import recomputed_layers
-from encoders.layers import keep_layers
-from encoders.loading.backbones import from_pretrained
-from encoders.loading.trainable import TrainableEncoder
-from encoders.objective import Computed, Objective
-from encoders.sentence_encoder import SentenceEncoder
-from encoders.settings import TSDAEModel
-from losses.gather import global_mean
-from losses.tokens import masked_lm_sum
+from contrastive_encoders.core import InputError, Ragged, SentenceBatch
+from contrastive_encoders.encoders.attention import set_dropout
+from contrastive_encoders.encoders.kernels.activation_checkpointing import recomputed_layers
+from contrastive_encoders.encoders.kernels.chunks import (
+    chunk_cost,
+    computed,
+    on_device,
+    padded,
+    padded_tokens,
+    plan_chunks,
+    recomputes,
+)
+from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
+from contrastive_encoders.encoders.kernels.host_layout import Places, places_in_chunks
+from contrastive_encoders.encoders.kernels.onednn_layers import attention_for
+from contrastive_encoders.encoders.kernels.selective_lm_head import head_sees
+from contrastive_encoders.encoders.layers import keep_layers
+from contrastive_encoders.encoders.loading.backbones import from_pretrained
+from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
+from contrastive_encoders.encoders.model_configs import TSDAEModel
+from contrastive_encoders.encoders.objective import Computed, Objective
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.losses.cross_entropy import masked_lm_sum
+from contrastive_encoders.losses.gather import global_mean
 
 CROSS_ATTENTION = "BERT, RoBERTa, XLM-RoBERTa or ELECTRA"  # families that have it, for messages
 

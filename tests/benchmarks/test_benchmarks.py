@@ -89,7 +89,7 @@ def test_flops_against_a_count_by_hand():
     from transformers import RobertaConfig, RobertaForMaskedLM
 
     from benchmarks.gpu_step import flops
-    from contracts import Ragged, SpanBatch
+    from contrastive_encoders.core import Ragged, SpanBatch
 
     model = RobertaForMaskedLM(
         RobertaConfig(

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import RESULTS_VERSION, ItemScores, Results, Spent
-from evaluation.bootstrap import average, spearman
-from storage.items import write_items
-from storage.manifest import read_record, write_record
-from storage.results import write_results
+from contrastive_encoders.core import RESULTS_VERSION, ItemScores, Results, Spent
+from contrastive_encoders.io.item_scores import write_items
+from contrastive_encoders.io.manifest import read_record, write_record
+from contrastive_encoders.io.results import write_results
+from contrastive_encoders.statistics.bootstrap import average, spearman
 
 TASKS = ("sts12", "stsb")
 PAIRS = 150

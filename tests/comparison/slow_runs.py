@@ -9,15 +9,15 @@ from pathlib import Path
 
 import yaml
 
-from comparison.study import Trials
-from comparison.sweep import read_words
+from contrastive_encoders.cli.sweep import read_words
+from contrastive_encoders.comparison.study import Trials
 
 # Counts to ten. A signal ends it after the step, with what is counted saved; it holds its folder while it is there. A
 # learning rate of 666 kills the worker.
 PROGRAM = """
 import json, os, pathlib, signal, sys, time
-from cli.child_processes import begin_process
-from storage.ownership import lock_folder
+from contrastive_encoders.runtime.child_processes import begin_process
+from contrastive_encoders.io.output_directory import lock_folder
 begin_process()
 words = dict(word.split("=", 1) for word in sys.argv[1:])
 folder = pathlib.Path(words["output_dir"])

@@ -6,14 +6,14 @@ import re
 import pytest
 from omegaconf import OmegaConf
 
-from comparison.__main__ import compare as compare_command
-from comparison.arms import arms_of
-from comparison.collect import collect
-from comparison.contrasts import choose_headline
-from comparison.report import compare, sections, write_report
-from comparison.upload import upload
-from contracts import InputError
-from storage.results import read_results, write_results
+from contrastive_encoders.cli.compare import compare as compare_command
+from contrastive_encoders.comparison.arms import arms_of
+from contrastive_encoders.comparison.collect import collect
+from contrastive_encoders.comparison.contrasts import choose_headline
+from contrastive_encoders.comparison.report import compare, sections, write_report
+from contrastive_encoders.comparison.upload import upload
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.results import read_results, write_results
 from tests.forks import run_command
 from tests.wandb_records import read_records, values_of
 
@@ -90,7 +90,7 @@ def test_a_folder_that_is_called_like_a_stage_is_none(run_folder, tmp_path):
 def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     run_folder(tmp_path / "a", "one", 1, 0.2)
     other = run_folder(tmp_path / "b", "two", 1, 0.4)
-    from storage.items import read_items, write_items
+    from contrastive_encoders.io.item_scores import read_items, write_items
 
     items = read_items(other / "items.npz")
     write_items(other / "items.npz", items._replace(digests=dict.fromkeys(items.digests, "another")))

@@ -8,10 +8,12 @@ import pytest
 import torch
 from scipy import stats
 
-from comparison.arms import Arm
-from comparison.collect import Run
-from comparison.contrasts import Contrast, Headline, contrasts
-from comparison.statistics import (
+from contrastive_encoders.comparison.arms import Arm
+from contrastive_encoders.comparison.collect import Run
+from contrastive_encoders.comparison.contrasts import Contrast, Headline, contrasts
+from contrastive_encoders.core import ItemScores
+from contrastive_encoders.statistics.bootstrap import spearman
+from contrastive_encoders.statistics.paired_tests import (
     centred_ranks,
     holm,
     interval,
@@ -19,8 +21,6 @@ from comparison.statistics import (
     seeds_test,
     swap_test,
 )
-from contracts import ItemScores
-from evaluation.bootstrap import spearman
 
 SCORE = "stsb/cosine/spearman"
 

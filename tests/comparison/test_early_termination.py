@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from comparison import train_processes as processes
-from comparison.collect import STOPPED, collect
-from comparison.study import Trials
-from comparison.sweep import run
-from comparison.sweep_file import read_sweep, rungs_of
+from contrastive_encoders.cli.sweep import run
+from contrastive_encoders.comparison import run_scheduler as processes
+from contrastive_encoders.comparison.collect import STOPPED, collect
+from contrastive_encoders.comparison.study import Trials
+from contrastive_encoders.comparison.sweep_file import read_sweep, rungs_of
 
 ROOT = Path(__file__).resolve().parents[2]
 METRIC = "stsb-dev/cosine/spearman"
 # Logs its learning rate as the score; a bad one then waits for the signal, as a long training would.
 SCORER = f"""
 import json, os, pathlib, signal, sys
-from cli.child_processes import begin_process
+from contrastive_encoders.runtime.child_processes import begin_process
 begin_process()
 words = dict(word.split("=", 1) for word in sys.argv[1:])
 folder = pathlib.Path(words["output_dir"]); folder.mkdir(parents=True, exist_ok=True)

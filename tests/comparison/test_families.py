@@ -6,16 +6,16 @@ import io
 import pytest
 from rich.console import Console
 
-from comparison import tables
-from comparison.__main__ import Keys, run
-from comparison.arms import arms_of
-from comparison.collect import collect
-from comparison.contrasts import choose_headline, contrasts, ranking
-from comparison.families import families_of
-from comparison.paper import in_csv, in_latex
-from comparison.setting_figures import settings_figures
-from reports.tables import Cell, Table, columns, fitting, on_terminal
-from storage.results import read_results, write_results
+from contrastive_encoders.cli.compare import Keys, run
+from contrastive_encoders.comparison import tables
+from contrastive_encoders.comparison.arms import arms_of
+from contrastive_encoders.comparison.collect import collect
+from contrastive_encoders.comparison.contrasts import choose_headline, contrasts, ranking
+from contrastive_encoders.comparison.families import families_of
+from contrastive_encoders.comparison.latex_table import in_csv, in_latex
+from contrastive_encoders.comparison.setting_figures import settings_figures
+from contrastive_encoders.io.results import read_results, write_results
+from contrastive_encoders.reports.tables import Cell, Table, columns, fitting, on_terminal
 from tests.in_process import run_here
 
 TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")

@@ -5,16 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from comparison import ranking_figures
-from comparison.arms import arms_of
-from comparison.budget_figures import score_over_tokens
-from comparison.collect import collect
-from comparison.contrasts import choose_headline
-from comparison.probe_sentences import explorer, probe, turned
-from comparison.report import compare
-from comparison.setting_figures import settings_figures
-from comparison.training_curves import curves_of, training
-from storage.manifest import read_record, write_record
+from contrastive_encoders.comparison import ranking_figures
+from contrastive_encoders.comparison.arms import arms_of
+from contrastive_encoders.comparison.budget_figures import score_over_tokens
+from contrastive_encoders.comparison.collect import collect
+from contrastive_encoders.comparison.contrasts import choose_headline
+from contrastive_encoders.comparison.probe_sentences import explorer, probe, turned
+from contrastive_encoders.comparison.report import compare
+from contrastive_encoders.comparison.setting_figures import settings_figures
+from contrastive_encoders.comparison.training_curves import curves_of, training
+from contrastive_encoders.io.manifest import read_record, write_record
 
 SETTING = "a_setting_with_a_long_name"
 

@@ -19,7 +19,7 @@ from tests.guide import GUIDE, ROOT, commands_of
 
 COMMANDS = sorted(line for line in commands_of(*GUIDE) if re.match(r"python -m (comparison|preview)", line))
 RACES = [line for line in COMMANDS if "race=" in line and "race=documents" not in line]  # which has tests of its own
-OF_A_SWEEP = [line for line in COMMANDS if "comparison.sweep" in line or "tau_ap" in line]
+OF_A_SWEEP = [line for line in COMMANDS if "contrastive_encoders.cli.sweep" in line or "tau_ap" in line]
 OTHERS = [line for line in COMMANDS if line not in [*RACES, *OF_A_SWEEP] and "race=documents" not in line]
 TINY = """backbone=tiny tiny.hidden_size=32 tiny.layers=1 tiny.heads=2 tiny.intermediate_size=64 tiny.vocab_size=600
     log_every_n_steps=1 data.num_workers=0""".split()
@@ -98,13 +98,13 @@ def test_a_command_runs(command, desk):
 @pytest.mark.slow
 def test_the_sweep_and_its_report(desk):
     """One trial in the place of 36, of a small corpus in the place of the hub's."""
-    (sweep,) = {shlex.join(shlex.split(line)[:4]) for line in OF_A_SWEEP if "comparison.sweep" in line}
+    (sweep,) = {shlex.join(shlex.split(line)[:4]) for line in OF_A_SWEEP if "contrastive_encoders.cli.sweep" in line}
     longest = max((line for line in OF_A_SWEEP if line.startswith(sweep)), key=len)
     corpus = ["data=text", "data.path=my_texts.jsonl", "data.max_span=auto", "data.min_document_length=null"]
     small = [*corpus, *TINY, "precision=fp32", "max_steps=2", "batch_size=8", "evaluation.every_n_steps=1", "trials=1"]
     run(longest, desk, *small, "evaluation.data_root=eval", "evaluation.suite=[sts12,stsb]")
     for line in OF_A_SWEEP:
-        if "comparison.sweep" not in line:
+        if "contrastive_encoders.cli.sweep" not in line:
             assert "declutr" in run(line, desk).stdout
             assert (desk / output_of(line) / "report.html").is_file()
 

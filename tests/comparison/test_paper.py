@@ -10,20 +10,20 @@ import pytest
 import torch
 from scipy import stats
 
-from comparison.arms import arms_of
-from comparison.baselines import tfidf_arm
-from comparison.collect import collect
-from comparison.contrasts import choose_headline, contrasts, ranking
-from comparison.families import families_of
-from comparison.paper import escaped, in_csv, in_latex
-from comparison.statistics import sign_test
-from comparison.sweep import read_words
-from comparison.train_processes import Job, open_workers, run_all
-from contracts import InputError, RetrievalTask
-from evaluation.suite import Suite
-from evaluation.tasks.cqadupstack import Forum, ForumRetrieval
-from storage.items import write_items
-from storage.results import read_results, write_results
+from contrastive_encoders.cli.sweep import read_words
+from contrastive_encoders.comparison.arms import arms_of
+from contrastive_encoders.comparison.baselines import tfidf_arm
+from contrastive_encoders.comparison.collect import collect
+from contrastive_encoders.comparison.contrasts import choose_headline, contrasts, ranking
+from contrastive_encoders.comparison.families import families_of
+from contrastive_encoders.comparison.latex_table import escaped, in_csv, in_latex
+from contrastive_encoders.comparison.run_scheduler import Job, open_workers, run_all
+from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.evaluation.tasks.cqadupstack import Forum, ForumRetrieval
+from contrastive_encoders.io.item_scores import write_items
+from contrastive_encoders.io.results import read_results, write_results
+from contrastive_encoders.statistics.paired_tests import sign_test
 from tests.embedders import OnTheCPU
 
 
@@ -40,8 +40,8 @@ def test_tables_hold_the_scores_of_the_runs(run_folder, tmp_path):
     assert [row["arm"] for row in rows] == ["50% & a_b", "other"]
     assert float(rows[0]["mean"]) == pytest.approx(np.mean(values))
     assert float(rows[0]["sd_over_seeds"]) == pytest.approx(np.std(values, ddof=1))
-    latex = in_latex(arms, families, standings, "python -m comparison\nruns=x")
-    assert latex.startswith("% Written by: python -m comparison runs=x\n")
+    latex = in_latex(arms, families, standings, "contrastive-encoders compare\nruns=x")
+    assert latex.startswith("% Written by: contrastive-encoders compare runs=x\n")
     assert rf"50\% \& a\_b & 1 & \textbf{{{np.mean(values):.2f}}} $\pm$ {np.std(values, ddof=1):.2f} \\" in latex
     assert escaped("a\\b{c}^~") == r"a\textbackslash{}b\{c\}\textasciicircum{}\textasciitilde{}"
     assert (escaped("[1,2] a"), escaped("*")) == ("{[}1,2] a", "{*}")  # else arguments of the \\\\ before them
@@ -131,7 +131,7 @@ def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
     program = tmp_path / "train.py"
     program.write_text("import sys, mine; print(*sys.argv[1:]); sys.exit(2)")
     (tmp_path / "mine.py").write_text("")
-    monkeypatch.setattr("comparison.train_processes.TRAIN", program)
+    monkeypatch.setattr("contrastive_encoders.comparison.run_scheduler.TRAIN", program)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with open_workers(tmp_path) as pool:

@@ -9,18 +9,18 @@ import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from cli.literal_values import literal_word
-from comparison.__main__ import plain
-from comparison.arms import arms_of
-from comparison.baselines import BM25, UNTRAINED, bm25_arm
-from comparison.collect import collect
-from comparison.contrasts import choose_headline, contrasts
-from comparison.preparation import commands_of
-from comparison.recommendation import before_and_after, keep_encoder, recommend
-from contracts import InputError, RetrievalTask
-from evaluation.suite import Suite
-from storage.items import write_items
-from storage.results import read_results, write_results
+from contrastive_encoders.cli.compare import plain
+from contrastive_encoders.comparison.arms import arms_of
+from contrastive_encoders.comparison.baselines import BM25, UNTRAINED, bm25_arm
+from contrastive_encoders.comparison.collect import collect
+from contrastive_encoders.comparison.contrasts import choose_headline, contrasts
+from contrastive_encoders.comparison.race_data import commands_of
+from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend
+from contrastive_encoders.composition.literal_values import literal_word
+from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.io.item_scores import write_items
+from contrastive_encoders.io.results import read_results, write_results
 from tests.embedders import OnTheCPU
 
 QUERIES = 40

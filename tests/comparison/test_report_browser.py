@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from comparison.arms import arms_of
-from comparison.collect import collect
-from comparison.contrasts import choose_headline
-from comparison.probe_sentences import probe
-from comparison.report import compare, write_report
+from contrastive_encoders.comparison.arms import arms_of
+from contrastive_encoders.comparison.collect import collect
+from contrastive_encoders.comparison.contrasts import choose_headline
+from contrastive_encoders.comparison.probe_sentences import probe
+from contrastive_encoders.comparison.report import compare, write_report
 from tests.browser import needs_browser, opened
 
 SENTENCES = [

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from comparison.arms import arms_of
-from comparison.collect import collect
-from comparison.contrasts import choose_headline
-from comparison.selection import select
-from contracts import InputError
-from storage.items import read_items
-from storage.manifest import read_record, write_record
+from contrastive_encoders.comparison.arms import arms_of
+from contrastive_encoders.comparison.collect import collect
+from contrastive_encoders.comparison.contrasts import choose_headline
+from contrastive_encoders.comparison.run_selection import select
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.item_scores import read_items
+from contrastive_encoders.io.manifest import read_record, write_record
 
 
 def change(folder: Path, **entries) -> None:

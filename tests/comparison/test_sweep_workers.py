@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from comparison import train_processes as processes
-from comparison.sweep import run
+from contrastive_encoders.cli.sweep import run
+from contrastive_encoders.comparison import run_scheduler as processes
 from tests.comparison.slow_runs import kill_first, recorded, steps, when_under_way, write_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,9 +17,9 @@ COUNTED = "0123456789"
 SWEEPER = """
 import sys
 from pathlib import Path
-from cli.signals import heed_signals
+from contrastive_encoders.runtime.signals import heed_signals
 from comparison import train_processes as processes
-from comparison.sweep import run
+from contrastive_encoders.cli.sweep import run
 heed_signals()
 processes.TRAIN = Path(sys.argv[1])
 sys.exit(run(sys.argv[2:]))

@@ -12,27 +12,27 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from comparison import train_processes as processes
-from comparison.__main__ import Keys, plain
-from comparison.__main__ import run as compare_command
-from comparison.choice import Choice, choice_of, choose
-from comparison.collect import collect
-from comparison.outputs import COMPARISON, ENTRIES
-from comparison.race import Race, plan
-from comparison.race import train_all as train_race
-from comparison.study import Trials, sound
-from comparison.sweep import read_words, run
-from comparison.sweep_file import read_sweep
-from comparison.sweep_file import words_of as words_of_values
-from comparison.train_processes import Done, Job, open_workers
-from contracts import InputError, NotWritten
-from evaluation.papers import AVERAGES
-from storage.ownership import write_marker
+from contrastive_encoders.cli.compare import Keys, plain
+from contrastive_encoders.cli.compare import run as compare_command
+from contrastive_encoders.cli.sweep import read_words, run
+from contrastive_encoders.comparison import run_scheduler as processes
+from contrastive_encoders.comparison.collect import collect
+from contrastive_encoders.comparison.hyperparameter_selection import Choice, choice_of, choose
+from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
+from contrastive_encoders.comparison.race import Race, plan
+from contrastive_encoders.comparison.race import train_all as train_race
+from contrastive_encoders.comparison.run_scheduler import Done, Job, open_workers
+from contrastive_encoders.comparison.study import Trials, sound
+from contrastive_encoders.comparison.sweep_file import read_sweep
+from contrastive_encoders.comparison.sweep_file import words_of as words_of_values
+from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.evaluation.paper_tables import AVERAGES
+from contrastive_encoders.io.output_directory import write_marker
+from contrastive_encoders.training.checks import check_model_and_data, check_values
+from contrastive_encoders.training.compose import compose as compose_run
+from contrastive_encoders.training.max_length import check_lengths
+from contrastive_encoders.training.stages import stages_of
 from tests.in_process import run_here
-from training.checks import check_model_and_data, check_values
-from training.compose import compose as compose_run
-from training.max_length import check_lengths
-from training.stages import stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 AS_PUBLISHED = {  # monitor, what ends a trial, what is shown of it

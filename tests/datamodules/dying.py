@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from datamodules.store.tokenisation import WholeRows
+from contrastive_encoders.datamodules.store.tokenization import WholeRows
 
 
 class Dying(WholeRows):

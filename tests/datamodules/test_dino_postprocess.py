@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts import InputError
-from datamodules.sampling.dino_postprocess import STEPS, Pair, Settings, augment, postprocess, shuffle, split_dev
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sampling.dino_postprocess import (
+    STEPS,
+    Pair,
+    Settings,
+    augment,
+    postprocess,
+    shuffle,
+    split_dev,
+)
 
 PUBLISHED = Settings(
     steps=STEPS, normalise=False, smoothing=0.2, cap=2, random_pairs=2, variant="paper", seed=42

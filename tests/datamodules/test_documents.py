@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from contracts import IGNORED_LABEL, InputError, SpanBatch
-from datamodules.documents import passes_per_epoch
-from datamodules.sampling.span_batches import SpanBatches, choose_max_span
-from datamodules.sampling.spans import SpanRule
-from datamodules.store.tokenizer import special_tokens
+from contrastive_encoders.core import IGNORED_LABEL, InputError, SpanBatch
+from contrastive_encoders.datamodules.documents import passes_per_epoch
+from contrastive_encoders.datamodules.sampling.span_batches import SpanBatches, choose_max_span
+from contrastive_encoders.datamodules.sampling.spans import SpanRule
+from contrastive_encoders.datamodules.store.tokenizer import special_tokens
 from tests.data import as_rank, batches, data_module, sequences_of
 
 RULE = SpanRule(anchors=2, positives=2, min_span=4, max_span=16, window="grid", positive="nearby")

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from contracts import RetrievalTask
-from datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
-from datamodules.sources.records import Record
-from evaluation.tasks.retrieval import Retrieval
-from training.data_summary import account_of
+from contrastive_encoders.core import RetrievalTask
+from contrastive_encoders.datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
+from contrastive_encoders.datamodules.sources.records import Record
+from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.training.data_summary import account_of
 
 WORDS = [f"word{number}" for number in range(3_000)]
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from contracts import InputError
+from contrastive_encoders.cli.preview import look, read_words
+from contrastive_encoders.core import InputError
+from contrastive_encoders.training.data_summary import account_of
 from tests.data import data_module, write_rows
-from training.data_summary import account_of
-from training.preview.command import look, read_words
 
 ROWS = {
     "qa": {"question": "<p>Where &amp; when?</p>", "answer": "a < b<br>now"},

@@ -30,8 +30,8 @@ NESTED = [{"question": f"q {i}", "answer": {"text": [f"t {i}", "x"], "at": [i]}}
 READ = """
 import json, sys
 from contracts import InputError
-from datamodules.sources import hub_datasets as hub_sets
-from datamodules.sources import record_kinds
+from contrastive_encoders.datamodules.sources import hub_datasets as hub_sets
+from contrastive_encoders.datamodules.sources import record_kinds
 from tests.data import RecordSource, TextSource
 
 def read(path="owner/set", large=hub_sets.LARGE, kind="TRIPLETS", **keys):

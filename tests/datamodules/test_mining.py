@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError
-from datamodules import mine
-from datamodules.mine import KeptScores
-from encoders import load_encoder
+from contrastive_encoders.cli import mine_negatives
+from contrastive_encoders.cli.mine_negatives import KeptScores
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders import load_encoder
 from tests.conftest import COMMON, ROOT, SENTENCES, TOPICS
 from tests.data import data_module, write_rows
 from tests.encoders.test_matryoshka import export_whole
@@ -67,7 +67,7 @@ def given(encoder, tmp_path_factory):
 
 
 def command(*words):
-    return run_here("mine", mine.run, mine.Keys, words)
+    return run_here("mine", mine_negatives.run, mine_negatives.Keys, words)
 
 
 def rows_of(path):
@@ -353,7 +353,7 @@ def children(process):
 
 @pytest.mark.slow
 def test_several_processes_write_the_rows_of_one_and_end_with_the_command(minilm_path, given, tmp_path):
-    words = [sys.executable, "-m", "datamodules.mine", *given, "devices=2"]
+    words = [sys.executable, "-m", "contrastive_encoders.cli.mine_negatives", *given, "devices=2"]
     assert command(*given, f"output={tmp_path / 'one.jsonl'}") == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([*words, f"output={tmp_path / 'two.jsonl'}"], env=environment, timeout=300, check=False)
@@ -411,7 +411,7 @@ def test_code_of_a_model_is_never_run(key, source, given, tmp_path, request):
         (["reranker={tmp}/none", "relative_margin=0"], "reranker=.* could not be loaded"),
         (["encoder={tmp}/none"], "no file and no folder here"),
         (["encoder={tmp}"], "wanted the folder of a finished run"),
-        (["encoder={tmp}/theirs.jsonl"], "python -m export run=CHECKPOINT"),
+        (["encoder={tmp}/theirs.jsonl"], "contrastive-encoders export run=CHECKPOINT"),
         (["cache_folder={tmp}/blank.txt"], "cannot be written"),
     ],
 )

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from contracts import InputError
-from datamodules.sources.record_kinds import QA
-from datamodules.store.row_statistics import Repeats
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sources.row_schemas import QA
+from contrastive_encoders.datamodules.store.row_statistics import Repeats
 from tests.data import RecordSource, TextSource
 
 QUESTION, ANSWER = "Kundenfrage", "Antwort (Support)"

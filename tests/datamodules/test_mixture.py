@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from contracts import InputError, Ragged, SentenceBatch, TripletBatch
-from datamodules.sampling.interleaving import Interleaving
+from contrastive_encoders.core import InputError, Ragged, SentenceBatch, TripletBatch
+from contrastive_encoders.datamodules.sampling.interleaving import Interleaving
 from tests.conftest import SENTENCES
 from tests.data import as_rank, batches, data_module, sequences_of, write_rows
 from tests.datamodules.test_passages import corpus, module

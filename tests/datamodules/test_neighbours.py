@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from contracts import InputError
-from datamodules.sampling import neighbours
-from datamodules.sampling.neighbours import grouped_rows, neighbour_groups
-from datamodules.sampling.order import Order
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sampling import neighbor_groups
+from contrastive_encoders.datamodules.sampling.distributed_sampler import Order
+from contrastive_encoders.datamodules.sampling.neighbor_groups import grouped_rows, neighbour_groups
 from tests.data import as_rank, batches, data_module, write_rows
 
 
@@ -47,7 +47,7 @@ def test_of_many_rows_neighbours_are_those_of_a_block(monkeypatch):
     blocks = [
         neighbour_groups(vectors[first : first + 30], [np.arange(70)[first : first + 30]], 8) for first in (0, 30, 60)
     ]
-    monkeypatch.setattr(neighbours, "BLOCK", 30)
+    monkeypatch.setattr(neighbor_groups, "BLOCK", 30)
     found = neighbour_groups(vectors, texts, 8)
     wanted = [group + first for first, groups in zip((0, 30, 60), blocks, strict=True) for group in groups]
     assert [group.tolist() for group in found] == [group.tolist() for group in wanted]

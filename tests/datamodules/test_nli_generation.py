@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 from tests.data import batches, data_module, sequences_of, write_rows
 
 PROMPTS = {

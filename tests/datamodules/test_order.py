@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from contracts import InputError
-from datamodules.sampling.order import Order, Permutation, nested_subset
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sampling.distributed_sampler import Order, Permutation, nested_subset
 
 
 @given(n=st.integers(1, 5000), seed=st.integers(0, 2**32), epoch=st.integers(0, 1000))

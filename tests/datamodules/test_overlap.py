@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamodules import overlap
-from datamodules.documents import RowsOfDocuments
-from datamodules.overlap import contained, find_overlap
-from datamodules.store.token_store import build_or_open
-from datamodules.store.tokenisation import LengthRule, LongDocuments
+from contrastive_encoders.datamodules import overlap
+from contrastive_encoders.datamodules.documents import RowsOfDocuments
+from contrastive_encoders.datamodules.overlap import contained, find_overlap
+from contrastive_encoders.datamodules.store.token_store import build_or_open
+from contrastive_encoders.datamodules.store.tokenization import LengthRule, LongDocuments
 from tests.data import TextSource
 
 

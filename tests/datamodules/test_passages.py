@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from contracts import InputError
-from contracts.settings import build
-from datamodules.passages import LONGEST, SHORTEST, PassagePairs, pairs_of, passages_of, spans_of
-from datamodules.settings import DocumentData
-from datamodules.sources.raw_documents import Document
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import build
+from contrastive_encoders.datamodules.data_configs import DocumentData
+from contrastive_encoders.datamodules.passages import LONGEST, SHORTEST, PassagePairs, pairs_of, passages_of, spans_of
+from contrastive_encoders.datamodules.sources.raw_documents import Document
 from tests.data import as_rank, write_rows
 from tests.objectives import settings
 

@@ -7,12 +7,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from contracts import InputError
-from datamodules import prepare
-from datamodules.prepare import read_words
-from datamodules.sources.corpora import CORPORA, NLI, WIKI
-from datamodules.sources.record_kinds import QA, SENTENCES, TRIPLETS
-from readers.download import File
+from contrastive_encoders.cli import download_data
+from contrastive_encoders.cli.download_data import read_words
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sources.corpora import CORPORA, NLI, WIKI
+from contrastive_encoders.datamodules.sources.row_schemas import QA, SENTENCES, TRIPLETS
+from contrastive_encoders.io.download import File
 from tests.data import RecordSource
 
 TEXT = "".join(f"Sentence number {n} of the harbour.\n" for n in range(30_000)).encode()
@@ -48,12 +48,12 @@ def hosted(tmp_path, server, monkeypatch):
             for one in corpus.pieces
         ]
         found[name] = corpus._replace(pieces=tuple(pieces))
-    monkeypatch.setattr(prepare, "CORPORA", found)
+    monkeypatch.setattr(download_data, "CORPORA", found)
     return tmp_path / "corpora"
 
 
 def got(*words):
-    return prepare.prepare(read_words(["quiet=true", *words]))
+    return download_data.prepare(read_words(["quiet=true", *words]))
 
 
 def test_every_corpus_is_read_by_the_data_of_its_kind(hosted, caplog):

@@ -6,20 +6,20 @@ import sys
 import pytest
 from transformers import AutoTokenizer
 
-from contracts import InputError
-from datamodules import prepare
-from datamodules.sources import docstrings, pydocs
-from datamodules.sources.docstrings import Module, docstrings_of
-from datamodules.sources.pydocs import (
+from contrastive_encoders.cli import download_data
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sources import docstrings, pydocs
+from contrastive_encoders.datamodules.sources.docstrings import Module, docstrings_of
+from contrastive_encoders.datamodules.sources.pydocs import (
     PydocsSource,
     is_held_out,
     split_summary,
     without_task,
 )
-from datamodules.sources.record_kinds import QA
-from evaluation.catalogue import load_tasks
+from contrastive_encoders.datamodules.sources.row_schemas import QA
+from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.training.data_summary import account_of
 from tests.data import Options, RecordSource, batches, data_module, sequences_of
-from training.data_summary import account_of
 
 SOURCE = '''
 """Module text.
@@ -190,7 +190,7 @@ def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, ti
     table = output / "STSBenchmark" / "test.tsv"  # of somebody else
     table.parent.mkdir(parents=True)
     table.write_text("as it was")
-    assert prepare.prepare(prepare.read_words(["pydocs", f"output={output}"])) == 0
+    assert download_data.prepare(download_data.read_words(["pydocs", f"output={output}"])) == 0
     data = data_module("pydocs_pairs", cache_dir=tmp_path / "cache", tokenizer=tiny_bert)
     (wanted,) = data.held_out()
     (task,) = load_tasks(output, "pydocs", Options()).tasks
@@ -206,14 +206,14 @@ def test_prepare_leaves_a_folder_alone_that_has_the_name_of_a_corpus(tmp_path):
     (tmp_path / "pydocs").mkdir()
     (tmp_path / "pydocs" / "mine.txt").write_text("as it was")
     with pytest.raises(InputError, match=r"pydocs is not empty \(mine\.txt\)"):
-        prepare.prepare(prepare.read_words(["pydocs", f"output={tmp_path}"]))
+        download_data.prepare(download_data.read_words(["pydocs", f"output={tmp_path}"]))
     assert [path.name for path in tmp_path.rglob("*")] == ["pydocs", "mine.txt"]
 
 
 def test_prepare_leaves_a_list_of_sources_alone_that_it_did_not_make(tmp_path):
     (tmp_path / "sources.json").write_text('["mine"]')
     with pytest.raises(InputError, match=r"no command of this project made its sources\.json"):
-        prepare.prepare(prepare.read_words(["pydocs", f"output={tmp_path}"]))
+        download_data.prepare(download_data.read_words(["pydocs", f"output={tmp_path}"]))
     assert [path.name for path in tmp_path.rglob("*")] == ["sources.json"]
 
 

@@ -9,8 +9,8 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from contracts import InputError
-from datamodules.sources.record_kinds import NLI, PAIRS, QA, SENTENCES, TRIPLETS
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sources.row_schemas import NLI, PAIRS, QA, SENTENCES, TRIPLETS
 from tests.data import RecordSource
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from datamodules.sources.record_kinds import QA
-from datamodules.store.row_statistics import LONGEST_COUNTED, TextLengths
-from datamodules.store.token_store import LENGTHS, build_or_open
-from datamodules.store.tokenisation import WholeRows
+from contrastive_encoders.datamodules.sources.row_schemas import QA
+from contrastive_encoders.datamodules.store.row_statistics import LONGEST_COUNTED, TextLengths
+from contrastive_encoders.datamodules.store.token_store import LENGTHS, build_or_open
+from contrastive_encoders.datamodules.store.tokenization import WholeRows
 from tests.data import RecordSource, data_module, write_rows
 
 ROWS = [

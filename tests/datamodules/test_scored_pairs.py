@@ -10,10 +10,10 @@ import torch
 from scipy import stats
 from transformers import AutoTokenizer
 
-from contracts import InputError, PairTask, ScoredPairBatch
-from storage.manifest import write_record
+from contrastive_encoders.core import InputError, PairTask, ScoredPairBatch
+from contrastive_encoders.io.manifest import write_record
+from contrastive_encoders.training.data_summary import account_of
 from tests.data import data_module, sequences_of, write_rows
-from training.data_summary import account_of
 
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()
 LABELS = ("0", "0.5", "1")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 from tests.data import batches, data_module, sequences_of, write_rows
 
 TEXTS = {"anchor": "where is it", "positive": "it is here", "negative_1": "no", "negative_2": "nowhere at all"}

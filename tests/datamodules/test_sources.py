@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 from tests.data import TextSource
 
 

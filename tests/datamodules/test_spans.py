@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from contracts import IGNORED_LABEL, InputError
-from datamodules.sampling.span_batches import mask_tokens
-from datamodules.sampling.spans import SpanRule, align_to_words, sample_spans
+from contrastive_encoders.core import IGNORED_LABEL, InputError
+from contrastive_encoders.datamodules.sampling.span_batches import mask_tokens
+from contrastive_encoders.datamodules.sampling.spans import SpanRule, align_to_words, sample_spans
 
 PUBLISHED = SpanRule(anchors=2, positives=2, min_span=32, max_span=512, window="grid", positive="nearby")
 VOCABULARY, MASK = 50, 4

@@ -6,9 +6,9 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from contracts import InputError
-from datamodules.sampling.order import Order
-from datamodules.sampling.stream import BatchStream, EpochBatches
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sampling.distributed_sampler import Order
+from contrastive_encoders.datamodules.sampling.stream import BatchStream, EpochBatches
 
 
 def build(pass_index, examples):

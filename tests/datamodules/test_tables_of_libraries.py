@@ -3,9 +3,9 @@
 import datasets
 import pytest
 
-from contracts import InputError
-from datamodules.sources.record_kinds import PAIRS, QA
-from datamodules.sources.records import RecordSource
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sources.records import RecordSource
+from contrastive_encoders.datamodules.sources.row_schemas import PAIRS, QA
 from tests.data import TextSource
 
 ROWS = {"question": ["a b", "c d"], "answer": ["e f", "g h"]}

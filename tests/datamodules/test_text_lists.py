@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoTokenizer
 
-from contracts import InputError, TripletBatch
-from datamodules.sources.record_kinds import QA, TRIPLETS
-from datamodules.sources.records import RecordSource
-from losses.contrastive import info_nce
-from losses.directions import contrast_in_directions
-from losses.equal_texts import FILLER
+from contrastive_encoders.core import InputError, TripletBatch
+from contrastive_encoders.datamodules.sources.records import RecordSource
+from contrastive_encoders.datamodules.sources.row_schemas import QA, TRIPLETS
+from contrastive_encoders.losses.contrastive import info_nce
+from contrastive_encoders.losses.directions import contrast_in_directions
+from contrastive_encoders.losses.duplicate_masking import FILLER
 from tests.data import data_module, sequences_of, write_rows
 
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()

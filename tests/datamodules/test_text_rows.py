@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from contracts import InputError, NLIBatch, SentenceBatch, TripletBatch
-from datamodules.sources.record_kinds import RELATIONS
+from contrastive_encoders.core import InputError, NLIBatch, SentenceBatch, TripletBatch
+from contrastive_encoders.datamodules.sources.row_schemas import RELATIONS
 from tests.data import data_module, sequences_of, write_rows
 
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from contracts import InputError, NotWritten
-from datamodules.documents import RowsOfDocuments
-from datamodules.sources import raw_documents as sources
-from datamodules.sources import records
-from datamodules.sources.record_kinds import PAIRS, QA, SENTENCES, TRIPLETS
-from datamodules.store import token_store
-from datamodules.store.token_store import StoreWriter, TokenStore, build_or_open
-from datamodules.store.tokenisation import LengthRule, LongDocuments, WholeRows
-from datamodules.store.tokenizer import word_start_table
-from datamodules.text_rows import Sequences, text_groups
-from storage.atomic import unfinished
+from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.datamodules.documents import RowsOfDocuments
+from contrastive_encoders.datamodules.row_datamodules import Sequences, text_groups
+from contrastive_encoders.datamodules.sources import raw_documents as sources
+from contrastive_encoders.datamodules.sources import records
+from contrastive_encoders.datamodules.sources.row_schemas import PAIRS, QA, SENTENCES, TRIPLETS
+from contrastive_encoders.datamodules.store import token_store
+from contrastive_encoders.datamodules.store.token_store import StoreWriter, TokenStore, build_or_open
+from contrastive_encoders.datamodules.store.tokenization import LengthRule, LongDocuments, WholeRows
+from contrastive_encoders.datamodules.store.tokenizer import word_start_table
+from contrastive_encoders.io.atomic import unfinished
 from tests.damage import flip
 from tests.data import RecordSource, TextSource, sequences_of, write_rows
 from tests.datamodules.dying import Dying

@@ -7,12 +7,12 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
 
-from datamodules.store import unknown_tokens
-from datamodules.store.unknown_tokens import characters_of_tokens, sampled
+from contrastive_encoders.datamodules.store import unknown_tokens
+from contrastive_encoders.datamodules.store.unknown_tokens import characters_of_tokens, sampled
+from contrastive_encoders.training.data_summary import account_of, is_unread
 from tests.conftest import SENTENCES
 from tests.data import data_module, write_rows
 from tests.decoders import sentencepiece
-from training.data_summary import account_of, is_unread
 
 CHINESE = ["如何重置密码", "我的发票在哪里", "可以取消订单吗", "怎样修改地址"]
 WORDS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, **{word: 4 + n for n, word in enumerate("a b c d".split())}}

@@ -8,15 +8,15 @@ import time
 import numpy as np
 import pytest
 
-from contracts import InputError
-from datamodules.store.vector_store import PART, VectorStore, make_or_go_on
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.store.teacher_embeddings import PART, VectorStore, make_or_go_on
 
 ROWS, COLUMNS, WIDTH = 3 * PART + 100, 2, 4
 # A process of its own, whose encoder is slow behind the first part, so that it can be killed there
 CODE = f"""
 import sys, time
 from pathlib import Path
-from datamodules.store.vector_store import make_or_go_on
+from contrastive_encoders.datamodules.store.teacher_embeddings import make_or_go_on
 from tests.datamodules.test_vector_store import numbered, vectors_of
 def embed(texts):
     if texts[0] != "0 0":

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError
-from datamodules.sampling.word_deletion import WordDeletion
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sampling.word_deletion import WordDeletion
 from tests.conftest import SENTENCES
 from tests.data import as_rank, batches, data_module, sequences_of
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from pytorch_lightning.utilities import rank_zero_only
 
-from contracts import IGNORED_LABEL, Ragged, SpanBatch
+from contrastive_encoders.core import IGNORED_LABEL, Ragged, SpanBatch
 from tests.data import data_module
 from tests.objectives import built
 from tests.processes import statuses

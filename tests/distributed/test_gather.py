@@ -10,13 +10,13 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from losses.angle import angle
-from losses.contrastive import Contrast, Guide, info_nce, nt_xent
-from losses.cosent import cosent
-from losses.directions import DIRECTIONS, contrast_in_directions
-from losses.gather import gather_plain, gather_rows, global_mean
-from losses.metric_learning import metric_loss
-from losses.tokens import masked_lm_sum
+from contrastive_encoders.losses.angle import angle
+from contrastive_encoders.losses.contrastive import Contrast, Guide, info_nce, nt_xent
+from contrastive_encoders.losses.cosent import cosent
+from contrastive_encoders.losses.cross_entropy import masked_lm_sum
+from contrastive_encoders.losses.directions import DIRECTIONS, contrast_in_directions
+from contrastive_encoders.losses.gather import gather_plain, gather_rows, global_mean
+from contrastive_encoders.losses.metric_learning import metric_loss
 from tests.distributed import steps
 
 PAIRS = 6  # splits over 1, 2 and 3 ranks

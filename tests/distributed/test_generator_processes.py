@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from evaluation.generator_dev import GeneratorDev
+from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from tests.data import as_rank, data_module
 from tests.decoders import save_decoder
 from tests.distributed import steps

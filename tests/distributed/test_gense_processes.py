@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import Ragged, TripletBatch
-from encoders.loading.tiny import write_tiny_t5
-from encoders.optim import adafactor
+from contrastive_encoders.core import Ragged, TripletBatch
+from contrastive_encoders.encoders.loading.tiny import write_tiny_t5
+from contrastive_encoders.encoders.optimizers import adafactor
 from tests.distributed.steps import assert_same_step, stepped, stepping, together
 from tests.objectives import SIZES, built
 

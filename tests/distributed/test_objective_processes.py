@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import NLIBatch, ScoredPairBatch, ScoredTripletBatch, SentenceBatch, TripletBatch
-from encoders.lora import narrow
-from losses.directions import DIRECTIONS
+from contrastive_encoders.core import NLIBatch, ScoredPairBatch, ScoredTripletBatch, SentenceBatch, TripletBatch
+from contrastive_encoders.encoders.lora import narrow
+from contrastive_encoders.losses.directions import DIRECTIONS
 from tests.decoders import save_decoder
 from tests.distributed import steps
 from tests.distributed.steps import assert_same_step, stepped, stepping

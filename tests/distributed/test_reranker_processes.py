@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from contracts import RetrievalTask
-from encoders import load_encoder
-from evaluation.reranking import Reranking
-from evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.core import RetrievalTask
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.evaluation.reranking import Reranking
+from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from tests.conftest import SENTENCES
 from tests.data import as_rank, data_module, write_rows
 from tests.distributed import steps

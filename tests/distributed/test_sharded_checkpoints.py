@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from storage.checkpoint import load_checkpoint
+from contrastive_encoders.io.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.slow  # each starts train.py three times
 ROOT = Path(__file__).resolve().parents[2]

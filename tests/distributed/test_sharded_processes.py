@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from encoders.sharding import full_tensor
-from evaluation.vectors import embed_pool
+from contrastive_encoders.encoders.sharding import full_tensor
+from contrastive_encoders.evaluation.embedding_pool import embed_pool
 from tests.distributed import steps
 from tests.distributed.steps import assert_same_step
 from tests.distributed.test_objective_processes import CASES, backbones, share  # noqa: F401  a fixture

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from encoders.loading.absent_weights import absent_weights
-from encoders.sharding import full_tensor
+from contrastive_encoders.encoders.loading.meta_weights import absent_weights
+from contrastive_encoders.encoders.sharding import full_tensor
 from tests.decoders import save_decoder
 from tests.distributed import steps
 from tests.objectives import built

@@ -7,9 +7,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, T5Tokenizer
 
-from contracts import InputError, Ragged
-from encoders.appended_prompt import AppendedPrompt, read_template
-from encoders.loading.tiny import write_tiny_t5
+from contrastive_encoders.core import InputError, Ragged
+from contrastive_encoders.encoders.loading.tiny import write_tiny_t5
+from contrastive_encoders.encoders.prompt_suffix import AppendedPrompt, read_template
 from tests.decoders import sentencepiece
 
 PROMPT = " Question: what can we draw from the above sentence?"

@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from contracts import InputError
-from encoders.loading.backbones import check_vocabulary, load_masked_lm, load_tokenizer
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.loading.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 
 
 def test_a_checkpoint_without_head_is_refused_unless_none_is_wanted(tiny_mlm, tmp_path):

@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
-from contracts import InputError, ScoredPairBatch, TripletBatch
-from encoders import load_encoder
-from export.__main__ import Keys, run
-from export.onnx_graph import export_onnx, run_graph
-from export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.cli.export import Keys, run
+from contrastive_encoders.core import InputError, ScoredPairBatch, TripletBatch
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.export.onnx_graph import export_onnx, run_graph
+from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.encoders.test_load import TEXTS, by_the_library
 from tests.encoders.test_objectives import LEFT, OFF, RIGHT, ROWS, SCORES, ragged, step
 from tests.in_process import run_here

@@ -4,8 +4,8 @@ import pytest
 import torch
 import transformers
 
-from encoders.kernels import token_budget as budget
-from encoders.kernels.token_budget import affordable_tokens
+from contrastive_encoders.encoders.kernels import token_budget as budget
+from contrastive_encoders.encoders.kernels.token_budget import affordable_tokens
 from tests.objectives import built
 
 CPU = torch.device("cpu")

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts import Ragged
-from encoders.kernels.chunks import distinct, padded, plan_chunks
+from contrastive_encoders.core import Ragged
+from contrastive_encoders.encoders.kernels.chunks import distinct, padded, plan_chunks
 
 LENGTHS = st.lists(st.integers(1, 600), max_size=80).map(lambda values: np.array(values, dtype=np.int64))
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError, ScoredPairBatch
-from encoders.kernels import compiler
+from contrastive_encoders.core import InputError, ScoredPairBatch
+from contrastive_encoders.encoders.kernels import compiler
 from tests import gpu_steps
 from tests.decoders import save_decoder
 from tests.distributed.steps import Step, stepped

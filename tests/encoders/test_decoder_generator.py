@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from contracts import InputError
-from evaluation.generator_dev import GeneratorDev
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from tests.data import batches, data_module, sequences_of, write_rows
 from tests.decoders import BEGIN, END, save_decoder
 from tests.objectives import built

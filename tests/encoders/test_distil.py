@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from contracts import InputError, ScoredTripletBatch, SentenceBatch, TripletBatch
-from encoders import load_encoder
+from contrastive_encoders.core import InputError, ScoredTripletBatch, SentenceBatch, TripletBatch
+from contrastive_encoders.encoders import load_encoder
 from tests.encoders.test_objectives import (
     LEFT,
     OFF,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import EncoderPrompts, InputError
-from encoders import load_encoder
-from export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.conftest import SENTENCES
 
 library = pytest.importorskip("sentence_transformers")

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-import encoders.sentence_encoder as under_test
-from encoders.kernels.bf16_weights import hold
-from encoders.kernels.faster_cpu_layers import available, fast_linears, shared_between_chunks
-from encoders.kernels.gpu_kernels import product_of_aligned_rows
-from encoders.loading.backbones import load_tokenizer
-from encoders.sentence_encoder import SentenceEncoder
+import contrastive_encoders.encoders.sentence_encoder as under_test
+from contrastive_encoders.encoders.kernels.bf16_weights import hold
+from contrastive_encoders.encoders.kernels.gpu_kernels import product_of_aligned_rows
+from contrastive_encoders.encoders.kernels.onednn_layers import available, fast_linears, shared_between_chunks
+from contrastive_encoders.encoders.loading.backbones import load_tokenizer
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
 TEXTS = ["a ferry", "the harbour market opens before the ferry leaves", "no", "the ferry leaves the market again"]
 

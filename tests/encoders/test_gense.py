@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, T5ForConditionalGeneration, T5Model
 
-from contracts import InputError, TripletBatch
-from encoders import load_encoder
-from encoders.loading.tiny import write_tiny_t5
-from encoders.optim import adafactor
+from contrastive_encoders.core import InputError, TripletBatch
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.tiny import write_tiny_t5
+from contrastive_encoders.encoders.optimizers import adafactor
 from tests.data import data_module
 from tests.decoders import save_decoder, sentencepiece
 from tests.objectives import SIZES, built

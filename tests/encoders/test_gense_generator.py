@@ -15,9 +15,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from contracts import InputError
-from encoders.optim import linear_constant
-from evaluation.generator_dev import GeneratorDev
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.optimizers import linear_constant
+from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from tests.data import data_module, write_rows
 from tests.objectives import built
 

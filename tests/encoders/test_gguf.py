@@ -9,12 +9,12 @@ import torch
 from tokenizers import ByteLevelBPETokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 
-from contracts import InputError
-from datamodules.store.tokenizer import load_tokenizer
-from encoders import load_encoder
-from encoders.loading.backbones import load_masked_lm
-from synthesis.decoding.generator import load_generator
-from synthesis.shards.provenance import identify_generator
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.backbones import load_masked_lm
+from contrastive_encoders.synthesis.decoding.generator import load_generator
+from contrastive_encoders.synthesis.shards.provenance import identify_generator
 from tests.conftest import SENTENCES
 
 HEADS, KV_HEADS, HEAD = 4, 2, 8

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from contracts import InputError, SpanBatch, TripletBatch
-from encoders.kernels.chunks import concatenate
-from losses.contrastive import Guide, info_nce, nt_xent
+from contrastive_encoders.core import InputError, SpanBatch, TripletBatch
+from contrastive_encoders.encoders.kernels.chunks import concatenate
+from contrastive_encoders.losses.contrastive import Guide, info_nce, nt_xent
 from tests.encoders.test_matryoshka import export_whole
 from tests.encoders.test_objectives import (
     LEFT,

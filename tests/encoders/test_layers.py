@@ -8,9 +8,9 @@ import pytest
 import torch
 import transformers
 
-from contracts import InputError
-from encoders.layers import chosen_layers, depths, keep_layers
-from encoders.lora import is_adapter
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.layers import chosen_layers, depths, keep_layers
+from contrastive_encoders.encoders.lora import is_adapter
 from tests.decoders import FAMILIES, save_decoder
 from tests.objectives import built
 

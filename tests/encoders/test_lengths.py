@@ -3,7 +3,7 @@
 import pytest
 from transformers import BertConfig, RobertaConfig, T5Config, XLNetConfig
 
-from encoders.lengths import longest_input
+from contrastive_encoders.encoders.lengths import longest_input
 
 
 @pytest.mark.parametrize(

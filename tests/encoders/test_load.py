@@ -10,11 +10,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from contracts import EncoderPrompts, InputError
-from encoders import load_encoder
-from encoders.loading.backbones import BEHIND, load_masked_lm, load_tokenizer
-from encoders.sentence_encoder import SentenceEncoder
-from export.sentence_transformers import export_encoder
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.backbones import BEHIND, load_masked_lm, load_tokenizer
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.export.sentence_transformers import export_encoder
 from tests.conftest import SENTENCES
 from tests.decoders import save_decoder
 

@@ -12,9 +12,9 @@ import torch
 from transformers import AutoModel
 from transformers.pytorch_utils import Conv1D
 
-from contracts import InputError, Ragged
-from encoders.lora import is_adapter, merged, record_of, restore
-from export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.core import InputError, Ragged
+from contrastive_encoders.encoders.lora import is_adapter, merged, record_of, restore
+from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.decoders import save_decoder
 from tests.objectives import built
 

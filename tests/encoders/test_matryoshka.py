@@ -6,12 +6,20 @@ import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.losses import NTXentLoss
 
-from contracts import IGNORED_LABEL, InputError, NLIBatch, PairTask, ScoredPairBatch, SpanBatch, TripletBatch
-from encoders import load_encoder
-from encoders.kernels.chunks import concatenate
-from evaluation.suite import Suite
-from export.__main__ import Keys, run
-from export.onnx_graph import export_onnx
+from contrastive_encoders.cli.export import Keys, run
+from contrastive_encoders.core import (
+    IGNORED_LABEL,
+    InputError,
+    NLIBatch,
+    PairTask,
+    ScoredPairBatch,
+    SpanBatch,
+    TripletBatch,
+)
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.kernels.chunks import concatenate
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.export.onnx_graph import export_onnx
 from tests.encoders.test_objectives import (
     LABELS,
     LEFT,
@@ -152,7 +160,7 @@ def test_vectors_of_length_1_are_cut_and_then_brought_to_length_1(tiny_bert, tmp
 
 
 def export_whole(encoder, folder):
-    from export.sentence_transformers import export_encoder, parts_of
+    from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 
     export_encoder(folder, **parts_of(encoder))
 

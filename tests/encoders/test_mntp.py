@@ -9,9 +9,9 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForTextEncoding
 
-from contracts import IGNORED_LABEL, InputError
-from datamodules.store.tokenizer import load_tokenizer
-from encoders.attention import has_dropout, set_dropout
+from contrastive_encoders.core import IGNORED_LABEL, InputError
+from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
+from contrastive_encoders.encoders.attention import has_dropout, set_dropout
 from tests.data import batches, data_module
 from tests.decoders import FAMILIES, save_decoder
 from tests.objectives import built

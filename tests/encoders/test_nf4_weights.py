@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from contracts import InputError
-from encoders.kernels.bf16_weights import HeldLinear
-from encoders.kernels.nf4_weights import Nf4Linear, is_quantised, quantise
-from encoders.lora import is_adapter, merged, narrow, record_of, widen
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear
+from contrastive_encoders.encoders.kernels.nf4_weights import Nf4Linear, is_quantised, quantise
+from contrastive_encoders.encoders.lora import is_adapter, merged, narrow, record_of, widen
 from tests.decoders import save_decoder
 from tests.distributed.steps import Step, stepped
 from tests.distributed.test_objective_processes import damaged, pairs
@@ -156,6 +156,8 @@ def test_what_cannot_be_is_refused(folders, family, keys, message):
 
 
 def test_a_missing_package_is_named(folders, monkeypatch):
-    monkeypatch.setattr("encoders.lora.find_spec", lambda name: None if name == "bitsandbytes" else True)
+    monkeypatch.setattr(
+        "contrastive_encoders.encoders.lora.find_spec", lambda name: None if name == "bitsandbytes" else True
+    )
     with pytest.raises(InputError, match=r"nf4 needs the package bitsandbytes.*contrastive-encoders\[bits\]"):
         built("sroberta", folders["llama"], **DECODER, lora=LORA, frozen_weights="nf4")

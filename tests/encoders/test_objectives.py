@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from contracts import InputError, NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, TripletBatch
-from export.sentence_transformers import export_encoder
-from losses.directions import DIRECTIONS
+from contrastive_encoders.core import InputError, NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, TripletBatch
+from contrastive_encoders.export.sentence_transformers import export_encoder
+from contrastive_encoders.losses.directions import DIRECTIONS
 from tests.objectives import built
 
 LEFT = ["The ferry leaves the harbour.", "Rain fell on the orchard for three days.", "Bread rises.", "Old maps.", "A"]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import get_linear_schedule_with_warmup
 
-from contracts import InputError
-from encoders.optim import adamw, make_schedule, planned_steps
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.optimizers import adamw, make_schedule, planned_steps
 
 BASE, DOCUMENTS = 5e-5, 497_868
 STEPS = DOCUMENTS // 16

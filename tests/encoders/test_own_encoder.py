@@ -15,13 +15,13 @@ from scipy.stats import spearmanr
 from transformers import AutoModel, BertForMaskedLM, BertForPreTraining
 from transformers.utils import logging as transformers_logging
 
-from contracts import NO_PROMPTS, InputError, PairTask
-from encoders.settings import KINDS
-from evaluation.suite import Suite
-from export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.core import NO_PROMPTS, InputError, PairTask
+from contrastive_encoders.encoders.model_configs import KINDS
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.training.startup_summary import changed_keys
 from tests.encoders.test_behind_pooling import NORMALIZE, changed, dense, made
 from tests.objectives import built
-from training.opening import changed_keys
 
 library = pytest.importorskip("sentence_transformers")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from encoders.kernels.faster_cpu_layers import WORTH_IT_TOKENS, available, packed_linears
+from contrastive_encoders.encoders.kernels.onednn_layers import WORTH_IT_TOKENS, available, packed_linears
 
 
 def model(dtype=torch.float32):
@@ -59,7 +59,7 @@ def test_where_it_cannot_help_nothing_happens(case):
 
 
 def test_a_long_list_of_texts_has_the_vectors_of_short_ones(tiny_mlm):
-    from encoders import load_encoder
+    from contrastive_encoders.encoders import load_encoder
 
     encoder = load_encoder(tiny_mlm)
     texts = [f"The ferry number {number} leaves the harbour before the market opens." for number in range(300)]

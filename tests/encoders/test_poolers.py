@@ -9,12 +9,12 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from contracts import IGNORED_LABEL, InputError, Ragged
-from encoders import load_encoder
-from encoders.loading.backbones import load_masked_lm, load_tokenizer
-from encoders.pooling import POOLERS
-from encoders.sentence_encoder import SentenceEncoder
-from export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.backbones import load_masked_lm, load_tokenizer
+from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.objectives import built
 
 OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped]

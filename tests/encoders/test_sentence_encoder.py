@@ -6,9 +6,9 @@ import torch
 import transformers
 from torch.nn.functional import cross_entropy
 
-from contracts import IGNORED_LABEL, InputError, Ragged
-from encoders.loading.backbones import load_masked_lm, load_tokenizer
-from encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged
+from contrastive_encoders.encoders.loading.backbones import load_masked_lm, load_tokenizer
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from tests.encoders.test_poolers import FAMILIES
 
 
@@ -68,7 +68,7 @@ def test_what_is_recomputed_repeats_its_own_dropout(tiny_mlm_with_dropout, recom
 
 
 def test_auto_recomputes_only_what_exceeds_the_budget(tiny_mlm, monkeypatch):
-    import encoders.kernels.chunks as module
+    import contrastive_encoders.encoders.kernels.chunks as module
 
     calls = []
 

@@ -1,9 +1,9 @@
 import pytest
 from safetensors.torch import load_file
 
-from contracts import InputError
-from encoders.loading.backbones import load_masked_lm, load_tokenizer
-from encoders.loading.tiny import write_tiny_masked_lm
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.loading.backbones import load_masked_lm, load_tokenizer
+from contrastive_encoders.encoders.loading.tiny import write_tiny_masked_lm
 
 SIZES = {
     "vocab_size": 300,

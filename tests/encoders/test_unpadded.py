@@ -9,13 +9,18 @@ import torch
 import transformers
 from transformers import modeling_utils
 
-from contracts import IGNORED_LABEL, InputError, Ragged
-from encoders import sentence_encoder
-from encoders.kernels import unpadded
-from encoders.kernels.bf16_weights import hold
-from encoders.kernels.chunks import Chunk
-from encoders.kernels.unpadded import attention_by_runs, first_position, lay_out, set_attn_implementation
-from encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged
+from contrastive_encoders.encoders import sentence_encoder
+from contrastive_encoders.encoders.kernels import unpadded
+from contrastive_encoders.encoders.kernels.bf16_weights import hold
+from contrastive_encoders.encoders.kernels.chunks import Chunk
+from contrastive_encoders.encoders.kernels.unpadded import (
+    attention_by_runs,
+    first_position,
+    lay_out,
+    set_attn_implementation,
+)
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 60}
 ENCODER = {**SMALL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, v_measure_score
 
-from evaluation import bootstrap
-from evaluation.bootstrap import average_precision, best_f1, f1, mean, pearson, spearman, v_measure
+from contrastive_encoders.statistics import bootstrap
+from contrastive_encoders.statistics.bootstrap import average_precision, best_f1, f1, mean, pearson, spearman, v_measure
 
 
 @pytest.mark.parametrize("n", [4, 57, 3750, 9927])

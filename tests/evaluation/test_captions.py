@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
-from contracts import InputError
-from evaluation.task import How
-from evaluation.tasks.captions import (
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.embedding_pool import embed_pool
+from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.tasks.captions import (
     FILES,
     CaptionRetrieval,
     Sizes,
@@ -23,7 +24,6 @@ from evaluation.tasks.captions import (
     ranks_of,
     read_captions,
 )
-from evaluation.vectors import embed_pool
 from tests.data import Options
 
 CPU = torch.device("cpu")

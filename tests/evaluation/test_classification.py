@@ -9,11 +9,11 @@ from sklearn.model_selection import StratifiedKFold
 
 from benchmarks import senteval_reference
 from benchmarks.senteval_reference import Rules
-from contracts import InputError
-from evaluation.task import How
-from evaluation.tasks.classification import Classification, Part, Recipe, _Rows, best
-from evaluation.tasks.features import Dense
-from evaluation.vectors import Pool
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.tasks.classification import Classification, Part, Recipe, _Rows, best
+from contrastive_encoders.evaluation.tasks.features import Dense
 from tests.data import Options
 
 RULES = {"default": Rules(), "fast": Rules("rmsprop", 128, 3, 2)}

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from contracts import PairTask
-from evaluation.task import How
-from evaluation.tasks import cqadupstack
-from evaluation.tasks.askubuntu import Candidates, Reranking
-from evaluation.tasks.cqadupstack import Forum, ForumRetrieval, average_precisions
-from evaluation.tasks.paraphrase import Paraphrases
-from evaluation.vectors import Pool
+from contrastive_encoders.core import PairTask
+from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.tasks import cqadupstack
+from contrastive_encoders.evaluation.tasks.askubuntu import Candidates, Reranking
+from contrastive_encoders.evaluation.tasks.cqadupstack import Forum, ForumRetrieval, average_precisions
+from contrastive_encoders.evaluation.tasks.paraphrase import Paraphrases
 
 NO_INTERVALS = How(intervals=False)
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contracts import InputError
-from evaluation.catalogue import ENTRIES
-from evaluation.tasks.cqadupstack import FORUMS
-from evaluation.tsv import read_columns, table
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.catalog import ENTRIES
+from contrastive_encoders.evaluation.tasks.cqadupstack import FORUMS
+from contrastive_encoders.evaluation.tsv import read_columns, table
 from tests.data import Options
 
 

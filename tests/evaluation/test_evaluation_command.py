@@ -1,4 +1,4 @@
-"""``python -m evaluation`` as a user types it."""
+"""``contrastive-encoders evaluate`` as a user types it."""
 
 import json
 import subprocess
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts import Results
-from storage.results import read_results
+from contrastive_encoders.core import Results
+from contrastive_encoders.io.results import read_results
 from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]

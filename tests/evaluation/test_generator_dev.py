@@ -3,8 +3,8 @@
 import numpy as np
 from torch import nn
 
-from contracts import HeldOutTexts
-from evaluation.callback import choose_suites
+from contrastive_encoders.core import HeldOutTexts
+from contrastive_encoders.evaluation.callback import choose_suites
 from tests.data import Options
 
 LOSSES = np.array([3.0, 10.0, 1.5, 8.0, 2.0])

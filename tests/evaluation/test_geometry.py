@@ -8,11 +8,11 @@ import pytest
 import torch
 from scipy.stats import entropy
 
-from contracts import InputError, PairTask
-from evaluation.task import How
-from evaluation.tasks import geometry
-from evaluation.tasks.geometry import Geometry, uniformities
-from evaluation.vectors import Pool
+from contrastive_encoders.core import InputError, PairTask
+from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.tasks import geometry
+from contrastive_encoders.evaluation.tasks.geometry import Geometry, uniformities
 
 NO_INTERVALS = How(intervals=False)
 

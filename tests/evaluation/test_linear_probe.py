@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from benchmarks.senteval_reference import Rules, train_alone
-from evaluation.tasks.features import Dense
-from evaluation.tasks.linear_probe import Settings, Split, fit
+from contrastive_encoders.evaluation.tasks.features import Dense
+from contrastive_encoders.evaluation.tasks.linear_probe import Settings, Split, fit
 
 DEFAULT = Settings()
 FAST = Settings("rmsprop", batch=128, tenacity=3, passes=2)

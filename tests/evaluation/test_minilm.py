@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from evaluation.catalogue import load_tasks
-from evaluation.suite import Suite
+from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.suite import Suite
 from tests.data import Options
 from tests.embedders import OnTheCPU
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
-from contracts import EncoderPrompts, InputError, PairTask
-from encoders import load_encoder
-from evaluation.__main__ import run
-from evaluation.mteb_suite import choose_tasks, run_tasks
-from evaluation.suite import Suite
-from evaluation.tasks.sts import LAYOUTS, read_pairs
-from export.sentence_transformers import export_encoder, parts_of
-from storage.results import read_results
+from contrastive_encoders.cli.evaluate import run
+from contrastive_encoders.core import EncoderPrompts, InputError, PairTask
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.evaluation.mteb_suite import choose_tasks, run_tasks
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, read_pairs
+from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.io.results import read_results
 from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]

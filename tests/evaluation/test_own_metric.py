@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError
-from evaluation.bootstrap import of_function, pearson
-from evaluation.suite import Suite
-from evaluation.user_tasks.resolve import own_tasks
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.statistics.bootstrap import of_function, pearson
 from tests.data import Options
 
 

@@ -14,10 +14,10 @@ from sklearn.metrics import v_measure_score
 from sklearn.model_selection import LeaveOneOut, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from contracts import EncoderPrompts, InputError
-from encoders import load_encoder
-from evaluation.suite import Suite
-from evaluation.user_tasks.resolve import own_tasks
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.suite import Suite
 from tests.data import Options
 from tests.evaluation.conftest import BagOfWords
 

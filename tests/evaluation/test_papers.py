@@ -2,9 +2,9 @@
 
 import pytest
 
-from evaluation.bootstrap import Estimate
-from evaluation.catalogue import has_form
-from evaluation.papers import averages
+from contrastive_encoders.evaluation.catalog import has_form
+from contrastive_encoders.evaluation.paper_tables import averages
+from contrastive_encoders.statistics.bootstrap import Estimate
 
 # Giorgi et al. 2021, table 2: CR MR MPQA SUBJ SST2 SST5 TREC MRPC(acc, F1) SICK-E SICK-R STS-B COCO STS12..16; Avg
 DECLUTR = {

@@ -9,9 +9,10 @@ import torch
 from scipy.stats import pearsonr, spearmanr
 from torch import Tensor, nn
 
-from contracts import PairTask
-from evaluation.task import How
-from evaluation.tasks.relatedness import (
+from contrastive_encoders.core import PairTask
+from contrastive_encoders.evaluation.embedding_pool import embed_pool
+from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.tasks.relatedness import (
     ENTRIES,
     Relatedness,
     batch_order,
@@ -20,7 +21,6 @@ from evaluation.tasks.relatedness import (
     predict,
     tai_encoding,
 )
-from evaluation.vectors import embed_pool
 from tests.data import Options
 from tests.embedders import OnTheCPU
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError, RetrievalTask
-from encoders import load_encoder
-from evaluation import __main__ as command
-from evaluation.reranking import Reranking
-from evaluation.suite import Suite
-from evaluation.tasks.retrieval import Retrieval
-from evaluation.vectors import HeldVectors
+from contrastive_encoders.cli import evaluate as command
+from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.evaluation.embedding_pool import HeldVectors
+from contrastive_encoders.evaluation.reranking import Reranking
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from tests.conftest import SENTENCES
 from tests.data import write_rows
 from tests.in_process import run_here
@@ -80,7 +80,7 @@ def test_it_is_trec_evals_too(tiny_bert, small_reranker):
         for n, (_, order) in enumerate(orders(tiny_bert, small_reranker, 12))
     }
     wanted = pytrec_eval.RelevanceEvaluator(gains, {"ndcg_cut_10"}).evaluate(run)
-    from encoders.cross_encoder import load_reranker
+    from contrastive_encoders.encoders.cross_encoder import load_reranker
 
     suite = Reranking(
         [Retrieval(RetrievalTask("mine", QUERIES, DOCUMENTS, GAINS))], lambda: load_encoder(tiny_bert, device="cpu"), 12

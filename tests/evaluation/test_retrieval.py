@@ -4,11 +4,11 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score, top_k_accuracy_score
 
-from contracts import InputError, RetrievalTask
-from evaluation.acquire import listing
-from evaluation.catalogue import load_tasks
-from evaluation.suite import Suite
-from evaluation.tasks import retrieval
+from contrastive_encoders.core import InputError, RetrievalTask
+from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.download import listing
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.evaluation.tasks import retrieval
 from tests.data import Options
 
 RNG = np.random.default_rng(3)

@@ -7,12 +7,12 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from torch import nn
 
-from contracts import PairTask
-from encoders.sharding import load_weights
-from evaluation.callback import FinalScores, ScoreCallback
+from contrastive_encoders.core import PairTask
+from contrastive_encoders.encoders.sharding import load_weights
+from contrastive_encoders.evaluation.callback import FinalScores, ScoreCallback
+from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
+from contrastive_encoders.training.callbacks.telemetry import is_last_step
 from tests.embedders import OnTheCPU
-from training.callbacks.checkpoints import RunCheckpoints
-from training.callbacks.telemetry import is_last_step
 
 NAME = "stsb-dev/cosine/spearman"
 TEXTS = [f"sentence {i} {'x' * (i * 7 % 5)}" for i in range(24)]
@@ -91,7 +91,7 @@ def test_scores_before_during_and_at_the_end(tmp_path, caplog):
     assert "stsb/cosine/spearman" in scorer.scores_before
     assert not [name for name in scorer.history[2] if name.startswith("stsb/")]
     assert f"step 2: {NAME} {scorer.history[2][NAME]:.1f} (" in caplog.text
-    assert sum(record.name == "evaluation.callback" for record in caplog.records) == 4
+    assert sum(record.name == "contrastive_encoders.evaluation.callback" for record in caplog.records) == 4
     values, intervals, *_ = scorer.score(module)
     assert values[NAME] == scorer.history[6][NAME] == pytest.approx(trainer.callback_metrics[NAME].item(), abs=1e-4)
     assert set(values) == set(intervals) == set(scorer.scores_before)
@@ -167,7 +167,7 @@ def test_the_end_encodes_again_what_other_weights_than_the_last_ones_are_to_be_s
     )
     given = iter(scores)
     monkeypatch.setattr(
-        "evaluation.callback._publish",
+        "contrastive_encoders.evaluation.callback._publish",
         lambda trainer, _: trainer.callback_metrics.update({NAME: torch.tensor(next(given))}),
     )
     final = FinalScores(scorer, checkpoints.best_path, skip=lambda: False, load=load_best)

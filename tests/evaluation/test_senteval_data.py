@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from contracts import InputError
-from evaluation.tasks import labelled
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.tasks import labeled
 from tests.data import Options
 
 FAST = Options("fast")
@@ -16,7 +16,7 @@ def write(path, header, rows):
 
 
 def read(root, name, classifiers=FAST):
-    entry = {**labelled.SENTEVAL_ENTRIES, **labelled.PROBING_ENTRIES}[name.removesuffix("@senteval")]
+    entry = {**labeled.SENTEVAL_ENTRIES, **labeled.PROBING_ENTRIES}[name.removesuffix("@senteval")]
     return entry.read(root, name, classifiers)
 
 
@@ -132,10 +132,10 @@ def test_damage_is_one_clear_message(tmp_path, name, rows, message):
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [name for name in labelled.SENTEVAL_ENTRIES if name != "snli"])
+@pytest.mark.parametrize("name", [name for name in labeled.SENTEVAL_ENTRIES if name != "snli"])
 def test_the_published_tables(real_data, name):
     """Also SentEval's form of the text, where it is there, holds the same labels row by row of the file."""
-    entry = labelled.SENTEVAL_ENTRIES[name]
+    entry = labeled.SENTEVAL_ENTRIES[name]
     task = read(real_data, name)
     assert [len(part.labels_N) for part in task.parts.values()] == list(entry.rows.values())
     for part in task.parts.values():

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError
-from evaluation.__main__ import Keys, run
-from evaluation.several_encoders import names_of
-from evaluation.trained_texts import trained_texts
-from storage.items import items_beside, read_items
-from storage.results import read_results, write_results
+from contrastive_encoders.cli.evaluate import Keys, run
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.several_encoders import names_of
+from contrastive_encoders.evaluation.trained_texts import trained_texts
+from contrastive_encoders.io.item_scores import items_beside, read_items
+from contrastive_encoders.io.results import read_results, write_results
 from tests.comparison.conftest import make_run
 from tests.in_process import run_here
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts import InputError, PairTask
-from evaluation.catalogue import load_tasks
-from evaluation.tsv import read_columns
+from contrastive_encoders.core import InputError, PairTask
+from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.tsv import read_columns
 from tests.data import Options
 
 
@@ -68,7 +68,7 @@ def test_tasks_can_be_named(data_root, suite):
 
 def test_a_missing_member_of_a_suite_is_left_out_with_one_line(tmp_path, tsv, caplog):
     tsv(tmp_path / "STSBenchmark" / "test.tsv", 1379, 0)
-    with caplog.at_level(logging.INFO, "evaluation.catalogue"):
+    with caplog.at_level(logging.INFO, "contrastive_encoders.evaluation.catalog"):
         chosen = load_tasks(tmp_path, "sts", Options())
     assert [task.name for task in chosen.tasks] == ["stsb"]
     assert len(caplog.records) == 1

@@ -11,12 +11,12 @@ from sklearn.metrics.pairwise import (
     paired_manhattan_distances,
 )
 
-from contracts import PairTask
-from evaluation.catalogue import load_tasks
-from evaluation.suite import Suite
-from evaluation.task import How
-from evaluation.tasks.sts import Similarity
-from evaluation.vectors import embed_pool
+from contrastive_encoders.core import PairTask
+from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.embedding_pool import embed_pool
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.tasks.sts import Similarity
 from tests.data import Options
 from tests.embedders import OnTheCPU
 

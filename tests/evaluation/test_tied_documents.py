@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import RetrievalTask
-from evaluation.suite import Suite
-from evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.core import RetrievalTask
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 
 SHUFFLES = 10_000
 METRICS = ("mrr", "mrr@3", "recall@1", "recall@3", "recall@5", "ndcg@1", "ndcg@4", "ndcg@10", "map@3", "map@20")

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError
-from evaluation.vectors import VectorStore, embed_pool
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.embedding_pool import VectorStore, embed_pool
 
 TEXTS = ["", "a", "naïve", "\ud800 lone", "x" * 5000]
 

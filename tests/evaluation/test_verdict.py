@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy import stats
 
-from contracts import ItemScores
-from evaluation.bootstrap import Estimate, mean, spearman
-from evaluation.verdict import Headline, choose_headline, judge, with_before
+from contrastive_encoders.core import ItemScores
+from contrastive_encoders.statistics.bootstrap import Estimate, mean, spearman
+from contrastive_encoders.statistics.verdict import Headline, choose_headline, judge, with_before
 
 NDCG, OTHER = "faq/cosine/ndcg@10", "forum/cosine/ndcg@10"
 

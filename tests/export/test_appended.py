@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from encoders import load_encoder
-from encoders.loading.tiny import write_tiny_t5
-from export.sentence_transformers import export_encoder
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.tiny import write_tiny_t5
+from contrastive_encoders.export.sentence_transformers import export_encoder
 from tests.decoders import save_decoder, sentencepiece
 from tests.objectives import SIZES, built
 

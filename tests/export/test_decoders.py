@@ -13,12 +13,12 @@ import torch
 from tokenizers import processors
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from contracts import EncoderPrompts, InputError
-from datamodules.store.tokenizer import load_tokenizer
-from encoders import load_encoder
-from encoders.attention import reads_ahead
-from export.onnx_graph import export_onnx, use_of_onnx
-from export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.attention import reads_ahead
+from contrastive_encoders.export.onnx_graph import export_onnx, use_of_onnx
+from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.decoders import BEGIN, END, save_decoder, tokenizer_of_a_decoder
 from tests.objectives import built
 

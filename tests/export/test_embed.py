@@ -1,4 +1,4 @@
-"""``python -m export.embed``: row i is the vector of the i-th text, whatever happened in between."""
+"""``contrastive-encoders embed``: row i is the vector of the i-th text, whatever happened in between."""
 
 import gzip
 import json
@@ -13,12 +13,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from contracts import EncoderPrompts, InputError, NotWritten
-from encoders import load_encoder
-from export.embed import Keys, run
-from export.input_texts import open_texts
-from export.sentence_transformers import export_encoder, parts_of
-from export.vector_file import VectorFile
+from contrastive_encoders.cli.embed import Keys, run
+from contrastive_encoders.core import EncoderPrompts, InputError, NotWritten
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.export.input_texts import open_texts
+from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.export.vector_file import VectorFile
 from tests.conftest import SENTENCES
 from tests.forks import Started
 from tests.in_process import run_here
@@ -99,7 +99,7 @@ def test_parquet_has_the_texts_beside_the_vectors(tmp_path, small_word_vectors, 
     assert {p.name for p in tmp_path.iterdir()} == {"t.parquet", "o.parquet", "o.parquet.json"}
 
 
-@pytest.mark.advice("export.vector_file:VectorFile._check")
+@pytest.mark.advice("contrastive_encoders.export.vector_file:VectorFile._check")
 def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_word_vectors, caplog):
     path = lines(tmp_path / "t.txt", TEXTS)
     words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}"]

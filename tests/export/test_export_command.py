@@ -1,4 +1,4 @@
-"""``python -m export``: what it writes gives other libraries the same vectors, where this project is not there."""
+"""``contrastive-encoders export``: what it writes gives other libraries the same vectors, where this project is not there."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contracts import EncoderPrompts, InputError
-from encoders import load_encoder
-from encoders.pooling import POOLERS
-from export.__main__ import Keys, run
-from export.sentence_transformers import export_encoder
-from export.transformers_folder import export_transformers, use_of_transformers
-from storage.ownership import MARKER
+from contrastive_encoders.cli.export import Keys, run
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.export.sentence_transformers import export_encoder
+from contrastive_encoders.export.transformers_folder import export_transformers, use_of_transformers
+from contrastive_encoders.io.output_directory import MARKER
 from tests.export.texts import TORTURE
 from tests.forks import run_command
 from tests.in_process import run_here

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from export.model_card import card_of_folder, model_card
+from contrastive_encoders.export.model_card import card_of_folder, model_card
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError
-from encoders import load_encoder
-from encoders.pooling import POOLERS, TanhHead
-from export.__main__ import Keys, run
-from export.onnx_graph import GRAPH, SMALL, check_onnx, export_onnx, use_of_onnx
+from contrastive_encoders.cli.export import Keys, run
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.pooling import POOLERS, TanhHead
+from contrastive_encoders.export.onnx_graph import GRAPH, SMALL, check_onnx, export_onnx, use_of_onnx
 from tests.export.texts import TORTURE
 from tests.in_process import run_here
 
@@ -113,7 +113,9 @@ def test_eight_bits_are_smaller_and_near(minilm_path, minilm_folder):
 @needs_onnx
 def test_a_graph_that_is_wrong_is_not_kept(tiny_bert, tmp_path, monkeypatch):
     encoder = load_encoder(tiny_bert)
-    monkeypatch.setattr("export.onnx_graph.run_graph", lambda *_: np.zeros((3, 32), dtype=np.float32))
+    monkeypatch.setattr(
+        "contrastive_encoders.export.onnx_graph.run_graph", lambda *_: np.zeros((3, 32), dtype=np.float32)
+    )
     with pytest.raises(RuntimeError, match="away from the encoder"):
         export_onnx(tmp_path / "o", encoder)
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.ownership import MARKER
+from contrastive_encoders.io.output_directory import MARKER
 from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from contracts import InputError
-from export.embed import Keys, run
-from export.quantization import quantized, ranges_of, search
+from contrastive_encoders.cli.embed import Keys, run
+from contrastive_encoders.core import InputError
+from contrastive_encoders.export.quantization import quantized, ranges_of, search
 from tests.export.test_embed import TEXTS, lines
 from tests.in_process import run_here
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from contracts import EncoderPrompts
-from encoders.pooling import POOLERS, TanhHead
-from export.sentence_transformers import export_encoder
+from contrastive_encoders.core import EncoderPrompts
+from contrastive_encoders.encoders.pooling import POOLERS, TanhHead
+from contrastive_encoders.export.sentence_transformers import export_encoder
 from tests.export.texts import TORTURE
 
 OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped]

@@ -7,8 +7,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from transformers import GPTNeoXConfig, GPTNeoXModel, GPTNeoXTokenizer
 
-from encoders.loading.tiny import write_tiny_masked_lm, write_tiny_t5
-from export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.encoders.loading.tiny import write_tiny_masked_lm, write_tiny_t5
+from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.decoders import SIZES as DECODER
 from tests.decoders import save_decoder, sentencepiece, tokenizer_of_a_decoder
 from tests.objectives import SIZES, built

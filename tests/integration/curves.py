@@ -1,6 +1,6 @@
 """Rows of a run's ``metrics.csv``: how far it is, and what two runs must have alike."""
 
-from storage.metrics import read_rows
+from contrastive_encoders.io.metrics import read_rows
 
 TIMED = ("time/", "throughput/documents", "throughput/real")
 

@@ -9,9 +9,9 @@ import json
 import numpy as np
 import pytest
 
-from encoders import load_encoder
-from export.__main__ import Keys, run
-from storage.results import read_results
+from contrastive_encoders.cli.export import Keys, run
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.io.results import read_results
 from tests.data import write_rows
 from tests.encoders.test_behind_pooling import NORMALIZE, dense, made
 from tests.forks import run_command

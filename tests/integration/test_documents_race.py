@@ -9,12 +9,12 @@ import torch
 from hydra import compose, initialize_config_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from cli.config_files import CONFIGS
-from cli.console import ADAPTED, adapt_words
-from cli.keys import word_of
-from comparison.__main__ import plain
-from comparison.preparation import commands_of, needed, words_of
-from contracts import InputError
+from contrastive_encoders.cli.compare import plain
+from contrastive_encoders.cli.main import ADAPTED, adapt_words
+from contrastive_encoders.comparison.race_data import commands_of, needed, words_of
+from contrastive_encoders.composition.config_files import CONFIGS
+from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.core import InputError
 from tests.forks import Started, run_command
 from tests.synthesis.test_queries import PROMPTS
 from tests.synthesis.test_questions import story
@@ -205,5 +205,5 @@ def test_documents_that_are_too_few_are_refused_once(words, tmp_path):
     )
     assert done.returncode == 2
     assert "1 documents make 1 group(s) of near-duplicates" in done.stderr
-    assert "race.prepare.questions: python -m synthesis refused its input" in done.stderr
+    assert "race.prepare.questions: contrastive-encoders generate refused its input" in done.stderr
     assert "Traceback" not in done.stderr

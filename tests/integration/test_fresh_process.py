@@ -9,7 +9,7 @@ import signal
 import pytest
 import torch
 
-from storage.metrics import read_rows
+from contrastive_encoders.io.metrics import read_rows
 from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
 from tests.integration.curves import without_times

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from prompts import read_generator_prompts
-from storage.metrics import read_rows
+from contrastive_encoders.core.gense_prompts import read_generator_prompts
+from contrastive_encoders.io.metrics import read_rows
 from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
 from tests.integration.curves import reached, without_times

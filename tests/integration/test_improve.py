@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from storage.results import read_results
+from contrastive_encoders.io.results import read_results
 from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from encoders import load_encoder
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.training import compose
+from contrastive_encoders.training.build import filled_in
+from contrastive_encoders.training.stages import stages_of
 from tests.data import write_rows
 from tests.encoders.test_behind_pooling import made
 from tests.integration.conftest import TINY
-from training import compose
-from training.build import filled_in
-from training.stages import stages_of
 
 TEXT = "The harbour was quiet when the ferry left for the islands on the other side of the bay. " * 6
 NO_LONGER = "model.max_length=24 is what the encoder reads in scores and export; it no longer sets the length"

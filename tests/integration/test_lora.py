@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from encoders import load_encoder
-from encoders.lora import is_adapter
-from export.__main__ import Keys, run
+from contrastive_encoders.cli.export import Keys, run
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.lora import is_adapter
 from tests.data import write_rows
 from tests.decoders import save_decoder
 from tests.in_process import run_here

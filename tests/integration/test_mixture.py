@@ -7,7 +7,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from storage.metrics import read_rows
+from contrastive_encoders.io.metrics import read_rows
 from tests.data import write_rows
 from tests.forks import TRAIN, run_command
 from tests.integration.conftest import TINY

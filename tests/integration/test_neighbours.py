@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from encoders import load_encoder
-from storage.metrics import read_rows
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.io.metrics import read_rows
 from tests.forks import TRAIN, run_command
 
 THINGS = "ferry violin orchard clock engine choir bread referee river swallow glass comet".split()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from encoders import load_encoder
-from storage.metrics import read_rows
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.io.metrics import read_rows
 
 SCORE = "stsb/cosine/spearman"
 

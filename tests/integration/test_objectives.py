@@ -7,8 +7,8 @@ import signal
 import pytest
 import torch
 
-from encoders import load_encoder
-from storage.metrics import read_rows
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.io.metrics import read_rows
 from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
 from tests.integration.curves import reached

@@ -26,9 +26,13 @@ COMMANDS = [
     (["-m", "synthesis", "generator=x"], "output", ADDRESS),
     (["-m", "synthesis", "output=here"], "publish", ADDRESS),
     (["-m", "comparison", "runs=[.]"], "output", ADDRESS),
-    (["-m", "comparison.sweep", "sweep.yaml"], "output", ADDRESS),
-    (["-m", "datamodules.mine", "encoder=x", "input=texts.txt"], "output", "s3://bucket/m.jsonl"),
-    (["-m", "datamodules.prepare", "wiki1m"], "output", ADDRESS),
+    (["-m", "contrastive_encoders.cli.sweep", "sweep.yaml"], "output", ADDRESS),
+    (
+        ["-m", "contrastive_encoders.cli.mine_negatives", "encoder=x", "input=texts.txt"],
+        "output",
+        "s3://bucket/m.jsonl",
+    ),
+    (["-m", "contrastive_encoders.cli.download_data", "wiki1m"], "output", ADDRESS),
     (["-m", "preview", *GIVEN], "output", "s3://bucket/p.html"),
 ]
 

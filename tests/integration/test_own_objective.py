@@ -14,10 +14,10 @@ import pytest
 import torch
 from scipy.stats import kendalltau
 
-from contracts import ScoredPairBatch
-from contracts.settings import build
-from encoders import load_encoder
-from storage.checkpoint import load_checkpoint
+from contrastive_encoders.core import ScoredPairBatch
+from contrastive_encoders.core.config_schema import build
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.io.checkpoint import load_checkpoint
 from tests.distributed.steps import assert_same_step, stepped, stepping, together
 from tests.guide import ROOT, text_of
 from tests.integration.conftest import NOUNS, SIZES

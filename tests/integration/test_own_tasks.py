@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from storage.metrics import read_rows
+from contrastive_encoders.io.metrics import read_rows
 from tests.data import write_rows
 from tests.integration.conftest import TINY
 

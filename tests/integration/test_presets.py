@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from storage.metrics import read_rows
-from storage.results import read_results
+from contrastive_encoders.io.metrics import read_rows
+from contrastive_encoders.io.results import read_results
 from tests.data import write_rows
 from tests.integration.conftest import TINY
 

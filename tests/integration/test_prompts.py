@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from cli.literal_values import literal_words
-from contracts import EncoderPrompts, InputError
-from encoders import load_encoder
-from encoders.objectives.guide import GuideEncoder
-from evaluation.suite import Suite
-from evaluation.user_tasks.resolve import own_tasks
+from contrastive_encoders.composition.literal_values import literal_words
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.objectives.guide import GuideEncoder
+from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.training import compose, train
+from contrastive_encoders.training.build import make_data, make_model
+from contrastive_encoders.training.encoder_prompts import settle_prompts
+from contrastive_encoders.training.teacher import _embed_rows
 from tests.conftest import SENTENCES
 from tests.data import Options, batches
 from tests.training.test_from_python import same, weights
-from training import compose, train
-from training.build import make_data, make_model
-from training.encoder_prompts import settle_prompts
-from training.teacher import _embed_rows
 
 library = pytest.importorskip("sentence_transformers")
 from sentence_transformers.sentence_transformer import evaluation, modules  # noqa: E402

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from storage.metrics import read_rows
+from contrastive_encoders.io.metrics import read_rows
 from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
 from tests.integration.curves import reached, without_times
@@ -61,8 +61,8 @@ def test_it_is_scored_against_its_retriever_and_judged(whole, tiny_mlm):
 def test_the_library_evaluation_mining_and_another_run_read_the_folder(whole, words, rows, tiny_mlm, command, tmp_path):
     from sentence_transformers import CrossEncoder
 
-    from datamodules import mine
-    from encoders.cross_encoder import load_reranker
+    from contrastive_encoders.cli import mine_negatives
+    from contrastive_encoders.encoders.cross_encoder import load_reranker
     from tests.in_process import run_here
 
     pairs = [(f"Where is {noun}?", f"The {noun} is here.") for noun in NOUNS]
@@ -72,7 +72,7 @@ def test_the_library_evaluation_mining_and_another_run_read_the_folder(whole, wo
     two = [{key: row[key] for key in ("anchor", "positive")} for row in map(json.loads, rows.read_text().splitlines())]
     path = write_rows(tmp_path / "two.jsonl", two[:20])
     given = (f"encoder={tiny_mlm}", f"input={path}", f"output={tmp_path / 'again.jsonl'}", f"reranker={whole}")
-    assert run_here("mine", mine.run, mine.Keys, (*given, "device=cpu")) == 0
+    assert run_here("mine", mine_negatives.run, mine_negatives.Keys, (*given, "device=cpu")) == 0
     row = json.loads((tmp_path / "again.jsonl").read_text().splitlines()[0])
     score = CrossEncoder(str(whole / "reranker"), device="cpu").predict([(row["anchor"], row["positive"])])
     assert row["scores"][0] == pytest.approx(float(score[0]), abs=2e-6)
@@ -84,7 +84,7 @@ def test_the_library_evaluation_mining_and_another_run_read_the_folder(whole, wo
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("data=qa", "Mine negatives first: python -m datamodules.mine"),
+        ("data=qa", "Mine negatives first: contrastive-encoders mine-negatives"),
         ("model.loss=triplet", "model.loss=.*wanted binary, listwise"),
         ("data=sentences", "SentenceBatch"),
         ("model.retriever=nowhere/at/all", "no such file or folder"),

@@ -15,20 +15,20 @@ import pytest
 import torch
 from omegaconf import open_dict
 
-import training.preview.command as preview
-from cli.arguments import check_words
-from cli.config_files import CONFIGS
-from cli.settings import composed
-from contracts import InputError
-from encoders import load_encoder
-from reports.page import Section, page
-from storage.checkpoint import load_checkpoint
-from storage.items import read_items
-from storage.manifest import Damaged
+import contrastive_encoders.cli.preview as preview
+from contrastive_encoders.composition.config_files import CONFIGS
+from contrastive_encoders.composition.config_store import composed
+from contrastive_encoders.composition.override_checks import check_words
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.io.checkpoint import load_checkpoint
+from contrastive_encoders.io.item_scores import read_items
+from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.reports.page import Section, page
+from contrastive_encoders.training.compose import compose, run_of
+from contrastive_encoders.training.target_checks import check_targets
 from tests.forks import TRAIN, run_command
 from tests.test_architecture import SOURCES
-from training.compose import compose, run_of
-from training.targets import check_targets
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,8 +108,8 @@ ATTACKS = [
     {"model": {"_target_": "os.system", "command": "touch {mark}"}},
     {"model": {"_target_": "pytorch_lightning.trainer.trainer.os.system", "command": "touch {mark}"}},
     {"model": {"_target_": "pytorch_lightning.Trainer"}},
-    {"model": {"_target_": "storage.atomic.remove", "path": "/"}},
-    {"data": {"_target_": "encoders.objectives.simcse.SimCSE"}},
+    {"model": {"_target_": "contrastive_encoders.io.atomic.remove", "path": "/"}},
+    {"data": {"_target_": "contrastive_encoders.encoders.objectives.simcse.SimCSE"}},
     {"data": {"_target_": "builtins.eval", "_args_": ["1"]}},
     {"trainer": {"_target_": "subprocess.Popen", "_args_": [["touch", "{mark}"]]}},
     {"trainer": {"_target_": "pytorch_lightning.Trainer", "strategy": {"_target_": "os.system"}}},
@@ -123,11 +123,11 @@ ATTACKS = [
     },
     {"callbacks": {"x": {"_target_": 3}}},
     {"callbacks": {"x": {"_target_": "pytorch_lightning.nothing.Here"}}},
-    {"callbacks": {"x": {"_target_": "training.stage_loop.run_stages"}}},
+    {"callbacks": {"x": {"_target_": "contrastive_encoders.training.stage_loop.run_stages"}}},
     {"callbacks": {"x": 3}},
     {"callbacks": 3},
     {"logger": {"_target_": "pytorch_lightning.callbacks.EarlyStopping"}},
-    {"logger": {"_target_": "training.wandb_session.os.system"}},
+    {"logger": {"_target_": "contrastive_encoders.training.wandb_session.os.system"}},
     {"allow_targets": ["subprocess"], "logger": {"_target_": "subprocess2.x"}},
     {"data": {"_target_": -0.5}},
     {"data": {"_target_": []}},
@@ -291,6 +291,6 @@ def test_no_package_listens():
     listens = re.compile(r"http\.server|socketserver|\.listen\(|\.bind\(|asyncio\.start_server|0\.0\.0\.0|run_server")
     assert [path for path, text in SOURCES.items() if listens.search(text)] == []
     stores = [path for path, text in SOURCES.items() if "TCPStore(" in text]
-    assert stores == ["cli/process_group.py"]
+    assert stores == ["contrastive_encoders/runtime/process_group.py"]
     starts = [path for path, text in SOURCES.items() if "torch.distributed.run" in text]
     assert all("--standalone" in SOURCES[path] for path in starts), "which meets on this machine"

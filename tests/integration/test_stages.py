@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from comparison.arms import arms_of
-from comparison.collect import read_run
-from comparison.training_curves import curves_of
-from encoders import load_encoder
-from storage.metrics import read_rows
-from storage.results import read_results
+from contrastive_encoders.comparison.arms import arms_of
+from contrastive_encoders.comparison.collect import read_run
+from contrastive_encoders.comparison.training_curves import curves_of
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.io.metrics import read_rows
+from contrastive_encoders.io.results import read_results
 from tests.forks import TRAIN, run_command
 from tests.guide import GUIDE, commands_of
 from tests.integration.curves import reached
@@ -380,7 +380,7 @@ def test_a_process_that_is_gone_between_two_stages_is_named(words, tmp_path, mon
         if os.environ["RANK"] == "1":
             os._exit(0)
 
-    monkeypatch.setattr("training.stage_loop.free_memory", leave)
+    monkeypatch.setattr("contrastive_encoders.training.stage_loop.free_memory", leave)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
     done = run_command([*torchrun, TRAIN, *words, "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"])
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr

@@ -12,9 +12,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from encoders import load_encoder
-from storage.metrics import read_rows
-from storage.results import read_results
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.io.metrics import read_rows
+from contrastive_encoders.io.results import read_results
 from tests.data import write_rows
 from tests.forks import TRAIN, run_command
 from tests.integration.curves import reached, without_times

@@ -12,19 +12,19 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from encoders import load_encoder
-from evaluation.catalogue import load_tasks
-from evaluation.scorer import InTraining
-from evaluation.suite import Suite
-from reports import figure
-from storage.metrics import read_rows
-from storage.ownership import LOCK, MARKER
-from storage.results import read_results
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.scorer import InTraining
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.io.metrics import read_rows
+from contrastive_encoders.io.output_directory import LOCK, MARKER
+from contrastive_encoders.io.results import read_results
+from contrastive_encoders.reports import figure
+from contrastive_encoders.training.compose import compose as compose_run
+from contrastive_encoders.training.identity import identity_in
+from contrastive_encoders.training.stages import stages_of
 from tests.data import Options
 from tests.wandb_records import read_records, values_of
-from training.compose import compose as compose_run
-from training.identity import identity_in
-from training.stages import stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_BY_A_RUN = {
@@ -99,8 +99,8 @@ def test_the_resolved_config_is_kept(finished):
 
 def test_the_encoder_loads_in_sentence_transformers_and_gives_our_vectors(finished):
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    from encoders.loading.backbones import load_masked_lm, load_tokenizer
-    from encoders.sentence_encoder import SentenceEncoder
+    from contrastive_encoders.encoders.loading.backbones import load_masked_lm, load_tokenizer
+    from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
     ours = SentenceEncoder(load_masked_lm(str(finished), lm_head=True), load_tokenizer(str(finished)))
     theirs = sentence_transformers.SentenceTransformer(str(finished / "encoder"), device="cpu")
@@ -121,7 +121,7 @@ def test_the_same_command_again_says_that_it_is_finished(finished, tiny_run, com
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
-@pytest.mark.advice("training.folder:_ways_on")
+@pytest.mark.advice("contrastive_encoders.training.run_directory:_ways_on")
 def test_another_config_is_refused_until_overwrite(finished, tiny_run, command, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "run")
     before = (folder / "results.json").read_bytes()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from comparison.baselines import untrained_job
-from storage.results import read_results
+from contrastive_encoders.comparison.baselines import untrained_job
+from contrastive_encoders.io.results import read_results
 from tests.integration.conftest import SIZES
 
 STAGED = ["+stages.one.model.lr=1e-2", "stages.one.max_steps=2", "stages.one.monitor=stsb-dev/cosine/spearman"]

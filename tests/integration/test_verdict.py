@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from export.model_card import model_card
-from reports.tables import escaped
-from storage.items import read_items
-from storage.results import read_results
+from contrastive_encoders.export.model_card import model_card
+from contrastive_encoders.io.item_scores import read_items
+from contrastive_encoders.io.results import read_results
+from contrastive_encoders.reports.tables import escaped
 from tests.data import write_rows
 from tests.integration.conftest import TINY
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.results import read_results
+from contrastive_encoders.io.results import read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_THE_USER = "command evaluation files runs stages synthesis train training".split()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.losses import NTXentLoss
 from torch import Tensor
 
-from losses.contrastive import Matching, info_nce, nt_xent, softmax_over_candidates
+from contrastive_encoders.losses.contrastive import Matching, info_nce, nt_xent, softmax_over_candidates
 
 
 def views(

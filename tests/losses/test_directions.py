@@ -7,8 +7,8 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from losses.contrastive import Guide, info_nce
-from losses.directions import contrast_in_directions
+from contrastive_encoders.losses.contrastive import Guide, info_nce
+from contrastive_encoders.losses.directions import contrast_in_directions
 
 THEIRS = {
     "query_document": "query_to_doc",

@@ -7,7 +7,7 @@ import torch
 from sentence_transformers.sentence_transformer.losses import DistillKLDivLoss, EmbedDistillLoss, MarginMSELoss
 from sentence_transformers.util import pairwise_cos_sim, pairwise_dot_score
 
-from losses.distillation import cosine_to, kl_of_scores, margin_mse, mse_to, scored
+from contrastive_encoders.losses.distillation import cosine_to, kl_of_scores, margin_mse, mse_to, scored
 
 DRAWN = torch.Generator().manual_seed(3)
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from losses.contrastive import info_nce, nt_xent
-from losses.directions import contrast_in_directions
-from losses.equal_texts import FILLER, count_negatives, count_negatives_of_views, text_hashes
+from contrastive_encoders.losses.contrastive import info_nce, nt_xent
+from contrastive_encoders.losses.directions import contrast_in_directions
+from contrastive_encoders.losses.duplicate_masking import FILLER, count_negatives, count_negatives_of_views, text_hashes
 from tests.distributed import steps
 
 TEMPERATURE = 0.3

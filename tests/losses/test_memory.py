@@ -9,7 +9,7 @@ import pytest
 MEASURE = """
 import sys, torch
 from pathlib import Path
-from losses.contrastive import nt_xent
+from contrastive_encoders.losses.contrastive import nt_xent
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()

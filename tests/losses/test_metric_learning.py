@@ -9,7 +9,7 @@ import torch
 from pytorch_metric_learning import losses, miners
 from torch import Tensor
 
-from losses.metric_learning import metric_loss
+from contrastive_encoders.losses.metric_learning import metric_loss
 
 FIT = [
     "AngularLoss",
@@ -115,7 +115,7 @@ def test_every_loss_the_message_offers_can_be_built():
 
 def test_importing_our_losses_does_not_import_the_library():
     code = (
-        "import sys, losses.contrastive, losses.tokens, losses.diagnostics, losses.metric_learning\n"
+        "import sys, contrastive_encoders.losses.contrastive, contrastive_encoders.losses.cross_entropy, contrastive_encoders.losses.diagnostics, contrastive_encoders.losses.metric_learning\n"
         "assert 'pytorch_metric_learning' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

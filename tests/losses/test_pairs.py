@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from losses.pairs import cosine_regression, pair_softmax
+from contrastive_encoders.losses.pairs import cosine_regression, pair_softmax
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:

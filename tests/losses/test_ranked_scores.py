@@ -4,8 +4,8 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
 
-from losses.angle import angle
-from losses.cosent import cosent
+from contrastive_encoders.losses.angle import angle
+from contrastive_encoders.losses.cosent import cosent
 
 LOSSES = {"cosent": (cosent, CoSENTLoss), "angle": (angle, AnglELoss)}
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from losses.reranking import binary_relevance, listwise
+from contrastive_encoders.losses.reranking import binary_relevance, listwise
 
 LOGITS_BL = torch.tensor([[0.3, -1.2, 2.0], [4.0, 0.1, -0.5]])
 LABELS_BL = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])

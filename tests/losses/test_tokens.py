@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from losses.tokens import masked_lm_sum, token_losses
+from contrastive_encoders.losses.cross_entropy import masked_lm_sum, token_losses
 
 
 def test_is_the_sum_of_negative_log_probabilities():

@@ -16,11 +16,21 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from rich.console import Console
 
-from contracts import NotWritten
-from reports import figure
-from reports.figure import Figure, draw
-from reports.page import Section, in_markdown, page
-from reports.tables import CODE, Cell, Column, Table, columns, escaped, fenced, markdown, on_terminal
+from contrastive_encoders.core import NotWritten
+from contrastive_encoders.reports import figure
+from contrastive_encoders.reports.figure import Figure, draw
+from contrastive_encoders.reports.page import Section, in_markdown, page
+from contrastive_encoders.reports.tables import (
+    CODE,
+    Cell,
+    Column,
+    Table,
+    columns,
+    escaped,
+    fenced,
+    markdown,
+    on_terminal,
+)
 
 TABLE = Table(
     [Column("name"), *columns("first", "second", number=",.1f")],

@@ -1,10 +1,10 @@
-"""``python -m synthesis``, in this process or in one of its own, and the rows that it left."""
+"""``contrastive-encoders generate``, in this process or in one of its own, and the rows that it left."""
 
 import json
 import signal
 from pathlib import Path
 
-import synthesis.__main__ as command
+import contrastive_encoders.cli.generate as command
 from tests.forks import Started
 from tests.in_process import run_here
 

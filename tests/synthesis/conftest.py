@@ -19,8 +19,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from reports.figure import NotDrawn
-from synthesis.decoding.generator import Generator
+from contrastive_encoders.reports.figure import NotDrawn
+from contrastive_encoders.synthesis.decoding.generator import Generator
 
 CONTEXT = 128
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -33,7 +33,7 @@ def no_pictures(monkeypatch):
     def fails(figures):
         raise NotDrawn("no pictures in this test")
 
-    monkeypatch.setattr("synthesis.report.report.draw", fails)
+    monkeypatch.setattr("contrastive_encoders.synthesis.report.report.draw", fails)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import stats
 
-from synthesis.decoding.sampling import digest, uniforms
+from contrastive_encoders.synthesis.decoding.sampling import digest, uniforms
 
 
 def restricted(p, how):

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import yaml
 
-from synthesis.decoding.continuations import Decoding
-from synthesis.recipes.dino import Plan
-from synthesis.rules.filters import Filters
-from synthesis.rules.triplet_rules import Rules
-from synthesis.task_spec import STOP
+from contrastive_encoders.synthesis.decoding.continuations import Decoding
+from contrastive_encoders.synthesis.recipes.dino import Plan
+from contrastive_encoders.synthesis.rules.filters import Filters
+from contrastive_encoders.synthesis.rules.triplet_rules import Rules
+from contrastive_encoders.synthesis.task_spec import STOP
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 DINO = yaml.safe_load((CONFIGS / "recipe/dino.yaml").read_text(encoding="utf-8"))

@@ -19,12 +19,12 @@ from transformers import (
     MarianMTModel,
 )
 
-from contracts import InputError
-from datamodules.sources.record_kinds import TRIPLETS
-from prompts import PromptIds, parse_prompts
-from synthesis.recipes.gense_back_translation import Language, Search, Translator
-from synthesis.recipes.gense_retrieval import Bm25, Neighbours
-from synthesis.shards.store import ShardStore, as_lines
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.gense_prompts import PromptIds, parse_prompts
+from contrastive_encoders.datamodules.sources.row_schemas import TRIPLETS
+from contrastive_encoders.synthesis.recipes.gense_back_translation import Language, Search, Translator
+from contrastive_encoders.synthesis.recipes.gense_retrieval import Bm25, Neighbours
+from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
 from tests.data import RecordSource
 from tests.synthesis.commands import ROOT, here, rows_of
 from tests.synthesis.toy_t5 import WORDS, save, tokenizer

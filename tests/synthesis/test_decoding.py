@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError
-from synthesis.decoding.continuations import Prompt, Statistics
-from synthesis.decoding.loop import decode
+from contrastive_encoders.core import InputError
+from contrastive_encoders.synthesis.decoding.continuations import Prompt, Statistics
+from contrastive_encoders.synthesis.decoding.loop import decode
 from tests.synthesis.naive import chi_square, drawn, numbers, restricted
 from tests.synthesis.settings import decoding
 

@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 
-from synthesis.decoding.continuations import Continuation
-from synthesis.recipes.dino import DinoShardBuilder, x1_units, x2_units
-from synthesis.shards.stage import ShardInputs
-from synthesis.task_spec import parse_spec
+from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.synthesis.decoding.continuations import Continuation
+from contrastive_encoders.synthesis.recipes.dino import DinoShardBuilder, x1_units, x2_units
+from contrastive_encoders.synthesis.shards.sharded_dataset import ShardInputs
+from contrastive_encoders.synthesis.task_spec import parse_spec
 from tests.synthesis.settings import plan as plan_of
 from tests.synthesis.settings import retry
-from workers.tasks import Task
 
 SPEC = parse_spec(
     {

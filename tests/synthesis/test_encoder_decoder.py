@@ -6,8 +6,8 @@ import random
 import pytest
 import torch
 
-from synthesis.decoding.continuations import Prompt, Statistics
-from synthesis.decoding.loop import decode
+from contrastive_encoders.synthesis.decoding.continuations import Prompt, Statistics
+from contrastive_encoders.synthesis.decoding.loop import decode
 from tests.synthesis.naive import drawn, numbers, restricted
 from tests.synthesis.settings import decoding
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator

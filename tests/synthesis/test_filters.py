@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synthesis.rules.filters import NearDuplicates, folded
+from contrastive_encoders.synthesis.rules.filters import NearDuplicates, folded
 from tests.synthesis.settings import filters
 
 

@@ -7,10 +7,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
-from contracts import InputError
-from synthesis.decoding.continuations import Prompt
-from synthesis.decoding.generator import Generator, load_generator
-from synthesis.decoding.loop import decode
+from contrastive_encoders.core import InputError
+from contrastive_encoders.synthesis.decoding.continuations import Prompt
+from contrastive_encoders.synthesis.decoding.generator import Generator, load_generator
+from contrastive_encoders.synthesis.decoding.loop import decode
 from tests.synthesis.settings import decoding
 
 CHAT = (

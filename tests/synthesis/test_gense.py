@@ -11,17 +11,17 @@ import pytest
 import torch
 import yaml
 
-from prompts import DIRECTIONS, parse_prompts
-from synthesis.decoding.discriminator import Discriminator
-from synthesis.recipes.gense import GenseShards
-from synthesis.sentences.preparation import Prepared
-from synthesis.shards.stage import DataSet, write_data_set
-from synthesis.shards.store import ShardStore, read_manifest
-from synthesis.triplet_recipe import close_scored
+from contrastive_encoders.core.gense_prompts import DIRECTIONS, parse_prompts
+from contrastive_encoders.runtime.worker_pool import open_pool
+from contrastive_encoders.synthesis.decoding.discriminator import Discriminator
+from contrastive_encoders.synthesis.recipes.gense import GenseShards
+from contrastive_encoders.synthesis.sentences.preparation import Prepared
+from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, write_data_set
+from contrastive_encoders.synthesis.shards.store import ShardStore, read_manifest
+from contrastive_encoders.synthesis.triplet_recipe import close_scored
 from tests.synthesis.commands import rows_of
 from tests.synthesis.settings import decoding
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
-from workers.pool import open_pool
 
 FOUND = yaml.safe_load((Path(__file__).resolve().parents[2] / "configs/prompts/gense.yaml").read_text(encoding="utf-8"))
 PROMPTS = parse_prompts(FOUND, "pieces", "test")

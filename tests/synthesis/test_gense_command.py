@@ -1,4 +1,4 @@
-"""``python -m synthesis recipe=gense``: from sentences or documents to triplets; kills, processes, bad input."""
+"""``contrastive-encoders generate recipe=gense``: from sentences or documents to triplets; kills, processes, bad input."""
 
 import gzip
 import json
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hydra.errors import HydraException
 
-from contracts import InputError
-from datamodules.sources.record_kinds import TRIPLETS
-from prompts import read_generator_prompts
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.gense_prompts import read_generator_prompts
+from contrastive_encoders.datamodules.sources.row_schemas import TRIPLETS
 from tests.data import RecordSource
 from tests.guide import GUIDE, commands_of
 from tests.synthesis.commands import here, rows_of, start
@@ -131,7 +131,8 @@ def test_a_kill_and_two_processes_change_nothing(whole, place, tmp_path):
 GUIDED = [
     line.split()
     for line in commands_of(*GUIDE)
-    if line.startswith("python -m synthesis recipe=gense") and "instruct" not in line  # test_instruct, test_server
+    if line.startswith("contrastive-encoders generate recipe=gense")
+    and "instruct" not in line  # test_instruct, test_server
 ]
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from contracts import InputError
-from prompts import parse_prompts, write_generator_prompts
-from synthesis.decoding.continuations import Prompt
-from synthesis.decoding.discriminator import Discriminator
-from synthesis.decoding.generator import Generator, load_generator
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.gense_prompts import parse_prompts, write_generator_prompts
+from contrastive_encoders.synthesis.decoding.continuations import Prompt
+from contrastive_encoders.synthesis.decoding.discriminator import Discriminator
+from contrastive_encoders.synthesis.decoding.generator import Generator, load_generator
 from tests.decoders import save_decoder
 from tests.encoders.test_decoder_generator import PROMPTS
 from tests.synthesis.commands import here, rows_of

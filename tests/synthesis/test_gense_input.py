@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 from transformers import T5EncoderModel
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 from tests.synthesis.commands import here, rows_of
 from tests.synthesis.toy_t5 import WORDS, config_of, save, tokenizer
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts import InputError
-from synthesis.sentences.inputs import open_inputs
+from contrastive_encoders.core import InputError
+from contrastive_encoders.synthesis.sentences.inputs import open_inputs
 
 SHARED = Path(os.environ.get("SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 

@@ -9,9 +9,9 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from contracts import InputError
-from prompts import parse_prompts, write_generator_prompts
-from synthesis.decoding.generator import in_chat
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.gense_prompts import parse_prompts, write_generator_prompts
+from contrastive_encoders.synthesis.decoding.generator import in_chat
 from tests.forks import run_command
 from tests.synthesis.commands import ROOT, here, rows_of
 from tests.synthesis.test_synthesis_command import write_toy_generator

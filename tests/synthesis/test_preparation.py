@@ -5,11 +5,11 @@ from contextlib import closing
 
 import pytest
 
-from contracts import InputError
-from synthesis.sentences.duplicates import Duplicates
-from synthesis.sentences.inputs import open_inputs
-from synthesis.sentences.preparation import Preparation, prepare
-from synthesis.sentences.split import clean, split
+from contrastive_encoders.core import InputError
+from contrastive_encoders.synthesis.sentences.duplicates import Duplicates
+from contrastive_encoders.synthesis.sentences.inputs import open_inputs
+from contrastive_encoders.synthesis.sentences.preparation import Preparation, prepare
+from contrastive_encoders.synthesis.sentences.split import clean, split
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 

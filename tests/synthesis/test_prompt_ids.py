@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from contracts import InputError
-from prompts import PromptIds, parse_prompts, read_generator_prompts, write_generator_prompts
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.gense_prompts import (
+    PromptIds,
+    parse_prompts,
+    read_generator_prompts,
+    write_generator_prompts,
+)
 from tests.synthesis.toy_t5 import tokenizer
 
 FOUND = yaml.safe_load((Path(__file__).resolve().parents[2] / "configs/prompts/gense.yaml").read_text(encoding="utf-8"))

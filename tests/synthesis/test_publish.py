@@ -8,14 +8,14 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from contracts import InputError
-from datamodules.sources.record_kinds import PAIRS
-from storage.ownership import MARKER
-from synthesis.report import publish as publish_module
-from synthesis.report.actions import Afterwards
-from synthesis.report.cards import write_label_card
-from synthesis.report.publish import publish
-from synthesis.shards.store import ShardStore, as_lines
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sources.row_schemas import PAIRS
+from contrastive_encoders.io.output_directory import MARKER
+from contrastive_encoders.synthesis.report import publish as publish_module
+from contrastive_encoders.synthesis.report.actions import Afterwards
+from contrastive_encoders.synthesis.report.cards import write_label_card
+from contrastive_encoders.synthesis.report.publish import publish
+from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
 from tests.data import RecordSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,7 +99,7 @@ def test_a_publication_lies_beside_its_data_set(tmp_path, output, target):
 def test_a_publication_that_was_killed_leaves_nothing_after_the_next(source, tmp_path):
     killed = tmp_path / ".hub.part"
     code = (
-        "import os, sys; from pathlib import Path; import synthesis.report.publish as p; "
+        "import os, sys; from pathlib import Path; import contrastive_encoders.synthesis.report.publish as p; "
         "p._write_rows = lambda *_: os._exit(9);"
         "p.publish(*map(Path, sys.argv[1:]), overwrite=False)"
     )

@@ -13,16 +13,16 @@ import torch
 from hydra import compose, initialize_config_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import synthesis.__main__ as command
-from cli.config_files import CONFIGS
-from contracts import InputError
-from encoders import load_encoder
-from evaluation.tasks.retrieval import Retrieval
-from evaluation.user_tasks.beir import read_set, sets_in
-from synthesis.decoding.generator import alike, load_generator
-from synthesis.recipes.queries import WrittenQuestions
-from synthesis.report.actions import Afterwards
-from synthesis.shards.store import SynthesisFailed, shard_name
+import contrastive_encoders.cli.generate as command
+from contrastive_encoders.composition.config_files import CONFIGS
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.evaluation.custom_tasks.beir import read_set, sets_in
+from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.synthesis.decoding.generator import alike, load_generator
+from contrastive_encoders.synthesis.recipes.queries import WrittenQuestions
+from contrastive_encoders.synthesis.report.actions import Afterwards
+from contrastive_encoders.synthesis.shards.store import SynthesisFailed, shard_name
 from tests.synthesis.commands import here, rows_of, start
 from tests.synthesis.conftest import families
 from tests.synthesis.openai_server import Stand
@@ -248,7 +248,7 @@ def test_other_rules_take_other_questions_without_a_model(place, written, tiny_b
     def load(*_, **__):
         raise AssertionError("no language model is wanted")
 
-    monkeypatch.setattr("synthesis.recipe.load_generator", load)
+    monkeypatch.setattr("contrastive_encoders.synthesis.recipe.load_generator", load)
     before = contents(written)
     others = [f"encoder={tiny_bert}", *OPEN, "rules.longest=6", "negatives=0", "held_out_share=0.4"]
     here(*words_for(place, written, *others))
@@ -267,7 +267,7 @@ def test_a_file_that_is_gone_is_made_again_of_the_questions(place, written, tiny
     before = contents(written)
     shutil.rmtree(written / "held_out")
     (written / "train.jsonl.gz").unlink()
-    monkeypatch.setattr("synthesis.recipe.load_generator", None)
+    monkeypatch.setattr("contrastive_encoders.synthesis.recipe.load_generator", None)
     here(*words_for(place, written, f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
     assert contents(written) == before
 

@@ -6,13 +6,22 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from contracts import InputError
-from datamodules.near_duplicates import NearCopies, words_of
-from datamodules.passages import passages_of
-from datamodules.sources.raw_documents import Document
-from synthesis.questions.passages import PARTS, Collection, Passage, Windows, divide, groups_of, read_collection
-from synthesis.questions.prompts import parse
-from synthesis.questions.rules import (
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.near_duplicates import NearCopies, words_of
+from contrastive_encoders.datamodules.passages import passages_of
+from contrastive_encoders.datamodules.sources.raw_documents import Document
+from contrastive_encoders.synthesis.questions.generation import question_in
+from contrastive_encoders.synthesis.questions.passages import (
+    PARTS,
+    Collection,
+    Passage,
+    Windows,
+    divide,
+    groups_of,
+    read_collection,
+)
+from contrastive_encoders.synthesis.questions.prompts import parse
+from contrastive_encoders.synthesis.questions.rules import (
     COPIED,
     CUT,
     DUPLICATE,
@@ -24,8 +33,7 @@ from synthesis.questions.rules import (
     QuestionRules,
     apply_rules,
 )
-from synthesis.questions.scores import NOT_RANKED, copied, find_neighbours, nothing_found
-from synthesis.questions.writing import question_in
+from contrastive_encoders.synthesis.questions.scores import NOT_RANKED, copied, find_neighbours, nothing_found
 
 WINDOWS = Windows(words=40, overlap=0, shortest=5)
 RULES = {

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from prompts import parse_prompts
-from synthesis.decoding.continuations import Continuation, Decoding
-from synthesis.questions.writing import question_in
-from synthesis.recipes.dino import DinoShardBuilder, x2_units
-from synthesis.recipes.gense import GenseShardBuilder, GenseShards
-from synthesis.rules.filters import CUT
-from synthesis.sentences.quotations import in_prompt, is_cut
-from synthesis.shards.stage import ShardInputs
-from synthesis.task_spec import parse_spec
+from contrastive_encoders.core.gense_prompts import parse_prompts
+from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding
+from contrastive_encoders.synthesis.questions.generation import question_in
+from contrastive_encoders.synthesis.recipes.dino import DinoShardBuilder, x2_units
+from contrastive_encoders.synthesis.recipes.gense import GenseShardBuilder, GenseShards
+from contrastive_encoders.synthesis.rules.filters import CUT
+from contrastive_encoders.synthesis.sentences.quotations import in_prompt, is_cut
+from contrastive_encoders.synthesis.shards.sharded_dataset import ShardInputs
+from contrastive_encoders.synthesis.task_spec import parse_spec
 from tests.synthesis.settings import plan as plan_of
-from workers.tasks import Task
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 STS, GENSE = CONFIGS / "instructions" / "sts_x2.yaml", CONFIGS / "prompts" / "gense_instruct.yaml"

@@ -8,15 +8,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from contracts import InputError
-from synthesis.__main__ import as_trained
-from synthesis.report.annotate import KEY, Item, draw_items, read_agreement, write_sheet
-from synthesis.report.cards import write_label_card
-from synthesis.report.examples import draw_examples
-from synthesis.report.measures import measure
-from synthesis.report.report import write_report
-from synthesis.report.texts import texts_of
-from synthesis.shards.store import ShardStore, as_lines
+from contrastive_encoders.cli.generate import as_trained
+from contrastive_encoders.core import InputError
+from contrastive_encoders.synthesis.report.annotate import KEY, Item, draw_items, read_agreement, write_sheet
+from contrastive_encoders.synthesis.report.cards import write_label_card
+from contrastive_encoders.synthesis.report.examples import draw_examples
+from contrastive_encoders.synthesis.report.measures import measure
+from contrastive_encoders.synthesis.report.report import write_report
+from contrastive_encoders.synthesis.report.texts import texts_of
+from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
 
 LABELS = ["1", "0.5", "0"]
 PAIRS = [

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from synthesis.report.examples import ReportText, data_of, draw_wall
-from synthesis.report.report import Encoder, write_report
-from synthesis.report.texts import Texts
-from synthesis.shards.store import ShardStore, as_lines
+from contrastive_encoders.synthesis.report.examples import ReportText, data_of, draw_wall
+from contrastive_encoders.synthesis.report.report import Encoder, write_report
+from contrastive_encoders.synthesis.report.texts import Texts
+from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
 from tests.browser import needs_browser, opened
 
 LABELS = ["1", "0.5", "<i>0</i>"]

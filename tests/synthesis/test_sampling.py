@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from synthesis.decoding.sampling import Candidates, candidates, digest, pick, uniforms
+from contrastive_encoders.synthesis.decoding.sampling import Candidates, candidates, digest, pick, uniforms
 
 
 def distribution(found: Candidates, vocabulary: int) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synthesis.decoding.sampling import self_debias
+from contrastive_encoders.synthesis.decoding.sampling import self_debias
 
 
 def softmax(logits):

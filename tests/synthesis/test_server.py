@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from contracts import InputError
-from synthesis.server.protocol import Answer, probability, read_answer, text_of
-from synthesis.shards.store import SynthesisFailed
+from contrastive_encoders.core import InputError
+from contrastive_encoders.synthesis.server.protocol import Answer, probability, read_answer, text_of
+from contrastive_encoders.synthesis.shards.store import SynthesisFailed
 from tests.synthesis.commands import here, rows_of, start
 from tests.synthesis.openai_server import JUDGED, Stand, text_for
 from tests.synthesis.settings import decoding

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from contracts import InputError
-from synthesis.task_spec import parse_spec, read_spec_file
+from contrastive_encoders.core import InputError
+from contrastive_encoders.synthesis.task_spec import parse_spec, read_spec_file
 
 INSTRUCTIONS = Path(__file__).resolve().parents[2] / "configs" / "instructions"
 MEAN = "Task: Write two sentences that mean the same thing."

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from contracts import InputError
-from storage.ownership import MARKER
-from synthesis.shards import store as store_module
-from synthesis.shards.store import ShardStore, as_lines, read_entries, read_manifest
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.output_directory import MARKER
+from contrastive_encoders.synthesis.shards import store as store_module
+from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines, read_entries, read_manifest
 from tests.damage import flip
 
 ABOUT = {"first": 0, "inputs": 2, "tokens": 9}

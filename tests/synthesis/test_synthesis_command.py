@@ -1,4 +1,4 @@
-"""``python -m synthesis`` as a user runs it: whole, killed, interrupted, on two processes, and with wrong input."""
+"""``contrastive-encoders generate`` as a user runs it: whole, killed, interrupted, on two processes, and with wrong input."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
 from tests.forks import run_command
 from tests.guide import GUIDE, commands_of
 from tests.synthesis.commands import here, rows_of, start
@@ -289,7 +289,11 @@ def test_a_wrong_key_is_a_message_and_status_2(place, tmp_path):
 
 def test_the_commands_of_the_guide(place, tmp_path, minilm_path):
     """As written, but for the models and the sentences."""
-    lines = [line.split() for line in commands_of(*GUIDE) if line.startswith("python -m synthesis ") and "dino" in line]
+    lines = [
+        line.split()
+        for line in commands_of(*GUIDE)
+        if line.startswith("contrastive-encoders generate ") and "dino" in line
+    ]
     lines = [line for line in lines if "cluster=auto" not in line]  # test_ray_cluster
     assert len(lines) >= 3
     put = {"generator": place / "lm", "input": place / "x1.txt", "annotate": 10, "encoder": minilm_path}

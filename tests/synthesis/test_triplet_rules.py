@@ -6,7 +6,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from synthesis.rules.triplet_rules import AGREE, COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, RuleCounts, judge
+from contrastive_encoders.synthesis.rules.triplet_rules import (
+    AGREE,
+    COPY,
+    EMPTY,
+    HYPOTHESIS,
+    PREMISE,
+    THRESHOLD,
+    RuleCounts,
+    judge,
+)
 from tests.synthesis.settings import rules
 
 EIGHT = "one two three four five six seven eight"

@@ -12,7 +12,7 @@ from transformers import (
     UMT5ForConditionalGeneration,
 )
 
-from synthesis.decoding.encoder_decoder import EncoderDecoder
+from contrastive_encoders.synthesis.decoding.encoder_decoder import EncoderDecoder
 
 FAMILIES = ["t5", "t5-v1.1", "mt5", "umt5"]
 WORDS = (

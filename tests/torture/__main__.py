@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cli.child_processes import begin_process
+from contrastive_encoders.runtime.child_processes import begin_process
 from tests.torture import faults
 from tests.torture.campaign import Campaign
 from tests.torture.jobs import jobs, lay_out

@@ -155,7 +155,7 @@ def jobs(desk: Path) -> list[Job]:
             "output=out.json",
         ),
         Job("export", "export", [f"run={desk / 'bert'}"], once=True),
-        Job("sweep", "comparison.sweep", [str(desk / "sweep.yaml"), *simcse.words]),
+        Job("sweep", "contrastive_encoders.cli.sweep", [str(desk / "sweep.yaml"), *simcse.words]),
         Job(
             "race",
             "comparison",
@@ -169,6 +169,11 @@ def jobs(desk: Path) -> list[Job]:
         Job("gense", "synthesis", [*gense, "devices=2"], processes=2, reads="texts.txt"),
         Job("dino_x1x2", "synthesis", [*both, "devices=2"], processes=2),
         Job("embed", "export.embed", [*embed, "devices=2"], "output=out.npy", 2, reads="texts.txt"),
-        Job("sweep", "comparison.sweep", [str(desk / "sweep.yaml"), *simcse.words, "parallel=2"], processes=2),
+        Job(
+            "sweep",
+            "contrastive_encoders.cli.sweep",
+            [str(desk / "sweep.yaml"), *simcse.words, "parallel=2"],
+            processes=2,
+        ),
     ]
     return [job._replace(words=tuple(job.words)) for job in (*alone, *together)]

@@ -9,7 +9,7 @@ import torch
 import toy
 from pytorch_lightning import Callback
 
-from training.callbacks.checkpoints import RunCheckpoints
+from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
 
 
 def step_of(folder, name):

@@ -5,9 +5,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from contrastive_encoders.training.callbacks.estimate import run_probe, shown, tokens_of_step
 from tests.data import data_module, write_rows
 from tests.objectives import built
-from training.callbacks.estimate import run_probe, shown, tokens_of_step
 
 ROWS = [{"question": f"why {'rain ' * (n % 7)}?", "answer": f"because of {'fog ' * (n % 50)}"} for n in range(90)]
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 import toy
 
-from contracts import InputError, NotWritten
-from training.callbacks.checkpoints import find_resumable
-from training.callbacks.lost_ranks import Companions
-from training.failures import TrainingFailed
+from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.training.callbacks.checkpoints import find_resumable
+from contrastive_encoders.training.callbacks.rank_failures import Companions
 
 
 def step_of(path):

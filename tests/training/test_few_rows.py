@@ -5,11 +5,11 @@ import logging
 import numpy as np
 import pytest
 
-import encoders  # noqa: F401  silences the warning of a package of its optional ones
+import contrastive_encoders.encoders  # noqa: F401  silences the warning of a package of its optional ones
+from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.few_rows import fit_to_rows, rows_of
+from contrastive_encoders.training.startup_summary import steps_of_epoch
 from tests.data import data_module, write_rows
-from training.compose import compose
-from training.few_rows import fit_to_rows, rows_of
-from training.opening import steps_of_epoch
 
 
 @pytest.mark.parametrize(

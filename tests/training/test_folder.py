@@ -8,10 +8,10 @@ import pytest
 import torch
 import toy
 
-from contracts import InputError
-from storage.ownership import MARKER
-from training.callbacks.checkpoints import RunCheckpoints
-from training.folder import claim_folder
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.output_directory import MARKER
+from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
+from contrastive_encoders.training.run_directory import claim_folder
 
 FORK = multiprocessing.get_context("fork")
 

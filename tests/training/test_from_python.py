@@ -14,16 +14,16 @@ import pandas
 import pytest
 import torch
 
-from contracts import InputError
-from datamodules.settings import TripletData
-from encoders.settings import SimCSEModel, TinySizes
-from storage.cached_rows import keep_rows
-from storage.checkpoint import load_checkpoint
-from storage.ownership import LOCK
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.data_configs import TripletData
+from contrastive_encoders.encoders.model_configs import SimCSEModel, TinySizes
+from contrastive_encoders.io.cached_rows import keep_rows
+from contrastive_encoders.io.checkpoint import load_checkpoint
+from contrastive_encoders.io.output_directory import LOCK
+from contrastive_encoders.training import Run, compose, run, train
+from contrastive_encoders.training.callbacks.progress import Progress
+from contrastive_encoders.training.in_memory_rows import keys_of_rows
 from tests.forks import TRAIN, run_command
-from training import Run, compose, run, train
-from training.callbacks.progress import Progress
-from training.given_rows import keys_of_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = [(f"What is thing number {n}?", f"Thing number {n} is a {'small ' * (n % 3)}boat.") for n in range(24)]
@@ -214,7 +214,7 @@ GIVEN = [  # rows, keys that are given -> words, first line of the file
 
 @pytest.mark.parametrize(("rows", "given", "words", "line"), GIVEN, ids=lambda value: str(value)[:30])
 def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
-    from storage.cached_rows import keep_rows
+    from contrastive_encoders.io.cached_rows import keep_rows
 
     chosen, keys = keys_of_rows(rows, given, lambda plain: keep_rows(plain, tmp_path))
     path = keys["data.path"]
@@ -336,7 +336,9 @@ def test_half_of_a_surrogate_pair_changes_no_other_row(tmp_path):
 
 def test_rows_are_kept_where_the_data_are_and_columns_may_come_in_any_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("training.from_python.compose", lambda words, chosen, keys: pytest.fail(f"{chosen} {keys}"))
+    monkeypatch.setattr(
+        "contrastive_encoders.training.api.compose", lambda words, chosen, keys: pytest.fail(f"{chosen} {keys}")
+    )
     rows = [{"q": "a", "d": "b"}, {"d": "d", "q": "c"}]
     with pytest.raises(pytest.fail.Exception, match=r"'data': 'triplets', 'model': 'simcse'.*data\.path"):
         train(rows, data={"cache_dir": tmp_path / "a folder"})

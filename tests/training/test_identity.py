@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from encoders.settings import Adapter, GenSEModel, SimCSEModel
-from training.identity import identity_of
-from training.settings import Run
+from contrastive_encoders.encoders.model_configs import Adapter, GenSEModel, SimCSEModel
+from contrastive_encoders.training.identity import identity_of
+from contrastive_encoders.training.run_config import Run
 
 
 def identity(model=SimCSEModel, **changed):

@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 import atexit, sys
 import torch.distributed as dist
-from cli.process_group import leave_group_at_exit
+from contrastive_encoders.runtime.process_group import leave_group_at_exit
 
 atexit.register(lambda: print("group:", dist.is_initialized()))  # the first to come is the last to go
 leave_group_at_exit()

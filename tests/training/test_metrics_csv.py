@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.metrics import read_rows
-from training.metrics_csv import MetricsCSV
+from contrastive_encoders.io.metrics import read_rows
+from contrastive_encoders.training.metrics_csv import MetricsCSV
 
 NAMES = st.sampled_from(["train/loss", "a/b/c", "throughput/x", "stsb-dev/cosine/spearman"])
 VALUES = st.floats(allow_nan=False) | st.integers(-(2**40), 2**40)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from contracts import InputError
-from storage.atomic import remove
-from storage.ownership import MARKER
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.io.atomic import remove
+from contrastive_encoders.io.output_directory import MARKER
+from contrastive_encoders.training.run_directory import ENTRIES, is_empty, mirror_of
 from tests.distributed.test_restarts import wait_for_rows
-from tests.readers.test_addresses import bucket, s3  # noqa: F401  fixtures
-from training.failures import TrainingFailed
-from training.folder import ENTRIES, is_empty, mirror_of
+from tests.io.test_addresses import bucket, s3  # noqa: F401  fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
 

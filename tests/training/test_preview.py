@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError, Ragged, SentenceBatch, SpanBatch, TripletBatch
-from reports.figure import draw
-from training.preview.batch import (
+from contrastive_encoders.cli.preview import read_words, run
+from contrastive_encoders.core import InputError, Ragged, SentenceBatch, SpanBatch, TripletBatch
+from contrastive_encoders.reports.figure import draw
+from contrastive_encoders.training.preview.batch import (
     examples_of,
     false_negatives,
     masking,
@@ -20,9 +21,8 @@ from training.preview.batch import (
     shared_texts,
     usable_negatives,
 )
-from training.preview.command import read_words, run
-from training.preview.span_positions import BINS, Document, coverage, figures
-from training.preview.summary import histogram, plural, summaries, summary
+from contrastive_encoders.training.preview.span_positions import BINS, Document, coverage, figures
+from contrastive_encoders.training.preview.summary import histogram, plural, summaries, summary
 
 
 def nowhere(batches):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from contracts import InputError, Results
-from storage.results import environment, peak_memory_bytes, read_results, write_results
+from contrastive_encoders.core import InputError, Results
+from contrastive_encoders.io.results import environment, peak_memory_bytes, read_results, write_results
 
 RESULTS: Results = {
     "version": 1,

@@ -6,8 +6,8 @@ import pytest
 import torch
 import toy
 
-from storage.metrics import read_rows
-from training.callbacks.checkpoints import find_resumable
+from contrastive_encoders.io.metrics import read_rows
+from contrastive_encoders.training.callbacks.checkpoints import find_resumable
 
 TIMES = ("throughput/", "time/")
 

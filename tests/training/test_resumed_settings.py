@@ -9,12 +9,12 @@ import toy
 from pytorch_lightning.callbacks import EarlyStopping
 from torch import nn
 
-from contracts import InputError
-from encoders.optim import NAMES, adafactor, adamw, linear, linear_constant, names_of_groups
-from training.callbacks.config_record import ConfigRecord
-from training.callbacks.reseed import has_dropout
-from training.changed_settings import MAX_CHANGES, changes, changes_in, described
-from training.resume import check_settings, resumption
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.optimizers import NAMES, adafactor, adamw, linear, linear_constant, names_of_groups
+from contrastive_encoders.training.callbacks.config_record import ConfigRecord
+from contrastive_encoders.training.callbacks.reseed import has_dropout
+from contrastive_encoders.training.changed_settings import MAX_CHANGES, changes, changes_in, described
+from contrastive_encoders.training.resume import check_settings, resumption
 
 SETTINGS = {"lr": 0.1, "weight_decay": 0.3, "betas": (0.8, 0.9), "eps": 1e-3, "bias_correction": True}
 

@@ -12,14 +12,14 @@ import toy
 from rich.console import Console
 from test_results import RESULTS
 
-from reports.curves import Curves, completed
-from reports.figure import draw
-from storage.metrics import read_rows
-from training.callbacks.progress import Progress, described
-from training.callbacks.telemetry import Telemetry
-from training.curve import Reference, curve_figure, draw_curve, loss_names, others_of, score_names
-from training.finish import closing_table, scores_table
-from training.metrics_csv import MetricsCSV
+from contrastive_encoders.io.metrics import read_rows
+from contrastive_encoders.reports.curves import Curves, completed
+from contrastive_encoders.reports.figure import draw
+from contrastive_encoders.training.callbacks.progress import Progress, described
+from contrastive_encoders.training.callbacks.telemetry import Telemetry
+from contrastive_encoders.training.curve import Reference, curve_figure, draw_curve, loss_names, others_of, score_names
+from contrastive_encoders.training.finish import closing_table, scores_table
+from contrastive_encoders.training.metrics_csv import MetricsCSV
 
 LATEST = {
     "train/loss": 0.41234,
@@ -54,7 +54,11 @@ def test_a_terminal_shows_steps_rates_loss_and_score(tmp_path, monkeypatch):
 def test_elsewhere_each_log_step_is_a_line_and_when_quiet_nothing_is_shown(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", logger="training")
     assert progress_of_a_run(tmp_path / "lines", monkeypatch, terminal=False) == ""
-    said = [record.getMessage() for record in caplog.records if record.name == "training.callbacks.progress"]
+    said = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "contrastive_encoders.training.callbacks.progress"
+    ]
     assert [line.partition("  ")[0] for line in said] == ["step 2/8", "step 4/8", "step 6/8", "step 8/8"]
     caplog.clear()
     assert progress_of_a_run(tmp_path / "quiet", monkeypatch, terminal=True, quiet=True) == ""

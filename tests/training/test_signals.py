@@ -14,9 +14,9 @@ import torch
 import toy
 from pytorch_lightning.utilities import rank_zero_only
 
-from storage.metrics import read_rows
-from training.callbacks.signals import Interruption
-from training.failures import TrainingFailed
+from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.io.metrics import read_rows
+from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
 
 TOY = Path(__file__).with_name("toy.py")
 ROOT = TOY.parents[2]

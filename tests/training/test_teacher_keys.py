@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import transformers
 
-from contracts import InputError
-from training.checks import check_model_and_data
-from training.compose import compose
-from training.prepare import prepare_whole
-from training.stages import stages_of
-from training.teacher import check_teacher_keys, load_teacher
+from contrastive_encoders.core import InputError
+from contrastive_encoders.training.checks import check_model_and_data
+from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.run_setup import prepare_whole
+from contrastive_encoders.training.stages import stages_of
+from contrastive_encoders.training.teacher import check_teacher_keys, load_teacher
 
 
 def run_of(*words):

@@ -4,12 +4,12 @@ import shlex
 
 import pytest
 
-from datamodules.sources.records import list_setting
-from training.advice import MAX_REASONS, Facts, end_of, of_manifest, to_try
-from training.checks import check_values
-from training.compose import compose
-from training.data_summary import multilingual
-from training.verdict import sources_of
+from contrastive_encoders.datamodules.sources.records import list_setting
+from contrastive_encoders.training.advice import MAX_REASONS, Facts, end_of, of_manifest, to_try
+from contrastive_encoders.training.checks import check_values
+from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.data_summary import multilingual
+from contrastive_encoders.training.run_verdict import sources_of
 
 # all-MiniLM-L6-v2 on questions and answers that it matches already
 KNOWN = [0.1069, 0.0301, 0.2283, 0.2203, 0.3064, 0.1235, 0.0695, 0.1093, 0.2272, 0.0743, 0.1157, 0.0645]
@@ -233,12 +233,12 @@ ADVISED = [
 
 @pytest.mark.parametrize("before", ["", "stages.nli."])
 @pytest.mark.advice(
-    "training.advice:to_try#1",
-    "training.advice:to_try#2",
-    "training.advice:to_try#3",
-    "training.advice:to_try#4",
-    "training.advice:to_try#5",
-    "training.advice:to_try#6",
+    "contrastive_encoders.training.advice:to_try#1",
+    "contrastive_encoders.training.advice:to_try#2",
+    "contrastive_encoders.training.advice:to_try#3",
+    "contrastive_encoders.training.advice:to_try#4",
+    "contrastive_encoders.training.advice:to_try#5",
+    "contrastive_encoders.training.advice:to_try#6",
 )
 def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
     stages = ["+stages.nli.max_steps=2", "+stages.next.max_steps=2"] if before else []

@@ -4,11 +4,11 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
+from contrastive_encoders.training.usable_negatives import count_usable_negatives
 from tests.conftest import TOPICS
 from tests.data import data_module, write_rows
 from tests.objectives import built
-from training.usable_negatives import count_usable_negatives
 
 WORDS = [word for words in TOPICS.values() for word in words]
 PAIRS = ("anchor", "positive")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import toy
 
-from contracts import InputError
+from contrastive_encoders.core import InputError
+from contrastive_encoders.training.wandb_session import check_wandb, run_id, wandb_logger
 from tests.wandb_records import read_records, values_of
-from training.wandb_session import check_wandb, run_id, wandb_logger
 
 
 def test_an_offline_record_holds_the_curves_and_the_config(tmp_path, in_child):
@@ -95,5 +95,5 @@ def test_folders_of_one_name_are_different_runs(tmp_path):
 
 def test_the_check_does_not_import_wandb():
     root = Path(__file__).parents[2]
-    code = "import sys, training.wandb_session; sys.exit('wandb' in sys.modules)"
+    code = "import sys, contrastive_encoders.training.wandb_session; sys.exit('wandb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

@@ -16,12 +16,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from training.callbacks.checkpoints import RunCheckpoints, find_resumable
-from training.callbacks.lost_ranks import Companions
-from training.callbacks.reseed import Reseed
-from training.callbacks.signals import Interruption
-from training.callbacks.telemetry import Telemetry
-from training.metrics_csv import MetricsCSV
+from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints, find_resumable
+from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
+from contrastive_encoders.training.callbacks.rank_failures import Companions
+from contrastive_encoders.training.callbacks.reseed import Reseed
+from contrastive_encoders.training.callbacks.telemetry import Telemetry
+from contrastive_encoders.training.metrics_csv import MetricsCSV
 
 EXAMPLES, BATCH, WIDTH = 40, 4, 6
 SCORE = "toy-dev/cosine/spearman"

@@ -1,0 +1,1 @@
+"""Train, evaluate, export, and compare contrastive sentence encoders."""

@@ -1,0 +1,379 @@
+"""Compare finished runs, or train several recipes and compare them: ``contrastive-encoders compare ...``."""
+
+from contrastive_encoders.runtime.signals import heed_signals
+
+if __name__ == "__main__":
+    heed_signals()  # before what takes a moment to import
+
+import glob
+import logging
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import InterpolationToMissingValueError
+
+from contrastive_encoders.cli.hydra_main import command_line
+from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
+from contrastive_encoders.composition.config_keys import config_folders, of_defaults
+from contrastive_encoders.composition.literal_values import literal_word
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.output_directory import check_owner, claim_folder
+from contrastive_encoders.runtime.child_processes import check_number
+from contrastive_encoders.runtime.devices import device_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from contrastive_encoders.comparison.arms import Arm
+    from contrastive_encoders.comparison.contrasts import Headline
+    from contrastive_encoders.comparison.probe_sentences import Probe
+    from contrastive_encoders.comparison.report import Comparison
+    from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+    from contrastive_encoders.statistics.bootstrap import Estimate
+
+log = logging.getLogger("comparison")
+
+# Keys of every race; others are a race's own
+STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "headline", "choose", "seeds", "budget")
+
+
+class Keys(TypedDict):
+    runs: str | Sequence[str] | Mapping[str, str] | None
+    output: str | None
+    headline: str | None
+    strict: bool
+    sentences: int
+    sentences_from: str | None
+    data_root: str | None
+    device: str
+    wandb: bool
+    project: str
+    name: str | None
+    offline: bool
+    budget: dict | None
+    seeds: Sequence[int] | None
+    parallel: int
+    cluster: str | None
+    num_cpus: float | None
+    num_gpus: float | None
+    keep_checkpoints: bool
+    untrained: bool
+    tfidf: bool
+    quiet: bool
+
+
+def run(cfg: DictConfig) -> int:
+    """Exit status."""
+    for name in ("httpx", "transformers", "pytorch_lightning"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if cfg.output is None:
+        raise InputError("output is not set: the folder that the report is written into. Say output=FOLDER.")
+    output = Path(cfg.output).expanduser()
+    check_owner("output", output, COMPARISON)
+    if cfg.wandb:
+        from contrastive_encoders.training.wandb_session import check_wandb
+
+        check_wandb(cfg.offline)
+    if cfg.runs is None and cfg.get("race") is None:
+        raise InputError(
+            "runs is not set: folders of runs to compare. Say runs='[outputs/*]', or race=head_to_head to train some."
+        )
+    if cfg.get("race") is None:
+        patterns = patterns_of(cfg.runs)
+        return compare(cfg, patterns, output)
+    if cfg.runs is not None:
+        raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
+    from contrastive_encoders.comparison.hyperparameter_selection import choice_of, choose
+    from contrastive_encoders.comparison.race import plan, train_all
+    from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, words_of
+    from contrastive_encoders.comparison.run_scheduler import open_workers
+
+    if cfg.parallel < 1:
+        raise InputError(f"parallel={cfg.parallel}: wanted a number, at least 1.")
+    if cfg.cluster is None:
+        check_number("parallel", cfg.parallel)
+    options = [f"--config-dir={folder}" for folder in config_folders(sys.argv[1:])]
+    options += [word for word in sys.argv[1:] if word.startswith("hydra.searchpath=")]
+    asked = plain(cfg.race)
+    where = f"race={asked.get('name', '?')}"
+    if asked.get("choose") and not cfg.untrained:
+        raise InputError(
+            f"untrained=false: {where} says whether an arm is better than the untrained one. Leave it out."
+        )
+    if asked.get("plan_only"):
+        from contrastive_encoders.comparison.race_estimate import estimate
+
+        with tempfile.TemporaryDirectory(prefix="race-plan-") as folder:
+            cfg.output = folder  # where the race would write
+            estimate(plain(cfg.race), cfg.budget, cfg.seeds, Path(folder), cfg.parallel, options)
+        return 0
+    choice, commands = choice_of(asked, where), commands_of(asked.get("prepare"), where)
+    commands, made = needed(commands, words_of(asked)), commands
+    for name in made.keys() - commands.keys():
+        log.info("race.prepare.%s is left out: no arm uses its data.", name)
+    with open_workers(output, cfg.parallel, cfg.cluster, cfg.num_cpus, cfg.num_gpus) as pool:
+        race = plan(asked, cfg.budget, cfg.seeds, output)
+        if choice is not None and not cfg.quiet:
+            tried, compared = sum(len(choice.values[label]) for label in race.arms), len(race.arms) * len(race.seeds)
+            log.info("%d runs choose %s of %d arms, %d are compared.", tried, choice.key, len(race.arms), compared)
+        prepare(commands, options)
+        race, failed = (
+            (race, [])
+            if choice is None
+            else choose(choice, race, output, pool, cfg.quiet, options, keep_checkpoints=cfg.keep_checkpoints)
+        )
+        failed += train_all(
+            race,
+            output,
+            pool,
+            cfg.quiet,
+            keep_checkpoints=cfg.keep_checkpoints,
+            options=options,
+            untrained=cfg.untrained,
+        )
+    runs = [str(Path(glob.escape(str(output))) / "runs" / "*")]
+    status = compare(cfg, runs, output, race.budget_said(), choice and choice.score)
+    return 1 if failed else status
+
+
+def patterns_of(runs: str | ListConfig | DictConfig) -> list[str] | dict[str, str]:
+    """Return the patterns of ``runs``, or the pattern of each name."""
+    if isinstance(runs, DictConfig):
+        return {str(name): str(pattern) for name, pattern in runs.items()}
+    return [runs] if isinstance(runs, str) else [str(one) for one in runs]
+
+
+def plain(race: DictConfig) -> dict[str, Any]:
+    """Resolve the interpolations of a race. A key of its own that is null, at any depth, stands as ``null`` in the
+    words of runs, and paths in them are quoted where they have to be.
+
+    Raises:
+        InputError: a key has no value, and something in the race takes it.
+    """
+    try:
+        _say_null(race, [name for name in map(str, race) if name not in STRUCTURE])
+        found: Any = OmegaConf.to_container(race, resolve=True)
+    except InterpolationToMissingValueError as error:
+        taken = re.search(r"Missing mandatory value: (race\.\S+)", str(error))
+        if taken is None:  # it is no key of the race
+            raise
+        where = f"race={race.get('name', '?')}" if not OmegaConf.is_missing(race, "name") else "The race"
+        raise InputError(f"{where} wants {taken[1]}, and got none. Add {taken[1]}=VALUE.") from error
+    return {name: _readable(value) for name, value in found.items()}
+
+
+def _say_null(node: DictConfig, names: Sequence[str]) -> None:
+    """Set those of the names that are None to the word ``null``, and so in the mappings below them."""
+    for name in names:
+        if OmegaConf.is_missing(node, name):
+            continue
+        value = node[name]
+        if value is None:
+            node[name] = "null"
+        elif isinstance(value, DictConfig) and not OmegaConf.is_interpolation(node, name):
+            _say_null(value, [*map(str, value)])
+
+
+def _readable(given: Any) -> Any:
+    """What a key of a race has, with the words in its lists as Hydra can read them."""
+    if isinstance(given, dict):
+        return {name: _readable(value) for name, value in given.items()}
+    if isinstance(given, list):
+        return [literal_word(one) if isinstance(one, str) and "=" in one else _readable(one) for one in given]
+    return given
+
+
+def compare(
+    cfg: DictConfig,
+    patterns: Sequence[str] | Mapping[str, str],
+    output: Path,
+    spent_alike: str = "",
+    choosing: str | None = None,
+) -> int:
+    """``choosing`` is the score by which a race recommends an arm."""
+    from contrastive_encoders.comparison.arms import arms_of
+    from contrastive_encoders.comparison.baselines import BM25, TFIDF, bm25_arm, tfidf_arm
+    from contrastive_encoders.comparison.collect import collect
+    from contrastive_encoders.comparison.contrasts import choose_headline
+    from contrastive_encoders.comparison.report import compare, sections, write_report
+    from contrastive_encoders.comparison.run_selection import select
+
+    began = time.perf_counter()
+    runs, left_out = collect(patterns)
+    wanted = cfg.headline or (cfg.get("race") or {}).get("headline")
+    runs, not_compared = select(runs, wanted)
+    for one in not_compared:
+        log.warning("left out: %s", one.reason)
+    left_out += not_compared
+    if not runs:
+        raise InputError(f"runs: nothing was scored in any of the {len(not_compared)}. {left_out[-1].reason}")
+    if cfg.strict and left_out:
+        raise InputError(f"strict=true: {left_out[0].reason}")
+    claim_folder("output", output, COMPARISON, ENTRIES)
+    arms = arms_of(runs)
+    headline = choose_headline(arms, wanted)
+    if cfg.get("race") is not None and cfg.tfidf and all(arm.label != TFIDF for arm in arms):
+        arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
+    task = task_of(arms, headline) if choosing is not None else None
+    if task is not None and all(arm.label != BM25 for arm in arms):
+        arms += [arm] if (arm := bm25_arm(arms, headline, bm25_of(task))) else []
+    found = compare(arms, headline, left_out, probes_of(cfg, arms, headline), spent_alike=spent_alike)
+    if choosing is not None:
+        found = with_recommendation(cfg, found, choosing, task, output)
+    command = f"contrastive-encoders compare {shlex.join(sys.argv[1:])}"
+    written = write_report(found, output, command)
+    if cfg.wandb:
+        from contrastive_encoders.comparison.upload import upload
+
+        upload(
+            found,
+            sections(found, output),
+            written,
+            cfg.project,
+            cfg.name or output.name,
+            cfg.offline,
+        )
+    if not cfg.quiet:
+        show(found, output)
+        log.info("%d runs compared in %.1f s.", len(runs), time.perf_counter() - began)
+    return 0
+
+
+def task_of(arms: "list[Arm]", headline: "Headline") -> "Retrieval | None":
+    """Return the retrieval task of the headline, with the settings of the first run; None if it is no folder."""
+    from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+    from contrastive_encoders.evaluation.task import Options
+    from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+
+    name = headline.tasks[0].split("/")[0]
+    words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("tasks")
+    own = next((one for one in own_tasks(words) if one.name == name), None)
+    [task] = own.read(of_defaults(Options, "evaluation")) if own else [None]
+    return task if isinstance(task, Retrieval) else None
+
+
+def bm25_of(task: "Retrieval") -> "dict[str, Estimate]":
+    """Return BM25's scores on a task; none, with a line, where its library is not installed."""
+    try:
+        return task.bm25()
+    except InputError as error:
+        log.info("BM25 is no arm. %s", error)
+        return {}
+
+
+def with_recommendation(
+    cfg: DictConfig, found: "Comparison", choosing: str, task: "Retrieval | None", output: Path
+) -> "Comparison":
+    """Add the verdict about the recommended arm to the comparison, and copy its encoder to ``output``/encoder."""
+    from contrastive_encoders.comparison.outputs import CHOSEN
+    from contrastive_encoders.comparison.recommendation import before_and_after, keep_encoder, recommend, values_tried
+    from contrastive_encoders.io.manifest import read_record
+
+    one = recommend(found.arms, found.headline, found.contrasts, choosing, output)
+    keep_encoder(one, output)
+    if one is None:
+        lacking = "Nothing can be recommended: the encoder that all began from was not scored, or no other was."
+        return found._replace(recommended=lacking)
+    shown = task and before_and_after(one, task.texts_to_match, lambda arm, texts: embed(cfg, arm, texts))
+    tables = [table for table in (shown, values_tried(read_record(output / CHOSEN))) if table]
+    return found._replace(recommended=one.sentence, shown=tables)
+
+
+def probes_of(cfg: DictConfig, arms: "list[Arm]", headline: "Headline") -> "list[Probe]":
+    """The first run of each of the best arms, asked for the same sentences; without those that have no encoder."""
+    from contrastive_encoders.comparison.probe_sentences import probe
+    from contrastive_encoders.comparison.vector_figures import best
+
+    sentences = sentences_of(cfg, arms)
+    if len(sentences) < 2:  # no map, and no neighbours
+        return []
+    asked = [(arm, embed(cfg, arm, sentences)) for arm in best(arms, headline)]
+    return [probe(arm, sentences, vectors) for arm, vectors in asked if vectors is not None]
+
+
+def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
+    if cfg.sentences == 0:
+        return []
+    if cfg.sentences_from:
+        path = Path(cfg.sentences_from).expanduser()
+        try:
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"sentences_from={path}: {error}. Name a text file with a sentence per line.") from error
+        found = [line.strip() for line in lines if line.strip()]
+    else:
+        root = cfg.data_root or next((root for arm in arms if (root := _data_root(arm))), None)
+        table = Path(root or "") / "STSBenchmark" / "dev.tsv"
+        if root is None or not table.exists():
+            log.info("no sentences for a map: data_root has no STSBenchmark/dev.tsv. sentences_from=FILE names others.")
+            return []
+        from contrastive_encoders.evaluation.catalog import load_tasks
+        from contrastive_encoders.evaluation.task import Options
+
+        task: Any = load_tasks(root, ["stsb-dev"], of_defaults(Options, "evaluation")).tasks[0]
+        found = [text for pair in zip(task.pairs.left, task.pairs.right, strict=True) for text in pair]
+    found = list(dict.fromkeys(found))
+    step = max(1, len(found) // cfg.sentences)
+    return found[::step][: cfg.sentences]
+
+
+def _data_root(arm: "Arm") -> str | None:
+    recipe = arm.runs[0].results["recipe"]
+    return recipe.get("data_root") or (recipe.get("evaluation") or {}).get("data_root")
+
+
+def embed(cfg: DictConfig, arm: "Arm", sentences: list[str]) -> "np.ndarray | None":
+    from contrastive_encoders.encoders import load_encoder
+
+    first = arm.runs[0]
+    name = str(first.path) if first.path.is_dir() else str(first.results["recipe"].get("encoder") or "")
+    if not name or (first.path.is_dir() and not (first.path / "encoder").is_dir()):
+        log.info("no map of sentences: %s has no encoder/.", first.path)
+        return None
+    try:
+        encoder = load_encoder(name, device=device_of(cfg.device))
+    except InputError as error:
+        log.warning("no map of sentences: %s", error)
+        return None
+    return encoder.embed(sentences).numpy()
+
+
+def show(found: "Comparison", output: Path) -> None:
+    from rich.console import Console
+
+    from contrastive_encoders.comparison import tables
+    from contrastive_encoders.reports.tables import fitting, on_terminal
+
+    console = Console()
+    if found.recommended:
+        console.print(found.recommended, highlight=False, markup=False, soft_wrap=True)
+    board = tables.scores_by_family(found.arms, found.families, found.standings)
+    for part in fitting(board, console.width, tables.OPTIONAL):
+        console.print(on_terminal(part, console.width))
+    said = tables.conclusions(found.arms, found.headline, found.standings, found.contrasts)
+    console.print(tables.IN_BRACKETS, highlight=False, markup=False, soft_wrap=True)
+    for standing, line in zip(found.standings, said, strict=True):
+        console.print(f"{found.arms[standing.arm].label}: {line}", highlight=False, markup=False, soft_wrap=True)
+    for line in tables.seeds_said(found.arms):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for one in found.left_out:
+        console.print(f"left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{output / 'report.html'}, report.md, table.tex and table.csv are written.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+main = command_line("comparison", run, Keys)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Download and convert public training corpora by name: ``contrastive-encoders download-data NAME``.
+
+    contrastive-encoders download-data simcse_nli wiki1m output=corpora
+
+Several names are got one after the other. What is there is kept, a file whose download broke off
+is begun anew, and rows are counted before a file takes its name: rows=any takes another number than
+the published one. output=FOLDER has them (default: corpora), source=FOLDER or source=URL the files
+where a host cannot be reached; quiet=true draws no bars. Exit status: 0 all is there, 2 something
+is not.
+"""
+
+from contrastive_encoders.runtime.signals import heed_signals
+
+if __name__ == "__main__":
+    heed_signals()  # before what takes a moment to import
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from contrastive_encoders.cli.hydra_main import log_to_terminal
+from contrastive_encoders.composition.command_names import as_used
+from contrastive_encoders.composition.key_docs import filled
+from contrastive_encoders.core import InputError, check_local_output
+from contrastive_encoders.datamodules.data_configs import DocstringPairData
+from contrastive_encoders.datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
+from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
+from contrastive_encoders.io.archives import BadArchive, Members
+from contrastive_encoders.io.atomic import link_whole, write_whole
+from contrastive_encoders.io.download import FOLDER, RECORD, Downloads, File, NotGot
+from contrastive_encoders.io.output_directory import check_owner, lock_folder, read_marker, write_marker
+from contrastive_encoders.io.rows import count_rows
+from contrastive_encoders.runtime.exit_codes import exit_statuses
+
+log = logging.getLogger("contrastive_encoders.cli.download_data")
+
+CHOICES = {"rows": ("published", "any"), "quiet": ("true", "false")}
+KEYS = {"output": "corpora", "source": "", "rows": "published", "quiet": "false"}
+OUTPUT_KIND = "corpora"  # of output
+
+
+class UnusableFile(ValueError):
+    """A file that has the wrong content."""
+
+
+class PrepareOptions(NamedTuple):
+    names: list[str]
+    output: Path
+    source: str | None
+    any_rows: bool
+    quiet: bool
+
+
+def read_words(arguments: Sequence[str]) -> PrepareOptions:
+    """
+    Raises:
+        InputError: no name or an unknown one, an unknown key, or a value that means nothing.
+    """
+    names = [word for word in arguments if "=" not in word]
+    given = dict(word.split("=", 1) for word in arguments if "=" in word)
+    if unknown := [key for key in given if key not in KEYS]:
+        raise InputError(f"there is no key {unknown[0]!r}; there are {', '.join(KEYS)}.")
+    for name in names:
+        if name not in CORPORA:
+            raise InputError(f"no corpus is named {name!r}; there are {', '.join(CORPORA)}.")
+    if not names:
+        raise InputError(f"wanted the name of a corpus, got none; there are {', '.join(CORPORA)}.")
+    given = KEYS | given
+    for key, choices in CHOICES.items():
+        if given[key].lower() not in choices:
+            raise InputError(f"{key}={given[key]}: wanted {' or '.join(choices)}.")
+    check_local_output("output", given["output"])
+    output = Path(given["output"]).expanduser()
+    any_rows, quiet = given["rows"].lower() == "any", given["quiet"].lower() == "true"
+    return PrepareOptions(list(dict.fromkeys(names)), output, given["source"] or None, any_rows, quiet)
+
+
+def prepare(asked: PrepareOptions) -> int:
+    """Download or make every corpus that is asked for. Return the exit status: 0 if all are there, else 2."""
+    claim(asked.output, asked.names)
+    downloads = Downloads(asked.output, asked.source, asked.quiet)
+    well = [get(name, CORPORA[name], downloads, asked) for name in asked.names]
+    return 0 if all(well) else 2
+
+
+def claim(output: Path, names: Sequence[str]) -> None:
+    """Take the folders of these corpora in ``output``, where others may lie beside them, as in an evaluation root.
+
+    Raises:
+        InputError: a folder has the name of a corpus and no command of this project made it.
+    """
+    if read_marker(output) is not None:
+        check_owner("output", output, OUTPUT_KIND)
+    ours = _ours(output)
+    for name in (*names, FOLDER):
+        if name not in ours:
+            check_owner("output", output / name, OUTPUT_KIND)
+    if RECORD not in ours and (output / RECORD).exists():
+        raise InputError(f"output={output}: no command of this project made its {RECORD}. Name another folder.")
+    lock_folder("output", output)
+    write_marker(output, OUTPUT_KIND, list(dict.fromkeys([*_ours(output), *names, FOLDER, RECORD])))
+
+
+def _ours(output: Path) -> list[str]:
+    """Return the names of the entries that earlier commands have written there."""
+    marker = read_marker(output)
+    return [*marker.entries] if marker else []
+
+
+def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) -> bool:
+    """Get all files of a corpus; log the failures, and return whether there were none."""
+    folder, wrong = asked.output / name, list[str]()
+    if not corpus.pieces:
+        log.info("%s: %s", name, write_docstrings(folder, asked.output / FOLDER))
+    for piece in corpus.pieces:
+        try:
+            log.info("%s: %s", name, made(piece, folder, downloads, any_rows=asked.any_rows))
+        except NotGot as error:
+            wrong.append(f"{error}. Where the host cannot be reached: source=FOLDER with {piece.file.name} in it.")
+        except (UnusableFile, BadArchive) as error:
+            wrong.append(f"{error}.")
+    for sentence in dict.fromkeys(wrong):
+        log.error("%s: %s", name, sentence)
+    if not wrong:
+        log.info("%s: %s; licence: %s", name, corpus.about, corpus.licence)
+        then = corpus.then.replace("FOLDER", str(folder)).replace("ROOT", str(asked.output))
+        log.info("Then: python train.py %s", then)
+    return not wrong
+
+
+def write_docstrings(folder: Path, cache: Path) -> str:
+    """Write the pairs of ``data=pydocs_pairs`` and the table of its task; return a description.
+
+    Raises:
+        InputError: no installed package has docstrings enough.
+    """
+    keys = DocstringPairData
+    source = PydocsSource(cache, keys.held_out_every, keys.held_out_part, keys.min_words)
+    (task,) = source.held_out()
+    columns = ("question", "answer")
+    pairs = [json.dumps(dict(zip(columns, pair, strict=True)), ensure_ascii=False) for pair in source.pairs()]
+    rows = ["query\tdocument", *("\t".join(row) for row in zip(task.queries, task.documents, strict=True))]
+    for file, lines in (("pairs.jsonl", pairs), ("test.tsv", rows)):
+        write_whole(folder / file, "".join(f"{line}\n" for line in lines).encode())
+    return f"{folder / 'pairs.jsonl'}: {len(pairs):,} pairs; {folder / 'test.tsv'}: {len(rows) - 1:,} queries"
+
+
+def made(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
+    """Get a piece, and return a description.
+
+    Raises:
+        NotGot: it cannot be had.
+        UnusableFile: it has another number of rows than published, or cannot be read; nothing then takes its name.
+        BadArchive: its archive cannot be read, or lacks it.
+    """
+    if there := present(piece, folder):
+        return f"{', '.join(map(str, there))} {'was' if len(there) == 1 else 'were'} there"
+    parts = dict(_got(piece, folder, downloads))
+    rows = sum(_rows(path) for path in parts.values())
+    if not rows or (piece.rows not in (None, rows) and not any_rows):
+        names = ", ".join(map(str, parts.values()))
+        wanted = f"{piece.rows:,}" if piece.rows else "some"
+        raise UnusableFile(
+            f"{names}: {rows:,} rows instead of {wanted}. Delete it to get it again, or say rows=any to take it so"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for target, part in reversed(parts.items()):  # the first one last: with it all are there
+        link_whole(part, target)
+    official = f"{piece.rows:,} published" if piece.rows else "no number was published"
+    return f"{', '.join(map(str, parts))}: {rows:,} rows, {official}"
+
+
+def present(piece: CorpusFile, folder: Path) -> list[Path]:
+    """Its files, where the first of them has its name: that one is the last to get it."""
+    if not piece.listed:
+        return [path for path in [folder / piece.name] if path.is_file()]
+    first = folder / f"{piece.name}-0.parquet"
+    return sorted(folder.glob(f"{piece.name}-*.parquet")) if first.is_file() else []
+
+
+def _got(piece: CorpusFile, folder: Path, downloads: Downloads) -> Iterator[tuple[Path, Path]]:
+    """Where each file is to be, and where it lies."""
+    path = downloads.get(piece.file)
+    if piece.listed:
+        for number, address in enumerate(_addresses(path)):
+            name = f"{piece.name}-{number}.parquet"
+            yield folder / name, downloads.get(File(name, address))
+    elif piece.member:
+        unpacked = downloads.root / FOLDER / piece.name
+        if not unpacked.is_file():
+            write_whole(unpacked, Members([path]).read(piece.member))
+        yield folder / piece.name, unpacked
+    else:
+        yield folder / piece.name, path
+
+
+def _addresses(path: Path) -> list[str]:
+    try:
+        return [str(address) for address in json.loads(path.read_bytes())]
+    except (ValueError, TypeError):
+        raise UnusableFile(
+            f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it"
+        ) from None
+
+
+def _rows(path: Path) -> int:
+    try:
+        return count_rows([path])
+    except InputError as error:
+        raise UnusableFile(f"{str(error).rstrip('.')}. Delete {path} to get it again") from None
+
+
+def main() -> None:
+    log_to_terminal()
+    with exit_statuses(failed=(OSError,)):
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            corpora = "\n".join(filled(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())
+            sys.stdout.write(as_used(f"{__doc__}\nNames:\n{corpora}\n"))
+            return
+        status = prepare(read_words(sys.argv[1:]))
+    if status:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Write a data set with a language model: ``contrastive-encoders generate recipe=... generator=... output=...``."""
+
+from contrastive_encoders.runtime.signals import heed_signals
+
+if __name__ == "__main__":
+    heed_signals()  # before what takes a moment to import
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from contrastive_encoders.cli.hydra_main import command_line
+from contrastive_encoders.composition.config_files import choices
+from contrastive_encoders.composition.config_keys import settings
+from contrastive_encoders.composition.import_target import found_at
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.process_group import refuse_launcher
+from contrastive_encoders.synthesis.report.actions import Afterwards
+from contrastive_encoders.synthesis.report.annotate import Item
+from contrastive_encoders.synthesis.run_recipe import write
+from contrastive_encoders.synthesis.shards.store import SynthesisFailed
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+    from contrastive_encoders.synthesis.recipe import Recipe
+
+log = logging.getLogger("synthesis")
+
+
+class Keys(TypedDict):
+    """Keys about a data set that exists already; the keys of a recipe are the fields of its class."""
+
+    output: str | None
+    overwrite: bool
+    quiet: bool
+    seed: int
+    encoder: str | None
+    annotate: int | None  # texts on the sheet
+    annotations: str | None  # file
+    publish: str | None  # folder
+
+
+def run(cfg: DictConfig) -> None:
+    """Write a data set, and do what is asked for besides."""
+    refuse_launcher()
+    if cfg.output is None:
+        raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
+    folder = Path(cfg.output)
+    afterwards = Afterwards(cfg.encoder, cfg.annotate, cfg.annotations, cfg.publish)
+    afterwards.check(folder, overwrite=cfg.overwrite)
+    finished = afterwards.asked() and not any((cfg.generator, cfg.recipe.name, cfg.get("spec")))
+    if not finished:
+        recipe = planned(cfg, afterwards)
+        write(recipe)
+        if recipe.takes_encoder:
+            afterwards = afterwards._replace(encoder=None)
+    how = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto"), "overwrite": cfg.overwrite}
+    shown = afterwards.do(folder, **how, as_trained=as_trained)
+    print(shown, end="\n" if shown else "")
+
+
+def as_trained(folder: Path) -> list[Item]:
+    """The pairs of a data set as data=dino makes them, with its published steps, before any are held out."""
+    from contrastive_encoders.datamodules.data_configs import ScoredPairData
+    from contrastive_encoders.datamodules.scored_pairs import ScoredPairs
+
+    # Nothing is tokenised or drawn
+    unread: Any = {"tokenizer": "", "batch_size": 1, "max_length": 1, "seed": 0, "verify": False}
+    pairs = ScoredPairs(ScoredPairData(path=str(folder), dev_share=0, quiet=False, **unread))
+    return [Item(record.texts[0], record.texts[1], f"{record.label:.1f}") for record in pairs.source()]
+
+
+def kind_of(cfg: DictConfig) -> "type[Recipe]":
+    """The class of the recipe; it is one of ours, whatever the config says."""
+    from contrastive_encoders.synthesis.recipe import Recipe
+
+    target = cfg.recipe.get("_target_") if isinstance(cfg.get("recipe"), DictConfig) else None
+    found = (
+        found_at(target)
+        if isinstance(target, str) and target.startswith("contrastive_encoders.synthesis.recipes.")
+        else None
+    )
+    if not (isinstance(found, type) and issubclass(found, Recipe)):
+        raise InputError(
+            f"recipe={target or cfg.get('recipe')}: wanted one of {', '.join(choices('recipe'))}. Say recipe=NAME; one "
+            "of your own begins as configs/recipe/dino_x1.yaml does."
+        )
+    return found
+
+
+def check_prompts(cfg: DictConfig) -> None:
+    """InputError for a prompt beside a file that holds all of them."""
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    beside = [word for word in words if word.lstrip("+").startswith("prompts.") and "prompts.file=" not in word]
+    if "file" in (cfg.get("prompts") or {}) and beside:
+        raise InputError(
+            f"{beside[0]} stands beside prompts={cfg.prompts.file}, which holds all prompts. Write it into that file."
+        )
+
+
+def planned(cfg: DictConfig, afterwards: Afterwards) -> "Recipe":
+    """Return the recipe, all of whose keys are checked."""
+    kind = kind_of(cfg)
+    check_prompts(cfg)
+    recipe = settings(kind, cfg, besides=Afterwards._fields)
+    if (asked := afterwards.for_labels()) and not recipe.has_labels:
+        raise InputError(
+            f"{asked[0]} does not go with recipe={cfg.recipe.name}. Leave it out; Parquet can be had afterwards: "
+            f"contrastive-encoders generate output={recipe.folder} publish=..."
+        )
+    recipe.plan()
+    if not recipe.takes_encoder:
+        afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
+    return recipe
+
+
+main = command_line("synthesis", run, Keys, failed=(SynthesisFailed,))
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,525 @@
+"""Hard negative mining: ``contrastive-encoders mine-negatives encoder=... input=... output=...``.
+
+The work is that of sentence-transformers' ``mine_hard_negatives``, with its words; the margins are those of
+NV-Retriever (Moreira et al. 2024). Here are what the command reads and writes, and counts of what was left out.
+"""
+
+from contrastive_encoders.runtime.signals import heed_signals
+
+if __name__ == "__main__":
+    heed_signals()  # before what takes a moment to import
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import math
+import os
+import random
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, cast
+
+from omegaconf import DictConfig
+
+from contrastive_encoders.cli.hydra_main import command_line
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.io.atomic import whole_file
+from contrastive_encoders.io.file_discovery import check_output_apart, form_of, list_files
+from contrastive_encoders.io.manifest import Damaged, read_record, write_record
+from contrastive_encoders.io.output_directory import (
+    check_output_file,
+    check_output_folder,
+    differences,
+    hold_file,
+    let_go,
+)
+from contrastive_encoders.io.rows import Encoding, read_windows
+from contrastive_encoders.runtime.child_processes import end_with
+from contrastive_encoders.runtime.devices import check_devices, device_of
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
+log = logging.getLogger("contrastive_encoders.cli.mine_negatives")
+
+TEXTS_AT_ONCE = 8192  # of the corpus, while it is read
+COSINES_AT_ONCE, ANCHORS_AT_ONCE = 2**28, 16384  # 1 GiB of cosines while anchors and corpus are compared
+MOST_SCORES_TOLD = 2**24  # the library's table, and with it its counts, fails beyond
+LEFT_OUT = re.compile(r"Skipped ([\d,]+) potential negatives .* due to the (absolute_margin|relative_margin|max_score)")
+ADVICE = " Say column=NAME, or correct the row."
+LIMITS = ("absolute_margin", "relative_margin", "max_score", "min_score")
+RULES = ("num_negatives", "range_min", "range_max", *LIMITS, "sampling_strategy")
+PROMPTS = ("query_prompt", "corpus_prompt")
+
+
+class Keys(TypedDict):
+    encoder: str | None
+    input: str | Sequence[str] | None
+    columns: Sequence[str] | None
+    split: str
+    on_error: Literal["fail", "skip"]
+    max_skipped: float
+    encoding: str | None
+    corpus: str | Sequence[str] | None
+    column: str | None
+    output: str | None
+    num_negatives: int
+    range_min: int
+    range_max: int | None
+    absolute_margin: float | None
+    relative_margin: float | None
+    max_score: float | None
+    min_score: float | None
+    reranker: str | None
+    sampling_strategy: Literal["top", "random"]
+    seed: int
+    use_faiss: bool
+    query_prompt: str | None
+    corpus_prompt: str | None
+    max_length: int | None
+    precision: Literal["fp32", "bf16"]
+    batch_size: int
+    cache_folder: str | None
+    device: str
+    devices: int
+    overwrite: bool
+    quiet: bool
+
+
+class Pairs(NamedTuple):
+    """Rows of an anchor and a positive, and the texts to find negatives in, all positives among them; each once."""
+
+    rows: list[tuple[str, str]]
+    corpus: list[str]
+
+
+def run(cfg: DictConfig) -> int:
+    """Check, read, mine, write."""
+    output = check_values(cfg)
+    check_output_file(output)
+    pairs, account = read(cfg)
+    model, reranker, models = load(cfg)
+    identity = {"pairs": digest(*pairs), **{key: cfg[key] for key in (*RULES, *PROMPTS, "seed", "use_faiss")}, **models}
+    lock = hold_file(output)
+    try:
+        if is_finished(output, identity, overwrite=cfg.overwrite):
+            log.info("%s is finished. overwrite=true mines it again.", output)
+            return 0
+        with kept_scores(cfg, reranker, models) as scorer:
+            mined = mine(cfg, pairs, model, scorer, vectors_of(cfg.cache_folder, models["encoder"]))
+        account |= {"identity": identity, "left_out": mined.left_out}
+        write(output, account, pairs, mined.rows, cfg.num_negatives)
+    finally:
+        let_go(lock)
+    return 0
+
+
+def check_values(cfg: DictConfig) -> Path:
+    for key, what in (("encoder", "whose vectors"), ("input", "a file of pairs"), ("output", "FILE.jsonl")):
+        if cfg[key] is None:
+            raise InputError(f"{key} is not set: {what}; say {key}=...")
+    output = Path(cfg.output)
+    if output.suffix != ".jsonl":
+        raise InputError(f"output={cfg.output}: wanted a name that ends in .jsonl.")
+    check_rules(cfg)
+    check_devices(cfg.devices, cfg.device)
+    if cfg.column is not None and cfg.corpus is None:
+        raise InputError(f"column={cfg.column} is of the corpus, and there is none; columns= names those of input.")
+    if cfg.use_faiss and find_spec("faiss") is None:
+        raise InputError("use_faiss=true needs faiss. Install it: pip install 'contrastive-encoders[faiss]'.")
+    check_output_apart(cfg.input, output, about(output))
+    return output
+
+
+def check_rules(cfg: DictConfig) -> None:
+    """Raises InputError where nothing could be taken."""
+    least = {"num_negatives": 1, "batch_size": 1, "devices": 1, "max_length": 1, "range_min": 0}
+    for key, smallest in (least | dict.fromkeys(LIMITS[:2], 0)).items():
+        if cfg[key] is not None and cfg[key] < smallest:
+            raise InputError(f"{key}={cfg[key]}: wanted at least {smallest}.")
+    if cfg.range_max is not None and cfg.range_max - cfg.range_min < cfg.num_negatives:
+        raise InputError(
+            f"range_max={cfg.range_max}: between it and range_min={cfg.range_min} there is no room for "
+            f"{cfg.num_negatives} negatives. Wanted {cfg.range_min + cfg.num_negatives} or more."
+        )
+    if None not in (cfg.min_score, cfg.max_score) and cfg.min_score > cfg.max_score:
+        raise InputError(
+            f"min_score={cfg.min_score} max_score={cfg.max_score}: no score lies between; turn them round."
+        )
+
+
+def read(cfg: DictConfig) -> tuple[Pairs, dict[str, Any]]:
+    """The pairs with their corpus, and the account of what was read."""
+    from contrastive_encoders.datamodules.sources.records import RecordSource
+    from contrastive_encoders.datamodules.sources.row_schemas import MINED
+
+    paths = cfg.input if isinstance(cfg.input, str) else list(cfg.input)
+    columns = None if cfg.columns is None else list(cfg.columns)
+    records = RecordSource(
+        paths,
+        MINED,
+        columns=columns,
+        split=cfg.split,
+        on_error=cfg.on_error,
+        max_skipped=cfg.max_skipped,
+        encoding=cfg.encoding,
+        prefix="",
+    )
+    given = [(record.texts[0], record.texts[1]) for record in records]
+    rows = list(dict.fromkeys(given))
+    corpus = list(dict.fromkeys([*read_corpus(cfg), *(positive for _, positive in rows)]))
+    twice = len(given) - len(rows)
+    log.info(
+        "%d pairs of %d anchors, a corpus of %d texts%s",
+        *(len(rows), len({anchor for anchor, _ in rows}), len(corpus)),
+        f"; {twice} pairs were there twice" if twice else "",
+    )
+    if len(corpus) < 2:
+        raise InputError(f"input={cfg.input}: its positives are one text, so there are no negatives. Say corpus=FILE.")
+    account = {"source": records.manifest(), "pairs": len(rows), "twice": twice, "corpus": len(corpus)}
+    return Pairs(rows, corpus), account
+
+
+def read_corpus(cfg: DictConfig) -> list[str]:
+    """The texts that are looked through besides the positives."""
+    if cfg.corpus is None:
+        return []
+    given = cfg.corpus if isinstance(cfg.corpus, str) else list(cfg.corpus)
+    files = [one.path for one in list_files(given, "corpus", documents="named")]
+    if cfg.column is not None and all(form_of(file) == ".txt" for file in files):
+        raise InputError(f"column={cfg.column}: a text file has lines and no columns; leave column out.")
+    encoding = Encoding(cfg.encoding, "encoding")
+    windows = read_windows(files, cfg.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE, encoding)
+    texts = [text for _, window in windows for text in window if text.strip()]
+    if not texts:
+        raise InputError(f"corpus={cfg.corpus} has no texts. Name another file, or leave corpus out.")
+    return texts
+
+
+def load(cfg: DictConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, dict[str, str]]":
+    """The models, and what identifies them."""
+    import torch
+    from transformers.utils import logging as transformers_logging
+
+    from contrastive_encoders.encoders.loading.load import PRECISIONS
+    from contrastive_encoders.encoders.loading.sentence_transformers_fallback import (
+        LibraryEncoder,
+        load_library_cross_encoder,
+    )
+
+    transformers_logging.disable_progress_bar()  # of a few milliseconds
+    device = torch.device(device_of(cfg.device))
+    encoder = LibraryEncoder(
+        folder_of(cfg.encoder),
+        "negatives are mined by the library",
+        prompt=None,
+        max_length=cfg.max_length,
+        truncate=None,
+        dtype=PRECISIONS[cfg.precision],
+        device=device,
+    )
+    encoder.model.similarity_fn_name = "cosine"
+    identity = {"encoder": digest(encoder.fingerprint, encoder.model.prompts)}
+    if cfg.reranker is None:
+        return encoder.model, None, identity
+    reranker, fingerprint = load_library_cross_encoder(cfg.reranker, device)
+    return encoder.model, reranker, identity | {"reranker": digest(fingerprint)}
+
+
+def folder_of(name: str) -> str:
+    """The folder or hub id that sentence-transformers reads: of a run its ``encoder/``.
+
+    Raises:
+        InputError: there is none, or it is a checkpoint, a run without an exported encoder, or another file.
+    """
+    from contrastive_encoders.encoders.loading.sentence_transformers_folder import not_found, read_json
+
+    path = Path(name).expanduser()
+    if (path / "encoder" / "modules.json").is_file():
+        return str(path / "encoder")
+    if path.is_file() or not any(read_json(str(path), config) for config in ("modules.json", "config.json")):
+        if not path.exists():
+            raise not_found(name, "there is no modules.json and no config.json.")
+        raise InputError(
+            f"encoder={name}: wanted the folder of a finished run, which has encoder/, a sentence-transformers or "
+            "transformers folder, or a hub id. contrastive-encoders export run=CHECKPOINT output=FOLDER makes one of a checkpoint."
+        )
+    return str(path)
+
+
+class Mined(NamedTuple):
+    """Rows of anchor, positive, negative_1 ..., and ``scores`` of the positive and each negative; and how many texts
+    each rule has left out that would otherwise have been candidates.
+    """
+
+    rows: Iterable[Mapping[str, Any]]
+    left_out: dict[str, int]
+
+
+def mine(
+    cfg: DictConfig,
+    pairs: Pairs,
+    model: "SentenceTransformer",
+    reranker: "KeptScores | None",
+    cache_folder: str | None,
+) -> Mined:
+    """Mine by the library. With a reranker the scores are its, of the positive and of each negative, else cosines.
+
+    An anchor that stands in the corpus itself is given as a positive of its own, because it must be no negative; a
+    margin looks at its score as well.
+    """
+    from datasets import Dataset
+    from sentence_transformers.util import mine_hard_negatives
+
+    known = set(pairs.corpus)
+    own = [(anchor, anchor) for anchor, _ in pairs.rows if anchor in known]
+    anchors, positives = zip(*dict.fromkeys([*pairs.rows, *own]), strict=True)
+    rules = {key: cfg[key] for key in RULES}
+    if reranker is not None and all(cfg[key] is None for key in LIMITS):
+        rules["min_score"] = -math.inf  # without a limit the library would leave the reranker out
+    said = io.StringIO()
+    with drawn_by(cfg.seed), progress_shown(sys.stderr.isatty() and not cfg.quiet), contextlib.redirect_stdout(said):
+        rows = mine_hard_negatives(
+            Dataset.from_dict({"anchor": anchors, "positive": positives}),
+            model,
+            corpus=pairs.corpus,
+            cross_encoder=cast("CrossEncoder | None", reranker),
+            **rules,
+            **prompts_of(cfg, model),
+            **{key: cfg[key] for key in ("use_faiss", "batch_size")},
+            output_format="n-tuple",
+            output_scores=True,
+            faiss_batch_size=max(1, min(ANCHORS_AT_ONCE, COSINES_AT_ONCE // len(pairs.corpus))),
+            use_multi_process=processes(cfg, model, reranker and reranker.model),
+            cache_folder=cache_folder,
+            verbose=len(anchors) * cfg.num_negatives < MOST_SCORES_TOLD,
+        )
+    return Mined(rows, {rule: int(number.replace(",", "")) for number, rule in LEFT_OUT.findall(said.getvalue())})
+
+
+def prompts_of(cfg: DictConfig, model: "SentenceTransformer") -> dict[str, Any]:
+    """Return the prompts of anchors and corpus; null: the encoder's own of queries and of documents."""
+    own = EncoderPrompts({name: prompt or "" for name, prompt in model.prompts.items()})
+    of_roles = own.query, own.document
+    return {key: one if cfg[key] is None else cfg[key] for key, one in zip(PROMPTS, of_roles, strict=True)}
+
+
+class KeptScores:
+    """A cross-encoder of the library that keeps each score at once, so that a command that goes on after it was killed
+    scores no pair twice. ``file`` is a database of this cross-encoder's scores; None keeps none.
+    """
+
+    def __init__(self, model: "CrossEncoder", file: Path | None) -> None:
+        import sqlite3
+
+        self.model, self.file, self.base = model, file, None
+        if file is not None:
+            check_output_folder("cache_folder", file.parent)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with self._told():
+                self.base = sqlite3.connect(file, timeout=60.0)  # another command may be writing
+                self.base.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, score REAL)")
+                _, self.newest = self.base.execute("SELECT count(score), max(rowid) FROM scores").fetchone()
+        self.known = 0  # scores that were there when this command began
+
+    def start_multi_process_pool(self, **options: Any) -> Any:
+        return self.model.start_multi_process_pool(**options)
+
+    def stop_multi_process_pool(self, pool: Any) -> None:
+        self.model.stop_multi_process_pool(pool)
+
+    def predict(self, pairs: Sequence[tuple[str, str]], **options: Any) -> Any:
+        """(N,) float32 scores of N pairs, as the library's."""
+        import torch
+
+        if self.base is None:
+            return self._computed(pairs, **options)
+        keys = [hashlib.blake2b("\0".join(pair).encode(), digest_size=16).digest() for pair in pairs]
+        found = dict[bytes, float]()
+        with self._told():
+            for key in keys:
+                for score, place in self.base.execute("SELECT score, rowid FROM scores WHERE pair = ?", (key,)):
+                    self.known += key not in found and place <= (self.newest or 0)
+                    found[key] = score
+        if new := {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in found}:
+            scores = self._computed(list(new.values()), **options).tolist()
+            with self._told(), self.base:  # a transaction; another command may have written some meanwhile
+                self.base.executemany("INSERT OR IGNORE INTO scores VALUES (?, ?)", zip(new, scores, strict=True))
+            found.update(zip(new, scores, strict=True))
+        return torch.tensor([found[key] for key in keys])
+
+    def _computed(self, pairs: Sequence[tuple[str, str]], **options: Any) -> Any:
+        scores = self.model.predict(pairs, **options).float()
+        if not scores.isfinite().all():
+            raise InputError("reranker: it gives scores that are no finite numbers. Take another one.")
+        return scores
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Raise an error of the database as an InputError, inside a with statement."""
+        import sqlite3
+
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise InputError(
+                f"cache_folder: {self.file} cannot be read and written ({error}). Make room there, or name another "
+                "folder."
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise InputError(
+                f"cache_folder: {self.file} is no database of scores ({error}). Remove the file; its scores are "
+                "computed anew."
+            ) from error
+
+
+@contextlib.contextmanager
+def kept_scores(
+    cfg: DictConfig, model: "CrossEncoder | None", models: Mapping[str, str]
+) -> Iterator[KeptScores | None]:
+    """The reranker with its scores in ``cache_folder``, in a folder for each reranker."""
+    if model is None:
+        yield None
+        return
+    folder = cfg.cache_folder
+    kept = KeptScores(model, None if folder is None else Path(folder) / models["reranker"] / "scores.sqlite")
+    try:
+        yield kept
+    finally:
+        if kept.known:
+            log.info("%d scores of the reranker were in %s already.", kept.known, folder)
+        if kept.base is not None:
+            kept.base.close()
+
+
+@contextlib.contextmanager
+def drawn_by(seed: int) -> Iterator[None]:
+    """What is drawn from the global generator, as the library does, depends on the seed alone."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+@contextlib.contextmanager
+def progress_shown(shown: bool) -> Iterator[None]:
+    """Bars of the library, which it always draws, or none."""
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(sys.stderr if shown else nowhere):
+        yield
+
+
+def processes(cfg: DictConfig, *models: object) -> list[str] | bool:
+    """The device of each process that works with a copy of the models; False: this one alone."""
+    if cfg.devices == 1:
+        return False
+    for model in models:
+        if model is not None:
+            vars(model)["ends"] = EndsWithParent()
+    on_gpus = device_of(cfg.device).startswith("cuda")
+    return [f"cuda:{number}" if on_gpus else "cpu" for number in range(cfg.devices)]
+
+
+class EndsWithParent:
+    """Goes with a model to the library's processes, which otherwise outlive a command that is killed."""
+
+    def __init__(self) -> None:
+        self.parent = os.getpid()
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        end_with(state["parent"])
+
+
+def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
+    """The library's ``cache_folder``, one for each encoder, because the library tells encoders apart by the name on
+    their card alone. A file that a kill cut short is removed from it.
+    """
+    import numpy as np
+
+    if cache_folder is None:
+        return None
+    folder = Path(cache_folder) / encoder
+    check_output_folder("cache_folder", folder)
+    for file in folder.glob("*.npy"):
+        try:
+            np.load(file, mmap_mode="r")
+        except (ValueError, EOFError):
+            file.unlink()
+    return str(folder)
+
+
+def write(
+    output: Path, account: dict[str, Any], pairs: Pairs, mined: Iterable[Mapping[str, Any]], num_negatives: int
+) -> None:
+    """Write the mined rows as a whole file, and a record beside it: what was read, the number of rows, and the number
+    of pairs that got too few negatives.
+    """
+    rows, given = 0, set(pairs.rows)
+    with whole_file(output) as part:
+        with part.open("w", encoding="utf-8") as file:
+            for row in mined:
+                if (row["anchor"], row["positive"]) in given:
+                    scores = [round(score, 6) for score in row["scores"]]
+                    file.write(json.dumps({**row, "scores": scores}, ensure_ascii=False) + "\n")
+                    rows += 1
+        if not rows:
+            raise InputError(
+                f"output={output}: no anchor got {num_negatives} negatives. Ask for fewer, widen range_max, lower the "
+                "margin, or give a larger corpus."
+            )
+        too_few = len(given) - rows
+        # Of another job: the record, which comes before the rows, would be taken for its
+        output.unlink(missing_ok=True)
+        write_record(about(output), {**account, "rows": rows, "too_few": too_few})
+    for rule, number in account["left_out"].items():
+        log.info("%d candidates were left out by %s.", number, rule)
+    log.info(
+        "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
+        *(output, rows, num_negatives, too_few),
+    )
+
+
+def about(output: Path) -> Path:
+    """What lies beside a finished file."""
+    return output.with_name(f"{output.name}.json")
+
+
+def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> bool:
+    """Whether the file is there, and of this job.
+
+    Raises:
+        InputError: it is of another job, or of none.
+    """
+    if not output.exists():
+        return False
+    try:
+        before = read_record(about(output))["identity"]
+    except (OSError, Damaged, KeyError):
+        raise InputError(
+            f"output={output} is there already, and {about(output).name} does not say that it was mined, as what is "
+            "replaced must be. Choose another output, or move it away."
+        ) from None
+    if overwrite:
+        return False
+    if differing := differences(before, json.loads(json.dumps(identity))):
+        raise InputError(
+            f"output={output} is of another job: {differing}. Choose another output, or say overwrite=true to throw it "
+            "away."
+        )
+    return True
+
+
+def digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+main = command_line("mine", run, Keys)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Show sample training batches: ``contrastive-encoders preview data=text data.path=FILE``.
+
+It takes the keys of train.py. Without a model the backbone is ``tiny``, which trains a
+tokenizer on the texts; no weights are loaded and nothing is trained. Own keys are in
+``configs/preview.yaml``.
+"""
+
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+from hydra.utils import get_class, get_object
+from omegaconf import DictConfig, OmegaConf
+
+from contrastive_encoders.cli.hydra_main import log_to_terminal
+from contrastive_encoders.composition.command_names import as_used
+from contrastive_encoders.composition.config_files import CONFIGS, choices
+from contrastive_encoders.composition.config_keys import check_types, declared
+from contrastive_encoders.composition.override_checks import check_paths, check_words, unknown_option
+from contrastive_encoders.core import InputError, Seq2SeqBatch, SpanBatch
+from contrastive_encoders.core.config_schema import as_mapping
+from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.output_directory import check_output_file
+from contrastive_encoders.runtime.child_processes import begin_process, check_number
+from contrastive_encoders.runtime.exit_codes import exit_statuses
+from contrastive_encoders.training.build import data_of, make_data
+from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.data_summary import account_of
+from contrastive_encoders.training.preview.span_positions import ROLES, Document
+from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.stages import chosen, stages_of
+
+BATCH = 16  # where no model says it
+DRAWS = 3000  # of spans out of documents, for their density
+MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts are the model's
+
+
+class Keys(TypedDict):
+    output: str | None
+    batches: int
+    examples: int
+    quiet: bool
+
+
+class Asked(NamedTuple):
+    own: DictConfig
+    run: Run
+    stage: str  # of a run in stages the one that is shown, else empty
+
+
+def read_words(words: Sequence[str]) -> Asked:
+    """
+    Raises:
+        InputError: no data, or a value of the wrong type.
+    """
+    own = OmegaConf.load(CONFIGS / "preview.yaml")
+    own_words = [word for word in words if word.partition("=")[0] in own]
+    own = OmegaConf.merge(own, OmegaConf.from_dotlist(own_words))
+    assert isinstance(own, DictConfig)
+    check_types(own, declared(Keys))
+    for key in ("batches", "examples"):
+        if own[key] < 1:
+            raise InputError(f"{key}={own[key]}: wanted 1 or more.")
+    check_paths(own)
+    if own.output is not None and not own.output.endswith(".html"):
+        raise InputError(f"output={own.output}: wanted a name that ends in .html.")
+    of_train = [word for word in words if word not in own_words]
+    asked = replace(compose(of_train, *_of_a_model(of_train)), output_dir=".")
+    first = chosen(stages_of(asked), asked.only_stage)[0]
+    run = first.run
+    if run.data is None:
+        known = ", ".join(choices("data"))
+        raise InputError(f"no data was chosen; say data=NAME with one of {known}, or experiment=NAME.")
+    run = replace(run, quiet=True, backbone=run.backbone or "tiny", batch_size=run.batch_size or BATCH)
+    return Asked(own, run, first.name)
+
+
+def _of_a_model(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Data that takes part of its config from one model brings it along, with the backbone that needs no download."""
+    said = dict(word.split("=", 1) for word in words if "=" in word)
+    model = MODEL_OF.get(said.get("data", ""))
+    if model is None or {"model", "experiment"} & said.keys():
+        return {}, {}
+    usual = {"backbone": "tiny", "batch_size": BATCH}
+    return {"model": model}, {key: value for key, value in usual.items() if key not in said}
+
+
+def run(words: Sequence[str]) -> int:
+    """Exit status."""
+    asked = read_words(words)
+    check(asked.run)
+    if asked.own.output:
+        check_output(Path(asked.own.output).expanduser())
+    with tempfile.TemporaryDirectory(prefix="preview-") as folder:
+        if asked.run.backbone == "tiny":
+            tokenizer = write_tokenizer(asked.run, Path(folder) / "backbone")
+            asked = asked._replace(run=replace(asked.run, backbone=tokenizer))
+        previews, facts = look(asked)
+    from rich.console import Console
+
+    from contrastive_encoders.training.preview.show import as_page, show, show_facts
+
+    console = Console()
+    if asked.own.output:
+        page = as_page(previews, facts, f"contrastive-encoders preview {shlex.join(words)}")
+        write_whole(Path(asked.own.output).expanduser(), page)
+    if not asked.own.quiet:
+        if asked.stage:
+            console.print(f"Stage {asked.stage}; only_stage=NAME shows another.", highlight=False)
+        show_facts(facts, console)
+        for preview in previews:
+            show(preview, console)
+        if asked.own.output:
+            console.print(f"{asked.own.output} is written.", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def check(run: Run) -> None:
+    """What a run would refuse to build."""
+    from contrastive_encoders.training.checks import check_values
+    from contrastive_encoders.training.target_checks import check_targets
+
+    check_targets(run)
+    check_values(run)
+    for key in ("num_workers", "tokenizer_workers"):
+        check_number(f"data.{key}", getattr(run.data, key, 0))
+
+
+def check_output(path: Path) -> None:
+    """Check that the page can be written, in the place of an earlier one alone."""
+    from contrastive_encoders.reports.page import is_page
+
+    check_output_file(path)
+    if path.exists() and path.stat().st_size and not is_page(path):
+        raise InputError(f"output={path} is there already, and is no page of ours, which alone are replaced.")
+
+
+def write_tokenizer(run: Run, folder: Path) -> str:
+    """What ``backbone=tiny`` of a run would write, tokenizer and all."""
+    from transformers.utils import logging as transformers_logging
+
+    from contrastive_encoders.encoders.loading.tiny import TINY_BACKBONES
+
+    transformers_logging.disable_progress_bar()
+    model: Any = get_class(run.model.target) if run.model is not None else None
+    texts_to_write = any(get_object(one.target).yields is Seq2SeqBatch for one in data_of(run).values())
+    family = model.tiny_backbone if model else "t5" if texts_to_write else "masked_lm"
+    texts = make_data(run).texts()
+    TINY_BACKBONES[family](folder, texts, seed=run.seed, **as_mapping(run.tiny))
+    return str(folder)
+
+
+def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
+    """Summaries of the batches, and what is said of the data as a whole."""
+    import torch
+
+    from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
+    from contrastive_encoders.encoders.kernels.chunks import chunk_cost, plan_chunks
+    from contrastive_encoders.training.few_rows import fit_to_rows, rows_of
+    from contrastive_encoders.training.max_length import settle_without_weights
+    from contrastive_encoders.training.preview.summary import summaries
+
+    data = make_data(asked.run)
+    data.prepare_data()
+    if asked.run.few_rows_epochs:
+        asked = asked._replace(run=fit_to_rows(asked.run, rows_of(data)))
+        data = make_data(asked.run)
+        data.prepare_data()
+    settle_without_weights(asked.run, data)
+    data.setup()
+    batches = list(islice(iter(data.train_dataloader()), asked.own.batches))
+    cost = chunk_cost(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    budget = asked.run.token_budget or sys.maxsize  # memory may cut a batch further
+
+    def chunked(lengths: np.ndarray) -> int:
+        return sum(chunk.padded_tokens for chunk in plan_chunks(lengths, budget, cost))
+
+    def places(kept: Sequence[Any]) -> tuple[list[Document], list[Document]]:
+        if not isinstance(kept[0], SpanBatch) or not hasattr(data, "batches"):  # a part of a mixture draws for itself
+            return [], []
+        first = [drawn(data, 0, row) for row in kept[0].rows.tolist()]
+        rows = sorted({row for batch in kept for row in batch.rows.tolist()})[:DRAWS]
+        return first, [drawn(data, number, row) for number in range(max(1, DRAWS // len(rows))) for row in rows]
+
+    found = summaries(batches, load_tokenizer(str(asked.run.backbone)), asked.own.examples, chunked, places)
+    return found, [*account_of(data.manifest(), data.yields), *of_a_model(asked.run)]
+
+
+def of_a_model(run: Run) -> list[tuple[str, str]]:
+    """What a preview without a model cannot know."""
+    from contrastive_encoders.training.max_length import lengths_of_models
+
+    models: dict[int, list[str]] = {}
+    for name, length in sorted(lengths_of_models(run).items()):
+        models.setdefault(length, []).append(name)
+    said = [f"{length} with model={' or '.join(names)}" for length, names in sorted(models.items())]
+    return [("length", f"of a training: {', '.join(said)}")] if said else []
+
+
+def drawn(data: Any, number: int, row: int) -> Document:
+    """Where the spans of a document lie in a pass."""
+    tokens, spans = data.batches.places(number, row)
+    places = (spans.anchor_starts, spans.anchor_lengths), (spans.positive_starts, spans.positive_lengths)
+    found = [
+        (role, int(start), int(length))
+        for role, of_role in zip(ROLES, places, strict=True)
+        for start, length in zip(*of_role, strict=True)
+    ]
+    return Document(row, tokens, found)
+
+
+def main() -> None:
+    begin_process()
+    log_to_terminal(quiet=True)
+    words = sys.argv[1:]
+    with exit_statuses(hydra=True, config="train"):
+        if {"-h", "--help"} & set(words) or not words:
+            print(as_used(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}"))
+            return
+        if options := [word for word in words if word.startswith("-")]:
+            raise unknown_option("train", options[0], words)
+        check_words("train", words)
+        status = run(words)
+    if status:
+        sys.exit(status)

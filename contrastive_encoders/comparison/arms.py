@@ -1,0 +1,180 @@
+"""Group the runs of a comparison into arms. Runs whose settings are equal but for the seed are one arm."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from contrastive_encoders.comparison.collect import Run, labels_of
+
+# What does not change the result of a run, or must differ between any two
+NOT_A_SETTING = {
+    "output_dir",
+    "default_root_dir",
+    "seed",
+    "resume",
+    "overwrite",
+    "mirror",
+    "quiet",
+    "logger",
+    "devices",
+    "num_nodes",
+    "next_steps",
+    "cache_dir",
+    "num_workers",
+    "tokenizer_workers",
+    "only_stage",
+    "log_every_n_steps",
+    "data_root",
+    "hydra",
+    "_wandb",
+    "at_start",
+}
+
+
+MAX_LABEL = 40  # characters of a label with settings; instead of a longer one, the name of the directory
+MAX_SETTINGS = 3  # beside the name of an arm: runs of another release or kind have other keys
+NOT_IN_A_LABEL = {"output"}  # of an evaluation: where its file lies
+# Names of settings in labels, which stand in every table and picture
+SHORT = {"data.anchors_per_document": "A", "data.positives_per_anchor": "P", "model.temperature": "tau"}
+
+
+class Arm(NamedTuple):
+    """``settings`` are the flat recipe: "model.temperature" -> 0.05."""
+
+    label: str
+    runs: list[Run]  # by seed
+    settings: dict[str, Any]
+
+    def values(self, score: str) -> np.ndarray:
+        """Return the values of a score, (runs,), of the runs that have it."""
+        return np.array([run.results["scores"][score] for run in self.runs if score in run.results["scores"]])
+
+    def has(self, score: str) -> bool:
+        return all(score in run.results["scores"] for run in self.runs)
+
+
+def arms_of(runs: Sequence[Run]) -> list[Arm]:
+    """In the order of the first run of each."""
+    groups = dict[str, list[Run]]()
+    for run in runs:
+        groups.setdefault(recipe_key(run), []).append(run._replace(label=label_of(run)))
+    arms = [
+        Arm(group[0].label or "", sorted(group, key=lambda run: run.seed), settings_of(group[0]))
+        for group in groups.values()
+    ]
+    return [arm._replace(label=label) for arm, label in zip(arms, _labels(arms), strict=True)]
+
+
+def label_of(run: Run) -> str | None:
+    """Return the name of a run's arm: that of the comparison, of its race, or of the run itself; None without one."""
+    return run.label or labels_of(run.folder.parent).get(run.folder.name) or run.results["recipe"].get("name")
+
+
+def recipe_key(run: Run) -> str:
+    """Return a key that is equal for runs which differ only in their seed, or in keys that change no result."""
+    stages = [settings_in(recipe) for recipe in (*run.earlier, run.results["recipe"])]
+    return json.dumps([label_of(run), run.results["objective"], stages], sort_keys=True, default=str)
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """Return the settings of the last stage."""
+    return settings_in(run.results["recipe"])
+
+
+def settings_in(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in a recipe. A stage begins from the encoder of the one before, in a folder of the same run:
+    of such a path the folder of the stage counts.
+    """
+    values = {
+        key: value
+        for key, value in flat(recipe).items()
+        if key != "name" and not NOT_A_SETTING & set(key.split("."))  # data.name is one
+    }
+    last = Path(str(recipe.get("output_dir") or ""))
+    if not last.name.startswith("stage-"):
+        return values
+    run = f"{last.parent}/"
+    inside = [key for key, value in values.items() if isinstance(value, str) and value.startswith(f"{run}stage-")]
+    return values | {key: values[key].removeprefix(run) for key in inside}
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found = dict[str, Any]()
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            found.update(flat(value, f"{prefix}{key}."))
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def differing(arms: Sequence[Arm]) -> list[str]:
+    """Settings in which the arms differ; one that is absent counts as None."""
+    keys = dict.fromkeys(key for arm in arms for key in arm.settings)
+    return [key for key in keys if len({json.dumps(arm.settings.get(key), default=str) for arm in arms}) > 1]
+
+
+def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
+    """Return the settings in which arms differ. A setting whose values equal those of another one, as
+    ``data.batch_size`` follows ``batch_size``, is left out; with ``by_name`` only if both have the same name.
+    """
+    chosen = dict[tuple[str, str], str]()
+    for key in sorted(differing(arms), key=lambda key: (key.count("."), key)):
+        values = json.dumps([arm.settings.get(key) for arm in arms], default=str)
+        chosen.setdefault((short(key) if by_name else "", values), key)
+    return list(chosen.values())
+
+
+def _labels(arms: Sequence[Arm]) -> list[str]:
+    """The name that was given, else the objective; if several arms have it, with the settings in which they differ, or,
+    if these are long, the directory instead.
+    """
+    labels = []
+    for arm in arms:
+        objective = arm.runs[0].results["objective"]
+        rivals = [
+            other
+            for other in arms
+            if other.label == arm.label and (arm.label or other.runs[0].results["objective"] == objective)
+        ]
+        said = _all_said(rivals, arm)
+        label = " ".join([arm.label or objective or directory(arm), *said])
+        if said and (len(label) > MAX_LABEL or (arm.label and len(said) > MAX_SETTINGS)):
+            label = arm.label or directory(arm)
+        labels.append(label)
+    for name in (directory, lambda arm: arm.runs[0].path):
+        again = {label for label in labels if labels.count(label) > 1}
+        labels = [
+            f"{label} ({name(arm)})" if label in again and label != name(arm) else label
+            for arm, label in zip(arms, labels, strict=True)
+        ]
+    return labels
+
+
+def directory(arm: Arm) -> str:
+    """Return the name of the directory or file of an arm's runs, without the seed if only it differs."""
+    names = [run.path.stem if run.path.suffix == ".json" else run.path.name for run in arm.runs]
+    bare = {re.sub(r"[-_. ]*(seed|s)?[-_. ]*\d+$", "", name, flags=re.IGNORECASE) for name in names}
+    return bare.pop() if len(names) > 1 and len(bare) == 1 and all(bare) else names[0]
+
+
+def _all_said(rivals: Sequence[Arm], arm: Arm) -> list[str]:
+    """Each setting in which the rivals differ; one that another brings with it (``data.batch_size``) is said once."""
+    chosen = [key for key in own_settings(rivals, by_name=True) if key not in NOT_IN_A_LABEL]
+    names = [short(key) for key in chosen]
+    return [_said(key, arm, key if names.count(name) > 1 else name) for key, name in zip(chosen, names, strict=True)]
+
+
+def _said(key: str, arm: Arm, name: str) -> str:
+    """Return a setting of an arm as its label has it, ``tau=0.05``: of a path the last part, of a class the name."""
+    value = str(arm.settings.get(key)).rstrip("/").rpartition("/")[2]
+    return value.rpartition(".")[2] if key.endswith("_target_") else f"{name}={value}"
+
+
+def short(key: str) -> str:
+    """Return the short name of a setting: tau for ``model.temperature``, lr for ``model.lr``."""
+    return SHORT.get(key, key.rpartition(".")[2])

@@ -1,0 +1,91 @@
+"""Baselines of a comparison: the untrained encoder, and TF-IDF and BM25 on retrieval tasks."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contrastive_encoders.comparison.arms import Arm
+from contrastive_encoders.comparison.collect import Run
+from contrastive_encoders.comparison.contrasts import Headline
+from contrastive_encoders.comparison.run_scheduler import Job
+from contrastive_encoders.core import Results, Spent
+
+log = logging.getLogger(__name__)
+
+UNTRAINED, TFIDF, BM25 = "untrained", "TF-IDF", "BM25"
+BASELINES = (TFIDF, BM25)  # arms without an encoder
+OF_A_STAGE = re.compile(r"\+{0,2}stages\.[^.=]+\.([^=]+)=")
+
+
+def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
+    """A run of one step at a rate of 0: its scores and test items are those of the encoder that the arm begins from.
+
+    A stage's own words would stand behind these.
+    """
+    name = f"{UNTRAINED}-seed{seed}"
+    still = {
+        "max_steps": "1",
+        "model.lr": "0",
+        "monitor": "null",
+        "early_stopping": "null",
+        "evaluation.every_n_steps": "null",
+        "evaluation.at_start": "false",  # the end says it all
+        "seed": str(seed),
+        "quiet": "true",
+    }
+    own = [word for word in words if (said := OF_A_STAGE.match(word)) is None or said[1] not in still]
+    return Job(name, [*own, *(f"{key}={value}" for key, value in still.items())], runs / name)
+
+
+def tfidf_arm(arms: Sequence[Arm], headline: Headline) -> Arm | None:
+    """TF-IDF, which every run with retrieval tasks has scored; None where it lacks a task of the headline."""
+    for arm in arms:
+        for run in arm.runs:
+            found = {_of_cosine(name): score for name, score in run.results.get("baselines", {}).items()}
+            if all(task in found for task in headline.tasks):
+                return Arm(TFIDF, [_as_run(run, found, TFIDF)], {})
+    return None
+
+
+def bm25_arm(arms: Sequence[Arm], headline: Headline, scores: Mapping[str, Any]) -> Arm | None:
+    """BM25, from its ``scores`` (`statistics.bootstrap.Estimate`) on the headline's tasks; None where one lacks."""
+    found = {name.replace("/bm25/", "/cosine/"): one for name, one in scores.items()}
+    if any(name not in found for name in headline.tasks):
+        return None
+    run = _as_run(arms[0].runs[0], {name: one.value for name, one in found.items()}, BM25)
+    if run.items is not None:
+        replicates = {name: np.asarray(one.replicates_R) for name, one in found.items()}
+        values = {name: np.asarray(one.values_N) for name, one in found.items()}
+        run = run._replace(items=run.items._replace(cosines={}, replicates=replicates, values=values))
+    return Arm(BM25, [run], {})
+
+
+def _of_cosine(name: str) -> str:
+    """``pydocs/tfidf/mrr`` as encoders have it: ``pydocs/cosine/mrr``."""
+    return name.replace("/tfidf/", "/cosine/")
+
+
+def _as_run(run: Run, scores: dict[str, float], label: str) -> Run:
+    items = run.items and run.items._replace(
+        cosines={},
+        replicates={_of_cosine(name): one for name, one in run.items.replicates.items() if "/tfidf/" in name},
+        values={_of_cosine(name): one for name, one in run.items.values.items() if "/tfidf/" in name},
+    )
+    nothing = Spent(steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0)
+    results: Results = {
+        **run.results,
+        "objective": label,
+        "scores": scores,
+        "spent": nothing,
+        "recipe": {},
+        "overlap": {},
+        "intervals": {},
+        "best_step": 0,
+    }
+    for entry in ("stages", "changes", "scores_before", "averages", "verdict"):
+        results.pop(entry, None)  # type: ignore[misc]
+    return run._replace(results=results, rows=[], items=items, label=label)

@@ -1,0 +1,109 @@
+"""Draw scores over the length of training, where a name stands for arms that were trained with several budgets."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from contrastive_encoders.comparison.arms import Arm
+from contrastive_encoders.comparison.baselines import UNTRAINED
+from contrastive_encoders.comparison.contrasts import Headline, values_of
+from contrastive_encoders.reports.figure import KEY, Figure, coloured, quantity, shaped, tooltip
+from contrastive_encoders.reports.tables import Column, Table, columns
+
+LOG = {"type": "log", "nice": False, "padding": 12}  # from the first budget to the last
+ALIKE = 1.2  # two budgets differ by more than this factor
+LEGEND = {**KEY, "columns": 4}  # the page's key has a name for each budget
+
+
+def score_over_tokens(arms: Sequence[Arm], headline: Headline) -> Figure | None:
+    """Draw the score as a line for each name, with a band from the lowest to the highest seed and a dashed line for the
+    untrained encoder.
+
+    None where no name has two budgets, which `comparison.race` gives in two races.
+    """
+    budgets = dict[str, list[Arm]]()
+    for arm in arms:
+        if (name := arm.runs[0].label) and (_tokens(arm) or name == UNTRAINED):  # an evaluation has none
+            budgets.setdefault(name, []).append(arm)
+    untrained = budgets.pop(UNTRAINED, [])
+    lines = {name: sorted(held, key=_tokens) for name, held in budgets.items() if _differ(held)}
+    if not lines:
+        return None
+    points = [
+        {"arm": name, "tokens": _tokens(arm), **_spread(values_of(arm, headline, headline.name))}
+        for name, held in lines.items()
+        for arm in held
+    ]
+    start = [float(value) for arm in untrained for value in values_of(arm, headline, headline.name)]
+    names = list(lines)
+    rows = [[one["arm"], one["tokens"], one["mean"], one["low"], one["high"], one["seeds"]] for one in points]
+    heads = [
+        Column("arm"),
+        Column("real tokens", ",.0f"),
+        *columns("mean", "lowest seed", "highest seed", number=".2f"),
+        Column("seeds", ",.0f"),
+    ]
+    about = f"{headline.name} by the real tokens that a run was trained on." + (
+        f" Untrained: {np.mean(start):.2f}, dashed." if start else ""
+    )
+    return Figure(
+        "budgets",
+        f"{headline.name} over tokens of training",
+        f"{about} A line is the mean over an arm's seeds, its band the lowest and the highest.",
+        [_panel(points, names, start, headline.name)],
+        table=Table(heads, rows, about, name="budgets"),
+    )
+
+
+def _tokens(arm: Arm) -> float:
+    return float(np.mean([run.results["spent"]["real_tokens"] for run in arm.runs]))
+
+
+def _differ(arms: Sequence[Arm]) -> bool:
+    """Return whether these arms have several budgets, no two of them alike. Such are different arms."""
+    tokens = sorted(_tokens(arm) for arm in arms)
+    return len(tokens) > 1 and all(later > ALIKE * one for one, later in pairwise(tokens))
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    return {
+        "mean": float(values.mean()),
+        "low": float(values.min()),
+        "high": float(values.max()),
+        "seeds": float(len(values)),
+    }
+
+
+def _panel(points: list[dict[str, Any]], names: Sequence[str], start: Sequence[float], score: str) -> dict[str, Any]:
+    x = quantity("tokens", title="real tokens of training", scale=LOG, axis={"format": "~s", "grid": False})
+    y = quantity("mean", title=score, scale={"zero": False})
+    colour, shape = coloured(names) | {"legend": LEGEND}, shaped(names) | {"legend": LEGEND}
+    said = tooltip(
+        ("arm", "arm"),
+        ("tokens", "real tokens", ",.0f"),
+        ("mean", "mean", ".2f"),
+        ("low", "lowest seed", ".2f"),
+        ("high", "highest seed", ".2f"),
+    )
+    layers: list[dict[str, Any]] = [
+        {
+            "mark": {"type": "area", "opacity": 0.16},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
+        },
+        {"mark": {"type": "line", "strokeWidth": 2.2}, "encoding": {"x": x, "y": y, "color": colour}},
+        {
+            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": said},
+        },
+    ]
+    if start:
+        layers.append(
+            {
+                "data": {"values": [{"mean": float(np.mean(start))}]},
+                "mark": {"type": "rule", "strokeDash": [5, 4], "color": "@soft"},
+                "encoding": {"y": y},
+            }
+        )
+    return {"height": 360, "data": {"values": points}, "layer": layers}

@@ -1,0 +1,174 @@
+"""Runs of a comparison, read from their output folders."""
+
+import glob
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contrastive_encoders.comparison.outputs import REFUSED
+from contrastive_encoders.core import InputError, ItemScores, Results, Spent
+from contrastive_encoders.io.manifest import Damaged, is_finished, read_record
+from contrastive_encoders.io.metrics import numbers, read_rows
+
+log = logging.getLogger(__name__)
+
+Row = dict[str, float]
+CLOCK = "time/elapsed_s"
+TRAINED = ("metrics.csv", "checkpoints")
+STOPPED = "stopped_early.json"  # in the folder of a trial that its sweep has ended before its end
+
+
+class Run(NamedTuple):
+    """A finished run or an evaluation."""
+
+    path: Path  # the run's folder, or the FILE.json of an evaluation
+    results: Results
+    rows: list[Row]  # of metrics.csv, of stages one after another: step, and whatever was logged at it
+    items: ItemScores | None  # what single test items came to, where it was kept
+    label: str | None = None  # of its arm, where somebody has named it
+    earlier: tuple[Mapping[str, Any], ...] = ()  # the recipes of the stages before the last
+
+    @property
+    def seed(self) -> int:
+        return self.results["seeds"][0] if self.results["seeds"] else 0
+
+    @property
+    def folder(self) -> Path:
+        return self.path if self.path.is_dir() else self.path.parent
+
+
+class LeftOut(NamedTuple):
+    """A named path that holds no run, with the reason."""
+
+    path: Path
+    reason: str
+
+
+def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[Run], list[LeftOut]]:
+    """Read all runs that the patterns name: folders, FILE.json, globs, folders of run folders. A mapping names the arm
+    of each pattern.
+
+    Raises:
+        InputError: a pattern matches nothing, or no run can be read.
+    """
+    runs, left_out = list[Run](), list[LeftOut]()
+    named = dict[Path, tuple[Path, str | None]]()  # one folder may be written in several ways
+    labeled = patterns.items() if isinstance(patterns, Mapping) else [(None, pattern) for pattern in patterns]
+    for label, pattern in labeled:
+        for found in _matches(pattern):
+            named.setdefault(found.resolve(), (found, label))
+    for path, label in named.values():
+        try:
+            runs.append(read_run(path)._replace(label=label))
+        except InputError as error:
+            left_out.append(LeftOut(path, str(error)))
+            log.warning("left out: %s", error)
+    if not runs:
+        reasons = " ".join(one.reason for one in left_out)
+        if not left_out:
+            raise InputError("runs=[]: wanted folders of runs, got none. Say runs='[outputs/*]'.")
+        raise InputError(f"runs: none of the {len(left_out)} folders holds a run that can be compared. {reasons}")
+    return runs, left_out
+
+
+def read_run(path: Path) -> Run:
+    """
+    Raises:
+        InputError: it is unfinished, damaged, or of another release.
+    """
+    from contrastive_encoders.io.item_scores import items_beside, read_items
+    from contrastive_encoders.io.results import read_results
+
+    if path.is_dir() and not (path / "results.json").exists():
+        if (path / STOPPED).exists():
+            raise InputError(f"{path}: its sweep has stopped it early: {_read_json(path / STOPPED).get('reason')}.")
+        if (path / REFUSED).exists():
+            raise InputError(f"{path}: its settings were refused. {_read_json(path / REFUSED).get('reason')}")
+        if _has_trained(path):
+            raise InputError(f"{path}: the run is not finished. Start its command again; it continues.")
+        raise InputError(
+            location=str(path),
+            expected="the directory of a finished run, which has results.json",
+            hint="Nothing was trained in it." if _has_begun(path) else "Name another.",
+        )
+    file = path / "results.json" if path.is_dir() else path
+    results = read_results(file)
+    rows = list[Row]()
+    is_a_run = file.name == "results.json"  # an evaluation may have written its file beside the rows of a run
+    steps = seconds = 0.0
+    turns = in_turn(results)
+    folders = [file.parent / f"stage-{name}" if name else file.parent for name, _ in turns]
+    for folder, (_, spent) in zip(folders, turns, strict=True):
+        for row in _read_rows(folder) if is_a_run else []:
+            if row["step"] or not steps:  # what a stage begins with, the one before has ended with
+                later = {CLOCK: row[CLOCK] + seconds} if CLOCK in row else {}
+                rows.append(row | {"step": row["step"] + steps} | later)
+        steps, seconds = steps + spent["steps"], seconds + spent["wall_seconds"]
+    items = items_beside(folder / file.name)  # the scores of a run are those of its last stage
+    if results.get("intervals") and not items.exists():
+        log.warning("%s: the scores of its test items, %s, are not there: no test is paired with it.", path, items)
+    earlier = tuple(read_results(one / "results.json")["recipe"] for one in folders[:-1] if is_finished(one))
+    return Run(path, results, rows, read_items(items) if items.exists() else None, earlier=earlier)
+
+
+def in_turn(results: Results) -> list[tuple[str, Spent]]:
+    """Return each stage and its cost; of a run without stages its own cost, under an empty name."""
+    stages = results.get("stages", {})
+    names = sorted(stages, key=lambda name: stages[name]["place"])
+    return [(name, stages[name]["spent"]) for name in names] or [("", results["spent"])]
+
+
+def _read_rows(folder: Path) -> list[Row]:
+    path = folder / "metrics.csv"
+    if not path.exists():
+        return []
+    try:
+        return numbers(read_rows(path))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: wanted numbers under a header, got: {error}. Run it again.") from error
+
+
+def _matches(pattern: str) -> Iterator[Path]:
+    pattern = str(Path(pattern).expanduser())
+    found = [Path(name) for name in sorted(glob.glob(pattern)) if Path(name).name != "labels.json"]  # noqa: PTH207  # the pattern may be absolute
+    if not found:
+        raise InputError(f"runs: nothing matches {pattern}. Name run folders, or a pattern such as 'outputs/*'.")
+    for path in found:
+        if str(path) != pattern and (path / "comparison.json").exists():
+            continue  # an earlier report, among the runs that it is of
+        inside = sorted(one for one in path.iterdir() if _is_run(one)) if _holds_runs(path) else []
+        folder = path / "runs"  # of a race or a sweep
+        if not inside and _holds_runs(path) and folder.is_dir():
+            inside = sorted(one for one in folder.iterdir() if one.is_dir())
+        yield from inside or [path]
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "results.json").exists() or _has_begun(path)
+
+
+def _has_begun(path: Path) -> bool:
+    return any((path / name).exists() for name in ("metrics.csv", "checkpoints", ".hydra"))
+
+
+def _has_trained(path: Path) -> bool:
+    """Return whether a run has something to continue from."""
+    return any((folder / name).exists() for folder in (path, *path.glob("stage-*")) for name in TRAINED)
+
+
+def _holds_runs(path: Path) -> bool:
+    return path.is_dir() and not _is_run(path)
+
+
+def labels_of(folder: Path) -> dict[str, str]:
+    """Return the name of the arm of each run folder, which a race has written beside its runs."""
+    return {name: str(label) for name, label in _read_json(folder / "labels.json").items()}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return a mapping that a sweep or a race has written; an empty one where there is none."""
+    try:
+        return read_record(path) if path.exists() else {}
+    except (OSError, Damaged) as error:
+        raise InputError(f"{path}: {error}. Remove it, then start its command again.") from error

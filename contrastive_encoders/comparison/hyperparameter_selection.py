@@ -1,0 +1,126 @@
+"""Choice of one key's value for each arm of a race, such as its learning rate, by scores that are not reported.
+
+Each arm is trained once with each of its values, by the race's budget and first seed, and keeps the value that scores
+best on the tasks that are for choosing.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contrastive_encoders.comparison.collect import read_run
+from contrastive_encoders.comparison.outputs import CHOOSING, CHOSEN
+from contrastive_encoders.comparison.race import Race, steps_of
+from contrastive_encoders.comparison.run_scheduler import (
+    CHECKPOINTS,
+    WRONG_INPUT,
+    Done,
+    Job,
+    remove_below,
+    remove_checkpoints,
+    run_all,
+)
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.manifest import read_record, write_record
+from contrastive_encoders.runtime.worker_pool import InProcess, Pool
+
+log = logging.getLogger(__name__)
+
+
+class Choice(NamedTuple):
+    """The key, the values of each arm, the score that chooses, and further words of the runs that choose."""
+
+    key: str
+    values: dict[str, list[Any]]
+    score: str
+    words: list[str]
+
+
+def choice_of(race: Mapping[str, Any], where: str) -> Choice | None:
+    """
+    Raises:
+        InputError: ``choose`` lacks a part, or an arm has no values.
+    """
+    given = race.get("choose")
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or {"key", "values", "score"} - set(given):
+        raise InputError(f"{where}: wanted choose, a mapping with key, values and score.")
+    values = {str(label): list(some) for label, some in given["values"].items()}
+    for label in race.get("arms") or {}:
+        if not values.get(str(label)):
+            raise InputError(f"{where}: choose.values has none for the arm {label}. Add a list of values.")
+    words = [str(word) for word in given.get("words") or []]
+    return Choice(str(given["key"]), values, str(given["score"]), words)
+
+
+def choose(
+    choice: Choice,
+    race: Race,
+    output: Path,
+    pool: InProcess | Pool,
+    quiet: bool = False,
+    options: Sequence[str] = (),
+    *,
+    keep_checkpoints: bool = False,
+) -> tuple[Race, list[Done]]:
+    """Train what is missing, and return the race whose arms have the chosen values, and the runs that failed. An arm
+    of which every run failed is left out; one that was trained with a value keeps it.
+
+    Raises:
+        InputError: train.py refused every arm, or a run has no such score.
+    """
+    jobs, tried, failed = list[Job](), dict[str, dict[Any, Path]](), list[Done]()
+    for label, words in race.arms.items():
+        try:
+            own = [*options, *words, *steps_of(label, [*options, *words], race, output, pool)]
+        except InputError as error:
+            failed.append(Done(f"pilot of {label}", WRONG_INPUT, 0.0, 1, str(error)))
+            continue
+        for value in choice.values[label]:
+            folder = output / CHOOSING / f"{label}-{value}"
+            told = [*own, *choice.words, f"{choice.key}={value}", f"seed={race.seeds[0]}", "quiet=true"]
+            jobs.append(Job(f"{label} {choice.key}={value}", told, folder))
+            tried.setdefault(label, {})[value] = folder
+
+    def end(job: Job, done: Done) -> None:
+        if done.finished and not keep_checkpoints:
+            remove_below(job.folder, CHECKPOINTS)
+        if not quiet:
+            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
+
+    failed += [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
+    if not keep_checkpoints:
+        remove_checkpoints(jobs)
+    for done in failed:
+        log.warning("%s failed: %s", done.name, done.said)
+    lost = {done.name for done in failed}
+    kept = read_record(output / CHOSEN)["chosen"] if (output / CHOSEN).exists() else {}
+    arms, found, chosen = dict[str, list[str]](), dict[str, dict[str, float]](), dict[str, Any]()
+    for label, words in race.arms.items():
+        scores = {
+            value: _score(folder, choice.score)
+            for value, folder in tried.get(label, {}).items()
+            if f"{label} {choice.key}={value}" not in lost
+        }
+        if not scores:
+            continue
+        best = max(scores, key=lambda value: scores[value])
+        if label in kept and any((output / "runs").glob(f"{label}-seed*")):
+            best = kept[label]
+        chosen[label] = best
+        arms[label] = [*words, f"{choice.key}={best}"]
+        found[label] = {str(value): score for value, score in scores.items()}
+        log.info("%s: %s=%s, %s %.2f", label, choice.key, best, choice.score, scores[best])
+    if not arms:
+        raise InputError(f"race: none of its arms can be trained. {failed[0].name}: {failed[0].said}")
+    write_record(output / CHOSEN, {"key": choice.key, "score": choice.score, "values": found, "chosen": chosen})
+    return race._replace(arms=arms), failed
+
+
+def _score(folder: Path, name: str) -> float:
+    scores = read_run(folder).results["scores"]
+    if name not in scores:
+        raise InputError(f"choose.score={name}: {folder} has no such score. It has {', '.join(scores) or 'none'}.")
+    return scores[name]

@@ -1,0 +1,110 @@
+"""The results table for a paper: LaTeX with booktabs, and CSV."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+
+from contrastive_encoders.comparison.arms import Arm
+from contrastive_encoders.comparison.contrasts import Headline, Standing, replicates_of, same_items, values_of
+from contrastive_encoders.comparison.families import Family
+from contrastive_encoders.comparison.tables import rank
+from contrastive_encoders.statistics.paired_tests import interval, spread
+
+MAX_COLUMNS = 9  # of scores, beside each other on a page
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "[": "{[}",  # behind the end of a row it would begin a length
+    "*": "{*}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+}
+
+
+def in_latex(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing], command: str = "") -> str:
+    """Return a ``tabular`` for ``\\input``: the arms in the order of the ranking, the best of each score bold.
+
+    A cell is the mean and the standard deviation over seeds. Of one seed it is the score and, under it, the 95 %
+    interval over test items, if all runs have kept them. Families of tasks that are too wide together are below each
+    other.
+    """
+    panels = _panels(families)
+    width = max(sum(len(family.scores) for family in panel) for panel in panels)
+    lines = [
+        *([f"% Written by: {' '.join(command.split())}"] if command else []),
+        "% Wants \\usepackage{booktabs}. Mean and standard deviation over seeds; of one seed the 95 % interval.",
+        rf"\begin{{tabular}}{{ll{'r' * width}}}",
+        r"\toprule",
+    ]
+    for place, panel in enumerate(panels):
+        scores = [(family.score, score) for family in panel for score in family.scores]
+        heads = ["arm", "rank", *(escaped(score) for _, score in scores)]
+        lines += [r"\midrule"] if place else []
+        if len(families) > 1:
+            spans = [rf"\multicolumn{{{len(family.scores)}}}{{c}}{{{escaped(family.kind)}}}" for family in panel]
+            lines.append(" & ".join(["", "", *spans]) + r" \\")
+        lines += [" & ".join(heads) + r" \\", r"\midrule", *_rows(arms, scores, standings)]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _panels(families: Sequence[Family]) -> list[list[Family]]:
+    """Return the families that are beside each other, with at most `MAX_COLUMNS` scores unless one family has more."""
+    panels = [[families[0]]]
+    for family in families[1:]:
+        if sum(len(one.scores) for one in [*panels[-1], family]) > MAX_COLUMNS:
+            panels.append([])
+        panels[-1].append(family)
+    return panels
+
+
+def _rows(arms: Sequence[Arm], scores: Sequence[tuple[Headline, str]], standings: Sequence[Standing]) -> Iterator[str]:
+    """Return the rows of a panel. A score comes with the family average that it belongs to."""
+    means = [[round(spread(values_of(arm, family, score)).mean, 2) for arm in arms] for family, score in scores]
+    for standing in standings:
+        arm = arms[standing.arm]
+        cells, intervals = [escaped(arm.label), escaped(rank(standing).text)], list[str]()
+        for (family, score), column in zip(scores, means, strict=True):
+            found, shown = spread(values_of(arm, family, score)), column[standing.arm]
+            number = f"{shown:z.2f}"
+            number = rf"\textbf{{{number}}}" if shown == max(column) else number
+            bounds = _bounds(arms, standing.arm, family, score)
+            of_seeds = found.deviation is not None
+            cells.append(rf"{number} $\pm$ {found.deviation:.2f}" if of_seeds else number)
+            small = "" if of_seeds or bounds is None else rf"{{\scriptsize [{bounds[0]:z.2f}, {bounds[1]:z.2f}]}}"
+            intervals.append(small)
+        yield " & ".join(cells) + r" \\"
+        if any(intervals):
+            yield " & ".join(["", "", *intervals]) + r" \\"
+
+
+def in_csv(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> str:
+    """Return a row for each arm and score: mean and deviation over seeds, and the 95 % interval over test items."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["arm", "best_rank", "worst_rank", "family", "score", "mean", "sd_over_seeds", "seeds", "low", "high"]
+    )
+    for standing in standings:
+        arm = arms[standing.arm]
+        for family, score in ((one, score) for one in families for score in one.scores):
+            found = spread(values_of(arm, family.score, score))
+            bounds = _bounds(arms, standing.arm, family.score, score) or ("", "")
+            deviation = "" if found.deviation is None else found.deviation
+            ranks = (standing.best_rank, standing.worst_rank)
+            writer.writerow([arm.label, *ranks, family.kind, score, found.mean, deviation, found.seeds, *bounds])
+    return text.getvalue()
+
+
+def escaped(text: str) -> str:
+    """On one line, as LaTeX shows every letter of it."""
+    return "".join(SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def _bounds(arms: Sequence[Arm], place: int, headline: Headline, score: str) -> tuple[float, float] | None:
+    paired = same_items(arms, headline.tasks if score == headline.name else [score])
+    kept = replicates_of(arms[place], headline, score) if paired else None
+    return None if kept is None else interval(kept)

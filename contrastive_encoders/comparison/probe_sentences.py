@@ -1,0 +1,100 @@
+"""Compare the vectors that the encoders of a comparison give to the same sentences."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from contrastive_encoders.comparison.arms import Arm
+from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
+
+ASKED, NEAREST = 5, 3  # sentences of a table, and neighbours of each
+LISTED = 6  # of a page
+MOST_SENTENCES = 1000  # of a page
+
+
+class Probe(NamedTuple):
+    """Vectors of sentences under a run. ``places`` (sentences, 2) are a projection of ``units`` (sentences, width)."""
+
+    arm: Arm
+    sentences: list[str]
+    units: np.ndarray
+    places: np.ndarray
+    uniformity: float
+    alignment: float | None  # of pairs rated above 4, where similarities were kept
+
+
+def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray) -> Probe:
+    import torch
+
+    from contrastive_encoders.losses.diagnostics import uniformity
+
+    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    spread = float(uniformity(torch.from_numpy(units)))
+    return Probe(arm, list(sentences), units, project(vectors), spread, alignment(arm))
+
+
+def alignment(arm: Arm) -> float | None:
+    """Wang and Isola's, from the similarities that a run kept of its pairs."""
+    items = arm.runs[0].items
+    for task in ("stsb-dev", "stsb", *(items.cosines if items else ())):
+        if items and task in items.cosines and (items.gold[task] > 4).any():
+            return float(np.mean(2 - 2 * items.cosines[task][items.gold[task] > 4]))
+    return None
+
+
+def project(vectors: np.ndarray) -> np.ndarray:
+    """(N, 2) by PCA."""
+    from sklearn.decomposition import PCA
+
+    return PCA(2, random_state=1).fit_transform(vectors)
+
+
+def turned(probes: Sequence[Probe]) -> list[Probe]:
+    """Every map turned, mirrored and scaled so that it lies as near the first as it can (orthogonal Procrustes)."""
+    from scipy.linalg import orthogonal_procrustes
+
+    found = list[Probe]()
+    for probe in probes:
+        places = probe.places - probe.places.mean(0)
+        places = places / max(float(np.linalg.norm(places)), 1e-12)
+        if found:
+            turn, _ = orthogonal_procrustes(places, found[0].places)
+            places = places @ turn
+        found.append(probe._replace(places=places))
+    return found
+
+
+def shown_of(probes: Sequence[Probe]) -> list[int]:
+    """Sentences of a page: all, or ``MOST_SENTENCES`` taken evenly."""
+    number = len(probes[0].sentences) if probes else 0
+    return np.linspace(0, number - 1, min(number, MOST_SENTENCES)).round().astype(int).tolist() if number else []
+
+
+def explorer(probes: Sequence[Probe], shown: Sequence[int]) -> dict[str, Any]:
+    """Return the data of the page's script: sentences, and for each arm their nearest neighbours with cosines x 100."""
+    arms = list[dict[str, Any]]()
+    for probe in probes:
+        cosines = probe.units[shown] @ probe.units[shown].T
+        np.fill_diagonal(cosines, -np.inf)
+        near = np.argsort(-cosines, axis=1, kind="stable")[:, : min(LISTED, len(shown) - 1)]
+        percent = (100 * np.take_along_axis(cosines, near, axis=1)).round().astype(int)
+        arms.append({"arm": probe.arm.label, "near": near.tolist(), "cosines": percent.tolist()})
+    return {"sentences": [beginning(probes[0].sentences[row]) for row in shown] if probes else [], "arms": arms}
+
+
+def neighbours(probes: Sequence[Probe]) -> Table | None:
+    """Return the table of nearest neighbours of some sentences, taken evenly from the list."""
+    if not probes or len(probes[0].sentences) < 2:
+        return None
+    sentences, rows = probes[0].sentences, list[list[Cell | str | None]]()
+    for asked in np.linspace(0, len(sentences) - 1, min(ASKED, len(sentences))).round().astype(int):
+        for one in probes:
+            cosines = one.units @ one.units[asked]
+            order = np.argsort(-cosines, kind="stable")
+            near = [row for row in order if sentences[row] != sentences[asked]][:NEAREST]
+            cells = [Cell(f"{beginning(sentences[row])} ({cosines[row]:.2f})", float(cosines[row])) for row in near]
+            rows.append([beginning(sentences[asked]), one.arm.label, *cells, *[""] * (NEAREST - len(cells))])
+    note = "Among the sentences of the map, with their cosine; first run of each arm."
+    heads = columns("sentence", "arm", *["nearest", "second", "third"][:NEAREST])
+    return Table(heads, rows, "Nearest neighbours", note, "neighbours", folded=True)

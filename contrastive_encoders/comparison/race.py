@@ -1,0 +1,211 @@
+"""Races: several objectives are trained on one backbone, each with the same measured budget.
+
+A budget is steps, examples, real tokens, or seconds of training. Of the last three a pilot of a few steps says what a
+step of each objective costs, and ``max_steps`` follows: so each learning rate schedule runs over exactly what its run
+may spend. Under a budget of seconds the clock also ends a run that turns out slower.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contrastive_encoders.comparison.baselines import UNTRAINED, untrained_job
+from contrastive_encoders.comparison.collect import CLOCK, Run, in_turn, labels_of, read_run
+from contrastive_encoders.comparison.outputs import CHOOSING, COMPARISON, ENTRIES
+from contrastive_encoders.comparison.run_scheduler import (
+    CHECKPOINTS,
+    Done,
+    Job,
+    remove_below,
+    remove_checkpoints,
+    run_all,
+)
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.manifest import Damaged, read_record, write_record
+from contrastive_encoders.io.output_directory import claim_folder, differences
+from contrastive_encoders.runtime.worker_pool import InProcess, Pool
+
+log = logging.getLogger(__name__)
+
+BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
+SPENT = {"examples": "examples", "tokens": "real_tokens"}
+PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches are much alike in what they hold, less so in time
+KEPT = ("metrics.csv", "checkpoints", "results.json")  # of a run or a stage that has begun to train
+PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
+
+
+class Race(NamedTuple):
+    arms: dict[str, list[str]]  # label -> words of the command line
+    seeds: list[int]
+    budget: tuple[str, float]
+
+    def budget_said(self) -> str:
+        kind, amount = self.budget
+        return f"Each run had a budget of {amount:,.0f} {BUDGETS[kind]}."
+
+
+def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Sequence[int] | None, output: Path) -> Race:
+    """
+    Raises:
+        InputError: the race has no arms, no seeds, or not one budget.
+    """
+    arms, common = race.get("arms"), race.get("common") or []
+    where = f"race={race.get('name', '?')}"
+    if not isinstance(arms, dict) or not arms or not all(isinstance(words, list) for words in arms.values()):
+        raise InputError(f"{where}: wanted arms, a mapping of a name to words of train.py's command line.")
+    amounts = budget or race.get("budget") or {}
+    [(kind, amount)] = amounts.items() if isinstance(amounts, Mapping) and len(amounts) == 1 else [(None, None)]
+    if kind not in BUDGETS or not isinstance(amount, int | float) or amount <= 0:
+        raise InputError(
+            f"budget={amounts}: wanted one of {', '.join(BUDGETS)} and an amount: 'budget={{seconds: 600}}'."
+        )
+    numbers = seeds or race.get("seeds") or []
+    if not isinstance(numbers, Sequence) or not all(isinstance(seed, int) for seed in numbers):
+        raise InputError(f"seeds={numbers}: wanted a list of whole numbers: 'seeds=[1,2,3]'.")
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise InputError(f"seeds={list(numbers)}: wanted one or more numbers, each once.")
+    words = {str(label): [*map(str, common), *map(str, own)] for label, own in arms.items()}
+    claim_folder("output", output, COMPARISON, ENTRIES)
+    asked = {"arms": words, "budget": dict(amounts), **({"prepare": race["prepare"]} if race.get("prepare") else {})}
+    _keep(output / "race.json", asked)
+    return Race(words, list(numbers), (str(kind), float(amount)))
+
+
+def _keep(path: Path, asked: dict[str, Any]) -> None:
+    """A folder holds one race; more seeds and more arms may come to it, and what was refused before anything of it was
+    trained may be mended."""
+    there = dict[str, Any]()
+    if path.exists():
+        try:
+            before = read_record(path)
+        except (OSError, Damaged) as error:
+            raise InputError(f"{path}: {error}. Choose another output, or remove the file.") from error
+        arms = before.get("arms", {})
+        there = {label: words for label, words in arms.items() if _is_begun(path.parent, label, arms)}
+        if not there:
+            before = {**asked, "arms": {}}
+            if arms != asked["arms"] and UNTRAINED not in arms:
+                remove_below(path.parent / "runs", f"{UNTRAINED}-seed*")  # of another encoder, perhaps
+        known = {label: there.get(label, words) for label, words in asked["arms"].items()}
+        if found := differences({**before, "arms": known}, asked):
+            raise InputError(f"output={path.parent} holds another race: {found}. Choose another output.")
+    write_record(path, {**asked, "arms": {**there, **asked["arms"]}})
+
+
+def _is_begun(output: Path, label: str, labels: Iterable[str]) -> bool:
+    """Whether train.py keeps anything of this arm, so that it would refuse other words."""
+    runs = [folder for folder in (output / "runs").glob("*/") if folder.name.rpartition("-seed")[0] == label]
+    longer = tuple(f"{one}-" for one in labels if one.startswith(f"{label}-"))
+    tried = [one for one in (output / CHOOSING).glob(f"{label}-*/") if not one.name.startswith(longer)]
+    folders = (output / "pilots" / label, *runs, *tried)
+    return any(path.name in KEPT for folder in folders for path in folder.rglob("*"))
+
+
+def train_all(
+    race: Race,
+    output: Path,
+    pool: InProcess | Pool,
+    quiet: bool = False,
+    *,
+    keep_checkpoints: bool = False,
+    options: Sequence[str] = (),
+    untrained: bool = False,
+) -> list[Done]:
+    """Train what is missing, and return the runs that failed; ``options`` are words for Hydra in each of them.
+    With ``untrained`` the encoder that the first arm begins from is scored as an arm, too, before any arm is trained.
+
+    Raises:
+        InputError: train.py refused an arm, or what is to be scored.
+    """
+
+    def end(job: Job, done: Done) -> None:
+        if done.finished and not keep_checkpoints:
+            remove_below(job.folder, CHECKPOINTS)
+        if not quiet:
+            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
+
+    jobs, labels = list[Job](), dict[str, str]()
+    if untrained and UNTRAINED not in race.arms:
+        label, words = next(iter(race.arms.items()))
+        job = untrained_job([*options, *words], race.seeds[0], output / "runs")
+        labels[job.name] = UNTRAINED
+        [scored] = run_all(pool, [job], output / "runs.jsonl", end)
+        if scored.status == 2:  # of bad input, docs/statuses.md
+            raise InputError(f"race: the untrained encoder of arm {label} is refused. {scored.said}")
+        if not scored.finished:  # a race is whole without it
+            log.warning("%s failed: %s", scored.name, scored.said)
+        elif not read_run(job.folder).results["scores"]:
+            raise InputError("race: its runs would not be scored. Give race.data_root=FOLDER or 'race.tasks=[FILE]'.")
+    steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
+    for seed in race.seeds:  # seed by seed: a race that is stopped has all arms
+        for label, words in race.arms.items():
+            name = f"{label}-seed{seed}"
+            own = [*options, *words, *steps[label], f"seed={seed}", "quiet=true"]
+            labels[name] = label
+            jobs.append(Job(name, own, output / "runs" / name))
+    labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
+    write_record(output / "runs" / "labels.json", labels)
+    failed = [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
+    if not keep_checkpoints:
+        remove_checkpoints(jobs)
+    for done in failed:
+        log.warning("%s failed: %s", done.name, done.said)
+    return failed
+
+
+def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InProcess | Pool) -> list[str]:
+    """Return the words of ``train.py`` that end a run of this arm at its budget. A pilot run measures a step's cost."""
+    kind, amount = race.budget
+    if kind == "steps":
+        return [f"max_steps={round(amount)}"]
+    folder = output / "pilots" / label
+    pilot = pilot_words(PILOT_STEPS[kind], PILOT_LOGS, race.seeds[0])
+    [done] = run_all(pool, [Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
+    if not done.finished:
+        raise InputError(f"race: arm {label} cannot be trained. {done.said}")
+    remove_below(folder, CHECKPOINTS)
+    remove_below(folder, "encoder")
+    run = read_run(folder)
+    spent = run.results["spent"]
+    parts = in_turn(run.results)  # each of which trains for max_steps
+    stages = len(parts)
+    each = stages * amount_of_a_step(run, kind)
+    steps = max(1, round(amount / each))
+    log.info("%s: %.3g %s a step, %d steps", label, each, BUDGETS[kind], steps)
+    if kind != "seconds":
+        return [f"max_steps={steps}"]
+    shares = [(f"stages.{name}." if name else "", part["wall_seconds"] / spent["wall_seconds"]) for name, part in parts]
+    return [f"max_steps={steps}", *(f"{whose}max_time={_clock(amount * share)}" for whose, share in shares)]
+
+
+def pilot_words(steps: int, log_every: int, seed: int) -> list[str]:
+    """Return the words of a run that measures what a step costs, and is not scored."""
+    return [
+        f"max_steps={steps}",
+        f"log_every_n_steps={log_every}",
+        f"seed={seed}",
+        "quiet=true",
+        "evaluation.data_root=null",
+        "evaluation.tasks=null",
+        "evaluation.every_n_steps=null",
+        "evaluation.at_start=false",
+        "monitor=null",
+    ]
+
+
+def amount_of_a_step(run: Run, kind: str) -> float:
+    """Return what a step of a run has cost, in the unit of a budget; seconds without the steps before the first log."""
+    spent = run.results["spent"]
+    timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
+    if kind in SPENT:
+        return spent[SPENT[kind]] / max(1, spent["steps"])  # type: ignore[literal-required]
+    if len(in_turn(run.results)) > 1 or len(timed) < 2:
+        return spent["wall_seconds"] / max(1, spent["steps"])
+    (first, before), (last, after) = timed[0], timed[-1]
+    return (after - before) / max(1.0, last - first)
+
+
+def _clock(seconds: float) -> str:
+    whole = max(1, round(seconds))
+    return f"'{whole // 86400:02}:{whole // 3600 % 24:02}:{whole // 60 % 60:02}:{whole % 60:02}'"

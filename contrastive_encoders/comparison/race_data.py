@@ -1,0 +1,101 @@
+"""Data that a race makes before anything is trained: commands of ``contrastive-encoders generate``, each in a child process."""
+
+import re
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT
+from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.runtime.child_processes import start
+from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
+
+SYNTHESIS = Path(__file__).resolve().parents[1] / "synthesis" / "__main__.py"
+
+
+def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) -> None:
+    """Make the data of a race, or what is missing of it; a command whose data set is finished does nothing.
+
+    ``options`` are words for Hydra in each command. What a command prints is shown.
+
+    Raises:
+        InputError: a command refused its words or its input, and has said why.
+        NotWritten: a command failed; the same race goes on with it.
+        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the command has kept what it had.
+    """
+    for name, words in commands.items():
+        flags = [option for option in options if option.startswith("-")]
+        rest = [option for option in options if not option.startswith("-")]
+        process = start([sys.executable, str(SYNTHESIS), *flags, *words, *rest])
+        try:
+            status = process.wait()
+        except (KeyboardInterrupt, SystemExit):
+            process.terminate()
+            process.wait()
+            raise
+        if status in (INTERRUPTED, -signal.SIGINT):
+            raise KeyboardInterrupt
+        if status in (TERMINATED, -signal.SIGTERM):
+            raise SystemExit(TERMINATED)
+        if status == WRONG_INPUT:
+            raise InputError(
+                f"race.prepare.{name}: contrastive-encoders generate refused its input, for the reason above."
+            )
+        if status:
+            raise NotWritten(
+                f"race.prepare.{name}: contrastive-encoders generate ended with status {status}, for the reason above. What it "
+                "had written is kept; the same command goes on."
+            )
+
+
+def commands_of(given: object, where: str) -> dict[str, list[str]]:
+    """Return the words of each command of a race's ``prepare``, by the command's name.
+
+    Raises:
+        InputError: it is no mapping of a name to the words of a command.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(words, list) for words in given.values()):
+        raise InputError(f"{where}: wanted prepare, a mapping of a name to words of contrastive-encoders generate.")
+    return {str(name): list(_flat(words)) for name, words in given.items()}
+
+
+def words_of(race: Mapping[str, Any]) -> list[str]:
+    """Return all words with which a race trains, scores and chooses."""
+    arms, choice = race.get("arms") or {}, race.get("choose") or {}
+    own = [words for words in arms.values() if isinstance(words, list)]
+    return list(_flat([*own, race.get("common") or [], choice.get("words") or []]))
+
+
+def needed(commands: Mapping[str, Sequence[str]], words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the commands whose output is named in ``words``, or in the words of another command that is needed.
+
+    A command without ``output=`` is needed.
+    """
+    outputs = {name: _output_of(command) for name, command in commands.items()}
+    found = {name for name, output in outputs.items() if output is None}
+    texts = [*words, *(word for name in found for word in commands[name])]
+    while texts:
+        now = {
+            name
+            for name in commands.keys() - found
+            if any(re.search(rf"{re.escape(outputs[name] or '')}(?![\w.-])", text) for text in texts)
+        }
+        found |= now
+        texts = [word for name in now for word in commands[name] if not word.startswith("output=")]
+    return {name: list(command) for name, command in commands.items() if name in found}
+
+
+def _output_of(command: Sequence[str]) -> str | None:
+    """Return the folder that a command writes, as it is written in its words."""
+    outputs = [word.partition("=")[2].strip("'\"") for word in command if word.startswith("output=")]
+    return outputs[-1] if outputs else None
+
+
+def _flat(words: Sequence[Any]) -> Iterator[str]:
+    """The words, and in their place those of lists among them."""
+    for word in words:
+        yield from _flat(word) if isinstance(word, list) else [str(word)]

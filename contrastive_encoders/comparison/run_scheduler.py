@@ -1,0 +1,361 @@
+"""Training runs as tasks of the worker pool: several at a time, each with the devices of its worker, each retried once.
+
+A worker runs train.py as a child process in the folder that its task names, and answers how that ended. The driver owns
+the output folder and the record, and tells a worker to end its run by an empty file beside the run's folder, which the
+worker looks for. So one means serves a trial that is judged while it runs and an interruption, in every kind of
+worker: a task that is under way takes no messages, and the worker sees the output folder anyway.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from filelock import FileLock, Timeout
+
+from contrastive_encoders.comparison.outputs import REFUSED
+from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.io.atomic import remove
+from contrastive_encoders.io.manifest import is_finished, write_record
+from contrastive_encoders.io.output_directory import LOCK, MARKER
+from contrastive_encoders.runtime.child_processes import start
+from contrastive_encoders.runtime.process_group import local_rank
+from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
+from contrastive_encoders.runtime.worker_pool import InProcess, Pool, WorkersLost, open_pool
+from contrastive_encoders.runtime.worker_tasks import MOST_TRIES, Task, TasksLost
+
+log = logging.getLogger(__name__)
+
+TRAIN = Path(__file__).resolve().parents[1] / "train.py"
+WRONG_INPUT = 2
+ENDED = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM)
+MOST_ATTEMPTS = 2
+CHECKPOINTS = "checkpoints"  # directory of a run and of each of its stages
+LINES_KEPT = 30  # of what a failed run said
+REPORTED_EVERY = 0.5  # seconds between reports of a run to the driver
+
+
+class Job(NamedTuple):
+    """A training run. ``words`` are its command line, options of Hydra included and ``output_dir`` left out."""
+
+    name: str
+    words: list[str]
+    folder: Path
+
+
+class Done(NamedTuple):
+    name: str
+    status: int  # 0: its results are there
+    seconds: float
+    attempts: int
+    said: str  # the end of what a failed run wrote
+    early: str = ""  # why it was ended before its end
+
+    @property
+    def finished(self) -> bool:
+        return self.status == 0
+
+    @property
+    def failed(self) -> bool:
+        return self.status not in (0, *ENDED) and not self.early
+
+    def in_words(self) -> str:
+        if self.early:
+            return f"stopped early ({self.early})"
+        if self.status in ENDED:
+            return "interrupted"
+        return "done" if self.finished else f"failed with status {self.status}"
+
+
+class Origin(NamedTuple):
+    """The paths and environments that a worker gets from the driver."""
+
+    program: Path
+    folder: Path  # the working folder, from which words of a command line name files
+    output: Path  # absolute
+    environments: list[dict[str, str]]  # of the workers of this machine by their place
+    cluster: str | None
+
+
+def open_workers(
+    output: Path,
+    parallel: int = 1,
+    cluster: str | None = None,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+) -> InProcess | Pool:
+    """Open a pool that trains in folders below ``output``. Other arguments are those of `open_pool`.
+
+    Raises:
+        InputError: the cluster cannot be joined, lacks the resources, or (when it is used) does not see ``output``.
+    """
+    path = {"PYTHONPATH": _import_path()}
+    here = [{**os.environ, **path, **device} for device in devices_here(parallel)] if cluster is None else [path]
+    origin = Origin(TRAIN, Path.cwd(), output.absolute(), here, cluster)
+    return open_pool(partial(begin, origin), parallel, cluster, num_cpus, num_gpus)
+
+
+def _import_path() -> str:
+    """Return the PYTHONPATH with which train.py imports the user's modules that this process can import.
+
+    ``python -m`` looks into the working folder, ``python train.py`` into its own.
+    """
+    here = Path.cwd()
+    own = [str(here)] if any(Path(entry).resolve() == here for entry in sys.path) else []
+    return os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *own])
+
+
+def devices_here(parallel: int) -> list[dict[str, str]]:
+    """Return the environment variables of each worker, which give it one of the visible GPUs in turn; none without."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        import torch
+
+        given = ",".join(map(str, range(torch.cuda.device_count())))
+    names = [name for name in given.split(",") if name]
+    return [{"CUDA_VISIBLE_DEVICES": names[place % len(names)]} if names else {} for place in range(parallel)]
+
+
+def begin(origin: Origin) -> tuple[Path, dict[str, str]]:
+    """Prepare a worker. Return the path of train.py and the environment variables to run it with.
+
+    Raises:
+        InputError: this machine does not see the output folder.
+    """
+    if origin.cluster is None:
+        return origin.program, origin.environments[local_rank() % len(origin.environments)]
+    if not (origin.output / MARKER).exists():
+        raise InputError(
+            f"cluster={origin.cluster}: the worker on {socket.gethostname()} does not see {origin.output}, where its "
+            "runs are to be written. Choose an output on a disk that all nodes share."
+        )
+    with contextlib.suppress(OSError):  # absolute words are found from anywhere
+        os.chdir(origin.folder)
+    return origin.program if origin.program.exists() else TRAIN, {**os.environ, **origin.environments[0]}
+
+
+def train_runs(started: tuple[Path, dict[str, str]], tasks: Iterable[Task]) -> Iterator[tuple[int | None, Any]]:
+    """The work of a worker: train run after run, and report the number of the run that is under way.
+
+    A run that fails is begun once more (it continues from its checkpoint), unless its input is wrong: the same words
+    would fail again.
+    """
+    for task in tasks:
+        job, began = task.payload, time.monotonic()
+        done = Done(job.name, TERMINATED, 0.0, 0, "")
+        while done.attempts < MOST_ATTEMPTS and not stop_file(job.folder).exists():
+            if done.attempts:
+                last = "".join(done.said.splitlines()[-1:])
+                log.warning("%s %s; it is begun once more. %s", job.name, done.in_words(), last)
+            yield None, task.number
+            status, said = yield from _attempt(job, task.number, *started)
+            done = Done(job.name, status, time.monotonic() - began, done.attempts + 1, said)
+            if status in (0, WRONG_INPUT, *ENDED):
+                break
+        yield task.number, done
+
+
+def stop_file(folder: Path) -> Path:
+    """Return the path of the file whose presence ends the run in a folder.
+
+    It lies beside the folder, which must be empty when a run begins.
+    """
+    return folder.with_name(f".{folder.name}.stop")
+
+
+def _attempt(
+    job: Job, number: int, program: Path, environment: dict[str, str]
+) -> Generator[tuple[None, int], None, tuple[int, str]]:
+    """Run train.py once, and return its exit status and, if that is not 0, the last lines of its output."""
+    options = [word for word in job.words if word.startswith("-")]  # Hydra reads no words behind an option
+    words = [word for word in job.words if not word.startswith("-")]
+    stop, told = stop_file(job.folder), False
+    while _is_taken(job.folder) and not stop.exists():
+        yield None, number
+    with tempfile.TemporaryFile() as output:  # not a pipe, as the run may outlive this process for a moment
+        command = [sys.executable, str(program), *options, *words, word_of("output_dir", str(job.folder))]
+        process = start(command, environment, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None:
+                if stop.exists() and not told:
+                    process.terminate()  # it saves its state
+                    told = True
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(REPORTED_EVERY)
+                yield None, number
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        output.seek(0)
+        status, written = process.returncode, output.read().decode(errors="replace")
+        return status, end_of(written, status == WRONG_INPUT) if status else ""
+
+
+def end_of(written: str, refused: bool) -> str:
+    """Return the last lines that a run wrote, of progress bars the last state; its message alone if it was refused."""
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in written.rstrip().split("\n")]
+    starts = [place for place, line in enumerate(lines) if line.startswith(f"{TRAIN.name}: ")] if refused else []
+    if starts:
+        return "\n".join(lines[starts[-1] :])
+    _, program, message = "\n".join(lines).partition(f"{TRAIN.name}: ")  # behind a bar that ended no line
+    return program + message if refused and program else "\n".join(lines[-LINES_KEPT:])
+
+
+def remove_checkpoints(jobs: Iterable[Job]) -> None:
+    """Remove the checkpoints of jobs whose run has finished, in an earlier command as well."""
+    for job in jobs:
+        if is_finished(job.folder):
+            remove_below(job.folder, CHECKPOINTS)
+
+
+def remove_below(folder: Path, pattern: str) -> None:
+    """Remove the files and directories below a directory that match a pattern."""
+    for path in [*folder.rglob(pattern)]:
+        try:
+            remove(path)
+        except OSError as error:  # the others go on
+            log.warning("%s could not be removed: %s", path, error)
+
+
+def _is_taken(folder: Path) -> bool:
+    """Return whether a run whose worker or driver was killed is still saving its state in the folder."""
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with FileLock(folder / LOCK).acquire(timeout=REPORTED_EVERY):
+            return False
+    except Timeout:
+        return True
+
+
+def run_all(
+    pool: InProcess | Pool,
+    jobs: Iterable[Job],
+    record: Path,
+    at_end: Callable[[Job, Done], None] | None = None,
+    verdict: Callable[[Job], str] | None = None,
+) -> list[Done]:
+    """Train, in their order, the runs that have no ``results.json`` yet.
+
+    A job is taken from ``jobs`` when a worker is free (with several workers one is taken ahead), so that it may depend
+    on what came of those before. ``record`` gets a line for each; ``verdict`` is asked while a run is under way, and
+    ends it where it gives a reason. A run whose worker has ended three times has failed.
+
+    Raises:
+        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, here or to a run; all runs have saved their state, and
+            the same command goes on.
+        NotWritten: workers end before they have begun a run.
+    """
+    driver = _Driver(jobs, record, at_end, verdict)
+    with driver.noting_signals(), contextlib.closing(pool.run(train_runs, driver.tasks())) as answers:
+        try:
+            for number, value in answers:
+                driver.hear(number, value)
+                if driver.ended_by and not driver.under_way:
+                    break
+        except TasksLost as error:
+            for number in error.numbers:
+                name = driver.dealt[number].name
+                driver.finish(number, Done(name, 1, 0.0, MOST_TRIES, f"Its worker has ended {MOST_TRIES} times."))
+        except WorkersLost as error:
+            raise NotWritten(f"{record}: {error}. What is there is kept; the same command goes on.") from error
+    if driver.ended_by == TERMINATED:
+        raise SystemExit(TERMINATED)
+    if driver.ended_by:
+        raise KeyboardInterrupt
+    return [driver.done[number] for number in sorted(driver.done)]
+
+
+class _Driver:
+    """The driver of a list of runs: deals them to workers, records how they ended, and ends them early."""
+
+    def __init__(
+        self,
+        jobs: Iterable[Job],
+        record: Path,
+        at_end: Callable[[Job, Done], None] | None,
+        verdict: Callable[[Job], str] | None,
+    ) -> None:
+        self.jobs, self.record, self.at_end, self.verdict = enumerate(jobs), record, at_end, verdict
+        self.done, self.dealt = dict[int, Done](), dict[int, Job]()
+        self.under_way, self.early = set[int](), dict[int, str]()
+        self.ended_by = 0  # the exit status of an interruption
+
+    def tasks(self) -> Iterator[Task]:
+        while not self.ended_by and (taken := next(self.jobs, None)):
+            number, job = taken
+            stop_file(job.folder).unlink(missing_ok=True)
+            if is_finished(job.folder):
+                self.done[number] = Done(job.name, 0, 0.0, 0, "")
+                continue
+            job.folder.parent.mkdir(parents=True, exist_ok=True)
+            (job.folder / REFUSED).unlink(missing_ok=True)
+            self.dealt[number] = job
+            yield Task(number, job)
+
+    def hear(self, number: int | None, value: Any) -> None:
+        """Handle an answer of a worker: the end of a run, or the report of one that is under way."""
+        if number is not None:
+            self.finish(number, value)
+        else:
+            self.under_way.add(value)
+            if self.verdict and value not in self.early and (reason := self.verdict(self.dealt[value])):
+                self.early[value] = reason
+        for place, job in self.dealt.items():
+            if self.ended_by or place in self.early:
+                stop_file(job.folder).touch()
+
+    def finish(self, number: int, done: Done) -> None:
+        job = self.dealt.pop(number)
+        stop_file(job.folder).unlink(missing_ok=True)
+        self.under_way.discard(number)
+        if number in self.early and not done.finished:
+            done = done._replace(said="", early=self.early[number])
+        elif done.status in ENDED:  # by a signal that came to the run alone, or first
+            terminated = done.status in (TERMINATED, -signal.SIGTERM)
+            self.ended_by = self.ended_by or (TERMINATED if terminated else INTERRUPTED)
+        if not done.attempts and not done.early:
+            return
+        if done.status == WRONG_INPUT:
+            job.folder.mkdir(exist_ok=True)
+            write_record(job.folder / REFUSED, {"reason": done.said})
+        line = {**done._asdict(), "words": job.words, "ended": time.strftime("%Y-%m-%dT%H:%M:%S")}
+        with self.record.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        if self.at_end:
+            self.at_end(job, done)
+        self.done[number] = done
+
+    @contextlib.contextmanager
+    def noting_signals(self) -> Iterator[None]:
+        """Handle SIGTERM and Ctrl-C: the first ends the runs under way, which save their state; a second exits."""
+        before = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: exit_on_sigterm()}
+        leave = {number: signal.getsignal(number) for number in before}
+
+        def note(number: int, frame: FrameType | None) -> None:
+            handler = leave[signal.Signals(number)]
+            if callable(handler) and (self.ended_by or not self.under_way):
+                handler(number, frame)
+            self.ended_by = self.ended_by or (TERMINATED if number == signal.SIGTERM else INTERRUPTED)
+
+        for number, handler in leave.items():
+            if callable(handler):  # else Ctrl-C is for others, as behind a shell's &
+                signal.signal(number, note)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

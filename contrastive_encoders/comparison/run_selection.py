@@ -1,0 +1,46 @@
+"""Selection of the runs that take part in a comparison."""
+
+from collections.abc import Sequence
+
+from contrastive_encoders.comparison.arms import recipe_key
+from contrastive_encoders.comparison.collect import LeftOut, Run
+
+
+def select(runs: Sequence[Run], headline: str | None) -> tuple[list[Run], list[LeftOut]]:
+    """Return the runs that take part, in their order, and the others with the reason.
+
+    A copy of a run would pass for another seed. Where nobody has the headline all stay, and choosing it says so.
+    """
+    left_out = list[LeftOut]()
+    kept = list[Run]()
+    for run in runs:
+        if run.results["scores"]:
+            kept.append(run)
+        else:
+            left_out.append(LeftOut(run.path, f"{run.path}: nothing was scored in it. Score it: {_evaluation(run)}."))
+    if headline is not None and any(headline in run.results["scores"] for run in kept):
+        lacking = [run for run in kept if headline not in run.results["scores"]]
+        left_out += [LeftOut(run.path, f"{run.path}: it has no score {headline}.") for run in lacking]
+        kept = [run for run in kept if headline in run.results["scores"]]
+    longest = dict[tuple[str, int], Run]()
+    for run in kept:
+        key = (recipe_key(run), run.seed)
+        if key not in longest or _steps(run) > _steps(longest[key]):
+            longest[key] = run
+    chosen = list[Run]()
+    for run in kept:
+        other = longest[recipe_key(run), run.seed]
+        if other is run:
+            chosen.append(run)
+        else:
+            reason = f"{run.path}: the same recipe and seed {run.seed} as {other.path}, which is taken."
+            left_out.append(LeftOut(run.path, reason))
+    return chosen, left_out
+
+
+def _steps(run: Run) -> float:
+    return run.results["spent"]["steps"]
+
+
+def _evaluation(run: Run) -> str:
+    return f"contrastive-encoders evaluate encoder={run.path} suite=sts data_root=EVAL output=FILE.json, and name FILE.json"

@@ -1,0 +1,378 @@
+"""Tables of a comparison, shared by HTML, Markdown, terminal and W&B."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contrastive_encoders.comparison.arms import Arm, differing
+from contrastive_encoders.comparison.collect import LeftOut
+from contrastive_encoders.comparison.contrasts import (
+    Contrast,
+    Headline,
+    Standing,
+    replicates_of,
+    same_items,
+    values_of,
+)
+from contrastive_encoders.comparison.families import Family
+from contrastive_encoders.reports.tables import Cell, Column, Table, columns
+from contrastive_encoders.statistics.paired_tests import SEEDS_WANTED, interval, spread
+
+TOO_FEW = "too few seeds"
+NUMBER = "z,.2f"
+IN_BRACKETS = "In brackets: the 95 % interval of the difference over test items, and p after Holm's correction."
+INTERVAL, DEVIATION, TIME = "95 %", "sd over seeds", "time"
+OPTIONAL = (INTERVAL, DEVIATION, TIME)  # columns that a narrow terminal does without; the report has them
+MANY = 6  # arms, each of which gets a row rather than a column
+
+
+def span(bounds: tuple[float, float] | None) -> Cell | None:
+    return None if bounds is None else Cell(" to ".join(f"{bound:z.2f}" for bound in bounds), bounds[0])
+
+
+def p_value(p: float | None, otherwise: str = "") -> Cell:
+    if p is None:
+        return Cell(otherwise, 2.0)
+    return Cell("< 0.001" if p < 0.001 else f"{p:.3f}", p)
+
+
+def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], output: Path) -> Table:
+    rows = []
+    for standing in standings:
+        arm = arms[standing.arm]
+        seeds = spread(values_of(arm, headline, headline.name))
+        kept = replicates_of(arm, headline, headline.name) if same_items(arms, headline.tasks) else None
+        mean = mean_cost(arm)
+        rows.append(
+            [
+                arm.label,
+                rank(standing),
+                seeds.mean,
+                Cell("one seed", -1.0) if seeds.deviation is None else seeds.deviation,
+                Cell(str(seeds.seeds), seeds.seeds),
+                span(None if kept is None else interval(kept)),
+                mean["steps"],
+                mean["examples"],
+                mean["real_tokens"],
+                mean["wall_seconds"],
+                mean["peak_memory_bytes"] / 2**20,
+                Cell(
+                    ", ".join(run.path.name for run in arm.runs),
+                    links=tuple((run.path.name, relative(run.path, output)) for run in arm.runs),
+                ),
+            ]
+        )
+    heads = [
+        *columns("arm", "rank"),
+        *columns(headline.name, "sd over seeds", number=NUMBER),
+        *columns("seeds", "95 % over test items", right=True),
+        *columns("steps", "examples", "real tokens", "seconds", "peak MiB", number="z,.0f"),
+        Column("runs"),
+    ]
+    note = (
+        "Means over seeds. The interval resamples test items for these seeds, the deviation is over seeds: two "
+        "sources of chance. Arms that cannot be told apart share a range of ranks. Cost is the mean of a run."
+    )
+    return Table(heads, rows, "Leaderboard: every number and run", note, "leaderboard", folded=True)
+
+
+def mean_cost(arm: Arm) -> dict[str, float]:
+    """Return each measure of ``Spent``, its mean over the runs."""
+    spent: list[Mapping[str, Any]] = [run.results["spent"] for run in arm.runs]
+    return {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}
+
+
+def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
+    """Return the ranking with a score of each family of tasks, narrow enough for a terminal."""
+    headline, *others = (family.score for family in families)
+    rows = []
+    for standing in standings:
+        arm = arms[standing.arm]
+        seeds = spread(values_of(arm, headline, headline.name))
+        items = replicates_of(arm, headline, headline.name) if same_items(arms, headline.tasks) else None
+        rows.append(
+            [
+                arm.label,
+                rank(standing),
+                seeds.mean,
+                *(spread(values_of(arm, score, score.name)).mean for score in others),
+                span(None if items is None else interval(items)),
+                seeds.deviation,
+                Cell(duration(mean_cost(arm)["wall_seconds"]), mean_cost(arm)["wall_seconds"]),
+            ]
+        )
+    first = families[0].heading if others else headline.name
+    heads = [
+        *columns("arm", "rank"),
+        *columns(first, *(family.heading for family in families[1:]), number=NUMBER),
+        Column(INTERVAL, right=True),
+        Column(DEVIATION, NUMBER),
+        Column(TIME, right=True),
+    ]
+    title = f"Ranked by {headline.name if '/' in headline.name else first}" if others else "Ranking"
+    return Table(heads, rows, title, name="families")
+
+
+def task_scores(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
+    """Return a heat map of all scores: of each family its average, and its tasks."""
+    in_family = {score: family.score for family in families for score in family.scores}
+    scores = list(in_family)
+    found = {
+        score: [spread(values_of(arms[one.arm], in_family[score], score)) for one in standings] for score in scores
+    }
+    best = {score: max(one.mean for one in held) for score, held in found.items()}
+    rows = []
+    for place, standing in enumerate(standings):
+        cells: list[Cell | str] = [arms[standing.arm].label]
+        for score in scores:
+            one = found[score][place]
+            text = f"{one.mean:.2f}" + ("" if one.deviation is None else f" ± {one.deviation:.2f}")
+            mark = "best" if one.mean == best[score] else ""
+            cells.append(Cell(text, one.mean, mark, shade=shade(one.mean, [other.mean for other in found[score]])))
+        rows.append(cells)
+    note = (
+        "Mean ± standard deviation over seeds; the darker, the higher in its column, whose highest is bold. A click on "
+        "a heading sorts."
+    )
+    return Table([Column("arm"), *columns(*scores, right=True)], rows, "Scores by task", note, "tasks")
+
+
+def shade(value: float, column: Sequence[float]) -> float:
+    low, high = min(column), max(column)
+    return (value - low) / (high - low) if high > low else 0.0
+
+
+def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
+    rows = []
+    for one in found:
+        rows.append(
+            [
+                f"{arms[one.first].label} - {arms[one.second].label}",
+                one.score,
+                one.difference,
+                span(one.over_items),
+                span(one.over_tasks),
+                p_value(one.p),
+                p_value(one.p_holm),
+                p_value(one.p_seeds, TOO_FEW),
+                "distinguishable" if one.distinguishable else Cell("not distinguishable", mark="warn"),
+            ]
+        )
+    heads = [
+        *columns("difference", "score"),
+        Column("value", NUMBER),
+        *columns("95 % over test items", "95 % over tasks, too", "p", "p, Holm", "p over seeds", right=True),
+        Column("for these seeds"),
+    ]
+    note = (
+        "p is of a paired permutation test over test pairs, for these seeds: what the seeds of the two arms say of a "
+        "pair is swapped. Holm's correction is over all pairs of arms, of the average and, apart from it, of all "
+        "tasks. Two arms are distinguishable where p after correction is below 0.05 and the interval over test items "
+        f"has no zero in it. A test over seeds wants {SEEDS_WANTED} a side."
+    )
+    return Table(heads, rows, "Every two arms, in numbers", note, "contrasts", folded=True)
+
+
+def before_and_after(arms: Sequence[Arm]) -> Table | None:
+    """Return the table of the verdicts of runs that were scored before training."""
+    judged = [(arm, run, run.results["verdict"]) for arm in arms for run in arm.runs if "verdict" in run.results]
+    if not judged:
+        return None
+    marks = {"better": "best", "worse": "warn"}
+    rows = [
+        [
+            arm.label,
+            str(run.seed),
+            one["headline"],
+            one["before"],
+            one["after"],
+            one["after"] - one["before"],
+            span((one["interval"][0], one["interval"][1]) if one["interval"] else None),
+            one["tfidf"],
+            Cell(one["outcome"], mark=marks.get(one["outcome"], "")),
+        ]
+        for arm, run, one in judged
+    ]
+    heads = [
+        *columns("arm", "seed", "score"),
+        *columns("before", "after", "change", number=NUMBER),
+        Column("95 % of the change", right=True),
+        Column("TF-IDF", NUMBER),
+        Column("verdict"),
+    ]
+    note = (
+        "Each run against the encoder that it began from, on the score by which it judges itself: the interval is of a "
+        "paired bootstrap over test items, and of retrieval a permutation test over queries has to agree."
+    )
+    return Table(heads, rows, "Before and after training", note, "before-after")
+
+
+def conclusions(
+    arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]
+) -> list[str]:
+    """Return a sentence for each arm in the order of the ranking: its distance from the best, and the arms like it."""
+    if len(standings) == 1:
+        return ["the only arm."]
+    most = 3 if len(arms) <= 8 else 0
+    of_two = {frozenset((one.first, one.second)): one for one in found if one.score == headline.name}
+    said = list[str]()
+    for standing in standings:
+        rivals = [one.arm for one in standings if one.arm != standing.arm]
+        alike = [arm for arm in rivals if not of_two[frozenset((standing.arm, arm))].distinguishable]
+        other = rivals[0]  # the best, or behind the best the second
+        one = of_two[frozenset((standing.arm, other))]
+        upper, lower = (standing.arm, other) if standing is standings[0] else (other, standing.arm)
+        facts = _facts(arms, headline, one, upper, lower)
+        if standing is standings[0]:
+            away = f"{abs(one.difference):.2f} above {arms[other].label} ({facts})"
+        else:
+            away = f"{abs(one.difference):.2f} below {arms[other].label} ({facts})"
+        if not alike:
+            alone = "above every other arm" if standing is standings[0] else "told apart from every other arm"
+            said.append(f"{away}; {alone}, for these seeds.")
+        else:
+            said.append(f"{away}; not distinguishable from {_listed([arms[arm].label for arm in alike], most)}.")
+    return said
+
+
+def _facts(arms: Sequence[Arm], headline: Headline, one: Contrast, upper: int, lower: int) -> str:
+    """Return the evidence for a difference: its interval, p values, and the spread over seeds."""
+    sign = 1 if one.first == upper else -1
+    bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
+    facts = [f"{bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []
+    for p, what in ((one.p_holm, ""), (one.p_seeds, " over seeds")):
+        facts += [f"p = {p_value(p).text}{what}".replace("= < ", "< ")] if p is not None else []
+    deviations = [spread(values_of(arms[arm], headline, headline.name)).deviation for arm in (upper, lower)]
+    known = [deviation for deviation in deviations if deviation is not None]
+    if one.p_seeds is None and known and one.distinguishable and abs(one.difference) < 2 * max(known):
+        facts.append(f"seeds differ by {max(known):.2f}: others may turn it round")
+    return ", ".join(facts) or "no test: test items were not kept, or differ"
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    """``a, b and c``; of many the first ``most``, and how many more."""
+    names = [*names[:most], f"{len(names) - most} others"] if len(names) > most + 1 else list(names)
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def seeds_said(arms: Sequence[Arm]) -> list[str]:
+    few = sorted({len(arm.runs) for arm in arms if len(arm.runs) < SEEDS_WANTED})
+    if not few or len(arms) == 1:
+        return []
+    counted = f"{few[0]}" if len(few) == 1 else f"{few[0]} to {few[-1]}"
+    return [f"Too few seeds to test over seeds: {counted} an arm, wanted {SEEDS_WANTED} a side."]
+
+
+def answer(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]) -> Table:
+    """Return the ranking in words, with its cost."""
+    rows = []
+    for standing, sentence in zip(standings, conclusions(arms, headline, standings, found), strict=True):
+        arm = arms[standing.arm]
+        seeds = spread(values_of(arm, headline, headline.name))
+        mean = mean_cost(arm)
+        tokens, seconds, memory = (mean[key] for key in ("real_tokens", "wall_seconds", "peak_memory_bytes"))
+        score = f"{seeds.mean:.2f}" + ("" if seeds.deviation is None else f" ± {seeds.deviation:.2f}")
+        rows.append(
+            [
+                arm.label,
+                rank(standing),
+                Cell(score, seeds.mean),
+                sentence,
+                Cell(short_number(tokens), tokens),
+                Cell(duration(seconds), seconds),
+                Cell(f"{memory / 2**20:,.0f} MiB", memory),
+            ]
+        )
+    heads = [
+        *columns("arm", "rank"),
+        Column(headline.name, right=True),
+        Column("what follows"),
+        *columns("tokens", "time", "memory", right=True),
+    ]
+    return Table(heads, rows, "In words", f"{IN_BRACKETS} Scores and costs are means of an arm's runs.", "answer")
+
+
+def rank(standing: Standing) -> Cell:
+    best, worst = standing.best_rank, standing.worst_rank
+    return Cell(str(best) if best == worst else f"{best} to {worst}", best + worst)
+
+
+def short_number(number: float) -> str:
+    """``2.1 M``."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """``1 h 05 min``, ``2 min 03 s``, ``4.0 s``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours < 1:
+        return f"{int(minutes)} min {int(seconds % 60):02d} s"
+    return f"{int(hours)} h {int(minutes % 60):02d} min"
+
+
+def leaks(arms: Sequence[Arm]) -> Table | None:
+    tasks = list(dict.fromkeys(task for arm in arms for task in arm.runs[0].results["overlap"]))
+    if not tasks:
+        return None
+    rows = []
+    for task in tasks:
+        cells: list[Cell | str] = [task]
+        for arm in arms:
+            one = arm.runs[0].results["overlap"].get(task)
+            found = one["found"] if one else 0
+            cells.append(
+                Cell(f"{found} of {one['checked']}", found, "warn" if found else "")
+                if one
+                else Cell("not checked", -1.0)
+            )
+        rows.append(cells)
+    note = "Test sentences that stand word for word in the training text of each arm's first run, of those long enough."
+    heads, rows = _arms_down("task", arms, rows)
+    return Table(
+        [Column(heads[0]), *columns(*heads[1:], right=True)], rows, "Test sentences in the training text", note, "leaks"
+    )
+
+
+def configs(arms: Sequence[Arm]) -> list[Table]:
+    """Settings in which the arms differ, side by side; those that all share, folded."""
+    different = set(differing(arms))
+    keys = sorted({key for arm in arms for key in arm.settings})
+    rows = [[key, *(Cell(_shown(arm.settings.get(key, "-"))) for arm in arms)] for key in keys if key in different]
+    same = [[key, Cell(_shown(arms[0].settings.get(key)))] for key in keys if key not in different]
+    heads, rows = _arms_down("setting", arms, rows)
+    return [
+        *([Table(columns(*heads), rows, "What differs", "", "configs")] if different else []),
+        Table(columns("setting", "value of all"), same, "What all share", "", "configs-shared", folded=True),
+    ]
+
+
+def _arms_down(what: str, arms: Sequence[Arm], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Headings, and rows of which many arms get one each, where they had a column each."""
+    labels = [arm.label for arm in arms]
+    if len(arms) <= MANY:
+        return [what, *labels], rows
+    turned = [list(cells) for cells in zip(*rows, strict=True)] if rows else [[]]
+    return ["arm", *turned[0]], [[label, *cells] for label, cells in zip(labels, turned[1:], strict=False)]
+
+
+def left_out(found: Sequence[LeftOut]) -> Table | None:
+    if not found:
+        return None
+    rows = [[str(one.path), Cell(one.reason, mark="warn")] for one in found]
+    return Table(columns("folder", "why"), rows, "Left out", "What was named and could not be compared.", "left-out")
+
+
+def relative(path: Path, output: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), output.resolve())).as_posix()
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

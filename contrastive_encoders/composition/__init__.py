@@ -1,0 +1,1 @@
+"""Composition of configs: keys, overrides, Hydra's config store."""

@@ -1,0 +1,133 @@
+"""Register classes of settings with Hydra, and compose configs from them.
+
+A node holds the default of each key. OmegaConf's own types express neither a choice nor a union with a list, so it
+holds plain values, and `core.config_schema.build` compares all of them with the types and bounds of the fields.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+import contrastive_encoders.composition.resolvers  # noqa: F401  it registers the resolvers that configs name
+from contrastive_encoders.composition.config_files import CONFIGS
+from contrastive_encoders.composition.key_suggestions import unknown_key
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import keys_of
+
+FOLDER = "settings"  # a defaults list names a class of settings as /settings/NAME
+REGISTERED: dict[str, type] = {}  # NAME -> class
+STORE: Any = ConfigStore.instance()
+# Hydra copies the whole store once for each group and file that it lists, although it copies each node again when it
+# reads it: --help took two seconds longer.
+STORE.__deepcopy__ = lambda memo: STORE
+# Groups of Hydra's own, which are not in the config that it returns: without them it takes two thirds of the time
+NOT_COMPOSED = dict.fromkeys(
+    f"hydra/{name}" for name in "output launcher sweeper help hydra_help hydra_logging job_logging env".split()
+)
+
+
+def register(name: str, kind: type) -> None:
+    """From now on a defaults list may name the keys of this class: ``/settings/NAME@_here_``.
+
+    A key that is an empty mapping takes any keys below it; what reads it says which of them exist.
+    """
+    REGISTERED[name] = kind
+    group, _, last = name.rpartition("/")
+    config = OmegaConf.create(node(kind))
+    for one in keys_of(kind):
+        if one.default == {}:
+            OmegaConf.set_struct(config[one.name], False)
+    STORE.store(f"{last}.yaml", config, group=f"{FOLDER}/{group}".rstrip("/"))
+
+
+def node(kind: Any) -> dict[str, Any]:
+    """The keys of a class of settings with their defaults, as a config has them; and the module that they make."""
+    target = {"_target_": kind.target} if getattr(kind, "target", "") else {}
+    return target | {
+        one.name: node(one.type) if dataclasses.is_dataclass(one.type) else one.written for one in keys_of(kind)
+    }
+
+
+def composed(
+    primary: str,
+    words: Sequence[str],
+    choices: Mapping[str, str] | None = None,
+    keys: Mapping[str, Any] | None = None,
+) -> DictConfig:
+    """The config ``configs/PRIMARY.yaml`` with these words of a command line.
+
+    ``choices`` (group -> choice) and ``keys`` stand where a recipe would: above the file, below the words.
+    """
+    chosen = [{f"override /{group}": choice} for group, choice in {**NOT_COMPOSED, **(choices or {})}.items()]
+    STORE.store("given.yaml", {"defaults": [primary, *chosen, "_self_"], **(keys or {})})
+    if GlobalHydra.instance().is_initialized():
+        return hydra.compose("given", list(words))
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return hydra.compose("given", list(words))
+
+
+def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"model.lr": 1}`` -> ``{"model": {"lr": 1}}``."""
+    found = OmegaConf.create()
+    for key, value in keys.items():
+        OmegaConf.update(found, key, value, merge=True)
+    return OmegaConf.to_container(found)  # type: ignore[return-value]
+
+
+def dotted(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{data: qa, model: {lr: 1}}`` -> ``data``: qa, ``model.lr``: 1."""
+    found: dict[str, Any] = {}
+    for key, value in keys.items():
+        if isinstance(value, Mapping) and value and "_target_" not in value:
+            found |= dotted(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) -> None:
+    """Set a dotted key of a composed config.
+
+    Args:
+        in_python: whether a message writes keys as arguments of a function, ``model__lr``.
+
+    Raises:
+        InputError: it does not exist.
+    """
+    place, _, name = key.rpartition(".")
+    above = OmegaConf.select(cfg, place) if place else cfg
+    if not isinstance(above, DictConfig):
+        raise InputError(f"{key}: there are no keys below {place}, which is {above}.")
+    if above._get_flag("struct"):
+        names = list(map(str, above))
+        if name not in names:
+            otherwise = f"There are {', '.join(sorted(names))}." if place else "docs/every-key.md lists the keys."
+            raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=in_python)
+    OmegaConf.update(cfg, key, value, merge=True, force_add=True)
+
+
+def keys_below(node: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of a config, groups among them."""
+    for key in map(str, node) if isinstance(node, DictConfig) and not node._is_none() else ():
+        yield f"{prefix}{key}"
+        yield from keys_below(node._get_node(key), f"{prefix}{key}.")
+
+
+def resolved(value: Any) -> Any:
+    """A config as plain mappings and lists, with what they take from other keys; any other value as it is."""
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def _first_of(*names: Any, _root_: DictConfig) -> Any:
+    """The value of the first of these keys that has one, else the last of the arguments."""
+    *keys, otherwise = names
+    found = (OmegaConf.select(_root_, name) for name in keys)
+    return next((value for value in found if value is not None), otherwise)
+
+
+OmegaConf.register_new_resolver("first_of", _first_of, replace=True)

@@ -1,0 +1,82 @@
+"""Import the class at the ``_target_`` of a config."""
+
+import importlib
+import os
+import traceback
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from contrastive_encoders.core import InputError
+
+
+def found_at(target: str) -> Any:
+    """The attribute of that name in that module, nothing else on the way; None where there is none."""
+    module, _, name = target.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except (ImportError, ValueError, TypeError):
+        return None
+
+
+def is_allowed(target: str, allowed: Sequence[str]) -> bool:
+    """Whether a target begins with one of the prefixes of ``allow_targets``."""
+    return any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed)
+
+
+def imported(key: str, target: str) -> Any:
+    """What a config names by its path: a class or function of a module, or an attribute of a class.
+
+    Raises:
+        InputError: there is no such module, importing it fails, or it has no such name.
+    """
+    parts = target.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise InputError(f"{key}={target}: wanted the path of a class, as package.module.Class.")
+    found, names = None, parts
+    for number in range(1, len(parts)):
+        module = ".".join(parts[:number])
+        try:
+            found, names = importlib.import_module(module), parts[number:]
+        except ModuleNotFoundError as error:
+            if error.name != module:  # it is there, and imports another that is not
+                raise _fails(key, target, module, error) from error
+            if number == 1 or (hasattr(found, "__path__") and not hasattr(found, parts[number - 1])):
+                raise _missing(key, target, module) from error
+            break  # a class, whose attribute is meant
+        except (Exception, SystemExit) as error:  # a script without "if __name__" ends us
+            raise _fails(key, target, module, error) from error
+    for name in names:
+        if not hasattr(found, name):
+            near = get_close_matches(name, dir(found), n=1, cutoff=0.5)
+            advice = f" The nearest is {near[0]}." if near else ""
+            place = getattr(found, "__file__", None)
+            raise InputError(
+                f"{key}={target}: {getattr(found, '__name__', found)}{f' ({place})' if place else ''} has no {name!r}."
+                f"{advice}"
+            )
+        found = getattr(found, name)
+    return found
+
+
+def _missing(key: str, target: str, module: str) -> InputError:
+    places = [os.environ.get("PYTHONPATH") and f"PYTHONPATH={os.environ['PYTHONPATH']}", f"the folder {Path.cwd()}"]
+    return InputError(
+        f"{key}={target}: there is no module {module!r}. It was looked for in {', '.join(filter(None, places))} and "
+        "among the installed packages. Install it, or name the folder that holds it: PYTHONPATH=FOLDER before the "
+        "command."
+    )
+
+
+def _fails(key: str, target: str, module: str, error: BaseException) -> InputError:
+    """Python's words and the last line of the module's own code that was run."""
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename}, line {error.lineno}: {error.msg}"
+    else:
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+        place = f"{own[-1].filename}, line {own[-1].lineno}: {error}" if len(own) > 1 else str(error)
+    return InputError(
+        f"{key}={target}: the module {module!r} cannot be imported, {type(error).__name__} in {place}. Mend it, or "
+        "install what it imports."
+    )

@@ -1,0 +1,111 @@
+"""Keys that are meant by names that do not exist: those of other libraries, and names without their group."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import nearest
+
+GROUPS = ("", "model", "data", "evaluation", "trainer", "checkpoint")  # by which of several keys of a name is chosen
+# Names in transformers, sentence-transformers, Lightning, and common scripts -> our keys, of which the first that the
+# command has is meant. An empty tuple: there is no key that takes the same values.
+COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("learning_rate", "base_lr"), ("model.lr",)),
+    **dict.fromkeys(("epochs", "epoch", "n_epochs", "num_epochs", "num_train_epochs", "train_epochs"), ("max_epochs",)),
+    **dict.fromkeys(("steps", "num_steps", "n_steps", "train_steps", "num_train_steps", "total_steps"), ("max_steps",)),
+    **dict.fromkeys(("max_train_steps", "num_training_steps", "iterations"), ("max_steps",)),
+    **dict.fromkeys(("batch", "bs", "batchsize", "train_batch_size"), ("batch_size",)),
+    **dict.fromkeys(("per_device_train_batch_size", "per_gpu_train_batch_size"), ("batch_size",)),
+    **dict.fromkeys(("warmup_ratio", "warmup_proportion", "warmup_fraction", "warmup"), ("model.cut_fraction",)),
+    **dict.fromkeys(("output", "output_dir", "output_path", "out", "out_dir"), ("output_dir", "output")),
+    **dict.fromkeys(("path", "file", "dataset", "dataset_path", "data_file", "data_dir", "input"), ("data.path",)),
+    **dict.fromkeys(("train_file", "train_path", "train_data", "train_dataset", "input_file"), ("data.path",)),
+    **dict.fromkeys(("model_name_or_path", "model_name", "model_path", "base_model"), ("backbone", "encoder", "run")),
+    **dict.fromkeys(("pretrained_model_name_or_path", "pretrained", "checkpoint_path"), ("backbone", "encoder", "run")),
+    **dict.fromkeys(("max_seq_length", "max_seq_len", "max_len", "seq_length"), ("training_length", "max_length")),
+    **dict.fromkeys(("logging_steps", "log_steps", "log_every"), ("log_every_n_steps",)),
+    **dict.fromkeys(("save_steps", "save_every"), ("checkpoint.every_n_steps",)),
+    **dict.fromkeys(("eval_steps", "evaluation_steps", "eval_every"), ("evaluation.every_n_steps",)),
+    **dict.fromkeys(("patience", "early_stopping_patience"), ("early_stopping",)),
+    **dict.fromkeys(("resume_from_checkpoint", "ckpt_path", "resume_from"), ("resume",)),
+    **dict.fromkeys(("gpus", "n_gpu", "n_gpus", "num_gpus", "num_processes"), ("devices",)),
+    **dict.fromkeys(("max_grad_norm", "grad_clip", "gradient_clip"), ("trainer.gradient_clip_val",)),
+    "overwrite_output_dir": ("overwrite",),
+    "dataloader_num_workers": ("data.num_workers",),
+    "adam_epsilon": ("model.eps",),
+    "temp": ("model.temperature",),
+    "tau": ("model.temperature",),
+    "random_seed": ("seed",),
+    **dict.fromkeys(("warmup_steps", "num_warmup_steps", "lr_scheduler_type", "optim", "report_to", "fp16"), ()),
+    **dict.fromkeys(("bf16", "per_device_eval_batch_size", "eval_batch_size", "metric_for_best_model"), ()),
+    **dict.fromkeys(("load_best_model_at_end", "save_total_limit", "evaluation_strategy", "eval_strategy"), ()),
+}
+
+
+def counterpart(name: str, keys: Iterable[str]) -> str | None:
+    """Return the key that certainly is meant by a name which does not exist; None if there is none.
+
+    Args:
+        name: dotted, or with underscores in place of dots, as ``data_path``.
+        keys: all keys of the command, dotted.
+    """
+    keys = _values(keys)
+    last = name.rpartition(".")[2].replace("-", "_").lower()
+    if last in COUNTERPARTS:
+        return next((key for key in COUNTERPARTS[last] if key in keys), None)
+    if found := [key for key in keys if _plain(key) == _plain(name)]:
+        return found[0]
+    same = {key.rpartition(".")[0]: key for key in keys if key.rpartition(".")[2] == last}
+    if len(same) == 1:
+        return next(iter(same.values()))
+    return next((same[group] for group in GROUPS if group in same), None)
+
+
+def unknown_key(name: str, value: Any, keys: Iterable[str], otherwise: str, *, in_python: bool = False) -> InputError:
+    """Return the error about a key that does not exist, whose hint is what to set in its place.
+
+    Args:
+        value: as it was given; None for a name without a value.
+        keys: all keys of the command, dotted.
+        otherwise: the hint if no key is like it.
+        in_python: whether keys are arguments of a function, with two underscores in place of a dot.
+    """
+    keys = list(keys)
+    found = counterpart(name, keys)
+    near = None if found or name.rpartition(".")[2] in COUNTERPARTS else _nearest(name, keys)
+    shown = (found or near or "").replace(".", "__" if in_python else ".")
+    hint = f"Set {shown}={_value_for(found, value, in_python)}." if found else f"The nearest is {shown}."
+    given = {} if value is None else {"value": value}
+    return InputError(key=name, **given, expected="a key that exists", hint=hint if shown else otherwise)
+
+
+def _nearest(name: str, keys: list[str]) -> str | None:
+    """Return the key that looks most like a name: in its group, else by its last part in any group."""
+    group, _, last = name.rpartition(".")
+    beside = {key.rpartition(".")[2]: key for key in keys if key.rpartition(".")[0] == group}
+    if near := nearest(last, beside):
+        return beside[near]
+    if group and beside:
+        return None
+    near = nearest(last, (key.rpartition(".")[2] for key in _values(keys)))
+    return counterpart(near, keys) if near else nearest(name, keys)
+
+
+def _values(keys: Iterable[str]) -> list[str]:
+    """Return the keys that are no groups of others."""
+    keys = list(keys)
+    groups = {key.rpartition(".")[0] for key in keys}
+    return [key for key in keys if key not in groups]
+
+
+def _value_for(key: str, value: Any, in_python: bool) -> str:
+    if value is None or (key == "max_epochs" and not re.fullmatch(r"\d+(\.0)?", str(value))):
+        return "VALUE"
+    if key == "max_epochs":
+        return str(value).removesuffix(".0")
+    return repr(value) if in_python else str(value)
+
+
+def _plain(key: str) -> str:
+    return re.sub(r"[._-]", "", key.lower())

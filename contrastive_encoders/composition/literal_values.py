@@ -1,0 +1,184 @@
+"""Values of the command line that are text: paths and column names are taken as they are, whatever they contain.
+
+Hydra's grammar has its own use for parentheses, commas, quotes and equals signs, and knows no letters outside ASCII. A
+value that it cannot read, or would read as something other than text, is quoted for it.
+"""
+
+import dataclasses
+import functools
+import re
+import shlex
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Union
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import HydraException
+
+from contrastive_encoders.composition.config_keys import GROUPS
+from contrastive_encoders.composition.config_store import REGISTERED
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import described, fits
+
+OVERRIDE = re.compile(r"(\+{0,2}([\w.@][\w.@-]*))=(.*)", re.DOTALL)  # not an option (--config-dir=conf)
+PREFIX = re.compile(r"stages\.[^.]+\.")  # of a key of one stage
+PART = re.compile(r"data\.parts\.[^.]+\.")
+TEXT = re.compile(  # between commas
+    r"""(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\([^()]*\)|\[[^\[\]]*\]|\$\{[^{}]*\}|[^,])+"""
+)
+MULTIRUN = ("-m", "--multirun", "hydra.mode=MULTIRUN")
+
+
+def literal_words(config: str, words: Sequence[str], keys: type | None = None) -> list[str]:
+    """Return the words of a command line with text values quoted for Hydra. ``keys`` declares the types of a command's
+    keys; those of ``train`` are registered.
+
+    Raises:
+        InputError: Hydra cannot read a value that is not text; the hint is the same word with quotes.
+    """
+    multirun = not set(MULTIRUN).isdisjoint(words)
+    found = list[str]()
+    for word in words:
+        match = OVERRIDE.fullmatch(word)
+        if match is None or match[2] in GROUPS.get(config, ()) or match[2].startswith("hydra."):
+            found.append(word)
+            continue
+        kinds = _types_of(config, match[2], keys)
+        literal = literal_word(word, kinds, multirun=multirun)
+        if _parse(literal) is None:
+            expected = " or ".join(dict.fromkeys(map(described, kinds))) or "a value that Hydra can read"
+            hint = f"If the value is right, quote it: {shlex.quote(_quoted(match[1], match[3]))}"
+            raise InputError(key=match[2], value=match[3], expected=expected, hint=hint)
+        found.append(literal)
+    return found
+
+
+def literal_word(word: str, kinds: Sequence[Any] = (), *, multirun: bool = False) -> str:
+    """Return ``KEY=VALUE`` with a text, or the texts of a list, in quotes if Hydra would not read them as they are.
+
+    ``kinds`` are the types that the key may have. Without any, only what Hydra cannot read is quoted. Quotes and braces
+    of the user's own stay as they are, and so does a list of lists.
+    """
+    match = OVERRIDE.fullmatch(word)
+    if match is None:
+        return word
+    key, value = match[1], match[3]
+    parts = list(_flatten(kinds))
+    parsed = _parse(word)
+    if parsed is not None and (not kinds or _is_read(parsed, kinds, multirun)):
+        return word
+    takes_text = not kinds or any(part in (str, Path) for part in parts)
+    takes_list = not kinds or any(_is_list_of_text(part) for part in parts)
+    takes_mapping = not kinds or any((typing.get_origin(part) or part) in (Mapping, dict) for part in parts)
+    if takes_list and value.startswith("[") and value.endswith("]"):
+        return _with_list(key, value) or word
+    if not takes_text or _is_quoted(value) or (takes_mapping and value.startswith("{")):
+        return word
+    if not kinds and value.startswith(("[", "'", '"')):
+        return word
+    if multirun and "," in value:
+        return f"{key}={','.join(_as_text(element.strip()) for element in _split(value))}"
+    return f"{key}={_as_text(value)}"
+
+
+def _is_read(parsed: Override, kinds: Sequence[Any], multirun: bool) -> bool:
+    """Whether Hydra reads a value of one of these types, or several for a sweep."""
+    if parsed.is_delete() or (multirun and parsed.is_sweep_override()) or parsed.value() is None:
+        return True
+    if parsed.is_sweep_override():
+        return not any(part in (str, Path) for part in _flatten(kinds))
+    value, text = parsed.value(), (parsed.input_line or "").partition("=")[2]
+    if isinstance(value, str) and value != text and value == text.strip():
+        return not any(part in (str, Path) for part in _flatten(kinds))  # a prompt may end in a blank
+    takes_text = any(part in (str, Path) or _is_list_of_text(part) for part in _flatten(kinds))
+    return not takes_text or any(fits(value, kind) for kind in kinds)
+
+
+def _is_quoted(value: str) -> bool:
+    return len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+
+
+def _with_list(key: str, value: str) -> str | None:
+    """Return ``KEY=[TEXT,...]``; None if the list contains lists, mappings, or quotes that do not match."""
+    inside = value[1:-1]
+    quoted = f"{key}=[{','.join(_as_text(element.strip()) for element in _split(inside))}]"
+    return None if re.search(r"[\[{][^\]}]*,", inside) or _parse(quoted) is None else quoted
+
+
+def _as_text(text: str) -> str:
+    """Return a text as Hydra reads it, in quotes if it has to be."""
+    if _is_quoted(text):
+        return text
+    parsed = _parse(f"x={text}")
+    is_text = parsed is not None and not parsed.is_sweep_override() and parsed.value() == text
+    return text if is_text else QuotedString(text, Quote.double if '"' not in text else Quote.single).with_quotes()
+
+
+def _split(values: str) -> list[str]:
+    """Split at commas, but for those in quotes, and in parentheses and brackets that close again."""
+    return TEXT.findall(values)
+
+
+def _quoted(key: str, value: str) -> str:
+    """Return the word with its value in quotes; of a mapping or a list with each of its values in quotes."""
+    word: str | None = None
+    if value.startswith("{") and value.endswith("}"):
+        pairs = [piece.partition(":") for piece in _split(value[1:-1])]
+        word = f"{key}={{{', '.join(f'{name.strip()}: {_as_text(text.strip())}' for name, _, text in pairs)}}}"
+    elif value.startswith("[") and value.endswith("]"):
+        word = _with_list(key, value)
+    return word if word and _parse(word) else f"{key}={QuotedString(value, Quote.double).with_quotes()}"
+
+
+@functools.cache
+def _parse(word: str) -> Override | None:
+    try:
+        return OverridesParser.create().parse_override(word)
+    except HydraException:
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------- types of keys
+
+
+def _types_of(config: str, key: str, keys: type | None) -> list[Any]:
+    """Return the types that a key may have; none if they are not declared."""
+    if config != "train":
+        return _walk(keys, key) if keys else []
+    key = PART.sub("data.", PREFIX.sub("", key))
+    group, _, rest = key.partition(".")
+    if group not in ("data", "model"):
+        return _walk(REGISTERED.get("run"), key)
+    return [kind for name, cls in REGISTERED.items() if name.startswith(f"{group}/") for kind in _walk(cls, rest)]
+
+
+def _walk(cls: Any, key: str) -> list[Any]:
+    name, _, rest = key.partition(".")
+    hints = _hints(cls) if isinstance(cls, type) else {}
+    if name not in hints:
+        return []
+    if not rest:
+        return [] if hints[name] is Any else [hints[name]]
+    below = [part for part in _flatten([hints[name]]) if dataclasses.is_dataclass(part) or hasattr(part, "_fields")]
+    return [kind for part in below for kind in _walk(part, rest)]
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _flatten(kinds: Iterable[Any]) -> Iterator[Any]:
+    for kind in kinds:
+        if typing.get_origin(kind) in (Union, types.UnionType):
+            yield from _flatten(typing.get_args(kind))
+        else:
+            yield kind
+
+
+def _is_list_of_text(kind: Any) -> bool:
+    origin = typing.get_origin(kind)
+    return origin in (Sequence, list, tuple) and any(part is str for part in _flatten(typing.get_args(kind)))

@@ -1,0 +1,138 @@
+"""Checks of the command line arguments before Hydra composes the config."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from contrastive_encoders.composition.command_names import command_of
+from contrastive_encoders.composition.config_files import choices
+from contrastive_encoders.composition.config_keys import GROUPS, known_keys, word_of
+from contrastive_encoders.core import InputError, check_local_input, check_local_output
+from contrastive_encoders.core.config_schema import cut
+
+# What Hydra builds of its own config, whoever names the class; what stands for something else may be one
+BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
+# What other libraries call a batch that is learnt from in parts
+ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")
+# Last names of the keys under which a command writes, of whatever group of keys
+WRITTEN = ("output", "output_dir", "cache_dir", "publish", "save_dir", "dirpath", "default_root_dir")
+# and of those that name what is read from this machine alone: models, runs, tables and records
+HERE = ("backbone", "encoder", "run", "runs", "data_root", "resume", "ranges", "annotations", "sentences_from")
+HYDRAS = ("hydra.run.dir", "hydra.sweep.dir")
+OF_A_LIST = re.compile(r"(\.\d+)+$")  # the place of a value in its list
+NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
+MODES = ("run", "multirun", "cfg", "info", "shell_completion")  # options of Hydra, one at a time
+
+
+def check_options(config: str, words: Sequence[str]) -> None:
+    """Parse Hydra's options, so that a wrong one ends in a message in place of the parser's usage.
+
+    Raises:
+        InputError: an option is unknown, lacks its value, or excludes another one.
+    """
+    parser = get_args_parser()
+    parser.error = refuse_option  # type: ignore[method-assign]
+    parsed, rest = parser.parse_known_args(words)
+    options = [word for word in rest if word.startswith("-")]
+    if options:
+        raise unknown_option(config, options[0], words)
+    if rest:
+        hint = "Write all KEY=VALUE words together, in front of the options or after them."
+        raise InputError(key=rest[0], expected="options in front of or after the KEY=VALUE words", hint=hint)
+    modes = [f"--{mode.replace('_', '-')}" for mode in MODES if getattr(parsed, mode)]
+    if len(modes) > 1:
+        raise InputError(key=" ".join(modes), expected="one of these options", hint=f"Keep {modes[0]} alone.")
+
+
+def refuse_option(message: str) -> NoReturn:
+    """Raise the message of an ``argparse.ArgumentParser`` as an `InputError`, in place of the parser's ``error``."""
+    option, _, reason = message.removeprefix("argument ").removeprefix("ambiguous option: ").partition(": ")
+    if could_match := re.fullmatch(r"(\S+) could match (.*)", option):
+        option, reason = could_match[1], f"one of {could_match[2]}"
+    if choices_there := re.search(r"\(choose from (.*)\)", reason):
+        reason = f"one of {choices_there[1]}".replace("'", "")
+    raise InputError(key=option, expected=reason.removeprefix("expected ").replace("one argument", "a value"))
+
+
+def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError:
+    """Return the error about an option that does not exist; its hint is the key of the same name, if there is one."""
+    name, _, value = option.lstrip("-").partition("=")
+    name = name.replace("-", "_")
+    following = words[[*words].index(option) + 1 :]
+    if not value and following and not following[0].startswith("-") and "=" not in following[0]:
+        value = following[0]
+    keys = [key for key in known_keys(config, words) if name in (key, key.rpartition(".")[2])]
+    keys = [name] if name in keys else keys
+    hint = f"{command_of(config)} --help lists the keys."
+    if len(keys) == 1:
+        hint = f"Set {word_of(keys[0], value)}." if value else f"Set {keys[0]}=VALUE."
+    return InputError(key=option, expected="KEY=VALUE or an option of Hydra", hint=hint)
+
+
+def check_words(config: str, words: Sequence[str]) -> None:
+    """Each group of keys is given the name of a choice, nothing names code for Hydra itself to run, nobody wants
+    accumulated gradients, and no address stands where a path on this machine is wanted.
+
+    Raises:
+        InputError: one is not, or does.
+    """
+    for word in words:
+        said = word.lstrip("+~")
+        key, _, value = said.partition("=")
+        _check_path(key, value.strip("[]'\""))  # Hydra makes folders before the command begins
+        if BUILT.fullmatch(key) or NAMED.match(said):
+            raise InputError(
+                f"{cut(word)}: Hydra would build what it names before the command begins, and its code is not run. "
+                "Choose a file of Hydra's (hydra/launcher=NAME); callbacks of Lightning's are callbacks.NAME."
+            )
+        if config == "train" and ACCUMULATED.fullmatch(key):
+            raise InputError(
+                f"{cut(word)}: gradients need no accumulating: set batch_size to all that a step learns from (your "
+                "batch times the number that you accumulate), and token_budget to the tokens that fit the memory; the "
+                "batch is cut into chunks, has the gradient of the whole, and all of it gives negatives, which "
+                "accumulated batches would not."
+            )
+        if key in GROUPS.get(config, ()):
+            _check_group(key, word)
+
+
+def check_paths(cfg: DictConfig) -> None:
+    """
+    Raises:
+        InputError: something would be written to an address, which can stand in a YAML file, too; or read from one,
+            and is no text.
+    """
+    for key, value in _texts(OmegaConf.to_container(cfg, resolve=False), ""):
+        _check_path(OF_A_LIST.sub("", key), value)
+
+
+def _check_path(key: str, value: str) -> None:
+    name = key.rpartition(".")[2]
+    if name in WRITTEN or key in HYDRAS:
+        check_local_output(key, value)
+    elif name in HERE:
+        check_local_input(key, value)
+
+
+def _texts(node: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, str):
+        yield key, node
+    elif isinstance(node, dict | list):
+        for name, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _texts(value, f"{key}.{name}" if key else str(name))
+
+
+def _check_group(group: str, word: str) -> None:
+    try:
+        found = OverridesParser.create().parse_override(word)
+    except HydraException:
+        return  # which says it better
+    value = found.value()
+    names = value if group == "experiment" and isinstance(value, list) else [value]  # several, one over the other
+    if not found.is_sweep_override() and not all(isinstance(name, str) and name for name in names):
+        raise InputError(f"{cut(word)}: wanted the name of one of its choices: {', '.join(choices(group))}.")

@@ -1,0 +1,114 @@
+"""The nouns of the project: what crosses a package border, in memory and on disk.
+
+A leaf: it imports none of our packages, so any of them may import it.
+"""
+
+from contrastive_encoders.core.batches import (
+    IGNORED_LABEL,
+    NLIBatch,
+    Part,
+    Ragged,
+    ScoredPairBatch,
+    ScoredTripletBatch,
+    SentenceBatch,
+    Seq2SeqBatch,
+    SpanBatch,
+    StepOutput,
+    TripletBatch,
+)
+from contrastive_encoders.core.encoder_prompts import (
+    NO_PROMPTS,
+    EncoderPrompts,
+    Role,
+)
+from contrastive_encoders.core.errors import (
+    NO_ROOM,
+    InputError,
+    NotWritten,
+    interruption_behind,
+)
+from contrastive_encoders.core.protocols import (
+    DataModule,
+    Embedder,
+    HeldOutTexts,
+    PairScorer,
+    Writer,
+)
+from contrastive_encoders.core.results import (
+    RESULTS_VERSION,
+    BesideTeacher,
+    Change,
+    Changes,
+    Corpus,
+    EncoderCost,
+    PromptsRecord,
+    Results,
+    ResumedSettings,
+    Spent,
+    StageResults,
+    Vectors,
+    Verdict,
+)
+from contrastive_encoders.core.tasks import (
+    ITEMS_FILE,
+    ItemScores,
+    PairTask,
+    Prompted,
+    RetrievalTask,
+)
+from contrastive_encoders.core.urls import (
+    ADDRESS,
+    check_local_input,
+    check_local_output,
+    is_address,
+    without_secrets,
+)
+
+__all__ = [
+    "ADDRESS",
+    "IGNORED_LABEL",
+    "ITEMS_FILE",
+    "NO_PROMPTS",
+    "NO_ROOM",
+    "RESULTS_VERSION",
+    "BesideTeacher",
+    "Change",
+    "Changes",
+    "Corpus",
+    "DataModule",
+    "Embedder",
+    "EncoderCost",
+    "EncoderPrompts",
+    "HeldOutTexts",
+    "InputError",
+    "ItemScores",
+    "NLIBatch",
+    "NotWritten",
+    "PairScorer",
+    "PairTask",
+    "Part",
+    "Prompted",
+    "PromptsRecord",
+    "Ragged",
+    "Results",
+    "ResumedSettings",
+    "RetrievalTask",
+    "Role",
+    "ScoredPairBatch",
+    "ScoredTripletBatch",
+    "SentenceBatch",
+    "Seq2SeqBatch",
+    "SpanBatch",
+    "Spent",
+    "StageResults",
+    "StepOutput",
+    "TripletBatch",
+    "Vectors",
+    "Verdict",
+    "Writer",
+    "check_local_input",
+    "check_local_output",
+    "interruption_behind",
+    "is_address",
+    "without_secrets",
+]

@@ -1,0 +1,339 @@
+"""Define settings as frozen dataclasses whose fields hold type, default, bounds and meaning of each key.
+
+A class of settings lies beside its reader, in a module that imports no torch. The keys that Hydra composes, the checks,
+``--help``, the page of every key and the Python API are all made from its fields.
+"""
+
+import dataclasses
+import difflib
+import inspect
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, Union
+
+from contrastive_encoders.core import InputError
+
+Settings = TypeVar("Settings")
+
+MOST_SHOWN = 200  # characters of a value in a message
+GIVEN = dataclasses.MISSING  # the default of a key that has none
+
+
+class _Unset:
+    """The value of a key that nobody has said: a run fills it in from its other keys, or refuses to begin."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Any = _Unset()
+TARGET = "target"  # the field that names the class of what settings make; it is no key
+NAMES = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    Mapping: "keys with their values",
+    dict: "keys with their values",
+}
+SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
+
+
+class Bounds(NamedTuple):
+    """The numbers that a key may have, none of which is infinite; null and texts are not compared."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def hold(self, value: Any) -> bool:
+        if self == Bounds() or isinstance(value, bool) or not isinstance(value, int | float):
+            return True
+        return math.isfinite(value) and not (
+            (self.least is not None and value < self.least)
+            or (self.most is not None and value > self.most)
+            or (self.above is not None and value <= self.above)
+            or (self.below is not None and value >= self.below)
+        )
+
+    def __str__(self) -> str:
+        low = (
+            f"{self.least:g}"
+            if self.least is not None
+            else f"more than {self.above:g}"
+            if self.above is not None
+            else ""
+        )
+        if self.most is not None:
+            return f"{low} to {self.most:g}" if low else f"{self.most:g} or less"
+        if self.below is not None:
+            low = low if self.least is None else f"{low} or more"
+            return f"{low}, but less than {self.below:g}" if low else f"less than {self.below:g}"
+        return f"{low} or more" if self.least is not None else low
+
+
+class Key(NamedTuple):
+    """One field of a class of settings."""
+
+    name: str
+    type: Any
+    default: Any  # GIVEN: there is none
+    meaning: str
+    bounds: Bounds
+    of: tuple[str, ...]  # keys of the run, the first of which with a value gives it where nobody says it
+
+    @property
+    def choices(self) -> list[str]:
+        """The texts that it may be, where it is one of several."""
+        several = [self.type, *typing.get_args(self.type)]
+        return [str(one) for kind in several if typing.get_origin(kind) is Literal for one in typing.get_args(kind)]
+
+    @property
+    def written(self) -> Any:
+        """The default as a config has it; of a key that follows others it is an interpolation."""
+        if self.of and self.default is GIVEN:
+            return f"${{{self.of[0]}}}"
+        if self.of:
+            otherwise = "null" if self.default is None else self.default
+            return f"${{first_of:{','.join([*self.of, str(otherwise)])}}}"
+        if self.default is GIVEN:
+            return "???"
+        return list(self.default) if isinstance(self.default, tuple) else self.default
+
+
+def key(
+    default: Any = GIVEN,
+    meaning: str = "",
+    *,
+    of: str | Sequence[str] = (),
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field of a class of settings; what can be chosen from is a ``Literal`` as its type.
+
+    ``of`` names keys of the run (``seed``, ``model.append_end``). The first that has a value gives that of this key
+    where nobody says it, and ``default`` where none has. Until a run fills it in (`filled`), its value is `UNSET`.
+    """
+    of = (of,) if isinstance(of, str) else tuple(of)
+    metadata = {"meaning": meaning, "bounds": Bounds(least, most, above, below), "of": of, "default": default}
+    return dataclasses.field(default=UNSET if of else default, metadata=metadata)
+
+
+def keys_of(kind: Any) -> list[Key]:
+    """The keys of a class of settings: those that have to be given, its own, then those that it inherits."""
+    fields = {
+        field.name: field
+        for field in dataclasses.fields(kind)
+        if field.init and field.name != TARGET and not field.metadata.get("group")
+    }
+    hints = typing.get_type_hints(kind)
+    names = dict.fromkeys(name for one in kind.__mro__ for name in vars(one).get("__annotations__", {}))
+    found = [_key(fields[name], hints[name]) for name in names if name in fields]
+    return sorted(found, key=lambda one: one.written != "???")
+
+
+def _key(field: Any, type_: Any) -> Key:
+    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    metadata = field.metadata
+    return Key(
+        field.name,
+        type_,
+        metadata.get("default", default),
+        metadata.get("meaning", ""),
+        metadata.get("bounds", Bounds()),
+        metadata.get("of", ()),
+    )
+
+
+def settings_class(module: Any) -> type:
+    """The class of the settings that a module is made from: the type that it declares for ``settings``.
+
+    Raises:
+        InputError: it declares none.
+    """
+    for one in module.__mro__:
+        if kind := inspect.get_annotations(one).get("settings"):
+            return typing.cast(type, kind)
+    raise InputError(
+        f"{module.__module__}.{module.__qualname__}: nobody says from which settings it is made. Declare their class: "
+        "settings: MySettings."
+    )
+
+
+def build(kind: type[Settings], given: Any, prefix: str = "") -> Settings:
+    """The settings that these plain values make, each checked.
+
+    Raises:
+        InputError: as `read` and `check`.
+    """
+    made = read(kind, given, prefix)
+    check(made, prefix)
+    return made
+
+
+def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None = None) -> Settings:
+    """The settings that these plain values make, `UNSET` where a key has no value; `check` compares the others.
+
+    A field that is a class of settings is made from the keys below it. ``target`` names the class of what they make,
+    where it is another than that of ``kind``.
+
+    Raises:
+        InputError: a key is unknown, or is no mapping where one is wanted.
+    """
+    if not isinstance(given, Mapping):
+        names = ", ".join(one.name for one in keys_of(kind))
+        raise InputError(f"{prefix.rstrip('.')}={cut(given)}: wanted {names}, each with a value.")
+    keys = keys_of(kind)
+    refuse_unknown(given, [one.name for one in keys], prefix)
+    values: dict[str, Any] = {} if target is None else {TARGET: target}
+    for one in keys:
+        value = given.get(one.name, UNSET)
+        if value is UNSET or _is_default(one, value):
+            if one.default is GIVEN:
+                values[one.name] = UNSET
+        elif dataclasses.is_dataclass(one.type):
+            below: Any = one.type
+            values[one.name] = read(below, value, f"{prefix}{one.name}.")
+        else:
+            values[one.name] = value
+    return kind(**values)
+
+
+def _is_default(one: Key, value: Any) -> bool:
+    """Whether a config has the mark of a key that is not said: an interpolation, or three question marks."""
+    return isinstance(value, str) and value == one.written and (bool(one.of) or one.default is GIVEN)
+
+
+def check(settings: Any, prefix: str = "") -> None:
+    """Compare the value of each key with its type and its bounds; what a run is still to fill in may be `UNSET`.
+
+    Raises:
+        InputError: one is of another type, out of its bounds, or has to be given and is not.
+    """
+    for one in keys_of(type(settings)):
+        value = getattr(settings, one.name)
+        if dataclasses.is_dataclass(one.type):
+            check(value, f"{prefix}{one.name}.")
+            continue
+        if value is UNSET:
+            if not one.of:
+                raise InputError(f"{prefix}{one.name} has no value, and has to be given: {prefix}{one.name}=...")
+            continue
+        check_type(f"{prefix}{one.name}", value, one.type)
+        numbers = value if isinstance(value, list | tuple) else [value]
+        if not all(map(one.bounds.hold, numbers)):
+            raise InputError(f"{prefix}{one.name}={value}: wanted {one.bounds}.")
+
+
+def filled(settings: Settings, run: Any) -> Settings:
+    """The same settings with the values of keys that follow keys of ``run`` where nobody has said them."""
+    values: dict[str, Any] = {}
+    for one in keys_of(type(settings)):
+        value: Any = getattr(settings, one.name)
+        if dataclasses.is_dataclass(value):
+            values[one.name] = filled(value, run)
+        elif value is UNSET and one.of:
+            found = (select(run, name) for name in one.of)
+            default = None if one.default is GIVEN else one.default
+            values[one.name] = next((other for other in found if other not in (None, UNSET)), default)
+    return dataclasses.replace(settings, **values)  # type: ignore[type-var]
+
+
+def select(settings: Any, name: str) -> Any:
+    """The value of a dotted key of settings or mappings; None where there is none."""
+    for part in name.split("."):
+        settings = settings.get(part) if isinstance(settings, Mapping) else getattr(settings, part, None)
+    return settings
+
+
+def as_mapping(settings: Any) -> Any:
+    """Settings as nested mappings and lists, without what is `UNSET`; a class that they make is at ``_target_``."""
+    if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
+        values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+        target = {"_target_": values.pop(TARGET)} if TARGET in values else {}
+        return target | {name: as_mapping(value) for name, value in values.items() if value is not UNSET}
+    if isinstance(settings, Mapping):
+        return {str(name): as_mapping(value) for name, value in settings.items()}
+    if isinstance(settings, list | tuple):
+        return [as_mapping(value) for value in settings]
+    return settings
+
+
+def check_type(name: str, value: Any, wanted: Any) -> None:
+    """
+    Raises:
+        InputError: the value of the key of that name is of another type.
+    """
+    if not fits(value, wanted):
+        got = "" if isinstance(value, str) and _has_names(wanted) else f", got {type(value).__name__}"
+        raise InputError(f"{name}={cut(repr(value))}: wanted {described(wanted)}{got}.")
+
+
+def refuse_unknown(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:
+    """Raise InputError for the first key that does not exist, as +KEY=... brings one."""
+    known = sorted(known)
+    for name in map(str, given):
+        if name not in known:
+            near = nearest(name, known)
+            every = f"There are {', '.join(known)}." if prefix else "--help lists them."
+            raise InputError(
+                f"{prefix}{name}: there is no such key. {f'The nearest is {prefix}{near}.' if near else every}"
+            )
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that looks most like it, if any does."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def cut(value: Any) -> str:
+    """A value as it is shown in a message: not all of a megabyte."""
+    text = str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
+
+
+def fits(value: Any, wanted: Any) -> bool:
+    """Whether a plain value is of a declared type."""
+    origin = typing.get_origin(wanted)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, one) for one in typing.get_args(wanted))
+    if origin is Literal:
+        return value in typing.get_args(wanted)
+    parts = [part for part in typing.get_args(wanted) if part is not Ellipsis]
+    wanted = origin or wanted
+    if wanted in (None, types.NoneType):
+        return value is None
+    if wanted is int or wanted is float:
+        return isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
+    if wanted in (str, Path):
+        return isinstance(value, str)
+    if wanted in (Sequence, list, tuple):
+        alike = parts[0] if len(parts) == 1 else Any
+        return isinstance(value, list | tuple) and all(fits(one, alike) for one in value)
+    return isinstance(value, wanted) if wanted in (bool, dict, Mapping) else True
+
+
+def _has_names(wanted: Any) -> bool:
+    """Whether a declared type is, or may be, one of some texts."""
+    return typing.get_origin(wanted) is Literal or any(map(_has_names, typing.get_args(wanted)))
+
+
+def described(wanted: Any) -> str:
+    """A declared type in words."""
+    origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (Union, types.UnionType):
+        return " or ".join(described(one) for one in parts)
+    if origin is Literal:
+        return ", ".join(map(str, parts))
+    if wanted in (None, types.NoneType):
+        return "null"
+    if origin in (Sequence, list, tuple):
+        known = [SEVERAL[one] for one in (parts[0], *typing.get_args(parts[0])) if one in SEVERAL]
+        return f"a list of {' or '.join(known)}" if known else "a list"
+    return NAMES.get(origin or wanted, str(wanted))

@@ -1,0 +1,89 @@
+"""Errors that end a command, their exit codes, and the fields of their messages."""
+
+import errno
+import signal
+from typing import Any
+
+MAX_VALUE_CHARS = 200  # of a value in a message
+NO_VALUE: Any = object()  # default of InputError's value, since null is a value too
+
+
+class InputError(ValueError):
+    """The command line, the config, or an input file is wrong; the process exits with code 2.
+
+    The message is made of the fields: ``KEY=VALUE: expected X. HINT`` without a location, and
+    ``LOCATION, KEY: expected X, got VALUE. HINT`` with one.
+
+    Args:
+        message: the whole message, in place of the one made of the fields.
+        key: dotted key of the config or name of the argument, such as ``data.path``.
+        value: value of the key, or what was found at the location.
+        expected: noun phrase that names what is valid there.
+        location: place in the input, such as ``faq.csv, line 3``.
+        hint: what to do, in complete sentences. Write an override as ``KEY=VALUE``.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        key: str | None = None,
+        value: Any = NO_VALUE,
+        expected: str | None = None,
+        location: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.key = key
+        self.value = None if value is NO_VALUE else value
+        self.expected = expected
+        self.location = location
+        self.hint = hint
+        super().__init__(self._message(value is not NO_VALUE) if message is None else message)
+
+    def _message(self, has_value: bool) -> str:
+        value = _format_value(self.value)
+        if self.location is None:
+            place = f"{self.key}={value}" if has_value else str(self.key)
+            sentence = f"{place}: expected {self.expected}."
+        else:
+            place = self.location if self.key is None else f"{self.location}, {self.key}"
+            sentence = f"{place}: expected {self.expected}{f', got {value}' if has_value else ''}."
+        return sentence if self.hint is None else f"{sentence} {self.hint}"
+
+
+def _format_value(value: Any) -> str:
+    """Return the value as a config file contains it, shortened to `MAX_VALUE_CHARS`."""
+    text = str(value)
+    if value is None or isinstance(value, bool):
+        text = "null" if value is None else text.lower()
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text):,} characters)"
+
+
+class NotWritten(RuntimeError):
+    """There is no room, or what was computed could not be written where it was wanted; the process exits with status 1.
+
+    The message says what to do, or where it lies instead. The same command is right once there is room.
+    """
+
+
+def interruption_behind(error: BaseException | None) -> BaseException | None:
+    """The Ctrl-C or SIGTERM in the middle of which a library stumbled while it cleared up; None where there was none.
+
+    OmegaConf does, and a zip file that is closed while one of its members is open.
+    """
+    while error is not None:
+        terminated = isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM
+        if terminated or isinstance(error, KeyboardInterrupt):
+            return error
+        error = error.__context__
+    return None
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a disk that is full, or fails
+
+
+class TrainingFailed(RuntimeError):
+    """Training stopped for a reason that the user must know about; the process exits with status 1.
+
+    The last good checkpoint is on disk when this is raised.
+    """

@@ -1,0 +1,232 @@
+"""GenSE's prompts as token ids, the same in training, synthesis and scoring.
+
+A leaf: data modules (which tokenise training instances), encoders and synthesis must agree on these ids to the last,
+so none of them owns them. The words are in ``configs/prompts/gense.yaml``; a generator's folder keeps those that it
+was trained with, and how they were assembled, in ``generator.json``.
+
+``pieces``, as published: prefix, sentence and suffix are tokenised separately, their ids joined, the end of sequence
+put behind. With SentencePiece each piece then begins with a blank. ``string``: the text is joined, then tokenised.
+
+A causal language model writes behind the prompt: its tokenizer's beginning stands before the prompt, no end behind it.
+Sentences and answers begin with a blank there, too, as what is written follows a word.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from contrastive_encoders.core import InputError
+
+Assembly = Literal["pieces", "string"]
+Direction = Literal["entailment", "contradiction"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+GENERATOR_FILE = "generator.json"
+BESIDE = ("embedding", "file")  # what a config of prompts holds besides: the encoder's, and where they came from
+
+
+class Generation(NamedTuple):
+    """What stands around the sentence for which another is written."""
+
+    prefix: str
+    suffix: str
+
+
+class Discrimination(NamedTuple):
+    """What stands around premise and hypothesis, and the two answers."""
+
+    prefix: str
+    between: str
+    suffix: str
+    yes: str
+    no: str
+
+
+class Prompts(NamedTuple):
+    """Of one generator."""
+
+    entailment: Generation
+    contradiction: Generation
+    discrimination: Discrimination
+    assembly: Assembly = "pieces"
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``generator.json`` holds; `parse_prompts` reads it."""
+        words = {name: part._asdict() for name, part in self._asdict().items() if name != "assembly"}
+        return {"prompts": words, "prompt_assembly": self.assembly}
+
+
+def parse_prompts(found: Mapping[str, Any], assembly: object, where: str) -> Prompts:
+    """Prompts from a config or a file; the encoder's, and what names the file, are left alone.
+
+    Raises:
+        InputError: a piece is missing or no text, a key is not known, or the assembly is.
+    """
+    if assembly not in get_args(Assembly):
+        raise InputError(f"{where}: prompt_assembly is {assembly!r}; wanted one of {', '.join(get_args(Assembly))}.")
+    kinds: dict[str, Any] = {"entailment": Generation, "contradiction": Generation, "discrimination": Discrimination}
+    parsed: dict[str, Any] = {}
+    where = f"prompts={found['file']}" if isinstance(found, Mapping) and "file" in found else where
+    _refuse_others(found, (*kinds, *BESIDE), where, "prompts")
+    for name, kind in kinds.items():
+        part: Any = found.get(name) if isinstance(found, Mapping) else None
+        _refuse_others(part, kind._fields, where, f"prompts.{name}")
+        for key in kind._fields:
+            if not isinstance(part, Mapping) or not isinstance(part.get(key), str):
+                raise InputError(
+                    f"{where}: wanted the text prompts.{name}.{key}, got {part!r}. configs/prompts/gense.yaml has all."
+                )
+        parsed[name] = kind(**{key: part[key] for key in kind._fields})
+    return Prompts(**parsed, assembly=cast(Assembly, assembly))
+
+
+def _refuse_others(found: object, known: Sequence[str], where: str, name: str) -> None:
+    if isinstance(found, Mapping) and (others := [key for key in found if key not in known]):
+        quote = " YAML reads yes and no as True and False: quote them." if isinstance(others[0], bool) else ""
+        raise InputError(f"{where}: there is no {name}.{others[0]}, but {', '.join(known)}.{quote}")
+
+
+def read_generator_prompts(folder: Path) -> Prompts | None:
+    """Those of a generator's folder; None where it keeps none, as published ones do.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    path = folder / GENERATOR_FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: wanted JSON with prompts and prompt_assembly, got: {error}. Copy it from the generator's run, "
+            "or remove it where the generator was trained with the published prompts."
+        ) from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: wanted a mapping with prompts and prompt_assembly, got {type(found).__name__}.")
+    return parse_prompts(found.get("prompts", {}), found.get("prompt_assembly"), str(path))
+
+
+def write_generator_prompts(folder: Path, prompts: Prompts) -> None:
+    text = json.dumps(prompts.to_json(), indent=1, ensure_ascii=False)
+    (folder / GENERATOR_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+class PromptIds:
+    """Sentences -> ids of what the model reads: ``begin``, prompt, ``close``. ``end`` closes what is written.
+
+    ``tokenizer`` is one of transformers' (only its call, ``decode`` and ``eos_token_id`` are used). ``alone``: it is a
+    causal language model's, and not an encoder's. ``most`` limits the tokens of each *sentence*, before the prompt is
+    added: prompts are never cut.
+
+    Raises:
+        InputError: nothing could end what is written.
+    """
+
+    def __init__(self, prompts: Prompts, tokenizer: Any, *, alone: bool) -> None:
+        self.prompts, self.tokenizer = prompts, tokenizer
+        self.end: list[int] = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+        if alone and not self.end:
+            raise InputError("the tokenizer has no end of sequence, so nothing would end a text. Set its eos_token.")
+        self.begin, self.close = (self._beginning(), []) if alone else ([], self.end)
+        self.blank = " " if alone and not self._writes_blanks() else ""
+        words = {name: list(getattr(prompts, name)) for name in (*DIRECTIONS, "discrimination")}
+        words["discrimination"][3:] = self.written(words["discrimination"][3:])
+        self.parts = {name: self.ids(texts) for name, texts in words.items()}
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Without special tokens."""
+        if not texts:
+            return []
+        return cast(list[list[int]], self.tokenizer(list(texts), add_special_tokens=False)["input_ids"])
+
+    def generation(self, direction: Direction, sentences: Sequence[str], most: int) -> list[list[int]]:
+        """For sentences for which one is to be written."""
+        if self.prompts.assembly == "string":
+            return self._framed(self.generation_texts(direction, sentences, most))
+        prefix, suffix = self.parts[direction]
+        rows = self.ids(self.written(sentences))
+        return [[*self.begin, *prefix, *one[:most], *suffix, *self.close] for one in rows]
+
+    def discrimination(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[list[int]]:
+        """For pairs of which the model says whether the second follows from the first."""
+        if self.prompts.assembly == "string":
+            return self._framed(self.discrimination_texts(premises, hypotheses, most))
+        prefix, between, suffix = self.parts["discrimination"][:3]
+        begin, close = [*self.begin, *prefix], [*suffix, *self.close]
+        rows = zip(*(self.ids(self.written(part)) for part in (premises, hypotheses)), strict=True)
+        return [[*begin, *one[:most], *between, *other[:most], *close] for one, other in rows]
+
+    def most_of_a_pair(self, most: int) -> int:
+        """Tokens that `discrimination` gives at most."""
+        fixed = [self.begin, *self.parts["discrimination"][:3], self.close]
+        return sum(map(len, fixed)) + 2 * most
+
+    def written(self, sentences: Sequence[str]) -> list[str]:
+        """As they are tokenised where they stand by themselves."""
+        return [f"{self.blank}{one}" for one in sentences]
+
+    def columns(self, triplets: Sequence[Sequence[str]], most: int) -> list[list[str]]:
+        """Texts of which, tokenised, all instances of training are made: three for each triplet, or six of the assembly
+        ``string``, prompts of the four instances and the two texts to write.
+        """
+        premises, entailed, contradicted = (list(column) for column in zip(*triplets, strict=True))
+        others = [self.written(entailed), self.written(contradicted)]
+        if self.prompts.assembly == "pieces":
+            return [self.written(premises), *others]
+        asked = [self.generation_texts(direction, premises, most) for direction in DIRECTIONS]
+        asked += [self.discrimination_texts(premises, other, most) for other in (entailed, contradicted)]
+        return [*asked, *others]
+
+    def generation_texts(self, direction: Direction, sentences: Sequence[str], most: int) -> list[str]:
+        """The joined strings of the assembly ``string``."""
+        prompt = getattr(self.prompts, direction)
+        return [f"{prompt.prefix}{one}{prompt.suffix}" for one in self._cut(sentences, most)]
+
+    def discrimination_texts(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[str]:
+        """The joined strings of the assembly ``string``."""
+        prompt = self.prompts.discrimination
+        pairs = zip(self._cut(premises, most), self._cut(hypotheses, most), strict=True)
+        return [f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs]
+
+    def answers(self) -> tuple[int, int]:
+        """First id of the answers yes and no: their logits at the first place behind the prompt are compared.
+
+        Raises:
+            InputError: the tokenizer has no such ids, or the same for both.
+        """
+        words = self.prompts.discrimination
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        found = self.parts["discrimination"][3:]
+        yes, no = (ids[0] if ids and ids[0] != unknown else None for ids in found)
+        if yes is None or no is None or yes == no:
+            raise InputError(
+                f"the tokenizer's first ids of the answers {words.yes!r} and {words.no!r} are {yes} and {no}; wanted "
+                "two different ones, as the discriminator compares their logits. Choose other words: "
+                "prompts.discrimination.yes and .no."
+            )
+        return yes, no
+
+    def _cut(self, sentences: Sequence[str], most: int) -> list[str]:
+        """As text, because what stands next to a sentence may change its tokens."""
+        rows = self.ids(sentences)
+        return [
+            one if len(ids) <= most else self.tokenizer.decode(ids[:most])
+            for one, ids in zip(sentences, rows, strict=True)
+        ]
+
+    def _framed(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[*self.begin, *ids, *self.close] for ids in self.ids(texts)]
+
+    def _beginning(self) -> list[int]:
+        """What the tokenizer puts before every text."""
+        [plain], whole = self.ids(["a"]), list(self.tokenizer("a")["input_ids"])
+        places = [at for at in range(len(whole)) if whole[at : at + len(plain)] == plain]
+        if not plain or not places:
+            raise InputError(f"the tokenizer reads 'a' as {whole}, in which {plain}, 'a' alone, does not stand.")
+        return whole[: places[0]]
+
+    def _writes_blanks(self) -> bool:
+        """Whether a text by itself begins with a blank, as SentencePiece has it."""
+        [one] = self.ids(["a"])
+        return cast(str, self.tokenizer.decode([*one, *one])).strip() == "a a"

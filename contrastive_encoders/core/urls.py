@@ -1,0 +1,51 @@
+"""Addresses such as ``s3://BUCKET/FILE``, and checks that a path is a local one."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from contrastive_encoders.core.errors import InputError
+
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # how one on another machine begins; C:/ is a disk
+USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://)[^\s/?#'\"@]*:[^\s/?#'\"@]*@")  # with a password
+OF_THE_WEB = re.compile(r"(https?://)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
+
+
+def is_address(path: object) -> bool:
+    """Whether a path is an address, such as ``s3://BUCKET/FILE``, and no name on a disk here."""
+    return ADDRESS.match(str(path).strip()) is not None
+
+
+def without_secrets(value: Any) -> Any:
+    """A value as it may be published, or a mapping or a list of them: addresses without a name and a password, those of
+    the web also without what follows a question mark, which may let one in.
+    """
+    if isinstance(value, Mapping):
+        return {key: without_secrets(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_secrets(one) for one in value]
+    return USER.sub(r"\1", OF_THE_WEB.sub(r"\1\2", value)) if isinstance(value, str) else value
+
+
+def check_local_output(key: str, path: object) -> None:
+    """
+    Raises:
+        InputError: ``path``, under which something is to be written, is an address.
+    """
+    if is_address(path):
+        raise InputError(
+            f"{key}={path}: results can only be written to a disk of this machine, and this is an address. Name a "
+            "local path, and copy what lies there once the command is done."
+        )
+
+
+def check_local_input(key: str, path: object) -> None:
+    """
+    Raises:
+        InputError: ``path``, from which something is read that is no text, is an address.
+    """
+    if is_address(path):
+        raise InputError(
+            f"{key}={path}: wanted a path on this machine, and this is an address. Copy what lies there to this "
+            "machine, and name the copy; a model of the Hugging Face hub is OWNER/NAME."
+        )

@@ -1,0 +1,299 @@
+"""The Lightning callback that scores an encoder during training and at the end.
+
+Which tasks that is over, `choose_suites` says.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
+
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from contrastive_encoders.core import Embedder, InputError, ItemScores, PairTask, RetrievalTask, Writer
+from contrastive_encoders.evaluation.catalog import Chosen, is_task, load_tasks
+from contrastive_encoders.evaluation.embedding_pool import LastVectors
+from contrastive_encoders.evaluation.generator_dev import GeneratorDev
+from contrastive_encoders.evaluation.scorer import Scorer
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.evaluation.task import Options, Task
+from contrastive_encoders.io.checkpoint import load_checkpoint
+from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.statistics.bootstrap import Scores
+
+log = logging.getLogger(__name__)
+
+Scored = Task | PairTask | RetrievalTask
+
+HEADLINES = (
+    "all/spearman",
+    "cosine/spearman",
+    "cosine/mrr",
+    "cosine/ndcg@10",
+    "reranked/ndcg@10",
+    "cosine/ap",
+    "cosine/accuracy",
+    "knn/accuracy",
+    "accuracy",
+    "perplexity",
+)  # what the line says of a task
+SHOWN = 8  # scores in the one line
+
+
+Load = Callable[[pl.LightningModule, dict[str, Any]], bool]
+"""Puts the weights of a checkpoint into a module, and returns whether they were there before."""
+
+
+class Suites(NamedTuple):
+    final: Scorer
+    during: Scorer
+
+
+def choose_suites(
+    model: object,
+    held_out: Iterable[PairTask | RetrievalTask],
+    data_root: str | Path | None,
+    suite: Sequence[str],
+    during: Sequence[str],
+    options: Options,
+    sizes: Sequence[int],
+) -> Suites:
+    """What the data module holds out, and from the tables ``suite`` and what of ``during`` it lacks: what picks the
+    best weights is scored before and after, too. A model that writes has a suite of its own. ``sizes`` of prefixes
+    are scored besides.
+
+    A name of ``during`` that is no task anywhere is left out here; messages name the keys of a run.
+
+    Raises:
+        InputError: as `load_tasks`.
+    """
+    if isinstance(model, Writer):
+        if data_root is not None:
+            log.warning("evaluation.data_root=%s: this model has no vectors, so nothing there is scored.", data_root)
+        generator = GeneratorDev()
+        return Suites(generator, generator if GeneratorDev.name in during else Suite([]))
+    held = Suite(held_out, sizes=sizes)
+    if data_root is None:
+        return Suites(held, Suite((task for task in held if task.name in during), sizes=sizes))
+    chosen = load_tasks(data_root, suite, options, prefix="evaluation.")
+    there = {task.name for task in [*held, *chosen.tasks]}
+    if lacking := [name for name in during if name not in there and is_task(name)]:
+        more = load_tasks(data_root, lacking, options, prefix="evaluation.")
+        chosen = Chosen([*chosen.tasks, *more.tasks], {}, chosen.not_as_published | more.not_as_published)
+    own = {task.name for task in held}
+    final = Suite([*held, *(task for task in chosen.tasks if task.name not in own)], chosen.not_as_published, sizes)
+    return Suites(final, Suite((task for task in final if task.name in during), sizes=sizes))
+
+
+class ScoreCallback(pl.Callback):
+    """Every rank scores and logs the same numbers, so that ``monitor`` picks the same checkpoint on all of them.
+
+    ``suite`` holds the tasks of the first scoring, before training unless ``at_start`` is False, and of the final one;
+    ``during`` those of every ``every_n_steps`` optimizer steps (default: the same; 0 or None: none in between) and of
+    the last step: the one of which ``is_last_step(trainer)`` says so at its end, or after which somebody calls
+    ``score_step``. ``history`` maps a step to its scores. ``progress``: it is said how far the
+    first and the final one are, which nobody else says. ``precision`` is that of the products by which texts become
+    vectors. ``load_backbone`` loads the encoder to be scored as the one before training, if the run was asked to change
+    it first, by another pooling for instance; ``scores_at_start`` are those of the changed one.
+    """
+
+    def __init__(
+        self,
+        suite: Scorer | Sequence[Scored],
+        during: Scorer | Sequence[Scored] | None = None,
+        every_n_steps: int | None = None,
+        at_start: bool | None = None,
+        is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
+        progress: bool = False,
+        precision: Literal["fp32", "bf16"] = "fp32",
+        load_backbone: Callable[[torch.device], Embedder] | None = None,
+    ) -> None:
+        self.progress, self.load_backbone = progress, load_backbone
+        self.dtype = torch.bfloat16 if precision == "bf16" else None
+        self.suite = scorer_of(suite)
+        self.during = self.suite if during is None else scorer_of(during)
+        self.every_n_steps = every_n_steps or 0
+        self.at_start = at_start is not False
+        self.is_last_step = is_last_step
+        self.history: dict[int, dict[str, float]] = {}
+        self.seconds = 0.0  # of the last scoring
+        self.scores_before: dict[str, float] | None = None
+        self.scores_at_start: dict[str, float] | None = None
+        self.found_before: dict[str, list[int]] = {}
+        self.items_before: ItemScores | None = None  # by which what is scored at the end is judged
+        self._restored = False
+        self._last: LastVectors | None = None
+
+    def score(self, pl_module: pl.LightningModule, *, as_last: bool = False) -> Scores:
+        """Score the whole suite with intervals. All ranks must call this.
+
+        Args:
+            as_last: the weights are those of the last call, so that its vectors can be used again.
+        """
+        store = self._last if as_last else None
+        with undisturbed(pl_module):
+            return self.suite.score(pl_module, intervals=True, store=store, autocast=self.dtype, progress=self.progress)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._restored and (latest := max(self.history, default=0)):
+            # Lightning forgets them; a checkpoint written before the next scoring must still know its score
+            _publish(trainer, self.history[latest])
+        if self.at_start and trainer.global_step == 0 and self.scores_before is None and len(self.suite):
+            scores = self._score_at(trainer, pl_module, self.suite, intervals=True)
+            if self.load_backbone is not None:
+                self.scores_at_start = scores.values
+                scores = self._score_backbone(self.load_backbone(trainer.strategy.root_device), trainer)
+            self.scores_before, self.found_before, self.items_before = scores.values, scores.found, scores.items
+
+    def _score_backbone(self, encoder: Embedder, trainer: pl.Trainer) -> Scores:
+        """Score the encoder that the backbone is, without the changes that the run was asked for."""
+        began, module = time.perf_counter(), SimpleNamespace(encoder=encoder)
+        scores = self.suite.before(module, intervals=True, autocast=self.dtype, progress=self.progress)
+        if trainer.is_global_zero:
+            log.info("the backbone as it is: %s (%.1f s)", headline(scores.values), time.perf_counter() - began)
+        return scores
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        is_last = self.is_last_step(trainer)
+        if self.every_n_steps and (trainer.global_step % self.every_n_steps == 0 or is_last):
+            self.score_step(trainer, pl_module, is_last=is_last)
+
+    def score_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, is_last: bool) -> None:
+        """Score ``during``, unless this step has been scored, or nothing is scored while training. Vectors of the last
+        step are kept for the end, where the same texts by the same weights are mostly scored again."""
+        step = trainer.global_step  # stays the same while gradients accumulate
+        if self.every_n_steps and step > 0 and step not in self.history and len(self.during):
+            self._last = LastVectors() if is_last else None
+            _publish(trainer, self._score_at(trainer, pl_module, self.during, self._last).values)
+
+    def _score_at(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        suite: Scorer,
+        store: LastVectors | None = None,
+        *,
+        intervals: bool = False,
+    ) -> Scores:
+        step, began = trainer.global_step, time.perf_counter()
+        with undisturbed(pl_module):
+            scores = (suite.score if step else suite.before)(
+                pl_module,
+                intervals=intervals,
+                store=store,
+                autocast=self.dtype,
+                progress=self.progress and not step,
+            )
+        self.history[step], self.seconds = scores.values, time.perf_counter() - began
+        if trainer.is_global_zero:
+            # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
+            for logger in trainer.loggers:
+                logger.log_metrics(scores.values, step=step)
+            log.info("step %d: %s (%.1f s)", step, headline(scores.values), self.seconds)
+        return scores
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {"history": self.history, "scores_before": self.scores_before, "found_before": self.found_before}
+        state["scores_at_start"] = self.scores_at_start
+        state["items_before"] = _as_tensors(self.items_before) if self.items_before else None
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.history = dict(state_dict["history"])
+        self.scores_before = state_dict["scores_before"]
+        self.scores_at_start = state_dict.get("scores_at_start")
+        self.found_before = state_dict["found_before"]
+        kept = state_dict["items_before"]
+        self.items_before = _from_tensors(kept) if kept else None
+        self._restored = True
+
+
+class FinalScores(pl.Callback):
+    """Puts the best weights into the module on every rank by ``load``, then scores them; ``skip()``: the run was cut
+    short.
+
+    The last step is among those to choose from, also where a clock or another callback ended the run. The module leaves
+    ``fit`` with the best weights, ready for export.
+    """
+
+    def __init__(self, scorer: ScoreCallback, best: Path, skip: Callable[[], bool], load: Load) -> None:
+        self.scorer, self.best, self.skip, self.load = scorer, best, skip, load
+        self.scores = Scores({}, {})
+        self.best_step = 0
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self.skip():  # whoever continues a run that was cut short goes on from a step like any other
+            self.scorer.score_step(trainer, pl_module, is_last=True)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.skip():
+            return
+        if not self.best.is_file() and trainer.global_step == 0:
+            raise InputError("max_time, or a callback, ended the run before its first step. Give more max_time.")
+        if not self.best.is_file():
+            raise InputError(
+                f"{self.best} is not there: the checkpoint that this run began from is at its last step, so nothing "
+                "was trained. Give more max_steps or max_epochs, or begin anew from its weights: backbone=RUN_FOLDER."
+            )
+        try:
+            checkpoint = load_checkpoint(self.best)
+        except Damaged as error:
+            raise InputError(
+                f"{self.best}: wanted the best checkpoint of this run, got one that cannot be used ({error}). Start "
+                "the same command again: it goes on from last.ckpt, and chooses the best anew."
+            ) from error
+        as_last = self.load(pl_module, checkpoint)
+        self.best_step = int(checkpoint["global_step"])
+        if len(self.scorer.suite):
+            pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU by now
+            self.scores = self.scorer.score(pl_module, as_last=as_last)
+
+
+def _as_tensors(items: ItemScores) -> dict[str, Any]:
+    """Return the items that a verdict needs, in types that a checkpoint may hold."""
+    kept = {"replicates": items.replicates, "values": items.values}
+    arrays = {kind: {name: torch.from_numpy(one) for name, one in of.items()} for kind, of in kept.items()}
+    return {"digests": items.digests, **arrays}
+
+
+def _from_tensors(state: Mapping[str, Any]) -> ItemScores:
+    arrays = {kind: {name: one.numpy() for name, one in state[kind].items()} for kind in ("replicates", "values")}
+    return ItemScores(cosines={}, gold={}, subsets={}, digests=dict(state["digests"]), **arrays)
+
+
+def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:
+    """Where monitors look. Not by ``pl_module.log``, which is forbidden once training has ended."""
+    trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
+
+
+def headline(scores: dict[str, float]) -> str:
+    shown = [f"{name} {value:.1f}" for name, value in scores.items() if name.split("/", 1)[1] in HEADLINES]
+    more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
+    return ", ".join(shown[:SHOWN] + more)
+
+
+def scorer_of(given: Scorer | Sequence[Scored]) -> Scorer:
+    """Tasks alone are a suite."""
+    return Suite(given) if isinstance(given, Sequence) else given
+
+
+@contextmanager
+def undisturbed(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients inside; every part's mode and torch's random state as before afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        for part, _ in modes:
+            part.training = False
+        try:
+            yield
+        finally:
+            for part, mode in modes:
+                part.training = mode

@@ -1,0 +1,158 @@
+"""Registry of evaluation tasks and suites, and the loading of the tasks of a suite from ``data_root``."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import nearest
+from contrastive_encoders.evaluation.task import Entry, Options, Task
+from contrastive_encoders.evaluation.tasks import (
+    askubuntu,
+    captions,
+    cqadupstack,
+    geometry,
+    labeled,
+    paraphrase,
+    relatedness,
+    retrieval,
+    sts,
+)
+from contrastive_encoders.evaluation.tsv import SENTEVAL, table
+from contrastive_encoders.io.rows import count_rows
+
+log = logging.getLogger(__name__)
+
+ENTRIES: dict[str, Entry] = {
+    **sts.ENTRIES,
+    **relatedness.ENTRIES,
+    **labeled.SENTEVAL_ENTRIES,
+    **captions.ENTRIES,
+    **labeled.PROBING_ENTRIES,
+    **askubuntu.ENTRIES,
+    **cqadupstack.ENTRIES,
+    **paraphrase.ENTRIES,
+    **geometry.ENTRIES,
+    **retrieval.ENTRIES,  # in no suite: it is made of what is installed
+}
+_REGRESSORS = tuple(name for name in relatedness.ENTRIES if name.endswith("-regressor"))
+SUITES: dict[str, tuple[str, ...]] = {
+    "sts": (*sts.ENTRIES, *_REGRESSORS),
+    "transfer": ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"),
+    "senteval": (*labeled.SENTEVAL_ENTRIES, *captions.ENTRIES, *_REGRESSORS, *sts.YEARS),
+    "probing": tuple(labeled.PROBING_ENTRIES),
+    "domain": ("askubuntu", "cqadupstack", "twitterurl", "pit", "biosses"),
+    "geometry": tuple(geometry.ENTRIES),
+}
+SUITES["all"] = tuple(dict.fromkeys(name for suite in SUITES.values() for name in suite))
+BOTH_FORMS = ("sts", "all")  # also over SentEval's form of the text, which costs an uncased encoder nothing
+
+
+class Chosen(NamedTuple):
+    tasks: list[Task]
+    skipped: dict[str, str]  # task of a suite -> why it cannot be scored
+    not_as_published: dict[str, str]  # table with other rows than the published one -> how many
+
+
+def has_form(name: str) -> bool:
+    """Whether ``NAME@senteval`` exists; a task's own scores may also be called ``NAME-dev``."""
+    return name in ENTRIES and ENTRIES[name].senteval
+
+
+def is_task(name: str) -> bool:
+    """Whether there is a task of this name, ``NAME@senteval`` included."""
+    return has_form(name.removesuffix(SENTEVAL)) if name.endswith(SENTEVAL) else name in ENTRIES
+
+
+def load_tasks(data_root: str | Path, suite: str | Sequence[str], options: Options, *, prefix: str = "") -> Chosen:
+    """Read the tasks of suites and tasks that are named in a list or separated by commas.
+
+    ``NAME@senteval`` is the same with the text in the form that SentEval feeds to an encoder, where that differs. A
+    task of a suite that is not there is left out with its reason; one asked for by its own name is an error.
+    ``prefix`` stands before the keys in messages.
+
+    Raises:
+        InputError: an unknown name, a task that is not there or is damaged, or nothing at all to score.
+    """
+    root = Path(data_root)
+    names = [name.strip() for name in (suite.split(",") if isinstance(suite, str) else suite)]
+    chosen = Chosen([], {}, {})
+    for name, by_name in _expand(names, prefix).items():
+        missing = [path for path in files(root, name) if not path.is_file()]
+        if not missing:
+            entry = ENTRIES[name.removesuffix(SENTEVAL)]
+            chosen.tasks.append(entry.read(root, name, options))
+        elif by_name:
+            raise InputError(
+                f"task {name}: {missing[0]} is not there; {prefix}data_root must contain it. "
+                "`contrastive-encoders evaluate action=list data_root=...` says where it comes from."
+            )
+        else:
+            chosen.skipped[name] = f"{missing[0]} is not there"
+    if not chosen.tasks:
+        raise InputError(
+            f"{prefix}data_root={root}: none of the tasks of {', '.join(names) or 'an empty suite'} is there; wanted a "
+            "folder with STS12/test.tsv ... STS16/test.tsv, STSBenchmark/{dev,test}.tsv, SICK/{train,dev,test}.tsv and "
+            "so on: `contrastive-encoders evaluate action=list data_root=...` shows the tables, action=fetch gets them."
+        )
+    chosen.not_as_published.update(pair for task in chosen.tasks for pair in _unofficial(root, task.name))
+    if chosen.not_as_published:
+        odd = [f"{one} ({how})" for one, how in chosen.not_as_published.items()]
+        log.warning("not as published in %s, so that scores compare with no published ones: %s", root, ", ".join(odd))
+    # a second form of the text is used where it is there, and not missed
+    absent = [name for name in chosen.skipped if not name.endswith(SENTEVAL)]
+    if absent:
+        log.info("not in %s and left out: %s", root, ", ".join(absent))
+    return chosen
+
+
+def files(root: Path, name: str) -> Iterator[Path]:
+    """The files that a task is read from."""
+    entry = ENTRIES[name.removesuffix(SENTEVAL)]
+    for one in entry.rows:
+        yield table(root, one, senteval=name.endswith(SENTEVAL))
+    yield from (root / one for one in entry.beside)
+
+
+def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
+    """Tables of a task that are longer or shorter than the published ones."""
+    for one, official in ENTRIES[name.removesuffix(SENTEVAL)].rows.items():
+        path = table(root, one, senteval=name.endswith(SENTEVAL))
+        if official is not None and path.suffix in (".tsv", ".gz") and (rows := count_rows([path])) != official:
+            yield str(path.relative_to(root)), f"{rows} rows, not {official}"
+
+
+def _expand(names: Sequence[str], prefix: str) -> dict[str, bool]:
+    """Task name -> whether it was asked for by its own name; in order, each once."""
+    wanted: dict[str, bool] = {}
+    for name in names:
+        plain, ending = name.removesuffix(SENTEVAL), SENTEVAL if name.endswith(SENTEVAL) else ""
+        if plain in SUITES:
+            for member in _members(plain, ending):
+                wanted.setdefault(member, False)
+        elif is_task(name):
+            wanted[name] = True
+        else:
+            raise _unknown(name, plain, prefix)
+    return wanted
+
+
+def _members(suite: str, ending: str) -> list[str]:
+    plain = SUITES[suite]
+    other = [name + SENTEVAL if has_form(name) else name for name in plain]
+    if ending:
+        return other
+    return [*plain, *(name for name in other if name.endswith(SENTEVAL))] if suite in BOTH_FORMS else list(plain)
+
+
+def _unknown(name: str, plain: str, prefix: str) -> InputError:
+    if plain in ENTRIES:
+        return InputError(f"{prefix}suite: {plain} has one form of its text, so there is no {name}; say {plain}.")
+    known = [*SUITES, *ENTRIES]
+    near = nearest(plain.lower(), known, cutoff=0.5)
+    return InputError(
+        f"{prefix}suite: no suite or task is named {name!r}"
+        + (f"; did you mean {near!r}?" if near else ".")
+        + f" There are {', '.join(known)}, and NAME{SENTEVAL}."
+    )

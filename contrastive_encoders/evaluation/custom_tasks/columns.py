@@ -1,0 +1,96 @@
+"""Columns of the user's task files, with file and line in every message."""
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.task import EMPTY
+from contrastive_encoders.io.file_discovery import list_files
+from contrastive_encoders.io.rows import AUTO, LONGEST_QUOTE, BadRow, Encoding, Row, read_rows, sound, text_in
+
+SPLIT = "split"  # a column that says which rows belong together
+Names = tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """A row, and where it stands."""
+
+    where: str  # "file:line"
+    row: Row
+
+    def text(self, name: str, *, may_be_empty: bool = False) -> str:
+        text = text_in(self.row, name)
+        if isinstance(text, BadRow):
+            raise InputError(f"{self.where}: {text.message}.")
+        if not text.strip() and not may_be_empty:
+            raise InputError(f"{self.where}: {name} is empty; wanted a text. Give it one or delete the row.")
+        return text.strip() or EMPTY
+
+    def number(self, name: str) -> float:
+        value = self.row.values.get(name)
+        try:
+            number = float(value) if isinstance(value, int | float | str) else math.nan
+        except (ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError(
+                f"{self.where}: {name} is {_quoted(value)}; wanted a number. Correct it or delete the row."
+            )
+        return number
+
+    def word(self, name: str) -> str:
+        """An id or a label: a text, a whole number, or true and false."""
+        value = self.row.values.get(name)
+        if not isinstance(value, int | str) or not str(value).strip():
+            raise InputError(f"{self.where}: {name} is {_quoted(value)}; wanted a name. Correct it or delete the row.")
+        return str(value).strip()
+
+    def of_split(self) -> str | None:
+        value = self.row.values.get(SPLIT)
+        return None if value is None else str(value)
+
+
+def _quoted(value: Any) -> str:
+    return "missing" if value is None else repr(value)[:LONGEST_QUOTE]
+
+
+def files_of(path: str | Path | Sequence[str | Path], key: str) -> list[Path]:
+    return [file.path for file in list_files(path, key)]
+
+
+def columns_in(file: Path, encoding: Encoding = AUTO) -> list[str]:
+    """Return the names in the first row that is not empty; none where all rows are."""
+    rows = (sound(one, file) for one in read_rows(file, encoding=encoding))
+    return next((list(row.values) for row in rows if row.values), [])
+
+
+def choose(there: Collection[str], known: Sequence[Names]) -> Names | None:
+    """The first of the sets of names that a file has."""
+    return next((names for names in known if set(names) <= set(there)), None)
+
+
+def read(
+    files: Sequence[Path], names: Sequence[str], optional: Sequence[str] = (), encoding: Encoding = AUTO
+) -> Iterator[Found]:
+    """The rows that are not blank, of files that all have these columns.
+
+    Raises:
+        InputError: a row cannot be read or lacks a column, or there is none.
+    """
+    rows = 0
+    for file in files:
+        for one in read_rows(file, [*names, *optional, SPLIT], encoding=encoding):
+            row = sound(one, file)
+            if not row.values:
+                continue
+            if missing := [name for name in names if name not in row.values]:
+                raise InputError(
+                    f"{file}:{row.line}: wanted the columns {', '.join(names)}; {', '.join(missing)} missing, there "
+                    f"are {', '.join(map(repr, row.values))}. Name its own: columns."
+                )
+            rows += 1
+            yield Found(f"{file}:{row.line}", row)
+    if not rows:
+        raise InputError(f"{files[0]}: no rows; wanted {', '.join(names)} in each. Write the file again.")

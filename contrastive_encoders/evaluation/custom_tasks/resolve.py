@@ -1,0 +1,143 @@
+"""Resolution of an entry of ``tasks``: a YAML file of tasks, or a data file or folder.
+
+mine:                      # its name in scores: mine/cosine/ndcg@10
+  kind: retrieval          # null: by the columns of the file
+  path: data/mine          # beside the YAML file
+  query_prompt: "query: "
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from contrastive_encoders.composition.config_files import CONFIGS
+from contrastive_encoders.composition.config_keys import settings
+from contrastive_encoders.core import InputError, is_address
+from contrastive_encoders.evaluation.catalog import SUITES, is_task
+from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS, SETS, OwnTask, kind_of
+from contrastive_encoders.evaluation.task import Options, Task
+from contrastive_encoders.io.file_discovery import form_of, local
+from contrastive_encoders.io.manifest import describe_files
+
+YAML = (".yaml", ".yml")
+NAME = re.compile(r"\w[\w.+-]*")
+PATHS = ("path", "queries", "corpus", "qrels")  # keys
+Words = str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None
+
+
+class Own(NamedTuple):
+    """A task as it was asked for; nothing but the names of its columns has been read."""
+
+    name: str
+    kind: str
+    keys: OwnTask
+
+    def read(self, options: Options) -> list[Task]:
+        """Read its files.
+
+        Raises:
+            InputError: a file is damaged, or nothing can be scored on it.
+        """
+        with _named(self.name):
+            return self.keys.read(self.name, options)
+
+    def manifest(self) -> dict[str, Any]:
+        """Which files, and their sha256."""
+        return {"task": self.name, "kind": self.kind, **describe_files(self.keys.files())}
+
+
+def own_tasks(words: Words, key: str = "tasks") -> list[Own]:
+    """
+    Raises:
+        InputError: there is no such file, a key is unknown, or a name is taken.
+    """
+    found = list[Own]()
+    for word in [words] if isinstance(words, str | Mapping) else words or []:
+        for name, given, base in _described(word, key):
+            if name in SUITES or is_task(name):
+                raise InputError(
+                    f"{key}: {name} is the name of a published task; give your own another, in a YAML file."
+                )
+            if name in {one.name for one in found}:
+                raise InputError(f"{key}: two tasks are called {name}; give one another name, in a YAML file.")
+            with _named(name):
+                found.append(_own(name, given, base))
+    return found
+
+
+def _described(word: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
+    """Name, keys and the folder or address that paths are seen from, of each task of a word."""
+    if isinstance(word, Mapping):
+        yield from _of_mapping(word, key, Path())
+        return
+    given, path = word, local(word, key)
+    beside = next((one for ending in YAML if (one := Path(f"{path}{ending}")).is_file()), None)
+    if path.suffix in YAML or (beside and not path.exists()):
+        base = given.rpartition("/")[0] if is_address(given) else path.parent
+        yield from _of_mapping(_read_yaml(path if path.suffix in YAML else beside or path), str(path), base)
+        return
+    if is_task(word) or word in SUITES:
+        raise InputError(
+            f"{key}={word}: that is one of the published tasks. Say {key.replace('tasks', 'suite')}={word}."
+        )
+    name = path.resolve().name
+    while not path.is_dir() and (form_of(Path(name)) or name.endswith(".gz")):
+        name = name.rpartition(".")[0]
+    if name in SETS:  # STSBenchmark/test.tsv
+        name = f"{path.resolve().parent.name}-{name}"
+    yield re.sub(r"[^\w.+-]+", "-", name).strip("-") or "own", {"path": str(path)}, Path()
+
+
+def _of_mapping(tasks: Any, where: str, base: Path | str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
+    if not isinstance(tasks, Mapping) or not all(isinstance(given, Mapping) for given in tasks.values()):
+        raise InputError(
+            f"{where}: wanted NAME: {{kind: KIND, path: FILE}} for each task, with KIND of {', '.join(KINDS)}."
+        )
+    for name, given in tasks.items():
+        if not NAME.fullmatch(str(name)):
+            raise InputError(f"{where}: {name!r} cannot name a task; wanted letters, digits, and . - _ between them.")
+        yield str(name), given, base
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error}). Name another file.") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: no YAML ({' '.join(str(error).split())}). Correct it.") from error
+
+
+def _own(name: str, given: Mapping[str, Any], base: Path | str) -> Own:
+    keys = {str(key): value for key, value in given.items()}
+    for one in PATHS:
+        if (value := keys.get(one)) is not None:
+            seen = [str(_seen_from(base, str(path), one)) for path in (value if isinstance(value, list) else [value])]
+            keys[one] = seen if isinstance(value, list) else seen[0]
+    kind = keys.pop("kind", None)
+    if kind is None:
+        path, encoding = keys.get("path"), keys.get("encoding")
+        kind = kind_of(path, encoding) if path else "retrieval" if keys.get("corpus") else None
+    if kind not in KINDS:
+        raise InputError(f"kind={kind}: wanted one of {', '.join(KINDS)}.")
+    defaults = yaml.safe_load((CONFIGS / "task" / f"{kind}.yaml").read_text(encoding="utf-8"))
+    return Own(name, kind, settings(KINDS[kind], {**defaults, **keys}, f"{kind}."))
+
+
+def _seen_from(base: Path | str, path: str, key: str) -> Path:
+    if isinstance(base, str) and not is_address(path) and not Path(path).is_absolute():
+        path = f"{base}/{path}"
+    return local(path, key) if is_address(path) else Path(base) / Path(path).expanduser()
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        fields = {"key": error.key, "expected": error.expected, "location": error.location, "hint": error.hint}
+        raise InputError(f"task {name}: {error}", value=error.value, **fields) from error

@@ -1,0 +1,334 @@
+"""Tasks that a user defines: scored pairs, triplets, retrieval and labels, each with its config keys."""
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, cast
+
+import numpy as np
+
+from contrastive_encoders.composition.import_target import imported, is_allowed
+from contrastive_encoders.core import InputError, PairTask, Prompted, RetrievalTask
+from contrastive_encoders.evaluation.custom_tasks.beir import (
+    PARTS,
+    Files,
+    IgnoreIdenticalIds,
+    is_beir,
+    read_set,
+    sets_in,
+)
+from contrastive_encoders.evaluation.custom_tasks.columns import Found, Names, choose, columns_in, files_of, read
+from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.task import How, Options, Task
+from contrastive_encoders.evaluation.tasks.classification import Classification, Recipe
+from contrastive_encoders.evaluation.tasks.knn_kmeans import SCORES, Neighbours
+from contrastive_encoders.evaluation.tasks.labeled import arranged, read_label
+from contrastive_encoders.evaluation.tasks.paraphrase import Paraphrases
+from contrastive_encoders.evaluation.tasks.retrieval import Retrieval, kind_and_most
+from contrastive_encoders.evaluation.tasks.sts import Measured, Similarity
+from contrastive_encoders.evaluation.tasks.triplets import Triplets
+from contrastive_encoders.io.file_discovery import form_of, list_files
+from contrastive_encoders.io.text_files import Encoding
+from contrastive_encoders.statistics.bootstrap import Estimate, average
+
+PAIRS: tuple[Names, ...] = (("sentence1", "sentence2"), ("text_a", "text_b"), ("text1", "text2"))
+RATINGS: tuple[Names, ...] = (("score",), ("label",), ("scores",), ("labels",), ("similarity",))
+ANSWERS: tuple[Names, ...] = (
+    ("query", "document"),
+    ("query", "passage"),
+    ("query", "positive"),
+    ("question", "answer"),
+    ("anchor", "positive"),
+)
+TRIPLETS: tuple[Names, ...] = (
+    ("anchor", "positive", "negative"),
+    ("query", "positive", "negative"),
+    ("sent0", "sent1", "hard_neg"),
+    ("premise", "entailment", "contradiction"),
+)
+TEXTS: tuple[Names, ...] = (("text",), ("sentence",))
+LABELS: tuple[Names, ...] = (("label",), ("labels",), ("label_text",))
+CLASSIFIER = "classifier"
+SETS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test"}
+OF_A_SET = re.compile(rf"({'|'.join(SETS)})(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # a file of a folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTask:
+    """``columns`` are ours where the user names none."""
+
+    known: ClassVar[tuple[tuple[Names, ...], ...]]  # of each group of columns, names of which a file has one set
+
+    path: str | Sequence[str] | None
+    columns: Sequence[str] | None
+    encoding: str | None
+
+    @property
+    def text_encoding(self) -> Encoding:
+        return Encoding(self.encoding, "encoding")
+
+    @abstractmethod
+    def read(self, name: str, options: Options) -> list[Task]:
+        """Return the tasks of this name.
+
+        Raises:
+            InputError: a file is not there or damaged, or nothing can be scored on it.
+        """
+
+    def files(self) -> list[Path]:
+        """Return the files that the task is read from."""
+        return files_of(self.path or [], "path")
+
+    @classmethod
+    def fits(cls, there: Sequence[str]) -> bool:
+        """Whether a file with these columns can be of this kind."""
+        return all(choose(there, group) for group in cls.known)
+
+    def check(self) -> None:
+        if self.path is None:
+            raise InputError("path is not set: wanted a file or a folder.")
+        wanted = sum(len(group[0]) for group in self.known)
+        if self.columns is not None and (len(self.columns) != wanted or len(set(self.columns)) < wanted):
+            names = ", ".join(name for group in self.known for name in group[0])
+            raise InputError(f"columns={list(self.columns)}: wanted {wanted} different names, in the place of {names}.")
+
+    def _names(self, file: Path) -> list[str]:
+        if self.columns is not None:
+            return list(self.columns)
+        there = columns_in(file, self.text_encoding)
+        return [name for group in self.known for name in choose(there, group) or group[0]]
+
+    def _rows(self, split: str | None) -> Iterator[tuple[Found, list[str]]]:
+        """Each row of this split, or of none, and the names of its columns."""
+        files, others, kept = self.files(), set[str](), 0
+        for file in files:
+            names = self._names(file)
+            for found in read([file], names, encoding=self.text_encoding):
+                if split is None or found.of_split() in (None, split):
+                    kept += 1
+                    yield found, names
+                else:
+                    others.add(str(found.of_split()))
+        if not kept:
+            raise InputError(f"{files[0]}: no row of split {split}; there are {', '.join(sorted(others))}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPairs(OwnTask):
+    known = (PAIRS, RATINGS)
+
+    split: str | None
+    prompt: str | None
+    metric: str | None
+
+    def read(self, name: str, options: Options) -> list[Task]:
+        measured = None if self.metric is None else _function(self.metric, options.allow_targets or [])
+        left, right, gold = list[str](), list[str](), list[float]()
+        for found, (first, second, rating) in self._rows(self.split):
+            left.append(found.text(first))
+            right.append(found.text(second))
+            gold.append(found.number(rating))
+        if len(values := set(gold)) < 2:
+            raise InputError(
+                f"{self.files()[0]}: all {len(gold)} rows have the score {gold[0]:g}, and nothing can be told from a "
+                "constant; wanted scores that differ."
+            )
+        sides = Prompted(left, self.prompt), Prompted(right, self.prompt)
+        pairs = PairTask(name, *sides, np.array(gold), [name] * len(gold))
+        usual: Task = Paraphrases(pairs, 0.5, f1=True) if values == {0, 1} else Similarity(pairs)
+        return [usual] if measured is None else [usual, Measured(pairs, measured)]
+
+
+def _function(target: str, allowed: Sequence[str]) -> Callable[[np.ndarray, np.ndarray], float]:
+    if not is_allowed(target, allowed):
+        raise InputError(f"metric={target}: its code is not run. Say allow_targets=[PREFIX], if you trust it.")
+    found = imported("metric", target)
+    if not callable(found):
+        raise InputError(f"metric={target}: wanted a function of predictions and gold, got {type(found).__name__}.")
+    return cast(Callable[[np.ndarray, np.ndarray], float], found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTriplets(OwnTask):
+    known = (TRIPLETS,)
+
+    split: str | None
+    query_prompt: str | None
+    document_prompt: str | None
+
+    def read(self, name: str, options: Options) -> list[Task]:
+        rows = [[found.text(one) for one in names] for found, names in self._rows(self.split)]
+        anchors, *others = zip(*rows, strict=True)
+        documents = [Prompted(side, self.document_prompt, "document") for side in others]
+        return [Triplets(name, [Prompted(anchors, self.query_prompt, "query"), *documents])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRetrieval(OwnTask):
+    known = (ANSWERS,)
+
+    split: str | None
+    queries: str | None
+    corpus: str | None
+    qrels: str | None
+    query_prompt: str | None
+    document_prompt: str | None
+    ignore_identical_ids: IgnoreIdenticalIds
+    metrics: Sequence[str]
+
+    def check(self) -> None:
+        for metric in self.metrics:
+            kind_and_most(metric)
+        if not (self.queries and self.corpus and self.qrels):
+            super().check()
+
+    def files(self) -> list[Path]:
+        sets = self._sets()
+        if sets is None:
+            return super().files()
+        return list(dict.fromkeys(file for one in sets.values() for part in one for file in part))
+
+    def read(self, name: str, options: Options) -> list[Task]:
+        sets = self._sets()
+        if sets is None:
+            found = {"": self._of_rows(name)}
+        else:
+            found = {
+                part: read_set(f"{name}-{part}" if part else name, files, self.ignore_identical_ids, self.text_encoding)
+                for part, files in sets.items()
+            }
+        tasks = [Retrieval(self._prompted(one), self.metrics) for one in found.values()]
+        return [tasks[0]] if list(found) == [""] else [Together(name, tasks)]
+
+    def _prompted(self, task: RetrievalTask) -> RetrievalTask:
+        queries = Prompted(task.queries, self.query_prompt, "query")
+        return task._replace(queries=queries, documents=Prompted(task.documents, self.document_prompt, "document"))
+
+    def _sets(self) -> dict[str, Files] | None:
+        """Return the sets of a folder or of named files; None where the data are rows."""
+        given = {
+            part: [file.path for file in list_files(getattr(self, part), part, any_name=part == "qrels")]
+            for part in PARTS
+            if getattr(self, part)
+        }
+        folder = Path(self.path) if isinstance(self.path, str) else None
+        return sets_in(folder, self.split, given) if given or (folder and is_beir(folder)) else None
+
+    def _of_rows(self, name: str) -> RetrievalTask:
+        """Each text once; a query may stand in several rows."""
+        queries, documents = dict[str, dict[int, float]](), dict[str, int]()
+        for found, (query, document) in self._rows(self.split):
+            place = documents.setdefault(found.text(document), len(documents))
+            queries.setdefault(found.text(query), {})[place] = 1.0
+        return RetrievalTask(name, list(queries), list(documents), list(queries.values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLabels(OwnTask):
+    known = (TEXTS, LABELS)
+
+    prompt: str | None
+    scores: Sequence[str]
+    neighbours: int
+
+    def check(self) -> None:
+        super().check()
+        if unknown := [one for one in self.scores if one not in (CLASSIFIER, *SCORES)]:
+            raise InputError(f"scores: {unknown[0]!r} is none. Wanted some of {', '.join((CLASSIFIER, *SCORES))}.")
+        if self.neighbours < 1:
+            raise InputError(f"neighbours: {self.neighbours}; wanted 1 or more.")
+
+    def files(self) -> list[Path]:
+        """Return the files of a folder that are named after a set; all where there are none."""
+        there = Path(self.path) if isinstance(self.path, str) else None
+        inside = sorted(there.iterdir()) if there and there.is_dir() else []
+        return [one for one in inside if OF_A_SET.fullmatch(one.name) and form_of(one)] or super().files()
+
+    def read(self, name: str, options: Options) -> list[Task]:
+        rows = dict[str, list[tuple[Found, str, str]]]()
+        for found, (text, label) in self._rows(None):
+            named = OF_A_SET.fullmatch(Path(found.where.rpartition(":")[0]).name)
+            split = found.of_split() or (named[1] if named else None)
+            rows.setdefault("all" if split is None else SETS.get(split, split), []).append((found, text, label))
+        rows = _usual_parts(rows)
+        known = {
+            one: number
+            for number, one in enumerate(sorted({row.word(one) for row, _, one in next(iter(rows.values()))}))
+        }
+        if len(known) < 2:
+            raise InputError(f"{self.files()[0]}: its rows have {len(known)} label; wanted two that differ, or more.")
+        parts = {}
+        for part, found_rows in rows.items():
+            labels = [read_label(row.where, label, row.word(label), known) for row, _, label in found_rows]
+            made = arranged(str(self.path), ([row.text(text) for row, text, _ in found_rows],), labels, labels, (0,))
+            parts[part] = made._replace(sides=(Prompted(made.sides[0], self.prompt),))
+        tasks = list[Task]()
+        if CLASSIFIER in self.scores:
+            tasks.append(Classification(name, Recipe(), list(known), parts, options))
+        if set(self.scores) & set(SCORES):
+            tasks.append(Neighbours(name, parts, self.scores, self.neighbours, options.seed))
+        return tasks
+
+
+def _usual_parts(rows: dict[str, list[tuple[Found, str, str]]]) -> dict[str, list[tuple[Found, str, str]]]:
+    """``all``, or ``train``, perhaps ``dev``, and ``test``: the training rows come first."""
+    if len(rows) == 1:
+        return {"all": next(iter(rows.values()))}
+    if set(rows) == {"train", "dev"}:
+        return {"train": rows["train"], "test": rows["dev"]}
+    if set(rows) - {"dev"} != {"train", "test"}:
+        raise InputError(f"wanted rows of train and test, perhaps of dev, or all of none; there are {', '.join(rows)}.")
+    return {part: rows[part] for part in ("train", "dev", "test") if part in rows}
+
+
+class Together:
+    """Sets that are scored one by one, and the means of their scores."""
+
+    def __init__(self, name: str, tasks: Sequence[Retrieval]) -> None:
+        self.name, self.tasks = name, list(tasks)
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        for task in self.tasks:
+            yield from task.texts()
+
+    def score_names(self) -> list[str]:
+        means = [f"{self.name}/cosine/{metric}" for metric in self.tasks[0].metrics]
+        return [*means, *(name for task in self.tasks for name in task.score_names())]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        found = [task.score(pool, how) for task in self.tasks]
+        means = [average(values) for values in zip(*(one.values() for one in found), strict=True)]
+        parts = {name: value for one in found for name, value in one.items()}
+        return dict(zip(self.score_names(), means, strict=False)) | parts
+
+
+KINDS: dict[str, type[OwnTask]] = {  # in the order in which the columns of a file are looked at
+    "triplets": OwnTriplets,
+    "pairs": OwnPairs,
+    "labelled": OwnLabels,
+    "retrieval": OwnRetrieval,
+}
+
+
+def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
+    """Which kind of task a file or folder is, by the names of its columns, or of its files.
+
+    Raises:
+        InputError: of none.
+    """
+    if isinstance(path, str) and is_beir(Path(path)):
+        return "retrieval"
+    file = files_of(path, "path")[0]
+    there = columns_in(file, Encoding(encoding, "encoding"))
+    for kind, cls in KINDS.items():
+        if cls.fits(there):
+            return kind
+    wanted = "; ".join(
+        f"{kind} {', '.join(name for group in cls.known for name in group[0])}" for kind, cls in KINDS.items()
+    )
+    raise InputError(
+        f"{file}: its columns {', '.join(map(repr, there)) or '(none)'} do not say what to score. Wanted those of "
+        f"{wanted}; or kind and columns in a YAML file."
+    )

@@ -1,0 +1,77 @@
+"""COCO captions and ResNet-101 vectors, read from SentEval's pickles by a restricted unpickler.
+
+A pickle names functions to call. Only those by which NumPy rebuilds an array of numbers are let through; anything
+else is refused before it is looked up.
+"""
+
+import io
+import pickle
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from contrastive_encoders.evaluation.download.dataset_specs import Maker, Origin, Place, Rows, Table
+from contrastive_encoders.evaluation.tasks.captions import CAPTIONS, IMAGES
+from contrastive_encoders.io.archives import BadArchive, Members
+from contrastive_encoders.io.download import File
+
+_BASE = "https://dl.fbaipublicfiles.com/senteval/coco_r101_feat"
+_ALLOWED = {
+    (module, name)
+    for package in ("numpy.core", "numpy._core")
+    for module, name in ((f"{package}.multiarray", "_reconstruct"), (f"{package}.multiarray", "scalar"))
+} | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode"), ("collections", "OrderedDict")}
+
+
+class Arrays(pickle.Unpickler):
+    """Dictionaries, lists, texts, numbers and arrays of numbers."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise BadArchive(f"the pickle asks for {module}.{name}, which is no array of numbers; refused")
+        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+
+
+def _load(split: str, members: Members) -> dict[str, Any]:
+    name = f"{split}.pkl"
+    try:
+        data = Arrays(io.BytesIO(members.read(name)), encoding="latin1").load()
+    except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError, ImportError) as error:
+        raise BadArchive(f"{name}: no readable pickle of arrays ({error})") from None
+    wanted = {"features", "captions", "image_to_caption_ids"}
+    if not isinstance(data, dict) or wanted - set(data):
+        raise BadArchive(f"{name}: wanted a dictionary with {', '.join(sorted(wanted))}")
+    return data
+
+
+def _captions(split: str, members: Members) -> Rows:
+    data = _load(split, members)
+    for image in range(len(data["features"])):
+        keys = data["image_to_caption_ids"][image][:CAPTIONS]  # some have more
+        if len(keys) != CAPTIONS:
+            raise BadArchive(f"{split}.pkl: image {image} has {len(keys)} captions, wanted {CAPTIONS}")
+        for key in keys:
+            yield str(image), data["captions"][key]["cleaned_caption"]
+
+
+def _vectors(split: str, members: Members) -> np.ndarray:
+    """(images, width) float32"""
+    features = _load(split, members)["features"]
+    rows = [np.asarray(features[image], dtype=np.float32).reshape(-1) for image in range(len(features))]
+    return np.stack(rows)
+
+
+def _origin() -> Origin:
+    tables, places = [], []
+    for split, images in IMAGES.items():
+        texts = Table(f"COCO/{split}", ("image", "caption"), CAPTIONS * images, packed=split == "train")
+        vectors = Table(f"COCO/{split}", ("images",), images, format="safetensors")
+        tables += [texts, vectors]
+        made: dict[str, Maker] = {texts.key: partial(_captions, split), vectors.key: partial(_vectors, split)}
+        file = File(f"COCO/{split}.pkl", f"{_BASE}/{split}.pkl")
+        places.append(Place("SentEval (dl.fbaipublicfiles.com)", (file,), made))
+    return Origin("COCO", "captions CC BY 4.0 (COCO); images: Flickr's terms", tuple(tables), tuple(places))
+
+
+ORIGINS = (_origin(),)

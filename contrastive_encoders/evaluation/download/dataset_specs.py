@@ -1,0 +1,116 @@
+"""The origin of a data set: tables, licence and download locations."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from contrastive_encoders.io.archives import BadArchive, Members
+from contrastive_encoders.io.download import File
+
+FORM = ".senteval"
+TEXTS = ("sentence", "sentence1", "sentence2", "premise", "hypothesis", "caption", "title", "text")  # columns
+SIMCSE = "senteval.tar of SimCSE"
+
+Rows = Iterable[Sequence[str]]
+Maker = Callable[[Members], Rows | np.ndarray]  # an array is (vectors, width)
+
+
+class Table(NamedTuple):
+    """A table under ``data_root``: its columns, its official number of rows, and what its cells may hold."""
+
+    name: str  # "MR/all", or "MR/all.senteval" for the same rows as SentEval feeds them to an encoder
+    columns: tuple[str, ...]
+    rows: int | None = None  # official number
+    labels: Mapping[str, int | None] = {}  # values of the column ``label`` -> official number of rows with it
+    scores: tuple[float, float] | None = None  # least and greatest value of the column ``score``
+    empty: int | None = 0  # official number of rows with an empty cell; None: any
+    distinct: bool = False  # no text occurs twice
+    packed: bool = False  # written as .tsv.gz
+    format: str = "tsv"  # or "safetensors": the vectors beside a table
+    change: Callable[[str], str] | None = None  # makes each text of the table without ``.senteval`` one of this table
+
+    @property
+    def key(self) -> str:
+        """Its name, with its ending where another file has the name as well."""
+        return self.name if self.format == "tsv" else f"{self.name}.{self.format}"
+
+    def path(self, root: Path) -> Path:
+        """Where it lies, packed or not; where it would be written if it is not there."""
+        if self.format != "tsv":
+            return root / self.key
+        plain, packed = root / f"{self.name}.tsv", root / f"{self.name}.tsv.gz"
+        if plain.is_file() or packed.is_file():
+            return plain if plain.is_file() else packed
+        return packed if self.packed else plain
+
+
+class Place(NamedTuple):
+    """It has some or all tables of a set."""
+
+    name: str
+    files: tuple[File, ...]
+    tables: Mapping[str, Maker]  # table's key -> its rows, made of the files' members
+
+
+class Origin(NamedTuple):
+    """A set, for example ``STS12``."""
+
+    name: str
+    licence: str
+    tables: tuple[Table, ...]
+    places: tuple[Place, ...]
+    note: str = ""  # what a reader of the listing should know
+
+
+def labelled(name: str, columns: str, labels: Mapping[str, int | None], **more: object) -> Table:
+    """A table of as many rows as its labels have together."""
+    count = sum(rows or 0 for rows in labels.values())
+    return Table(name, tuple(columns.split()), count, labels)._replace(**more)  # type: ignore[arg-type]
+
+
+def senteval(table: Table, change: Callable[[str], str]) -> Table:
+    """The same rows in the text form of SentEval, which ``change`` makes of a text."""
+    return table._replace(name=f"{table.name}{FORM}", change=change)
+
+
+def file_at(url: str) -> File:
+    """Called as it is there."""
+    return File(url.rsplit("/", 1)[-1], url)
+
+
+def github(repository: str, commit: str, path: str, name: str | None = None) -> File:
+    """A file of a GitHub repository at a commit or branch."""
+    file = file_at(f"https://raw.githubusercontent.com/{repository}/{commit}/{path}")
+    return file._replace(name=name or file.name)
+
+
+def simcse(tables: Mapping[str, Maker]) -> Place:
+    """One archive with every downstream set in the form in which SentEval's script leaves it: STS is lower-cased."""
+    hub = "https://huggingface.co/datasets/princeton-nlp/datasets-for-simcse/resolve/main"
+    return Place(SIMCSE, (file_at(f"{hub}/senteval.tar"),), tables)
+
+
+def number(cell: str) -> str:
+    """4.400 -> 4.4, 5.000 -> 5"""
+    try:
+        return f"{float(cell):.6g}"
+    except ValueError:
+        raise BadArchive(f"a score is {cell!r}") from None
+
+
+def cells(lines: Sequence[str], least: int, name: str) -> Iterator[list[str]]:
+    """The lines' cells; BadArchive where there are fewer than ``least``."""
+    for at, line in enumerate(lines, start=1):
+        row = line.split("\t")
+        if len(row) < least:
+            raise BadArchive(f"{name}, line {at}: {len(row)} tab-separated cells, wanted {least}")
+        yield row
+
+
+def picked(name: str, order: Sequence[int], members: Members, *, header: bool = False, score: int = -1) -> Rows:
+    """The columns ``order`` of a file; the one numbered ``score`` holds numbers."""
+    for row in islice(cells(members.lines(name), max(order) + 1, name), int(header), None):
+        yield [number(row[column]) if column == score else row[column] for column in order]

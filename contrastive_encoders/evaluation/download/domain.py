@@ -1,0 +1,200 @@
+"""Domain data sets: AskUbuntu, CQADupStack, Twitter URL and PIT-2015, as in TSDAE's package useb."""
+
+import json
+import re
+from functools import partial
+from typing import Any
+
+from contrastive_encoders.evaluation.download.dataset_specs import (
+    Maker,
+    Origin,
+    Place,
+    Rows,
+    Table,
+    cells,
+    file_at,
+    github,
+    labelled,
+    picked,
+)
+from contrastive_encoders.io.archives import BadArchive, Members
+
+_HOST = "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/tsdae-evaluation"
+_UNDECIDED = 3  # votes or rating between paraphrase and none
+
+
+def _useb(tables: dict[str, Maker]) -> Place:
+    return Place("data-eval.zip of useb", (file_at(f"{_HOST}/data-eval.zip"),), tables)
+
+
+# ----------------------------------------------------------------------------------------- AskUbuntu
+
+
+def _questions(split: str, members: Members) -> Rows:
+    """Candidates best first by BM25; ties in the order of the file."""
+    name = f"{split}.txt"
+    for query, similar, candidates, scores, *_ in cells(members.lines(_askubuntu(members, name)), 4, name):
+        ids, values = candidates.split(), [float(score) for score in scores.split()]
+        if len(ids) != len(values):
+            raise BadArchive(f"{name}: query {query} has {len(ids)} candidates, but {len(values)} BM25 scores")
+        ranked = sorted(zip(ids, values, strict=True), key=lambda pair: -pair[1])
+        yield query, " ".join(similar.split()), " ".join(one for one, _ in ranked)
+
+
+def _texts(members: Members) -> Rows:
+    return picked(_askubuntu(members, "text_tokenized.txt"), range(3), members)
+
+
+def _askubuntu(members: Members, name: str) -> str:
+    """In useb's archive the files share their names with those of other sets."""
+    return f"askubuntu/{name}" if members.has(f"askubuntu/{name}") else name
+
+
+def _askubuntu_origin() -> Origin:
+    columns = ("query_id", "positive_ids", "candidate_ids")
+    tables = (
+        Table("AskUbuntu/dev", columns, 200, empty=None),
+        Table("AskUbuntu/test", columns, 200, empty=None),
+        Table("AskUbuntu/texts", ("id", "title", "body"), None, empty=None, packed=True),
+    )
+    made: dict[str, Maker] = {
+        "AskUbuntu/dev": partial(_questions, "dev"),
+        "AskUbuntu/test": partial(_questions, "test"),
+        "AskUbuntu/texts": _texts,
+    }
+    taolei = ("taolei87/askubuntu", "4d0a9169ef0bfa4c93ff1aa9f25bc426a7fa559e")
+    files = ("dev.txt", "test.txt", "text_tokenized.txt.gz")
+    return Origin(
+        "AskUbuntu",
+        "texts CC BY-SA 3.0 (Stack Exchange)",
+        tables,
+        (
+            _useb(made),
+            Place("GitHub taolei87/askubuntu", tuple(github(*taolei, one, f"askubuntu/{one}") for one in files), made),
+        ),
+        note="mteb/AskUbuntuDupQuestions is another protocol (361 queries)",
+    )
+
+
+# --------------------------------------------------------------------------------------- CQADupStack
+
+
+def _json(members: Members, name: str) -> Any:
+    try:
+        return json.loads(members.read(f"cqadupstack/{name}"))
+    except ValueError as error:
+        raise BadArchive(f"{name}: no readable JSON ({error})") from None
+
+
+def _corpus(members: Members) -> Rows:
+    for forum, texts in _json(members, "corpus.json").items():
+        for key, text in texts.items():
+            yield forum, key, text
+
+
+def _asked(split: str, members: Members) -> Rows:
+    for forum, queries in _json(members, "retrieval_split.json")[split].items():
+        for query, relevant in queries.items():
+            yield forum, query, " ".join(relevant)
+
+
+def _cqadupstack_origin() -> Origin:
+    columns = ("forum", "query_id", "relevant_ids")
+    made: dict[str, Maker] = {
+        "CQADupStack/corpus": _corpus,
+        "CQADupStack/valid": partial(_asked, "valid"),
+        "CQADupStack/test": partial(_asked, "test"),
+    }
+    tables = (
+        Table("CQADupStack/corpus", ("forum", "id", "text"), None, empty=None, packed=True),
+        Table("CQADupStack/valid", columns, None, empty=None),
+        Table("CQADupStack/test", columns, None, empty=None),
+    )
+    return Origin(
+        "CQADupStack",
+        "texts CC BY-SA 3.0 (Stack Exchange)",
+        tables,
+        (_useb(made),),
+        note="BEIR's and mteb's form is another protocol",
+    )
+
+
+# ------------------------------------------------------------------------------------------- Twitter
+
+_VOTES = re.compile(r"\(\s*(\d)\s*,\s*\d\s*\)")
+
+
+def votes(cell: str) -> int:
+    """``(4, 6)`` -> 4, ``4`` -> 4"""
+    match = _VOTES.fullmatch(cell.strip())
+    if not match and not cell.strip().isdigit():
+        raise BadArchive(f"votes are {cell!r}, wanted for example (4, 6)")
+    return int(match[1] if match else cell)
+
+
+def _twitter_url(file: str, decided: bool, members: Members) -> Rows:
+    for left, right, of_6, *_ in cells([line.strip() for line in members.lines(file)], 3, file):
+        count = votes(of_6)
+        if not decided:
+            yield str(count), left, right
+        elif count != _UNDECIDED:
+            yield str(int(count > _UNDECIDED)), str(count), left, right
+
+
+def _twitter_origin() -> Origin:
+    both, decided = "TwitterURL/test_with_debatable", "TwitterURL/test"
+    columns = "label votes_of_6 sentence1 sentence2"
+    tables = (
+        Table(both, ("votes_of_6", "sentence1", "sentence2"), 10120),
+        labelled(decided, columns, {"1": 1821, "0": 7513}),
+    )
+
+    def made(file: str) -> dict[str, Maker]:
+        return {both: partial(_twitter_url, file, False), decided: partial(_twitter_url, file, True)}
+
+    name, larger = "Twitter_URL_Corpus_test.txt", "Twitter_URL_Corpus_testNew.larger.txt"
+    own = github("lanwuwei/Twitter-URL-Corpus", "ea41a9cd3710c774d6ebf969c7c7788227488761", name)
+    castor = github("castorini/data", "056cbbcbf997cc0b35032430110c5e5e5525700a", f"twitterPPDB/{larger}")
+    return Origin(
+        "TwitterURL",
+        "CC BY-NC-SA 3.0 and Twitter's terms",
+        tables,
+        (
+            _useb(made(f"twitterpara/{name}")),
+            Place("GitHub lanwuwei/Twitter-URL-Corpus", (own,), made(name)),
+            Place("GitHub castorini/data", (castor,), made(larger)),
+        ),
+        note="mteb's TwitterURLCorpus is train and test together",
+    )
+
+
+def _pit(undecided: int, file: str, members: Members) -> Rows:
+    """One column holds the experts' rating of a test pair, 0 to 5, and the votes on a dev pair, ``(2, 3)``."""
+    for topic_id, topic, left, right, rating, *_ in cells([one.strip() for one in members.lines(file)], 5, file):
+        score = votes(rating)
+        label = -1 if score == undecided else int(score > undecided)
+        yield topic_id, topic, str(label), str(score), left, right
+
+
+def _pit_origin() -> Origin:
+    columns, test, dev = "topic_id topic label score sentence1 sentence2", "PIT2015/test", "PIT2015/dev"
+    tables = (
+        labelled(test, columns, {"1": 175, "0": 663, "-1": 134}, scores=(0, 5)),
+        labelled(dev, columns, {"1": 1470, "0": 2672, "-1": 585}, scores=(0, 5)),
+    )
+    copy = ("tochenan/Twitter-Paraphrase-and-Semantic-Similarity", "7e40bff3e09ae94948a537f6918c6bb3728be33d")
+    files = tuple(github(*copy, f"data/{split}.data", f"PIT2015/{split}.data") for split in ("test", "dev"))
+    rated, voted = partial(_pit, _UNDECIDED), partial(_pit, 2)
+    return Origin(
+        "PIT2015",
+        "not stated (SemEval 2015 task 1); Twitter's terms",
+        tables,
+        (
+            _useb({test: partial(rated, "twitterpara/test.data")}),
+            Place("GitHub tochenan", files, {test: partial(rated, "test.data"), dev: partial(voted, "dev.data")}),
+        ),
+        note="label -1: undecided",
+    )
+
+
+ORIGINS = (_askubuntu_origin(), _cqadupstack_origin(), _twitter_origin(), _pit_origin())

@@ -1,0 +1,191 @@
+"""Download and conversion of evaluation data; existing tables are kept."""
+
+import contextlib
+import gzip
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.download.dataset_specs import FORM, TEXTS, Origin, Place, Rows, Table
+from contrastive_encoders.evaluation.download.registry import Report, Row, chosen
+from contrastive_encoders.evaluation.tsv import read_columns
+from contrastive_encoders.io.archives import BadArchive, Members
+from contrastive_encoders.io.atomic import whole_file, write_whole
+from contrastive_encoders.io.download import FOLDER, Downloads, NotGot, in_folder
+
+log = logging.getLogger(__name__)
+
+UNPACKED = ("", "downstream", "data", "data/downstream")  # where a SentEval folder keeps its sets
+SETS = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI")
+
+
+def fetch(
+    data_root: Path,
+    tasks: Sequence[str] | None = None,
+    source: str | None = None,
+    quiet: bool = False,
+    timeout: float = 30,
+) -> Report:
+    """Makes the tables of ``tasks`` (names of tasks or sets; None: all) that are not under ``data_root`` yet.
+
+    Args:
+        source: a folder with the archives under their file names, or with an unpacked SentEval folder, or the URL under
+            which a mirror has them; None: the hosts that ``listing`` names, in that order.
+        quiet: no progress bar.
+        timeout: seconds without an answer after which a host counts as down.
+
+    Raises:
+        InputError: an unknown task, a source that is no folder, or a data_root that cannot be made.
+    """
+    origins = chosen(tasks)
+    downloads = Downloads(data_root, source, quiet, timeout, in_senteval_folder)
+    with _no_empty_folders(data_root, [folder for origin in origins for folder in _folders(data_root, origin)]):
+        rows = [row for origin in origins for row in _fetch_set(data_root, origin, downloads)]
+    return Report(rows, well=not any(row.state == "failed" for row in rows))
+
+
+def in_senteval_folder(folder: Path, name: str) -> Path:
+    """The file in a source folder, or the SentEval folder that stands for ``senteval.tar``."""
+    places = [folder / place for place in UNPACKED]
+    found = [place / name for place in places if (place / name).is_file()]
+    if name == "senteval.tar":
+        found += [place for place in places if any((place / one).is_dir() for one in SETS)]
+    return found[0] if found else in_folder(folder, name)
+
+
+def _folders(root: Path, origin: Origin) -> Iterator[Path]:
+    yield from (table.path(root).parent for table in origin.tables)
+    yield root / FOLDER
+    yield from ((root / FOLDER / file.name).parent for place in origin.places for file in place.files)
+
+
+@contextlib.contextmanager
+def _no_empty_folders(root: Path, folders: Sequence[Path]) -> Iterator[None]:
+    """Makes ``root``; in the end, none of the folders is there that was not there before and got nothing."""
+    new = {one for one in (root, *root.parents, *folders) if not one.exists()}
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "there is a file of that name" if isinstance(error, FileExistsError) else error.strerror
+        raise InputError(f"data_root={root}: wanted a folder, and cannot make it ({reason}). Name another.") from None
+    try:
+        yield
+    finally:
+        for folder in sorted(new, key=lambda one: len(one.parts), reverse=True):
+            with contextlib.suppress(OSError):  # not made, or something is in it
+                folder.rmdir()
+
+
+def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:
+    rows = {
+        table.key: Row(table.key, "kept", "was there; action=check reads it")
+        for table in origin.tables
+        if table.path(root).is_file()
+    }
+    reasons: dict[str, list[str]] = {table.key: [] for table in origin.tables}  # why a place did not give it
+    _derive(root, origin, rows, reasons)
+    for place in origin.places:
+        missing = [table for table in origin.tables if table.key not in rows and table.key in place.tables]
+        if not missing:
+            continue
+        try:
+            members = Members([downloads.get(file) for file in place.files])
+        except (NotGot, BadArchive) as error:
+            log.info("%s from %s: %s", origin.name, place.name, error)
+            for table in missing:
+                reasons[table.key].append(f"{place.name}: {error}")
+            continue
+        remarks = [downloads.remarks[file.name] for file in place.files if file.name in downloads.remarks]
+        for table in missing:
+            try:
+                count = _make(root, table, place, members)
+            except ValueError as error:  # BadArchive is one
+                reasons[table.key].append(f"{place.name}: {error}")
+            else:
+                parts = [f"{count} rows from {place.name}", *reasons[table.key], *remarks]
+                rows[table.key] = Row(table.key, "fetched", "; ".join(parts))
+        _derive(root, origin, rows, reasons)
+    return [rows.get(table.key) or _failed(origin, table, reasons) for table in origin.tables]
+
+
+def _failed(origin: Origin, table: Table, reasons: Mapping[str, list[str]]) -> Row:
+    raw = table.key.removesuffix(FORM)
+    parts = [*([f"no {raw} to make it of"] if raw != table.key else []), *reasons[table.key]]
+    places = (place for place in origin.places if {raw, table.key} & set(place.tables))
+    files = dict.fromkeys(" and ".join(file.name for file in place.files) for place in places)
+    parts.append(f"put {', or '.join(files)} into a folder and say source=FOLDER")
+    return Row(table.key, "failed", "; ".join(parts))
+
+
+def _make(root: Path, table: Table, place: Place, members: Members) -> int:
+    """Writes the table; the number of its rows. ValueError: why this place's table was not taken."""
+    made = place.tables[table.key](members)
+    return _write_vectors(root, table, made) if isinstance(made, np.ndarray) else _write_rows(root, table, made)
+
+
+def _write_rows(root: Path, table: Table, rows: Rows) -> int:
+    """Header and rows, blanks around cells removed; ValueError: a row without the right number of cells."""
+    path, count = table.path(root), 0
+    with whole_file(path) as part, _opened(part, path) as file:
+        file.write(_line(table.columns))
+        for row in rows:
+            if len(row) != len(table.columns):
+                raise ValueError(f"row {count + 1} has {len(row)} cells instead of {len(table.columns)}")
+            file.write(_line(row))
+            count += 1
+        _check_official(table, count, "rows")
+    return count
+
+
+def _write_vectors(root: Path, table: Table, rows: np.ndarray) -> int:
+    from safetensors.numpy import save
+
+    _check_official(table, len(rows), "vectors")
+    write_whole(table.path(root), save({"images": np.ascontiguousarray(rows)}))
+    return len(rows)
+
+
+def _check_official(table: Table, count: int, what: str) -> None:
+    if table.rows not in (None, count):
+        raise ValueError(f"{count} {what} instead of {table.rows}")
+
+
+@contextlib.contextmanager
+def _opened(part: Path, path: Path) -> Iterator[BinaryIO]:
+    """The file to write into; what is written is gzipped where the name of the finished one says so."""
+    with part.open("wb") as raw:
+        if path.suffix != ".gz":
+            yield raw
+            return
+        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:  # mtime=0: the same rows give the same bytes
+            yield file  # type: ignore[misc]
+
+
+def _line(cells: Sequence[str]) -> bytes:
+    # a tab or line break inside a text would make two cells or rows of it
+    return ("\t".join(cell.strip().replace("\t", " ").replace("\n", " ") for cell in cells) + "\n").encode()
+
+
+def _derive(root: Path, origin: Origin, rows: dict[str, Row], reasons: Mapping[str, list[str]]) -> None:
+    """Makes the text form of SentEval of raw tables that are there."""
+    for table in origin.tables:
+        raw = table._replace(name=table.name.removesuffix(FORM))
+        path = raw.path(root)
+        if table.change and table.key not in rows and path.is_file():
+            try:
+                count = _write_rows(root, table, _changed(table, path))
+            except (InputError, ValueError) as error:
+                reasons[table.key].append(f"from {raw.name}: {error}")
+            else:
+                rows[table.key] = Row(table.key, "fetched", f"{count} rows made of {raw.name}")
+
+
+def _changed(table: Table, path: Path) -> Rows:
+    change = table.change
+    assert change is not None, "only tables in SentEval's form are made of others"
+    for _, cells in read_columns(path, table.columns):
+        yield [change(cell) if name in TEXTS else cell for name, cell in zip(table.columns, cells, strict=True)]

@@ -1,0 +1,123 @@
+"""Registry of data sets: which sets exist, which tasks need them, and their status."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import nearest
+from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
+from contrastive_encoders.evaluation.download import captions, domain, labeled, sts
+from contrastive_encoders.evaluation.download.dataset_specs import FORM, Origin, Table
+from contrastive_encoders.evaluation.tsv import table
+from contrastive_encoders.io.download import RECORD
+from contrastive_encoders.io.manifest import sha256_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_WELL, _WANTING = ("ok", "fetched", "kept", "there"), ("missing", "absent")
+_FAMILIES = (sts.ORIGINS, labeled.ORIGINS, captions.ORIGINS, labeled.PROBING_ORIGINS, domain.ORIGINS)
+ORIGINS: dict[str, Origin] = {origin.name: origin for family in _FAMILIES for origin in family}
+TABLES: dict[str, Table] = {table.key: table for origin in ORIGINS.values() for table in origin.tables}
+
+
+def chosen(names: Sequence[str] | None) -> list[Origin]:
+    """The sets of suites (``sts``), tasks (``mr``, ``stsb-dev@senteval``) or sets (``MR``); all without ``names``.
+
+    InputError: an unknown name.
+    """
+    if names is None:
+        return list(ORIGINS.values())
+    return [ORIGINS[name] for name in dict.fromkeys(found for name in _single(names) for found in _sets(name))]
+
+
+def needed(names: Sequence[str]) -> set[str]:
+    """The tables that tasks and sets need which are named themselves, not by a suite."""
+    tables = {table for name in _single(names) for table in tables_of(name)}
+    sets = [ORIGINS[name] for name in _single(names) if name in ORIGINS]
+    return tables | {table.key for origin in sets for table in origin.tables if not table.change}
+
+
+def tables_of(task: str) -> list[str]:
+    """The tables that a task of the catalogue is read from; none for a name that is no task."""
+    plain, _, form = task.partition("@")
+    return [f"{name}.{form}" if form else name for name in ENTRIES[plain].rows] if plain in ENTRIES else []
+
+
+def _single(names: Sequence[str]) -> list[str]:
+    return [one.strip() for name in names for one in name.split(",")]
+
+
+def _sets(name: str) -> list[str]:
+    if name in ORIGINS:
+        return [name]
+    plain = name.partition("@")[0]
+    tasks = SUITES.get(plain, (plain,))
+    if not set(tasks) <= set(ENTRIES):
+        near = nearest(name, [*ORIGINS, *SUITES, *ENTRIES], cutoff=0.5)
+        raise InputError(
+            f"suite: no suite, task or set is named {name!r}"
+            + (f"; did you mean {near!r}?" if near else ".")
+            + f" Suites: {', '.join(SUITES)}. Sets: {', '.join(ORIGINS)}."
+        )
+    sets = [table.partition("/")[0] for task in tasks for table in ENTRIES[task].rows]
+    if made := [one for one in sets if one not in ORIGINS]:
+        raise InputError(
+            f"suite: {made[0]} is made of the installed packages, not fetched; contrastive-encoders download-data {made[0]} "
+            "output=DATA_ROOT writes it."
+        )
+    return sets
+
+
+class Row(NamedTuple):
+    table: str  # "STS12/test"
+    state: str  # fetched, kept, failed | ok, missing, short, long, damaged | there, absent
+    detail: str  # rows and origin, or what is wrong and what to do
+
+
+class Report(NamedTuple):
+    rows: Sequence[Row]
+    well: bool  # nothing that was asked for is missing or wrong
+
+    def render(self) -> "Iterator[RenderableType]":
+        """For a terminal: a table, and a line that counts the states."""
+        from rich.table import Column, Table
+        from rich.text import Text
+
+        # a path that is wider than the terminal is broken, not cut
+        table = Table("table", "state", Column(overflow="fold"), box=None, padding=(0, 2, 0, 0))
+        for row in self.rows:
+            colour = "green" if row.state in _WELL else "yellow" if row.state in _WANTING else "bold red"
+            table.add_row(Text(row.table), Text(row.state, colour), Text(row.detail))
+        yield table
+        yield ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in self.rows).items())
+
+
+def listing(data_root: Path, tasks: Sequence[str] | None = None) -> Report:
+    """One row per table of ``tasks`` (names of suites, tasks or sets; None: all): where it comes from, under which
+    licence, and whether it is there. Nothing is read but folders."""
+    rows = [_listed(data_root, origin, table) for origin in chosen(tasks) for table in origin.tables]
+    return Report(rows, well=True)
+
+
+def _listed(root: Path, origin: Origin, table: Table) -> Row:
+    places = dict.fromkeys(f"from {place.name}" for place in origin.places if table.key in place.tables)
+    made = [f"made of {table.name.removesuffix(FORM)}"] if table.change else []
+    parts = [f"{table.rows} rows" if table.rows else "rows: not stated", ", or ".join([*made, *places])]
+    parts += [f"licence: {origin.licence}", *([origin.note] if origin.note else [])]
+    return Row(table.key, "there" if table.path(root).is_file() else "absent", "; ".join(parts))
+
+
+def manifest(data_root: Path, tasks: Sequence[str]) -> dict[str, Any]:
+    """The sha256 of the tables that ``tasks`` are read from, and of what they were made of if they were fetched."""
+    names = sorted({name for task in tasks for name in tables_of(task)})
+    paths = {name: table(data_root, name) for name in names}
+    record = data_root / RECORD
+    return {
+        "data_root": str(data_root),
+        "tables": {name: sha256_of(path) for name, path in paths.items() if path.is_file()},
+        "downloads": json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {},
+    }

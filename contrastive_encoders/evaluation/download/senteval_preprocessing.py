@@ -1,0 +1,118 @@
+"""Text normalisation of SentEval's download script.
+
+STS sets: Moses' ``tokenizer.perl -l en -no-escape``, here by the library sacremoses. MR, CR, SUBJ, MPQA and SNLI:
+``cat -v`` over bytes in Windows-1252 (SNLI has no such bytes), then the Penn Treebank tokenisation of 1995. Its rules
+are those of Robert MacIntyre's published sed script, in its order: each is one substitution over the whole line, so
+that a later one sees what an earlier one made (``"conan "`` ends up between two opening quotes: ```` `` ````). TREC:
+backticks and apostrophes deleted.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from contrastive_encoders.io.archives import BadArchive
+
+_Rule = Callable[[str], str]
+
+# The Perl script takes the last word's full stop off even where the same word inside a sentence would keep it
+# ("in the U.S." ends in "u.s ."); the library does so only for words that are no abbreviation.
+_LAST_STOP = re.compile(r"(?<=[^\s.])\.\Z")
+
+
+@cache
+def _moses_tokenizer() -> Any:
+    from sacremoses import MosesTokenizer  # reads its lists of abbreviations when imported
+
+    return MosesTokenizer(lang="en")
+
+
+def moses(text: str) -> str:
+    """Tokens separated by single blanks, case kept."""
+    return _LAST_STOP.sub(" .", _moses_tokenizer().tokenize(text, escape=False, return_str=True))
+
+
+def moses_lower(text: str) -> str:
+    return moses(text).lower()
+
+
+def unquoted(text: str) -> str:
+    return text.translate(str.maketrans("", "", "`'"))
+
+
+def _rule(pattern: str, replacement: str) -> _Rule:
+    compiled = re.compile(pattern)
+    return lambda line: compiled.sub(replacement, line)
+
+
+_RULES: tuple[_Rule, ...] = (
+    _rule(r'^"', "`` "),
+    _rule(r'([ (\[{<])"', r"\1 `` "),
+    _rule(r"\.\.\.", " ... "),
+    _rule(r"[,;:@#$%&]", r" \g<0> "),
+    _rule(r"([^.])(\.)([\])}>\"']*)[ \t]*\Z", r"\1 \2\3 "),  # the final full stop only: inner ones may be abbreviations
+    _rule(r"[?!]", r" \g<0> "),
+    _rule(r"[\]\[(){}<>]", r" \g<0> "),
+    _rule(r"--", " -- "),
+    lambda line: f" {line} ",
+    _rule(r'"', " '' "),
+    _rule(r"([^'])' ", r"\1 ' "),
+    _rule(r"'([sSmMdD]) ", r" '\1 "),
+    *(_rule(f"{ending} ", f" {ending} ") for ending in ("'ll", "'re", "'ve", "n't", "'LL", "'RE", "'VE", "N'T")),
+    _rule(r" ([Cc])annot ", r" \1an not "),
+    _rule(r" ([Dd])'ye ", r" \1' ye "),
+    _rule(r" ([Gg])imme ", r" \1im me "),
+    _rule(r" ([Gg])onna ", r" \1on na "),
+    _rule(r" ([Gg])otta ", r" \1ot ta "),
+    _rule(r" ([Ll])emme ", r" \1em me "),
+    _rule(r" ([Mm])ore'n ", r" \1ore 'n "),
+    _rule(r" '([Tt])is ", r" '\1 is "),
+    _rule(r" '([Tt])was ", r" '\1 was "),
+    _rule(r" ([Ww])anna ", r" \1an na "),
+    _rule(r" +", " "),
+    lambda line: line.lstrip(" "),
+)
+
+
+def treebank(line: str) -> str:
+    """One line, tokens separated by single blanks; blanks at the end are gone as well."""
+    for rule in _RULES:
+        line = rule(line)
+    return line.rstrip(" ")
+
+
+def visible(line: bytes) -> str:
+    """The line as ``cat -v`` prints it, in ASCII: byte 0xE9 is ``M-i``, 0x01 is ``^A``; tabs stay."""
+    return "".join(_VISIBLE[byte] for byte in line)
+
+
+def _name(byte: int) -> str:
+    if byte == ord("\t"):
+        return "\t"
+    if byte >= 128:
+        low = byte - 128
+        return "M-" + ("^I" if low == ord("\t") else "^J" if low == ord("\n") else _name(low))
+    if byte < 32:
+        return "^" + chr(byte + 64)
+    return "^?" if byte == 127 else chr(byte)
+
+
+_VISIBLE = [_name(byte) for byte in range(256)]
+
+_UNDEFINED = {byte: chr(byte) for byte in (0x81, 0x8D, 0x8F, 0x90, 0x9D)}  # in Windows-1252; kept as they are
+_WINDOWS = [_UNDEFINED.get(byte) or bytes([byte]).decode("cp1252") for byte in range(256)]
+_BYTE = {letter: byte for byte, letter in enumerate(_WINDOWS)}
+
+
+def windows(line: bytes) -> str:
+    """A line of a file in Windows-1252."""
+    return "".join(_WINDOWS[byte] for byte in line).strip()
+
+
+def visible_treebank(text: str) -> str:
+    """What ``cat -v`` and the Treebank tokeniser make of the bytes that ``windows`` has read."""
+    unknown = sorted({letter for letter in text if letter not in _BYTE})
+    if unknown:
+        raise BadArchive(f"{', '.join(map(repr, unknown[:5]))} in {text[:40]!r} cannot be of a Windows-1252 file")
+    return treebank(visible(bytes(_BYTE[letter] for letter in text)))

@@ -1,0 +1,152 @@
+"""STS12-16, STS benchmark, SICK and BIOSSES, raw and as tokenised by SentEval's script.
+
+SentEval's form is Moses-tokenised; lower-cased for STS12-16 and the benchmark, cased for SICK.
+"""
+
+import csv
+from functools import partial
+
+from contrastive_encoders.evaluation.download.dataset_specs import (
+    File,
+    Origin,
+    Place,
+    Rows,
+    Table,
+    cells,
+    file_at,
+    github,
+    number,
+    picked,
+    senteval,
+    simcse,
+)
+from contrastive_encoders.evaluation.download.senteval_preprocessing import moses, moses_lower
+from contrastive_encoders.evaluation.tasks.sts import SICK, STSB, YEARS
+from contrastive_encoders.io.archives import BadArchive, Members
+
+_WIKI, _QCRI = "http://ixa2.si.ehu.es/stswiki/images", "http://alt.qcri.org"
+SUBSETS = {
+    "STS12": "MSRpar MSRvid SMTeuroparl surprise.OnWN surprise.SMTnews".split(),
+    "STS13": "FNWN headlines OnWN".split(),  # SMT is not distributed
+    "STS14": "deft-forum deft-news headlines images OnWN tweet-news".split(),
+    "STS15": "answers-forums answers-students belief headlines images".split(),
+    "STS16": "answer-answer headlines plagiarism postediting question-question".split(),
+}
+_BASE = "scores CC BY-SA 4.0"
+_YEARS = {  # archive, its folder, licence
+    "STS12": ("4/40/STS2012", "test-gold", f"{_BASE}; MSRpar and MSRvid: Microsoft research licence"),
+    "STS13": ("2/2f/STS2013", "test-gs", f"{_BASE}; headlines: EMM terms"),
+    "STS14": ("8/8c/STS2014", "sts-en-test-gs-2014", f"{_BASE}; headlines: EMM terms; deft: LDC"),
+    "STS15": ("d/da/STS2015", "test_evaluation_task2a", f"{_BASE}; answers-forums CC BY-SA 3.0"),
+    "STS16": (
+        "9/98/STS2016",
+        "sts2016-english-with-gs-v1.0",
+        "CC BY-SA 3.0, CC BY 4.0, CC BY-NC-SA 2.0 UK by subset; headlines: EMM terms",
+    ),
+}
+_COPY = File(  # raw and tokenised STS sets in a folder each
+    "SynWMD.tar.gz",
+    "https://codeload.github.com/amao0o0/SynWMD/tar.gz/59042a92e862db58bd01e47914345d2f52d2a4a3",
+)
+
+
+def _year(year: str, folder: str, prefix: str, members: Members) -> Rows:
+    """Pairs without a gold score were not rated, and are left out as SentEval does."""
+    for subset in SUBSETS[year]:
+        name = f"{folder}/{prefix}.input.{subset}.txt"
+        pairs = list(cells(members.lines(name), 2, name))
+        gold = members.lines(f"{folder}/{prefix}.gs.{subset}.txt")
+        if len(pairs) != len(gold):
+            raise BadArchive(f"{name}: {len(pairs)} pairs, but {len(gold)} scores")
+        for (left, right, *_), score in zip(pairs, gold, strict=True):
+            if score.strip():
+                yield subset, left, right, number(score)
+
+
+def _year_origin(year: str) -> Origin:
+    archive, folder, licence = _YEARS[year]
+    raw = Table(f"{year}/test", ("subset", "sentence1", "sentence2", "score"), YEARS[year.lower()], scores=(0, 5))
+    done = senteval(raw, moses_lower)
+    prefix = "STS2016" if year == "STS16" else "STS"
+    urls = [f"{_WIKI}/{archive}-en-test.zip"]
+    if year == "STS16":
+        urls.append(f"{_QCRI}/semeval2016/task1/data/uploads/sts2016-english-with-gs-v1.0.zip")
+    official = {raw.name: partial(_year, year, folder, prefix)}
+    copy = {raw.name: partial(_year, year, f"{year}-en-test/{folder}", prefix)}
+    tokenised = {done.name: partial(_year, year, f"{year}-en-test", "STS")}
+    places = [Place(f"SemEval ({url.split('/')[2]})", (file_at(url),), official) for url in urls]
+    others = Place("GitHub amao0o0/SynWMD", (_COPY,), copy), simcse(tokenised)
+    return Origin(year, licence, (raw, done), (*places, *others))
+
+
+def _sbert(split: str, members: Members) -> Rows:
+    """sentence-transformers' copy: the same rows in one table, its header names the columns."""
+    header, *rows = cells(members.lines("stsbenchmark.tsv"), 8, "stsbenchmark.tsv")
+    wanted = ("genre", "dataset", "year", "sid", "sentence1", "sentence2", "score")
+    missing = [name for name in ("split", *wanted) if name not in header]
+    if missing:
+        raise BadArchive(f"stsbenchmark.tsv: no column {', '.join(missing)}")
+    for row in rows:
+        if row[header.index("split")] == split:
+            *source, score = (row[header.index(name)] for name in wanted)
+            yield *source, number(score)
+
+
+def _benchmark_origin() -> Origin:
+    columns, splits = ("genre", "file", "year", "id", "sentence1", "sentence2", "score"), ("train", "dev", "test")
+    raw = [Table(name, columns, rows, scores=(0, 5)) for name, rows in STSB.items()]
+    done = [senteval(table, moses_lower) for table in raw]
+    own = [partial(picked, f"sts-{split}.csv", (0, 1, 2, 3, 5, 6, 4), score=4) for split in splits]
+    official = {table.name: make for table, make in zip(raw, own, strict=True)}
+    copy = {table.name: partial(_sbert, split) for table, split in zip(raw, splits, strict=True)}
+    return Origin(
+        "STSBenchmark",
+        "scores CC BY-SA 4.0; texts as STS12-17",
+        (*raw, *done),
+        (
+            Place("SemEval (ixa2.si.ehu.es)", (file_at(f"{_WIKI}/4/48/Stsbenchmark.tar.gz"),), official),
+            Place("sbert.net", (file_at("https://sbert.net/datasets/stsbenchmark.tsv.gz"),), copy),
+            simcse({table.name: make for table, make in zip(done, own, strict=True)}),
+        ),
+        note="shares pairs with STS12-16",
+    )
+
+
+def _sick_origin() -> Origin:
+    columns = ("pair_id", "sentence1", "sentence2", "score", "entailment")
+    parts = ("train", "trial", "test_annotated")  # as their archives are called
+    raw = [Table(name, columns, rows, scores=(1, 5)) for name, rows in SICK.items()]
+    done = [senteval(table, moses) for table in raw]
+    made = [partial(picked, f"SICK_{part}.txt", range(5), header=True, score=3) for part in parts]
+    archives = tuple(file_at(f"{_QCRI}/semeval2014/task1/data/uploads/sick_{part}.zip") for part in parts)
+    return Origin(
+        "SICK",
+        "CC BY-NC-SA 3.0",
+        (*raw, *done),
+        (
+            Place("SemEval (alt.qcri.org)", archives, {t.name: make for t, make in zip(raw, made, strict=True)}),
+            simcse({t.name: make for t, make in zip(done, made, strict=True)}),
+        ),
+        note="9,927 pairs; copies with 9,840 are another set",
+    )
+
+
+def _biosses(members: Members) -> Rows:
+    """Its cells are quoted as a spreadsheet does it."""
+    lines = csv.DictReader(members.lines("all.tsv"), delimiter="\t")
+    for at, row in enumerate(lines, start=1):
+        if not all(row.get(name) for name in ("sentence1", "sentence2", "score")):
+            raise BadArchive(f"all.tsv, row {at}: wanted sentence1, sentence2 and score")
+        yield str(at), row["sentence1"], row["sentence2"], number(row["score"])
+
+
+_SSTS = ("Markus-Zlabinger/ssts", "fce78a649ab90269950aaf44ce20a36e94409392", "data/biosses/all.tsv")
+_BIOSSES = Origin(
+    "BIOSSES",
+    "GPL-3.0 (the repository); data: not stated",
+    (Table("BIOSSES/test", ("id", "sentence1", "sentence2", "score"), 100, scores=(0, 4)),),
+    (Place("GitHub Markus-Zlabinger/ssts", (github(*_SSTS, "BIOSSES/all.tsv"),), {"BIOSSES/test": _biosses}),),
+    note="the mteb/biosses-sts copy has other texts in at least one pair",
+)
+
+ORIGINS = (*map(_year_origin, SUBSETS), _benchmark_origin(), _sick_origin(), _BIOSSES)

@@ -1,0 +1,259 @@
+"""Vectors of the texts of all tasks: each distinct text is encoded once, with an optional disk cache.
+
+Shape letters: U distinct texts, N texts, B rows that one rank sends at a time, D width.
+"""
+
+import hashlib
+import logging
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from contrastive_encoders.core import NO_PROMPTS, Embedder, EncoderPrompts, InputError, Prompted
+
+log = logging.getLogger(__name__)
+
+ROWS_PER_MESSAGE = 8192  # bounds what a gather holds on the device: world x 8192 x width
+KEY_BYTES = 16  # of a text in a store
+MARK = "\0prompt\0"  # in a pool, before the prompt of a text whose prompt is not the encoder's default one
+END = "\0"  # behind that prompt
+# Cosines of float64 rows are rounded to this many digits: equal texts must tie, whatever the order of summation.
+DIGITS = 12
+
+
+class Pool(NamedTuple):
+    """The vectors of many texts, each distinct text stored once."""
+
+    row_of: dict[str, int]
+    vectors_UD: Tensor  # float32 on the CPU
+    prompts: EncoderPrompts = NO_PROMPTS  # of the encoder
+
+    def of(self, texts: Sequence[str]) -> Tensor:
+        """Return the (N, D) vectors of N texts, in their order."""
+        return self.vectors_UD[torch.tensor(self.rows(texts), dtype=torch.long)]
+
+    def rows(self, texts: Sequence[str]) -> list[int]:
+        """Return the row of each of N texts."""
+        return [self.row_of[text] for text in _with_prompt(texts, self.prompts)]
+
+    def cut(self, size: int | None, *, unit: bool = False) -> "Pool":
+        """Return the first ``size`` numbers of each vector, with ``unit`` normalised; with None all, as they are."""
+        if size is None:
+            return self
+        cut_UD = self.vectors_UD[:, :size]
+        return self._replace(vectors_UD=normalize(cut_UD, dim=-1) if unit else cut_UD)
+
+
+def _with_prompt(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str]:
+    """Return the texts as a `Pool` knows them: behind their prompt, unless it is the encoder's default one."""
+    if not isinstance(texts, Prompted):
+        return texts
+    prompt = prompts.of(texts.role) if texts.prompt is None else texts.prompt
+    return texts if prompt == prompts.default else [f"{MARK}{prompt}{END}{text}" for text in texts]
+
+
+def prompts_of(embedder: Embedder) -> EncoderPrompts:
+    """Return the prompts of an embedder; none if it has no attribute ``prompts``."""
+    return getattr(embedder, "prompts", NO_PROMPTS)
+
+
+def finite_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
+    """Replace rows that hold NaN or infinity by zeros, and log their number."""
+    finite_N = vectors_ND.isfinite().all(-1)
+    if bool(finite_N.all()):
+        return vectors_ND
+    log.warning("%s%d of %d %s", name and f"{name}: ", int((~finite_N).sum()), len(finite_N), what)
+    return torch.where(finite_N.unsqueeze(-1), vectors_ND, 0.0)
+
+
+def unit_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
+    """Normalise each row to length 1. A row that is zero, NaN or infinite becomes zero, so that its cosines are 0."""
+    return normalize(finite_rows(vectors_ND, name, what), dim=-1)
+
+
+class VectorStore:
+    """A database of one encoder's vectors, under the hash of each text."""
+
+    def __init__(self, folder: str | Path, fingerprint: str) -> None:
+        path = Path(folder) / f"{fingerprint[:32]}.sqlite"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.base = sqlite3.connect(path)
+            self.base.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB)")
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(f"cache_dir={folder}: cannot be used ({error}); name another folder.") from None
+
+    def knows(self, texts: Sequence[str]) -> list[bool]:
+        found = (self.base.execute("SELECT 1 FROM vectors WHERE key = ?", (_key(text),)) for text in texts)
+        return [one.fetchone() is not None for one in found]
+
+    def read(self, texts: Sequence[str]) -> Tensor:
+        """(N, D) float32 of texts that are all known."""
+        return torch.stack([self._vector(text) for text in texts])
+
+    def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
+        rows = zip(texts, vectors_ND.numpy(), strict=True)
+        with self.base:  # a transaction
+            self.base.executemany(
+                "INSERT OR IGNORE INTO vectors VALUES (?, ?)", ((_key(text), row.tobytes()) for text, row in rows)
+            )
+
+    def _vector(self, text: str) -> Tensor:
+        ((vector,),) = self.base.execute("SELECT vector FROM vectors WHERE key = ?", (_key(text),))
+        return torch.frombuffer(bytearray(vector), dtype=torch.float32)
+
+
+class HeldVectors:
+    """The vectors of one encoder in memory, by their text."""
+
+    def __init__(self) -> None:
+        self.vectors = dict[str, Tensor]()
+
+    def knows(self, texts: Sequence[str]) -> list[bool]:
+        return [text in self.vectors for text in texts]
+
+    def read(self, texts: Sequence[str]) -> Tensor:
+        """(N, D) float32 of texts that are all known."""
+        return torch.stack([self.vectors[text] for text in texts])
+
+    def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
+        self.vectors.update(zip(texts, vectors_ND, strict=True))
+
+
+class LastVectors:
+    """The vectors of the last scoring, in memory: a second scoring of the same texts does not encode them again.
+
+    It serves a whole list of texts or none of it, so that it does not change which texts are encoded together.
+    """
+
+    def __init__(self) -> None:
+        self.pools: list[tuple[list[str], Tensor]] = []
+
+    def knows(self, texts: Sequence[str]) -> list[bool]:
+        return [any(held == texts for held, _ in self.pools)] * len(texts)
+
+    def read(self, texts: Sequence[str]) -> Tensor:
+        """(N, D) float32 of a pool that is known."""
+        return next(vectors_ND for held, vectors_ND in self.pools if held == texts)
+
+    def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
+        self.pools.append((list(texts), vectors_ND))
+
+
+Store = VectorStore | HeldVectors | LastVectors
+
+
+def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: Store | None = None) -> Pool:
+    """Embed the texts of all lists, each distinct text once. With several processes it is a collective: every rank
+    passes the same lists.
+
+    ``store`` keeps vectors between calls: rank 0's is the one that counts.
+    """
+    row_of: dict[str, int] = {}
+    prompts = prompts_of(embedder)
+    for texts in lists_of_texts:
+        for text in _with_prompt(texts, prompts):
+            row_of.setdefault(text, len(row_of))
+    if not row_of:
+        return Pool(row_of, torch.empty(0, 0), prompts)
+    # Sorted by length before they are dealt, so that every rank gets as many long ones; the longest first, because
+    # what does not fit into memory should fail at once.
+    texts = sorted(row_of, key=len, reverse=True)
+    rank, _ = rank_and_world()
+    known = _from_rank_zero(store.knows(texts) if store is not None else None) or [False] * len(texts)
+    kept, new = ([text for text, here in zip(texts, known, strict=True) if here is side] for side in (True, False))
+    parts = []
+    if kept:
+        parts.append((kept, _from_rank_zero(store.read(kept) if store is not None and rank == 0 else None)))
+    if new:
+        parts.append((new, _embed_dealt(embedder, new)))
+        if store is not None and rank == 0:
+            store.add(*parts[-1])
+    vectors_UD = torch.empty(len(texts), parts[0][1].shape[1])
+    for part, vectors_ND in parts:
+        vectors_UD[torch.tensor([row_of[text] for text in part])] = vectors_ND
+    return Pool(row_of, vectors_UD, prompts)
+
+
+def _embed_dealt(embedder: Embedder, texts: list[str]) -> Tensor:
+    """Deal texts to the ranks, and return all (N, D) vectors on every rank. Texts with the same prompt are dealt
+    together.
+
+    No DistributedSampler: its padding repeats sentences, and a rank then holds vectors that belong to nobody.
+    """
+    groups = dict[str | None, list[int]]()
+    for row, text in enumerate(texts):
+        groups.setdefault(_parted(text)[0], []).append(row)
+    parts = [_embed_group(embedder, [texts[row] for row in rows]) for rows in groups.values()]
+    return torch.cat(parts)[torch.argsort(torch.tensor([row for rows in groups.values() for row in rows]))]
+
+
+def _parted(text: str) -> tuple[str | None, str]:
+    """Return the prompt and the text of an entry of a pool; None: the encoder's default prompt."""
+    if not text.startswith(MARK):
+        return None, text
+    prompt, _, rest = text.removeprefix(MARK).partition(END)
+    return prompt, rest
+
+
+def _embed_group(embedder: Embedder, texts: list[str]) -> Tensor:
+    """Deal texts with the same prompt. Each rank calls ``embed`` once, with a text at least."""
+    rank, world = rank_and_world()
+    vectors_ND = _embed(embedder, texts[rank::world] or texts[:1])
+    return _gather(vectors_ND, len(texts)) if world > 1 else vectors_ND
+
+
+def _from_rank_zero(held: Any) -> Any:
+    """Return rank 0's object on every rank."""
+    objects = [held]
+    if rank_and_world()[1] > 1:
+        dist.broadcast_object_list(objects, src=0)
+    return objects[0]
+
+
+def rank_and_world() -> tuple[int, int]:
+    """Return the rank of this process and the number of processes; (0, 1) without a process group."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def _embed(embedder: Embedder, texts: list[str]) -> Tensor:
+    (prompt, *_), plain = zip(*map(_parted, texts), strict=True)
+    if prompt is None:
+        vectors_ND = embedder.embed(list(plain))
+    elif hasattr(embedder, "prompts"):
+        vectors_ND = embedder.embed(list(plain), prompt=prompt)
+    else:  # it knows no prompts
+        vectors_ND = embedder.embed([prompt + text for text in plain])
+    vectors_ND = vectors_ND.detach().to("cpu", torch.float32)
+    if vectors_ND.ndim != 2 or len(vectors_ND) != len(texts):
+        raise ValueError(f"embed: wanted ({len(texts)}, width) for {len(texts)} texts, got {tuple(vectors_ND.shape)}.")
+    return vectors_ND
+
+
+def _gather(own_ND: Tensor, total: int) -> Tensor:
+    """Gather the rows of all ranks into ``total`` rows: row i of rank r becomes row r + i * world."""
+    world = dist.get_world_size()
+    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+    rows_ND = torch.empty(total, own_ND.shape[1])
+    most = -(-total // world)
+    for start in range(0, most, ROWS_PER_MESSAGE):
+        # every rank sends the same number of rows; those beyond its own are not read by anybody
+        sent_BD = torch.zeros(min(ROWS_PER_MESSAGE, most - start), own_ND.shape[1], device=device)
+        part_BD = own_ND[start : start + len(sent_BD)]
+        sent_BD[: len(part_BD)] = part_BD.to(device)
+        received = [torch.empty_like(sent_BD) for _ in range(world)]
+        dist.all_gather(received, sent_BD)
+        for rank, part_BD in enumerate(received):
+            place_BD = rows_ND[rank::world][start : start + len(sent_BD)]
+            place_BD.copy_(part_BD[: len(place_BD)])
+    return rows_ND
+
+
+def _key(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()

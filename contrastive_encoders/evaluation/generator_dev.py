@@ -1,0 +1,62 @@
+"""Scores of a generator on held-out texts: perplexity, accuracy and their combination.
+
+GenSE's checkpoints were selected by accuracy - 10 x perplexity, the accuracy in percent.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contrastive_encoders.core import HeldOutTexts, Writer
+from contrastive_encoders.evaluation.scorer import Scorer
+from contrastive_encoders.evaluation.suite import items_of
+from contrastive_encoders.statistics.bootstrap import Estimate, Scores, mean, ratio_of_sums
+
+PERPLEXITY_WEIGHT = 10.0
+
+
+class GeneratorDev(Scorer):
+    """The scorer of a model without vectors. Its one task is of texts held out from the training data already."""
+
+    name = "generator-dev"
+
+    def __init__(self) -> None:
+        self.not_as_published = dict[str, str]()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self])
+
+    def __len__(self) -> int:
+        return 1
+
+    def score(self, module: Writer, *, intervals: bool, **_: Any) -> Scores:
+        """Score a `Writer`. All ranks must call this, and get the very same scores."""
+        found = estimates(module.held_out_texts(), self.name if intervals else None)
+        scores = dict(zip(self.score_names(), found, strict=True))
+        return Scores.of(scores, items=items_of([], {}, scores) if intervals else None)
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/{metric}" for metric in ("accuracy", "perplexity", "selection")]
+
+
+def estimates(found: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate, Estimate]:
+    """Accuracy in percent, perplexity, and accuracy - 10 x perplexity; a ``key`` asks for intervals."""
+    accuracy = mean(torch.from_numpy(found.right), key and f"{key}/pairs")
+    losses, tokens = found.losses, found.tokens.astype(np.float64)
+    if found.batch_size is not None:  # a batch counts as its mean, however many tokens it has
+        starts = np.arange(0, len(losses), found.batch_size)
+        losses = np.add.reduceat(losses, starts) / np.add.reduceat(tokens, starts)
+        tokens = np.ones_like(losses)
+    loss = ratio_of_sums(torch.from_numpy(losses), torch.from_numpy(tokens), key)
+    perplexity = _combined(torch.exp, loss)
+    return accuracy, perplexity, _combined(lambda right, cost: right - PERPLEXITY_WEIGHT * cost, accuracy, perplexity)
+
+
+def _combined(function: Callable[..., Tensor], *parts: Estimate) -> Estimate:
+    """Apply the function to the values and to their replicates, which are independent resamples."""
+    values = [torch.tensor(one.value, dtype=torch.float64) for one in parts]
+    replicates = [one.replicates_R for one in parts if one.replicates_R is not None]
+    return Estimate(float(function(*values)), function(*replicates) if len(replicates) == len(parts) else None)

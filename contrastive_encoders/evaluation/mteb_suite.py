@@ -1,0 +1,119 @@
+"""``suite=mteb``: tasks, data, splits and scores of the mteb library, in 0..100.
+
+An optional extra, imported when it is asked for. A folder's named prompts (``query``, ``document``, a task, a kind of
+task) take the place of its default one as the library chooses them. Its data comes from the hub or its cache.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, normalize
+
+from contrastive_encoders.core import Embedder, InputError
+from contrastive_encoders.evaluation.embedding_pool import prompts_of
+
+log = logging.getLogger(__name__)
+
+PROTOCOL = "mteb"  # in the names of the scores
+
+
+def choose_tasks(names: Sequence[str]) -> list[Any]:
+    """The library's tasks of these names.
+
+    Raises:
+        InputError: the extra is missing, nothing was asked for, there is no such task, or it is not one of texts.
+    """
+    if not names:
+        raise InputError("suite=mteb: tasks is not set; name some, tasks=[STSBenchmark,STS12].")
+    try:
+        import mteb
+        from mteb.abstasks.aggregated_task import AbsTaskAggregate
+    except ImportError as error:
+        raise InputError(
+            "suite=mteb needs the mteb library. Install it: pip install 'contrastive-encoders[mteb]'."
+        ) from error
+    try:
+        tasks = list(mteb.get_tasks(tasks=list(dict.fromkeys(names))))
+    except (KeyError, ValueError) as error:
+        raise InputError(f"tasks={','.join(map(str, names))}: {error}") from error
+    for task in tasks:
+        if isinstance(task, AbsTaskAggregate) or task.metadata.modalities != ["text"]:
+            raise InputError(
+                f"tasks: {task.metadata.name} is an average of others, or not of texts. Name single tasks."
+            )
+    return tasks
+
+
+def check_data(tasks: Sequence[Any]) -> None:
+    """Check that the data of all tasks can be loaded, before the first is scored.
+
+    Raises:
+        InputError: the data of a task cannot be had.
+    """
+    for task in tasks:
+        _load(task)
+        if len(tasks) > 1:  # one at a time in memory
+            task.unload_data()
+
+
+def _load(task: Any) -> None:
+    try:
+        task.load_data()
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a data set that is a script
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"task {task.metadata.name}: its data ({task.metadata.dataset['path']}) is neither in the cache nor to be "
+            f"had from the hub: {reason}. Leave the task out, or fetch its data where the hub can be reached."
+        ) from error
+
+
+def run_tasks(embedder: Embedder, tasks: Sequence[Any], *, results: Path | None = None) -> dict[str, float]:
+    """``task[-split][:subset]/mteb/metric`` -> the task's main score; all that the library found goes to ``results``.
+
+    Raises:
+        InputError: the data of a task cannot be had.
+    """
+    import mteb
+
+    encoder = _Encoder(embedder)
+    scores = {}
+    for task in tasks:
+        name, metric = task.metadata.name, task.metadata.main_score
+        _load(task)
+        (found,) = mteb.evaluate(encoder, task, cache=None, co2_tracker=False, show_progress_bar=False).task_results
+        if results is not None:
+            results.mkdir(parents=True, exist_ok=True)
+            found.to_disk(results / f"{name}.json")
+        for split, subsets in found.scores.items():
+            for one in subsets:
+                subset = "" if one["hf_subset"] == "default" else f":{one['hf_subset']}"
+                ending = "" if split == "test" else f"-{split}"
+                scores[f"{name}{ending}{subset}/{PROTOCOL}/{metric}"] = 100 * float(one["main_score"])
+    return scores
+
+
+class _Encoder:
+    """Our encoder behind the library's interface."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        from mteb.models import ModelMeta
+
+        self.embedder, self.prompts = embedder, dict(prompts_of(embedder).named)
+        self.mteb_model_meta = ModelMeta.create_empty({"name": "local/encoder", "revision": "1"})
+
+    def encode(self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any) -> Tensor:
+        from mteb.models.abs_encoder import get_prompt
+
+        texts = [text for batch in inputs for text in batch["text"]]
+        prompt = get_prompt(self.prompts, task_metadata, prompt_type) if self.prompts else None
+        return self.embedder.embed(texts, prompt=prompt)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        return normalize(torch.as_tensor(embeddings1), dim=-1) @ normalize(torch.as_tensor(embeddings2), dim=-1).T
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        return cosine_similarity(torch.as_tensor(embeddings1), torch.as_tensor(embeddings2), dim=-1)

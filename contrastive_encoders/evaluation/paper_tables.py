@@ -1,0 +1,210 @@
+"""Show scores as the tables of the papers do: which columns a table has, and how their averages are taken."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from contrastive_encoders.core import Results
+from contrastive_encoders.evaluation.catalog import has_form
+from contrastive_encoders.evaluation.tasks.labeled import PROBING
+from contrastive_encoders.evaluation.tsv import SENTEVAL
+from contrastive_encoders.reports.page import Section, in_markdown
+from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
+from contrastive_encoders.statistics.bootstrap import Estimate, average
+
+MOST_COLUMNS = 12  # of a terminal of usual width; a wider table is turned
+PROTOCOLS = ("default", "fast", "sklearn")  # of the classifiers; {protocol} in a name stands for one
+YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
+TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
+_SINGLE = ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec")
+_PROBES = ("SentLen", "WC", "TreeDepth", "TopConst", "BShift", "Tense", "SubjNum", "ObjNum", "SOMO", "CoordInv")
+_TWITTER: dict[str, tuple[str, ...]] = {"TURL": ("twitterurl/cosine/ap",), "PIT": ("pit/cosine/ap",)}
+_GEOMETRY = ("alignment", "uniformity", "anisotropy", "effective-rank", "norm")
+
+
+class Paper(NamedTuple):
+    """A table: one row for each form of the text and each set of classifiers."""
+
+    columns: dict[str, tuple[str, ...]]  # header -> scores, shown with a slash between, averaged before they enter
+    average: str = ""  # score's name; with {n}, the number of its members, where it is also made of a part of them
+    title: str = ""  # without one it is not shown, and only its average computed
+    members: tuple[str, ...] = ()  # headers of what is averaged, where not all are or in another order
+    rounded: bool = False  # members are rounded to 2 decimals first, as the tables were made
+    at_least: int = 1  # columns without which the table says nothing
+
+    def averaged(self) -> list[tuple[str, ...]]:
+        return [self.columns[header] for header in self.members or self.columns]
+
+
+def _headed(headers: Sequence[str], tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
+    return {header: (f"{task}{score}",) for header, task in zip(headers, tasks, strict=True)}
+
+
+def _upper(tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
+    return _headed([task.upper() for task in tasks], tasks, score)
+
+
+def _seven(metric: str, title: str = "") -> Paper:
+    """Seven numbers already rounded (GenSE's evaluation.py)."""
+    pairs = {header: (f"{task}/cosine/{metric}",) for header, task in (("STS-B", "stsb"), ("SICK-R", "sickr"))}
+    return Paper(_upper(YEARS, f"/all/{metric}") | pairs, f"sts-avg7/all/{metric}", title, rounded=True)
+
+
+def _downstream(split: str, title: str) -> Paper:
+    accuracy, relatedness = f"{split}/{{protocol}}/accuracy", "pearson" if split else "spearman"
+    columns = {
+        **_upper(_SINGLE, accuracy),
+        "MRPC": (f"mrpc{accuracy}", *([] if split else ["mrpc/{protocol}/f1"])),
+        **_headed(("SNLI", "SICK-E"), ("snli", "sicke"), accuracy),
+        **_headed(("SICK-R", "STS-B"), ("sickr", "stsb"), f"{split}/regressor/{relatedness}"),
+        "COCO": (f"coco{split}/default/recall",),
+        **_upper(YEARS, "/mean/spearman"),
+    }
+    rest = [header for header in columns if header not in ("MRPC", "SNLI", "SICK-E")]
+    members = (*rest[: len(_SINGLE)], "SICK-E", "MRPC", *rest[len(_SINGLE) :])
+    return Paper(columns, f"declutr-avg{{n}}{split}/{{protocol}}/score", title, members, at_least=9)
+
+
+def _accuracies(name: str, headers: Sequence[str], tasks: Sequence[str], title: str) -> tuple[Paper, Paper]:
+    """Return the table of the test sets and, for its average alone, that of the development sets."""
+    score = "{protocol}/accuracy"
+    return (
+        Paper(_headed(headers, tasks, f"/{score}"), f"{name}/{score}", title),
+        Paper(_headed(headers, tasks, f"-dev/{score}"), f"{name}-dev/{score}"),
+    )
+
+
+_STS = (
+    _seven("spearman", "STS, Spearman, subsets concatenated (DINO table 1, GenSE table 2)"),
+    _seven("pearson"),
+    Paper(_upper(YEARS, "/all/spearman"), "sts-avg5/all/spearman"),  # "STS12-16" of DINO's table 2
+    Paper(_upper(YEARS, "/mean/spearman"), "sts-avg5/mean/spearman", "STS, Spearman, mean over subsets (DINO table 5)"),
+)
+_TRANSFER = _accuracies(
+    "transfer-avg7", [task.upper() for task in TRANSFER], TRANSFER, "Transfer tasks (SimCSE, GenSE)"
+)
+_DECLUTR = (
+    _downstream("", "SentEval downstream, test (DeCLUTR table 2; Avg without SNLI)"),
+    _downstream("-dev", "SentEval downstream, dev (DeCLUTR table 4, figures 2 and 3)"),
+)
+_OTHERS = (
+    *_accuracies("probing-avg{n}", _PROBES, tuple(PROBING), "Probing (DeCLUTR table 3)"),
+    Paper(
+        {
+            "AskU": ("askubuntu/cosine/map",),
+            "CQADup": ("cqadupstack/cosine/map@100",),
+            **_TWITTER,
+            "Twitter": ("twitter-avg2/cosine/ap",),
+            "BIOSSES": ("biosses/cosine/spearman",),
+        },
+        "domain-avg{n}/cosine/score",
+        "Domain tasks (GenSE table 3; Avg of five, without the column Twitter)",
+        ("AskU", "CQADup", *_TWITTER, "BIOSSES"),
+    ),
+    Paper(_TWITTER, "twitter-avg2/cosine/ap"),
+    Paper({name: (f"stsb/geometry/{name}",) for name in _GEOMETRY}, title="Geometry on STS-B test"),
+)
+AVERAGES = tuple(paper for paper in (*_STS, *_TRANSFER, *_DECLUTR, *_OTHERS) if paper.average)
+SHOWN = tuple(paper for paper in (*_STS, *_DECLUTR, *_TRANSFER, *_OTHERS) if paper.title)
+
+
+def _rows(paper: Paper, scores: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The classifiers' protocol and the form of the text of each row that the table may have."""
+    has_protocol = any("{protocol}" in name for names in paper.columns.values() for name in names)
+    found = [one for one in PROTOCOLS if any(f"/{one}/accuracy" in name for name in scores)] or PROTOCOLS[:1]
+    for protocol in found if has_protocol else [""]:
+        yield from ((protocol, ending) for ending in ("", SENTEVAL))
+
+
+def _named(score: str, protocol: str, ending: str) -> str:
+    """The score's full name; a task whose text has no second form enters as it is."""
+    task, rest = score.format(protocol=protocol).split("/", 1)
+    return f"{task}{ending if '-avg' in task or has_form(task.removesuffix('-dev')) else ''}/{rest}"
+
+
+class Averaged(NamedTuple):
+    name: str
+    estimate: Estimate
+    members: list[str]  # the scores that it holds
+
+
+def averages(found: Mapping[str, Estimate]) -> Iterator[Averaged]:
+    """Yield every average whose scores are known; one with {n} in its name needs at least half of them."""
+    for paper in AVERAGES:
+        for protocol, ending in _rows(paper, found):
+            groups = [[_named(one, protocol, ending) for one in member] for member in paper.averaged()]
+            there = [names for names in groups if all(name in found for name in names)]
+            fewest = (len(groups) + 1) // 2 if "{n}" in paper.average else len(groups)
+            if len(there) < fewest or (ending and not any(ending in name for [name, *_] in there)):
+                continue
+            parts = [average([found[name] for name in names]) for names in there]
+            if paper.rounded:
+                parts = [part._replace(value=round(part.value, 2)) for part in parts]
+            name = _named(paper.average.replace("{n}", str(len(there))), protocol, ending)
+            yield Averaged(name, average(parts), [name for names in there for name in names])
+
+
+def tables(scores: Mapping[str, float]) -> Iterator[Table]:
+    """The tables that have anything in them; the first cell of a row says which text."""
+    for paper in SHOWN:
+        shown = dict(paper.columns)
+        if paper.average:
+            shown["Avg"] = (paper.average.replace("{n}", str(len(paper.averaged()))),)
+        rows = []
+        for protocol, ending in _rows(paper, scores):
+            cells = [[_named(one, protocol, ending) for one in names] for names in shown.values()]
+            there = [[name for name in cell if name in scores] for cell in cells]
+            if sum(map(bool, there)) < paper.at_least or not any(ending in name for cell in there for name in cell):
+                continue
+            label = " ".join(part for part in (ending.strip("@") or "raw", protocol) if part)
+            rows.append([label, *(" / ".join(shown_score(name, scores[name]) for name in cell) for cell in there)])
+        if rows:
+            yield Table([Column("text"), *columns(*shown, right=True)], rows, paper.title)
+
+
+def turned(table: Table) -> Table:
+    """Return the table with columns as rows, where a terminal has no room for so many columns."""
+    if len(table.columns) <= MOST_COLUMNS:
+        return table
+    headings, *rows = zip([column.heading for column in table.columns], *table.rows, strict=True)
+    return Table([Column(headings[0]), *columns(*headings[1:], right=True)], rows, table.title)
+
+
+def all_scores(results: Results, heading: str, title: str) -> Table:
+    """Every score with its interval."""
+    rows = []
+    for name, value in results["scores"].items():
+        bounds = results["intervals"].get(name) or []
+        shown = shown_score(name, value), " .. ".join(shown_score(name, bound) for bound in bounds)
+        rows.append([Cell(name, mark=CODE), *shown])
+    return Table([Column("task / protocol / metric"), *columns(heading, "95 %", right=True)], rows, title)
+
+
+def terminal(results: Results) -> Iterator[Table | str]:
+    """Yield the parts that the command prints: the papers' tables, all scores, members of averages, tasks left out."""
+    yield from map(turned, tables(results["scores"]))
+    yield all_scores(results, "", "All scores, with 95 % intervals")
+    yield from _remarks(results)
+
+
+def markdown(results: Results) -> str:
+    """Return the same as Markdown, below the encoder and how it was scored."""
+    encoder = results["recipe"].get("encoder_description", {})
+    about = ", ".join(f"{name}: {value}" for name, value in encoder.items())
+    shown = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
+    sections = [Section(table.title, [table._replace(title="", note="")]) for table in shown]
+    sections[-1] = sections[-1]._replace(parts=[*sections[-1].parts, *_remarks(results)])
+    return in_markdown(results["backbone"], sections, [about] if about else [])
+
+
+def shown_score(name: str, value: float) -> str:
+    """Format a score of 0..100 with two decimals, one in units of its own with four."""
+    return f"{value:.4f}" if "/geometry/" in name or name.endswith("/mse") else f"{value:.2f}"
+
+
+def _remarks(results: Results) -> Iterator[str]:
+    for name, members in results.get("averages", {}).items():
+        yield f"{name} = {results['scores'][name]:.2f} holds {', '.join(members)}"
+    for task, reason in results.get("skipped", {}).items():
+        yield f"not scored: {task} ({reason})"
+    for name, how in results.get("not_as_published", {}).items():
+        yield f"not as published: {name} ({how})"

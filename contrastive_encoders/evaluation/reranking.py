@@ -1,0 +1,158 @@
+"""Scores of a reranker: an encoder finds documents for each query, and the reranker orders the first of them anew.
+
+The documents behind these keep the encoder's order. A score is called ``task/reranked/ndcg@10``. In training it is
+compared, query by query, with that of the encoder alone, which stands before training in its place.
+
+Shape letters: Q queries, K documents that are reranked, B queries of one block, N documents.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from contrastive_encoders.core import Corpus, Embedder, InputError, PairScorer, RetrievalTask
+from contrastive_encoders.evaluation.embedding_pool import Store, embed_pool, rank_and_world
+from contrastive_encoders.evaluation.scorer import Scorer
+from contrastive_encoders.evaluation.suite import items_of
+from contrastive_encoders.evaluation.tasks.retrieval import Retrieval, rows_at_once
+from contrastive_encoders.statistics.bootstrap import Estimate, Scores
+
+log = logging.getLogger(__name__)
+
+ABOVE = 3.0  # the least similarity of a reranked document: no cosine is as high
+
+
+class Candidates(NamedTuple):
+    """What the encoder has found for a task."""
+
+    cosines: Callable[[int, int], Tensor]  # (start, stop) -> (B, N) float64
+    places_QK: Tensor  # documents, the nearest first
+
+
+class Reranking(Scorer):
+    """Reranks the first ``top`` documents that an encoder finds; ``retriever`` loads it when it is first needed."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Retrieval],
+        retriever: Callable[[], Embedder],
+        top: int,
+        store: Store | None = None,
+    ) -> None:
+        self.tasks, self.top, self.store = list(tasks), top, store
+        self.not_as_published = dict[str, str]()
+        self._retriever = retriever
+        self._found = dict[str, Candidates]()
+
+    def of(self, tasks: Iterable[Retrieval]) -> "Reranking":
+        """Some of the tasks; what the encoder has found is shared."""
+        part = Reranking(list(tasks), self._retriever, self.top, self.store)
+        part._found = self._found
+        return part
+
+    def __iter__(self) -> Iterator[Retrieval]:
+        return iter(self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def score_names(self) -> list[str]:
+        return [name for task in self.tasks for name in task.named("reranked")]
+
+    def score(
+        self,
+        module: PairScorer,
+        *,
+        intervals: bool,
+        store: Any = None,
+        autocast: torch.dtype | None = None,
+        progress: bool = False,
+    ) -> Scores:
+        """Score a `PairScorer`. All ranks must call this, and get the very same scores."""
+        self._retrieve()
+        found = dict[str, Estimate]()
+        for task in self.tasks:
+            scores_QK = self._reranked(task, module, autocast, progress)
+            found |= task.scores("reranked", self._ordered(task, scores_QK), intervals=intervals)
+        return self._as_scores(found, intervals)
+
+    def before(self, module: Any, *, intervals: bool = True, **options: Any) -> Scores:
+        """The scores of the encoder alone, by the names of those of its reranked documents."""
+        self._retrieve()
+        alone = (task.scores("reranked", self._found[task.name].cosines, intervals=intervals) for task in self.tasks)
+        return self._as_scores({name: one for scores in alone for name, one in scores.items()}, intervals)
+
+    def _as_scores(self, found: dict[str, Estimate], intervals: bool) -> Scores:
+        return Scores.of(found, items=items_of(self.tasks, {}, found) if intervals else None)
+
+    def sentences(self) -> dict[str, list[str]]:
+        return {task.name: list(dict.fromkeys(task.judged_texts())) for task in self.tasks}
+
+    def corpora(self) -> dict[str, Corpus]:
+        return {task.name: task.corpus for task in self.tasks}
+
+    def _retrieve(self) -> None:
+        """What the encoder finds, once: it is not trained."""
+        if not (tasks := [task for task in self.tasks if task.name not in self._found]):
+            return
+        embedder = self._retriever()
+        for task in tasks:
+            pool = embed_pool(embedder, task.texts(), self.store)
+            cosines, queries, rows = task.cosines(pool, "cpu"), len(task.queries), rows_at_once(len(task.documents))
+            most = min(self.top, len(task.documents))
+            blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
+            self._found[task.name] = Candidates(cosines, torch.cat([one.topk(most).indices for one in blocks]))
+
+    def _reranked(self, task: Retrieval, scorer: PairScorer, autocast: torch.dtype | None, progress: bool) -> Tensor:
+        """(Q, K) scores of the documents that were found; queries are dealt to the ranks."""
+        rank, world = rank_and_world()
+        places_QK = self._found[task.name].places_QK
+        own = range(rank, len(places_QK), world)
+        texts: RetrievalTask = task.texts_to_match
+        queries = [texts.queries[query] for query in own for _ in range(places_QK.shape[1])]
+        documents = [texts.documents[place] for query in own for place in places_QK[query].tolist()]
+        scores = scorer.score_pairs(queries, documents, autocast=autocast, progress=progress).double()
+        dealt: list[Any] = [scores]
+        if world > 1:
+            dealt = [None for _ in range(world)]
+            dist.all_gather_object(dealt, scores)
+        scores_QK = torch.empty(places_QK.shape, dtype=torch.float64)
+        for other, part in enumerate(dealt):
+            scores_QK[other::world] = part.view(-1, places_QK.shape[1])
+        lost_QK = scores_QK.isnan()
+        if lost := int(lost_QK.sum()):
+            what = "scores of the reranker are NaN; their documents stand behind the others"
+            log.warning("%s: %d of %d %s", task.name, lost, scores_QK.numel(), what)
+        return scores_QK.masked_fill(lost_QK, -torch.inf)
+
+    def _ordered(self, task: Retrieval, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
+        """Similarities by which what was reranked stands before all else, in the order of its scores."""
+        cosines, places_QK = self._found[task.name]
+
+        def similarities(start: int, stop: int) -> Tensor:
+            part_BK = scores_QK[start:stop]
+            lower_BK = torch.searchsorted(part_BK.sort(dim=1).values, part_BK)  # so many documents score less
+            return cosines(start, stop).scatter(1, places_QK[start:stop], ABOVE + lower_BK.double())
+
+        return similarities
+
+
+def retrieval_tasks(tasks: Iterable[Any], where: str) -> list[Retrieval]:
+    """Those that a reranker can be scored on.
+
+    Raises:
+        InputError: there are none.
+    """
+    tasks = list(tasks)
+    found = [task for task in tasks if isinstance(task, Retrieval)]
+    if not found:
+        names = ", ".join(task.name for task in tasks) or "none"
+        raise InputError(
+            f"{where}: a reranker orders what was found for queries, and the tasks here are {names}. Name a retrieval "
+            "task: tasks=FOLDER as BEIR has it, a file of queries and documents, or suite=pydocs."
+        )
+    return found

@@ -1,0 +1,90 @@
+"""Several encoders scored on the same tasks: one table, with paired differences to the first."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from contrastive_encoders.core import InputError, ItemScores, Results
+from contrastive_encoders.evaluation.paper_tables import shown_score
+from contrastive_encoders.reports.page import Section, in_markdown
+from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
+from contrastive_encoders.statistics.verdict import Headline, judge, with_before
+
+LESS_IS_BETTER = ("/mse",)
+NO_BETTER = ("/geometry/", "/median-rank-")  # scores that have no verdict
+VERDICTS = {"better": " better", "worse": " worse", "not told apart": ""}
+SUFFIXES = (".ckpt", ".gguf", ".txt", ".vec")  # of encoders that are files
+NOT_NAMES = {"encoder", "model"}  # of directories, which their parents name
+NOTE = (
+    "Differences are to {first}. Their 95 % intervals are those of a paired bootstrap over test items; of retrieval, a "
+    "permutation test over queries has to agree before one is called better or worse."
+)
+
+
+class Scored(NamedTuple):
+    """An encoder's results, and its scores of single test items."""
+
+    name: str
+    results: Results
+    items: ItemScores | None
+
+
+def names_of(encoders: Sequence[str]) -> list[str]:
+    """Return a short name of each encoder: the last part of its path that is a name.
+
+    Raises:
+        InputError: two are the same.
+    """
+    if len(set(encoders)) < len(encoders):
+        raise InputError(
+            key="encoder",
+            value=f"[{','.join(encoders)}]",
+            expected="different encoders",
+            hint="Name each of them once.",
+        )
+    bare = [Path(one).with_suffix("") if Path(one).suffix in SUFFIXES else Path(one) for one in encoders]
+    parts = [[part for part in one.parts if part not in NOT_NAMES] or [str(one)] for one in bare]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["-".join(part[-depth:]).strip("/.-") or one for part, one in zip(parts, encoders, strict=True)]
+        if len(set(names)) == len(names):
+            return names
+    return list(encoders)
+
+
+def differences(scored: Sequence[Scored]) -> Table:
+    """Return a row for each score that all encoders have: its values, and the differences to the first encoder."""
+    first, *others = scored
+    shared = [name for name in first.results["scores"] if all(name in one.results["scores"] for one in others)]
+    rows = list[list[str | Cell]]()
+    for name in shared:
+        values = [one.results["scores"][name] for one in scored]
+        cells: list[str | Cell] = [Cell(name, mark=CODE), *(shown_score(name, value) for value in values)]
+        for one in others:
+            cells.append(_difference(name, first, one))
+        rows.append(cells)
+    heads = [Column("task / protocol / metric"), *columns(*(one.name for one in scored), right=True)]
+    heads += columns(*(f"{one.name} - {first.name}" for one in others), right=True)
+    return Table(heads, rows, "Scores, and differences to the first encoder", NOTE.format(first=first.name))
+
+
+def _difference(name: str, first: Scored, other: Scored) -> str:
+    """Return the difference with its interval and, if the two can be told apart, which one is better."""
+    before, after = first.results["scores"], other.results["scores"]
+    if first.items is None or other.items is None:
+        return _signed(name, after[name] - before[name])
+    headline = Headline([name], name.endswith(LESS_IS_BETTER))
+    found = judge(headline, before, after, with_before(other.items, first.items))
+    bounds = found["interval"]
+    interval = f" ({' to '.join(_signed(name, bound) for bound in bounds)})" if bounds else ""
+    verdict = "" if any(part in name for part in NO_BETTER) else VERDICTS[found["outcome"]]
+    return f"{_signed(name, after[name] - before[name])}{interval}{verdict}"
+
+
+def _signed(name: str, value: float) -> str:
+    return f"{'+' if value >= 0 else ''}{shown_score(name, value)}"
+
+
+def markdown(scored: Sequence[Scored], table: Table) -> str:
+    """Return the same as a page, with the path of each encoder."""
+    paths = ", ".join(f"{one.name}: {one.results['backbone']}" for one in scored)
+    return in_markdown("Scores of several encoders", [Section(table.title, [table._replace(title="")])], [paths])

@@ -1,0 +1,258 @@
+"""A suite of tasks: sentences are encoded once, and tasks are distributed over ranks.
+
+Vectors that were trained by prefixes are scored whole, and then by each size of prefix: ``stsb@256/cosine/spearman``.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from contrastive_encoders.core import Changes, Corpus, Embedder, InputError, ItemScores, PairTask, RetrievalTask
+from contrastive_encoders.evaluation.embedding_pool import LastVectors, Pool, Store, embed_pool, rank_and_world
+from contrastive_encoders.evaluation.paper_tables import averages
+from contrastive_encoders.evaluation.scorer import InTraining, Scorer
+from contrastive_encoders.evaluation.task import How, Task
+from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.evaluation.tasks.sts import Similarity, cosines
+from contrastive_encoders.statistics.bootstrap import Estimate, Scores
+
+POOLED_TEXTS = 400_000  # bounds the vectors that are held at a time: 1.2 GB at 768 features
+
+
+class Suite(Scorer):
+    """Iterating over it gives its tasks, so that a suite can be made of a suite. ``sizes`` are those of prefixes."""
+
+    def __init__(
+        self,
+        tasks: Iterable[Task | PairTask | RetrievalTask],
+        not_as_published: Mapping[str, str] | None = None,
+        sizes: Sequence[int] = (),
+    ) -> None:
+        self.sizes: list[int | None] = [None, *sizes]
+        self.tasks: list[Task] = [_task_of(task) for task in tasks]
+        self.not_as_published = dict(not_as_published or {})  # of the tables; the results say it
+        names = [name for task in self.tasks for name in task.score_names()]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"a suite computes a score once, got {', '.join(twice)} twice; rename or remove a task.")
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def run(
+        self,
+        embedder: Embedder,
+        *,
+        intervals: bool,
+        store: Store | None = None,
+        report: Callable[[str, float], None] | None = None,
+        find_first: bool = True,
+    ) -> Scores:
+        """The very same scores on every rank; all ranks must call it.
+
+        ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored.
+        ``find_first``: also find the first document of each query, ``Scores.found``.
+        """
+        how, unit = How(embedder.device, intervals), embedder.normalize
+        found = {size: dict[str, Estimate]() for size in self.sizes}
+        similarities, first = dict[str, Tensor](), dict[str, list[int]]()
+        for group in _groups(self.tasks):
+            pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store)
+            for size in self.sizes:
+                found[size].update(_score_dealt(group, pool.cut(size, unit=unit), how, report))
+            if find_first:
+                first.update({task.name: task.found_first(pool) for task in group if isinstance(task, Retrieval)})
+            if intervals:
+                pairs = [task.pairs for task in group if isinstance(task, Similarity)]
+                similarities.update({one.name: cosines(one, pool, warn=False) for one in pairs})
+        ordered, members = dict[str, Estimate](), dict[str, list[str]]()
+        for size, scores in found.items():
+            in_order = {name: scores[name] for task in self.tasks for name in task.score_names()}
+            for one in list(averages(in_order)):
+                in_order[one.name] = one.estimate
+                members[at_size(one.name, size)] = [at_size(name, size) for name in one.members]
+            ordered |= {at_size(name, size): estimate for name, estimate in in_order.items()}
+        items = items_of(self.tasks, similarities, ordered) if intervals else None
+        return Scores.of(ordered, members, items, first)
+
+    def score(
+        self,
+        module: Any,
+        *,
+        intervals: bool,
+        store: LastVectors | None = None,
+        autocast: torch.dtype | None = None,
+        progress: bool = False,
+    ) -> Scores:
+        """`run` of the encoder of a module in training: see `Scorer`."""
+        return self.run(InTraining(module.encoder, autocast, progress), intervals=intervals, store=store)
+
+    def score_names(self) -> list[str]:
+        """Return the names of the scores that ``run`` computes."""
+        names = [name for task in self.tasks for name in task.score_names()]
+        names += [one.name for one in averages(dict.fromkeys(names, Estimate(0.0)))]
+        return [at_size(name, size) for size in self.sizes for name in names]
+
+    def baselines(self) -> dict[str, float]:
+        """TF-IDF on the retrieval tasks, which needs no encoder."""
+        return {name: estimate.value for name, estimate in self._baselines.items()}
+
+    def with_baselines(self, items: ItemScores) -> ItemScores:
+        """The items with those of the baselines, so that an encoder is compared with them query by query."""
+        replicates, values = _of_items(self._baselines)
+        return items._replace(replicates={**items.replicates, **replicates}, values={**items.values, **values})
+
+    @cached_property
+    def _baselines(self) -> dict[str, Estimate]:
+        tasks = [task for task in self.tasks if isinstance(task, Retrieval)]
+        return {name: estimate for task in tasks for name, estimate in task.tfidf().items()}
+
+    def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
+        """Compare, of retrieval tasks, the first document of each query before and after (``Scores.found``)."""
+        tasks = [task for task in self.tasks if isinstance(task, Retrieval) and task.name in before]
+        return {task.name: task.changes(before[task.name], after[task.name]) for task in tasks}
+
+    def corpora(self) -> dict[str, Corpus]:
+        return {task.name: task.corpus for task in self.tasks if isinstance(task, Retrieval)}
+
+    def sentences(self) -> dict[str, list[str]]:
+        """Task name -> its distinct texts, to look for in the training text; of documents those that a query wants."""
+        return {
+            task.name: list(dict.fromkeys(task.judged_texts() if isinstance(task, Retrieval) else _all_texts(task)))
+            for task in self.tasks
+        }
+
+
+def at_size(name: str, size: int | None) -> str:
+    """``task/protocol/metric`` of prefixes of this size; None: of whole vectors."""
+    task, rest = name.split("/", 1)
+    return name if size is None else f"{task}@{size}/{rest}"
+
+
+def _task_of(task: Task | PairTask | RetrievalTask) -> Task:
+    if isinstance(task, PairTask):
+        return Similarity(task)
+    return Retrieval(task) if isinstance(task, RetrievalTask) else task
+
+
+def _size(task: Task) -> int:
+    return sum(len(texts) for texts in task.texts())
+
+
+def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
+    """Tasks that share a pool of vectors: as many as fit, at least one."""
+    group, held = list[Task](), 0
+    for task in tasks:
+        size = _size(task)
+        if group and held + size > POOLED_TEXTS:
+            yield group
+            group, held = [], 0
+        group.append(task)
+        held += size
+    if group:
+        yield group
+
+
+def _score_dealt(
+    group: Sequence[Task], pool: Pool, how: How, report: Callable[[str, float], None] | None
+) -> dict[str, Estimate]:
+    """The scores of all tasks, each computed on one rank; the first problem is raised on all of them."""
+    rank, world = rank_and_world()
+    own = dict[str, Estimate]()
+    problem: Exception | None = None
+    for task in sorted(group, key=_size, reverse=True)[rank::world]:
+        began = time.perf_counter()
+        try:
+            own.update(task.score(pool, how))
+        except Exception as error:  # noqa: BLE001  # the other ranks wait for this one's scores, and must hear of it
+            problem = error
+            break
+        if report:
+            report(task.name, time.perf_counter() - began)
+    ranks: list[Any] = [(own, None)]
+    if dist.is_initialized():
+        message = problem and (isinstance(problem, InputError), f"{type(problem).__name__}: {problem}")
+        ranks = [None for _ in range(world)]
+        dist.all_gather_object(ranks, (own, message))
+    if problem:
+        raise problem
+    found = dict[str, Estimate]()
+    for scores, failure in ranks:
+        if failure:
+            is_input, message = failure
+            raise InputError(message) if is_input else RuntimeError(f"another process failed while scoring: {message}")
+        found.update(scores)
+    return found
+
+
+def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
+    """Return the scores of single test items, by which encoders are compared."""
+    pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
+    replicates, values = _of_items(scores)
+    retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, Retrieval)}
+    several = dict[str, str]()  # of forums, of images
+    for task in tasks:
+        if task.name not in pairs.keys() | retrieval.keys():
+            names = {name.split("/")[0] for name in task.score_names() if name in values}
+            several |= dict.fromkeys(names, _digest(_texts_of(task))) if names else {}
+    return ItemScores(
+        cosines={name: values_N.numpy() for name, values_N in similarities.items()},
+        gold={name: np.asarray(task.gold, np.float64) for name, task in pairs.items()},
+        subsets={name: np.array(task.subsets) for name, task in pairs.items()},
+        digests={name: _digest(_parts_of_pairs(task)) for name, task in pairs.items()}
+        | {name: _digest(_parts_of_retrieval(task)) for name, task in retrieval.items()}
+        | several,
+        replicates=replicates,
+        values=values,
+    )
+
+
+def _of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the replicates and the values of single queries, of the scores that have them."""
+    return (
+        {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},
+        {name: one.values_N.numpy() for name, one in scores.items() if one.values_N is not None},
+    )
+
+
+def _all_texts(task: Task) -> Iterator[str]:
+    return (text for texts in task.texts() for text in texts)
+
+
+def _texts_of(task: Task) -> Iterator[str]:
+    """Yield all texts of a task, with an empty one behind each side."""
+    for texts in task.texts():
+        yield from texts
+        yield ""
+
+
+def _parts_of_pairs(task: PairTask) -> Iterator[str]:
+    """The pairs in their order, with their ratings."""
+    for left, right, gold in zip(task.left, task.right, task.gold, strict=True):
+        yield from (left, right, repr(float(gold)))
+
+
+def _parts_of_retrieval(task: RetrievalTask) -> Iterator[str]:
+    """Yield the queries, the documents, which documents are relevant, and which are not ranked."""
+    relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
+    yield from (*task.queries, "", *task.documents, "", repr(relevant))
+    if task.unranked_documents:
+        yield repr(sorted(task.unranked_documents.items()))
+
+
+def _digest(parts: Iterable[str]) -> str:
+    """Sixteen hex digits by which texts are told from others."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(f"{part}\0".encode("utf-8", "surrogatepass"))
+    return found.hexdigest()[:16]

@@ -1,0 +1,123 @@
+"""AskUbuntu: reranking of a query's candidates by cosine.
+
+The protocol of TSDAE (Wang et al. 2021, package useb), which GenSE table 3 follows: a stable sort of the 20
+candidates, so that ties keep the order of BM25; queries without a similar question are left out.
+
+    AskUbuntu/{dev,test}   query_id, positive_ids, candidate_ids (ids between blanks; candidates in the order of BM25)
+    AskUbuntu/texts        id, title, body
+
+Shape letters: K candidates, Q queries, M metrics, D width.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from contrastive_encoders.core import InputError, Prompted
+from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
+from contrastive_encoders.evaluation.task import EMPTY, Entry, How, Options
+from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
+from contrastive_encoders.statistics.bootstrap import Estimate, mean
+
+METRICS = ("map", "p@1", "p@5", "mrr")
+
+
+class Candidates(NamedTuple):
+    """A query and its candidates, of which at least one is relevant."""
+
+    query: str
+    texts: list[str]  # K, in the order of BM25
+    relevant: list[bool]  # K
+
+
+class Reranking:
+    """A task that orders the candidates of each query.
+
+    Its scores are means over queries, times 100: average precision, precision at 1 and at 5, and the reciprocal rank of
+    the first right candidate.
+    """
+
+    def __init__(self, name: str, queries: Sequence[Candidates]) -> None:
+        self.name, self.queries = name, list(queries)
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        yield Prompted((one.query for one in self.queries), role="query")
+        for one in self.queries:
+            yield Prompted(one.texts, role="document")
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/cosine/{metric}" for metric in METRICS]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        values_QM = torch.stack([measures(self._hits(one, pool)) for one in self.queries])
+        key = self.name if how.intervals else None
+        return {name: mean(values_QM[:, i], key) for i, name in enumerate(self.score_names())}
+
+    def _hits(self, one: Candidates, pool: Pool) -> Tensor:
+        """(K,) whether the candidate at each rank is relevant."""
+        query_D, *_ = unit_rows(pool.of(Prompted([one.query], role="query")).double(), self.name)
+        texts_KD = unit_rows(pool.of(Prompted(one.texts, role="document")).double(), self.name)
+        cosine_K = (texts_KD @ query_D).round(decimals=DIGITS)
+        return torch.tensor(one.relevant)[torch.argsort(cosine_K, descending=True, stable=True)]
+
+
+def measures(hits_K: Tensor) -> Tensor:
+    """(4,) float64 average precision, precision at 1 and at 5, reciprocal rank of a ranking with at least one hit."""
+    ranks_K = torch.arange(1, len(hits_K) + 1, dtype=torch.float64)
+    precision_K = hits_K.double().cumsum(0) / ranks_K
+    at_5 = precision_K[min(5, len(hits_K)) - 1]
+    return torch.stack([precision_K[hits_K].mean(), precision_K[0], at_5, 1 / ranks_K[hits_K][0]])
+
+
+TEXTS = {"title": "{title}", "body": "{body}", "title+body": "{title} {body}"}
+
+
+def _read(split: str, root: Path, name: str, options: Options) -> Reranking:
+    path = table(root, f"AskUbuntu/{split}")
+    rows = list(_questions(path))
+    wanted = {one for _, query, _, candidates in rows for one in (query, *candidates)}
+    texts = _askubuntu_texts(table(root, "AskUbuntu/texts"), wanted, options.askubuntu_text)
+    queries = []
+    for where, query, positives, candidates in rows:
+        missing = [one for one in (query, *candidates) if one not in texts]
+        if missing:
+            raise InputError(
+                f"{where}: question {missing[0]} is not in AskUbuntu/texts ({len(missing)} of this line are not); "
+                "the table of texts is cut short or of another version. Fetch both again."
+            )
+        relevant = [one in positives for one in candidates]
+        queries.append(Candidates(texts[query], [texts[one] for one in candidates], relevant))
+    if not queries:
+        raise InputError(f"{path}: no query has a similar question; wanted ids in the column positive_ids.")
+    return Reranking(name, queries)
+
+
+def _questions(path: Path) -> Iterator[tuple[str, str, set[str], list[str]]]:
+    """(where, query, positives, candidates) of the queries that have a positive."""
+    for where, (query, positives, candidates) in read_columns(path, ["query_id", "positive_ids", "candidate_ids"]):
+        similar, given = set(positives.split()), read_text(where, "candidate_ids", candidates).split()
+        if similar and similar.isdisjoint(given):
+            raise InputError(
+                f"{where}: none of the positive_ids is among the candidate_ids, so there is no average precision; "
+                "wanted at least one. Fetch the table again or delete the row."
+            )
+        if similar:
+            yield where, read_text(where, "query_id", query), similar, given
+
+
+def _askubuntu_texts(path: Path, wanted: set[str], text: str) -> dict[str, str]:
+    return {
+        key: TEXTS[text].format(title=title.strip(), body=body.strip()).strip() or EMPTY
+        for _, (key, title, body) in read_columns(path, ["id", "title", "body"])
+        if key in wanted
+    }
+
+
+ENTRIES = {
+    f"askubuntu{ending}": Entry({f"AskUbuntu/{split}": 200, "AskUbuntu/texts": None}, partial(_read, split))
+    for ending, split in (("", "test"), ("-dev", "dev"))
+}

@@ -1,0 +1,316 @@
+"""SentEval's image and caption retrieval on COCO, with two learnt linear maps.
+
+Conneau and Kiela 2018, after Kiros et al. 2014. Maps to 1,000 dimensions are trained so that an image and its caption
+are closer, by cosine, than either is to random others by a margin; then each image looks for its five captions and
+each caption for its image, among 1,000 images. Under SentEval's seed the initial weights, the batches and the random
+others are its own.
+
+``COCO/{train,valid,test}.safetensors`` hold ``images``, (images, width) float32; SentEval's are of a ResNet-101, 2,048
+wide. Beside each lies a table ``.tsv`` (or ``.tsv.gz``) with the columns ``image``, the row of its vector counted from
+0, and ``caption``, as SentEval cleaned it; every image has five rows. The task adds the full stop that SentEval adds.
+
+A tie is broken as its reversed sort does where it is stable: of equal scores the later candidate comes first.
+
+The full set takes some 4e15 operations: minutes on a GPU, half a day on a CPU.
+
+Shape letters: I images, C = 5 I captions, in the order of their images, V and D the widths of their vectors, P the
+width of both maps, B captions of a batch, K random others of each.
+"""
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from torch.nn.functional import linear, normalize
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.embedding_pool import Pool, finite_rows
+from contrastive_encoders.evaluation.task import Entry, How, Options
+from contrastive_encoders.evaluation.tasks.probe_optimizers import initial_layer
+from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
+from contrastive_encoders.statistics.bootstrap import Estimate, average, mean_of_queries
+
+log = logging.getLogger(__name__)
+
+CAPTIONS = 5  # of an image
+CUTOFFS = (1, 5, 10)
+FAILURES = 4  # epochs in all, not in a row, that are no better than the best before
+EPOCHS = 21
+
+
+class Captioned(NamedTuple):
+    """Images and their captions."""
+
+    name: str
+    vectors: Path  # a safetensors file whose ``images`` are (I, V) float32
+    captions: list[str]  # C
+
+
+class Sizes(NamedTuple):
+    """Sizes that SentEval fixes; tests have smaller ones."""
+
+    width: int = 1000
+    margin: float = 0.2
+    batch: int = 128  # captions
+    others: int = 30
+    folds: int = 5
+    fold_images: int = 1000
+
+
+SENTEVAL_SIZES = Sizes()
+
+
+@dataclass
+class CaptionRetrieval:
+    """Trains the maps on one set, stops by a second, and scores a third."""
+
+    name: str
+    train: Captioned
+    dev: Captioned
+    test: Captioned
+    seed: int = 1111
+    sizes: Sizes = SENTEVAL_SIZES
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        for one in (self.train, self.dev, self.test):
+            yield one.captions
+
+    def score_names(self) -> list[str]:
+        metrics = [f"recall@{cutoff}" for cutoff in CUTOFFS] + ["median-rank"]
+        both = [f"{self.name}/default/{metric}-{way}" for way in ("i2t", "t2i") for metric in metrics]
+        return [f"{self.name}/default/recall", *both, f"{self.name}-dev/default/recall"]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        """Recalls in percent; ``recall`` is the mean of the six, ``median-rank`` counts from 1 and has no interval."""
+        # a callback scores in inference mode, whose tensors cannot be trained on
+        with torch.inference_mode(False), torch.enable_grad():
+            train, dev, test = (self._load(one, pool, how.device) for one in (self.train, self.dev, self.test))
+            maps = fit(train, dev, self.sizes, self.seed)
+        found = fold_ranks(maps, test, self.sizes)
+        tested = _recalls(found, self.name if how.intervals else None)
+        scores = {f"{self.name}/default/{metric}": one for metric, one in tested.items()}
+        for way, ranks in (("i2t", found.of_images_I), ("t2i", found.of_captions_C)):
+            scores[f"{self.name}/default/median-rank-{way}"] = Estimate(median_rank(ranks, self.sizes.folds))
+        dev_name = f"{self.name}-dev"
+        developed = _recalls(fold_ranks(maps, dev, self.sizes), dev_name if how.intervals else None)
+        scores[f"{dev_name}/default/recall"] = developed["recall"]
+        return {name: scores[name] for name in self.score_names()}
+
+    def _load(self, one: Captioned, pool: Pool, device: torch.device) -> "Vectors":
+        captions_CD = finite_rows(pool.of(one.captions), one.name, "captions hold a vector that is not finite")
+        with safe_open(one.vectors, framework="pt") as stored:
+            images_IV = stored.get_tensor("images")
+        return Vectors(images_IV.to(device), captions_CD.to(device))
+
+
+class Vectors(NamedTuple):
+    images_IV: Tensor
+    captions_CD: Tensor
+
+
+class Maps(NamedTuple):
+    """Weight and bias of both linear maps."""
+
+    image_PV: Tensor
+    image_P: Tensor
+    caption_PD: Tensor
+    caption_P: Tensor
+
+    def of_images(self, rows_NV: Tensor) -> Tensor:
+        return normalize(linear(rows_NV, self.image_PV, self.image_P), dim=-1)
+
+    def of_captions(self, rows_ND: Tensor) -> Tensor:
+        return normalize(linear(rows_ND, self.caption_PD, self.caption_P), dim=-1)
+
+
+class Ranks(NamedTuple):
+    """The number of candidates before the right one, fold by fold."""
+
+    of_images_I: Tensor  # the best of an image's captions
+    of_captions_C: Tensor
+
+
+def fit(train: Vectors, dev: Vectors, sizes: Sizes, seed: int) -> Maps:
+    """Train the two linear maps, and return those with the best sum of six recalls on ``dev``.
+
+    The training stops after the fourth epoch that has not exceeded the best sum, one after the other or not.
+    """
+    maps = initial_maps(train.images_IV.shape[1], train.captions_CD.shape[1], sizes.width, seed)
+    maps = Maps(*(one.to(train.images_IV).requires_grad_() for one in maps))
+    optimizer = torch.optim.Adam(list(maps))
+    draws = np.random.RandomState(seed)  # the stream of numpy.random.seed, which SentEval draws from
+    best, highest, failures, epoch = maps, -1, 0, 0
+    while failures < FAILURES and epoch < EPOCHS:
+        for picked_B, other_images_BK, other_captions_BK in epoch_of_indices(len(train.captions_CD), sizes, draws):
+            loss = hinge(maps, train, (picked_B, other_images_BK, other_captions_BK), sizes.margin)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        epoch += 1
+        hits = _hits(fold_ranks(maps, dev, sizes))
+        log.info("epoch %d: mean of six recalls on dev %.2f", epoch, 100 * hits / (6 * len(dev.captions_CD)))
+        if hits > highest:
+            best, highest = Maps(*(one.detach().clone() for one in maps)), hits
+        else:
+            failures += 1
+    return best
+
+
+def initial_maps(image_width: int, caption_width: int, width: int, seed: int) -> Maps:
+    """Draw weights and biases as two ``torch.nn.Linear`` do after ``torch.manual_seed(seed)``, first those of the
+    images.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    image, caption = (initial_layer(incoming, width, generator) for incoming in (image_width, caption_width))
+    return Maps(*(part.contiguous() for one in (image, caption) for part in (one[:, :-1], one[:, -1])))
+
+
+def epoch_of_indices(captions: int, sizes: Sizes, draws: np.random.RandomState) -> Iterator[tuple[Tensor, ...]]:
+    """Yield captions (B,), then two (B, K) from outside the batch: captions of the wrong images, and wrong captions.
+
+    Another caption of the same image may be among them.
+    """
+    order_C = draws.permutation(captions)
+    for start in range(0, captions, sizes.batch):
+        picked_B = order_C[start : start + sizes.batch]
+        others = []
+        for _ in range(2):
+            place = draws.choice(captions - len(picked_B), sizes.others * len(picked_B))
+            others.append(order_C[np.where(place < start, place, place + len(picked_B))].reshape(-1, sizes.others))
+        yield tuple(torch.from_numpy(one) for one in (picked_B, *others))
+
+
+def hinge(maps: Maps, data: Vectors, indices: tuple[Tensor, ...], margin: float) -> Tensor:
+    """Sum over captions and others of max(0, margin - s(i, c) + s(i, c')) + max(0, margin - s(i, c) + s(i', c))."""
+    picked_B, other_images_BK, other_captions_BK = (one.to(data.images_IV.device) for one in indices)
+    shape = (*other_images_BK.shape, -1)
+    image_rows = torch.cat([picked_B, other_images_BK.flatten()]) // CAPTIONS
+    caption_rows = torch.cat([picked_B, other_captions_BK.flatten()])
+    images = maps.of_images(data.images_IV[image_rows])
+    captions = maps.of_captions(data.captions_CD[caption_rows])
+    image_BP, caption_BP = images[: len(picked_B)], captions[: len(picked_B)]
+    right_B1 = (image_BP * caption_BP).sum(1, keepdim=True)
+    wrong_captions_BK = torch.einsum("bp,bkp->bk", image_BP, captions[len(picked_B) :].view(shape))
+    wrong_images_BK = torch.einsum("bp,bkp->bk", caption_BP, images[len(picked_B) :].view(shape))
+    costs = [(margin - right_B1 + wrong_BK).clamp(min=0).sum() for wrong_BK in (wrong_captions_BK, wrong_images_BK)]
+    return costs[0] + costs[1]
+
+
+@torch.no_grad()
+def fold_ranks(maps: Maps, data: Vectors, sizes: Sizes) -> Ranks:
+    """Ranks within each fold of ``fold_images`` images; images beyond the folds are not looked at."""
+    of_images, of_captions = [], []
+    for fold in range(sizes.folds):
+        first, last = fold * sizes.fold_images, (fold + 1) * sizes.fold_images
+        images_IP = maps.of_images(data.images_IV[first:last])
+        captions_CP = maps.of_captions(data.captions_CD[CAPTIONS * first : CAPTIONS * last])
+        ranks = ranks_of(images_IP @ captions_CP.T)
+        of_images.append(ranks.of_images_I)
+        of_captions.append(ranks.of_captions_C)
+    return Ranks(torch.cat(of_images).cpu(), torch.cat(of_captions).cpu())
+
+
+def ranks_of(score_IC: Tensor) -> Ranks:
+    """Rank the scores of I images and 5 I captions; NaN comes last."""
+    score_IC = score_IC.nan_to_num(nan=-math.inf)
+    image_C = torch.arange(score_IC.shape[1], device=score_IC.device) // CAPTIONS
+    own_I5 = torch.arange(score_IC.shape[1], device=score_IC.device).view(-1, CAPTIONS)
+    each_5I = [_before(score_IC, own_I5[:, caption]) for caption in range(CAPTIONS)]
+    return Ranks(torch.stack(each_5I).amin(0), _before(score_IC.T, image_C))
+
+
+def _before(score_QN: Tensor, right_Q: Tensor) -> Tensor:
+    """(Q,) how many of the N come before the right one."""
+    place_N, right_Q1 = torch.arange(score_QN.shape[1], device=score_QN.device), right_Q[:, None]
+    right_score_Q1 = score_QN.gather(1, right_Q1)
+    return ((score_QN > right_score_Q1) | ((score_QN == right_score_Q1) & (place_N > right_Q1))).sum(1)
+
+
+def median_rank(ranks_N: Tensor, folds: int) -> float:
+    """Counted from 1; the mean over the folds."""
+    return float(np.mean(np.floor(np.median(ranks_N.numpy().reshape(folds, -1), axis=1)) + 1))
+
+
+def _hits(ranks: Ranks) -> int:
+    """The sum of six recalls times the number of captions, which a whole number holds exactly."""
+    return sum(
+        CAPTIONS * int((ranks.of_images_I < cutoff).sum()) + int((ranks.of_captions_C < cutoff).sum())
+        for cutoff in CUTOFFS
+    )
+
+
+def _recalls(ranks: Ranks, key: str | None) -> dict[str, Estimate]:
+    """Resampled by images, together with their captions."""
+    recalls = {}
+    for cutoff in CUTOFFS:
+        recalls[f"recall@{cutoff}-i2t"] = mean_of_queries((ranks.of_images_I < cutoff).double(), key)
+        found_IC = (ranks.of_captions_C < cutoff).double().view(-1, CAPTIONS)
+        recalls[f"recall@{cutoff}-t2i"] = mean_of_queries(found_IC.mean(1), key)
+    # all of them from the same resamples and images, so that their average is that of each of these
+    of_images = [one.values_N for one in recalls.values() if one.values_N is not None]
+    values_I = torch.stack(of_images).mean(0) if of_images else None
+    recalls["recall"] = average(list(recalls.values()))._replace(values_N=values_I)
+    return recalls
+
+
+IMAGES = {"train": 113_287, "valid": 5_000, "test": 5_000}  # Karpathy's split
+FILES = tuple(f"COCO/{split}.safetensors" for split in IMAGES)  # needed beside the tables
+
+
+def read_captions(root: Path, name: str, options: Options, sizes: Sizes = SENTEVAL_SIZES) -> CaptionRetrieval:
+    """Checks all files; the vectors of the images are read when they are scored."""
+    train, dev, test = (_read_split(root, split) for split in IMAGES)
+    for one in (train, dev, test):
+        _check_vectors(one)
+    wanted = sizes.folds * sizes.fold_images
+    for one in (dev, test):
+        if len(one.captions) < CAPTIONS * wanted:
+            raise InputError(
+                f"{one.vectors}: {len(one.captions) // CAPTIONS} images; wanted {wanted}, for {sizes.folds} folds of "
+                f"{sizes.fold_images}. Copy the whole split."
+            )
+    return CaptionRetrieval(name, train, dev, test, options.seed, sizes)
+
+
+def _read_split(root: Path, split: str) -> Captioned:
+    path = table(root, f"COCO/{split}")
+    of_image: dict[int, list[str]] = {}
+    for where, (image, caption) in read_columns(path, ["image", "caption"]):
+        if not (image.isascii() and image.isdigit()):
+            raise InputError(f"{where}: image is {image!r}; wanted the row of its vector, counted from 0. Correct it.")
+        of_image.setdefault(int(image), []).append(read_text(where, "caption", caption) + " .")
+    for number in range(max(of_image, default=-1) + 1):
+        if (found := len(of_image.get(number, []))) != CAPTIONS:
+            raise InputError(
+                f"{path}: image {number} has {found} captions; wanted {CAPTIONS} of each image, the first five where "
+                "there are more. Correct the table."
+            )
+    captions = [caption for number in sorted(of_image) for caption in of_image[number]]
+    return Captioned(f"coco {split}", root / f"COCO/{split}.safetensors", captions)
+
+
+def _check_vectors(one: Captioned) -> None:
+    """InputError where the file lacks a vector of each image."""
+    wanted = f"'images' of shape ({len(one.captions) // CAPTIONS}, width), float32"
+    try:
+        with safe_open(one.vectors, framework="pt") as stored:
+            rows = stored.get_slice("images")
+            shape, kind = rows.get_shape(), rows.get_dtype()
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"{one.vectors}: wanted a safetensors file of {wanted}, got: {error}. Copy it again."
+        ) from None
+    if kind != "F32" or len(shape) != 2 or shape[0] != len(one.captions) // CAPTIONS:
+        raise InputError(f"{one.vectors}: 'images' is {kind} of shape {tuple(shape)}; wanted {wanted}. Write it anew.")
+
+
+ENTRIES: dict[str, Entry] = {
+    "coco": Entry({f"COCO/{split}": CAPTIONS * count for split, count in IMAGES.items()}, read_captions, beside=FILES)
+}

@@ -1,0 +1,231 @@
+"""SentEval's classification tasks on frozen vectors.
+
+Three schemes (``senteval/tools/validation.py``; Conneau and Kiela 2018), each with scores for dev and test:
+
+- nested: one set; the folds of each outer fold's training rows choose the regularisation (MR, CR, SUBJ, MPQA)
+- kfold: train and test; folds of train choose it (TREC, MRPC)
+- given: train, dev and test (SST2, SST5, SICK-E, SNLI, probing)
+
+Rows are sorted by their number of words, then label, as SentEval does before anything else: folds and batches follow
+from it. Accuracies are rounded to 2 decimals before the best is taken, so that ties go to the first value, and where
+SentEval rounds what it reports. Shape letters: N rows, K folds, R regularisation values.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contrastive_encoders.core import InputError, Prompted
+from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.task import EMPTY, How, Options
+from contrastive_encoders.evaluation.tasks.classifiers import (
+    FEWEST_ROWS,
+    FOLD_SEED,
+    FOLDS,
+    GRID,
+    KFOLD_GRID,
+    NO_REGULARISATION,
+    Fits,
+    Trainer,
+    Values,
+    fewest_for,
+    fold_split,
+    stratified,
+    trainer,
+)
+from contrastive_encoders.evaluation.tasks.features import Combination, Features, features_of
+from contrastive_encoders.evaluation.tasks.linear_probe import Split
+from contrastive_encoders.evaluation.tsv import SENTEVAL
+from contrastive_encoders.statistics.bootstrap import Estimate, f1, mean
+
+
+class Part(NamedTuple):
+    """Labelled rows, in SentEval's order."""
+
+    where: str  # the file, for messages
+    sides: tuple[list[str], ...]  # one sentence a row, or two
+    labels_N: np.ndarray  # int64 numbers of classes
+
+
+class Recipe(NamedTuple):
+    """Peculiarities of a task, besides its data."""
+
+    combination: Combination = "sentence"
+    f1: bool = False
+    changes: Mapping[str, int] = {}  # of the classifier's settings
+    regularised: bool = True
+    linear_only: bool = False
+
+
+class Outcome(NamedTuple):
+    """Two rounded accuracies in percent, the values of their items, and predictions where they are one list."""
+
+    dev: float
+    dev_N: Tensor
+    test: float
+    test_N: Tensor
+    predicted_N: Tensor | None = None
+
+
+class Classification:
+    def __init__(
+        self, name: str, recipe: Recipe, classes: Sequence[str], parts: Mapping[str, Part], options: Options
+    ) -> None:
+        """``parts``: "all", or "train" and "test", or "train", "dev" and "test".
+
+        Raises:
+            InputError: too few rows for the scheme, or what ``classifiers`` asks for does not exist.
+        """
+        self.name, self.recipe, self.classes, self.parts = name, recipe, list(classes), dict(parts)
+        self.protocol = options.protocol
+        self.trainer = trainer(options, 0 if recipe.linear_only else options.nhid, recipe.changes)
+        self.folds, self.seed = FOLDS[options.protocol], options.seed
+        plain = name.removesuffix(SENTEVAL)
+        form = name[len(plain) :]
+        self.key, self.dev_key = plain, f"{plain}-dev"  # of the bootstrap: both forms of a text are resampled alike
+        self.dev_name = f"{plain}-dev{form}"
+        self._check()
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        for part in self.parts.values():
+            for side in part.sides:
+                yield _filled(side)
+
+    def score_names(self) -> list[str]:
+        names = [f"{self.name}/{self.protocol}/accuracy", f"{self.dev_name}/{self.protocol}/accuracy"]
+        return [*names, f"{self.name}/{self.protocol}/f1"] if self.recipe.f1 else names
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        parts = list(self.parts.values())
+        sides = [
+            Prompted((text for part in parts for text in _filled(part.sides[side])), _filled(one).prompt)
+            for side, one in enumerate(parts[0].sides)
+        ]
+        labels_N = np.concatenate([part.labels_N for part in parts])
+        features = features_of(self.recipe.combination, pool, sides, how.device)
+        outcome = self._outcome(_Rows(features, labels_N, len(self.classes)))
+        names = self.score_names()
+        key, dev_key = (self.key, self.dev_key) if how.intervals else (None, None)
+        found = {
+            names[0]: Estimate(outcome.test, mean(outcome.test_N, key).replicates_R),
+            names[1]: Estimate(outcome.dev, mean(outcome.dev_N, dev_key).replicates_R),
+        }
+        if self.recipe.f1 and outcome.predicted_N is not None:
+            gold_N = torch.from_numpy(self.parts["test"].labels_N)
+            whole = f1(outcome.predicted_N, gold_N, key)
+            found[names[2]] = Estimate(round(whole.value, 2), whole.replicates_R)
+        return found
+
+    def _outcome(self, rows: "_Rows") -> Outcome:
+        if "all" in self.parts:
+            return nested(rows, self.trainer, self.folds)
+        sizes = [len(part.labels_N) for part in self.parts.values()]
+        ranges = dict(zip(self.parts, np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), strict=True))
+        if "dev" in self.parts:
+            grid = GRID if self.recipe.regularised else NO_REGULARISATION
+            return given(rows, self.trainer, grid, ranges["train"], ranges["dev"], ranges["test"])
+        return kfold(rows, self.trainer, self.folds, self.seed, ranges["train"], ranges["test"])
+
+    def _check(self) -> None:
+        for part in self.parts.values():
+            if not len(part.labels_N):
+                raise InputError(f"{part.where}: there is a header but no rows; wanted labelled text. Fetch it again.")
+        train = self.parts.get("all") or self.parts["train"]
+        nested = "all" in self.parts
+        fewest = 1 if "dev" in self.parts else fewest_for(self.folds, nested)
+        why = f"enough for {self.folds}-fold cross-validation" if fewest > 1 else "to train on"
+        counts = np.bincount(train.labels_N, minlength=len(self.classes))
+        for name, count in zip(self.classes, counts, strict=True):
+            if count < fewest:
+                raise InputError(
+                    f"{train.where}: {count} rows have the label {name}; wanted at least {fewest} of each of "
+                    f"{', '.join(self.classes[:10])}, {why}. Fetch the table again, or leave the task out."
+                )
+        held_out = len(train.labels_N) // self.folds + 1 if nested else 0
+        if "dev" not in self.parts and len(train.labels_N) - held_out < FEWEST_ROWS:
+            raise InputError(
+                f"{train.where}: {len(train.labels_N)} rows; wanted at least {FEWEST_ROWS + held_out}, since 5 % of "
+                "the training rows decide when to stop. Fetch the table again, or leave the task out."
+            )
+
+
+def _filled(side: Sequence[str]) -> Prompted:
+    return Prompted((text or EMPTY for text in side), getattr(side, "prompt", None))
+
+
+class _Rows(NamedTuple):
+    features: Features
+    labels_N: np.ndarray
+    classes: int
+
+    def fit(self, trainer: Trainer, splits: Sequence[Split], values: Sequence[Sequence[float]]) -> Fits:
+        table_FR = torch.tensor(values, dtype=torch.float64)
+        return trainer.fit(self.features, torch.from_numpy(self.labels_N), self.classes, splits, table_FR)
+
+    def predict(self, fits: Fits, split: int, member: int, rows_N: np.ndarray) -> Tensor:
+        return fits.predict(split, member, self.features, torch.from_numpy(rows_N))
+
+    def hits(self, predicted_N: Tensor, rows_N: np.ndarray) -> Tensor:
+        return predicted_N == torch.from_numpy(self.labels_N[rows_N])
+
+
+def best(accuracy_KR: np.ndarray) -> tuple[int, float]:
+    """The value with the highest mean over folds, and that mean in percent; equal to 2 decimals: the first."""
+    scores = [round(100 * np.mean(column.tolist()), 2) for column in accuracy_KR.T]
+    return int(np.argmax(scores)), float(np.max(scores))
+
+
+def nested(rows: _Rows, trainer: Trainer, folds: int) -> Outcome:
+    """The classifiers of all inner folds of all outer folds are trained at once, then those of the outer folds."""
+    everything, values = np.arange(len(rows.labels_N)), trainer.values(GRID)
+    outer = stratified(rows.labels_N, folds, FOLD_SEED)
+    splits = [
+        fold_split(train, fold) for train, _ in outer for fold in stratified(rows.labels_N[train], folds, FOLD_SEED)
+    ]
+    inner = rows.fit(trainer, splits, [values] * len(splits))
+    chosen = [best(inner.accuracy_FR[place * folds : (place + 1) * folds]) for place in range(folds)]
+    whole = rows.fit(trainer, [trainer.whole(train) for train, _ in outer], [[values[member]] for member, _ in chosen])
+    dev_N, test_N = (torch.zeros(len(everything), dtype=torch.float64) for _ in range(2))
+    tests = []
+    for place, (_, test) in enumerate(outer):
+        for number in range(place * folds, (place + 1) * folds):
+            dev = splits[number].dev_N
+            dev_N[dev] += inner.hits[number][chosen[place][0]].double() / (folds * folds * len(dev))
+        right_N = rows.hits(rows.predict(whole, place, 0, test), test)
+        test_N[torch.from_numpy(test)] = right_N.double() / (folds * len(test))
+        tests.append(_percent(right_N))
+    dev_score = round(np.mean([score for _, score in chosen]), 2)
+    size = len(everything)  # the mean of what items add must be the mean over folds
+    return Outcome(float(dev_score), dev_N * size, float(round(np.mean(tests), 2)), test_N * size)
+
+
+def kfold(rows: _Rows, trainer: Trainer, folds: int, seed: int, train_N: np.ndarray, test_N: np.ndarray) -> Outcome:
+    values = trainer.values(KFOLD_GRID)
+    splits = [fold_split(train_N, fold) for fold in stratified(rows.labels_N[train_N], folds, seed)]
+    crossed = rows.fit(trainer, splits, [values] * folds)
+    member, dev_score = best(crossed.accuracy_FR)
+    dev_rows_N = torch.zeros(len(rows.labels_N), dtype=torch.float64)
+    for split, hits in zip(splits, crossed.hits, strict=True):
+        dev_rows_N[split.dev_N] = hits[member].double() * len(train_N) / (folds * len(split.dev_N))
+    whole = rows.fit(trainer, [trainer.whole(train_N)], [[values[member]]])
+    predicted_N = rows.predict(whole, 0, 0, test_N)
+    right_N = rows.hits(predicted_N, test_N)
+    return Outcome(dev_score, dev_rows_N[train_N], _percent(right_N), right_N.double(), predicted_N)
+
+
+def given(
+    rows: _Rows, trainer: Trainer, grid: Values, train_N: np.ndarray, dev_N: np.ndarray, test_N: np.ndarray
+) -> Outcome:
+    """SentEval trains the chosen classifier a second time, with the same rows and seed: it comes out the same."""
+    values = trainer.values(grid)
+    fits = rows.fit(trainer, [Split(torch.from_numpy(train_N), torch.from_numpy(dev_N))], [values])
+    member, dev_score = best(fits.accuracy_FR)
+    right_N = rows.hits(rows.predict(fits, 0, member, test_N), test_N)
+    return Outcome(dev_score, fits.hits[0][member].double(), _percent(right_N), right_N.double())
+
+
+def _percent(right_N: Tensor) -> float:
+    return round(100 * (int(right_N.sum()) / len(right_N)), 2)

@@ -1,0 +1,165 @@
+"""SentEval's two classifiers behind one interface, and their data splits.
+
+One is its own, trained by Adam or RMSprop; the other is scikit-learn's logistic regression.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.task import Options
+from contrastive_encoders.evaluation.tasks import linear_probe
+from contrastive_encoders.evaluation.tasks.features import Features
+from contrastive_encoders.evaluation.tasks.linear_probe import Settings, Split
+
+if TYPE_CHECKING:  # it takes a second to import
+    from sklearn.linear_model import LogisticRegression
+
+
+class Values(NamedTuple):
+    """Regularisation values that a scheme tries (validation.py), the weakest first for SentEval's own classifier."""
+
+    own: tuple[float, ...]  # weight decay
+    sklearn: tuple[float, ...]  # C
+
+
+_OWN = (1e-5, 1e-4, 1e-3, 1e-2)
+GRID = Values(_OWN, tuple(2.0**power for power in range(-2, 4)))  # nested folds, given splits
+KFOLD_GRID = Values(_OWN, tuple(2.0**power for power in range(-1, 6)))
+NO_REGULARISATION = Values((1e-9,), (1e9,))  # SNLI
+
+# https://github.com/facebookresearch/SentEval, "SentEval parameters": those for scores, and those for prototyping
+SETTINGS = {"default": Settings("adam", 64, 5, 4), "fast": Settings("rmsprop", 128, 3, 2)}
+FOLDS = {"default": 10, "fast": 5, "sklearn": 10}
+# validation.py writes this number out for the outer and inner folds, whatever the seed is
+FOLD_SEED = 1111
+VALIDATION_SHARE = 0.05  # of the training rows, to stop the last training by
+FEWEST_ROWS = 20  # of which 5 % are a row
+
+
+class Own:
+    """Linear or with a hidden layer."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def values(self, grid: Values) -> tuple[float, ...]:
+        """Return the candidate values of the regularisation strength."""
+        return grid.own
+
+    def whole(self, rows_N: np.ndarray) -> Split:
+        """How all of ``rows_N`` are used once the value is chosen: some only stop it, drawn as SentEval draws them."""
+        order_N = np.random.RandomState(self.settings.seed).permutation(len(rows_N))
+        held = int(VALIDATION_SHARE * len(rows_N))
+        return Split(_tensor(rows_N[order_N[held:]]), _tensor(rows_N[order_N[:held]]), drawn=len(rows_N))
+
+    def fit(
+        self, features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], values_FR: Tensor
+    ) -> linear_probe.Fits:
+        return linear_probe.fit(features, labels_N, classes, splits, values_FR, self.settings)
+
+
+class LogisticRegressions(NamedTuple):
+    """As `linear_probe.Fits`."""
+
+    accuracy_FR: np.ndarray
+    hits: list[Tensor]
+    models: list[list["LogisticRegression"]]
+
+    def predict(self, split: int, member: int, features: Features, rows_N: Tensor) -> Tensor:
+        return torch.from_numpy(self.models[split][member].predict(_plain(features, rows_N)))
+
+
+class Sklearn:
+    """``LogisticRegression(C=..., random_state=seed)`` with whatever else the installed scikit-learn has as defaults.
+
+    SentEval says no more; the solver was liblinear before scikit-learn 0.22, and is lbfgs since.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def values(self, grid: Values) -> tuple[float, ...]:
+        return grid.sklearn
+
+    def whole(self, rows_N: np.ndarray) -> Split:
+        return Split(torch.from_numpy(rows_N), torch.empty(0, dtype=torch.long))
+
+    def fit(
+        self, features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], values_FR: Tensor
+    ) -> LogisticRegressions:
+        fits = LogisticRegressions(np.full(tuple(values_FR.shape), np.nan), [], [])
+        for place, split in enumerate(splits):
+            train, dev = (_plain(features, rows) for rows in (split.train_N, split.dev_N))
+            models = [self._one(train, labels_N[split.train_N].numpy(), float(c)) for c in values_FR[place]]
+            fits.models.append(models)
+            if len(dev):
+                gold = labels_N[split.dev_N].numpy()
+                hits_RN = np.stack([model.predict(dev) == gold for model in models])
+                fits.accuracy_FR[place] = hits_RN.mean(1)
+                fits.hits.append(torch.from_numpy(hits_RN))
+        return fits
+
+    def _one(self, rows: np.ndarray, labels: np.ndarray, c: float) -> "LogisticRegression":
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+
+        with warnings.catch_warnings():
+            # 100 iterations are what the protocol has, enough or not
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return LogisticRegression(C=c, random_state=self.seed).fit(rows, labels)
+
+
+Fits = linear_probe.Fits | LogisticRegressions
+Trainer = Own | Sklearn
+
+
+def trainer(options: Options, hidden: int, changes: Mapping[str, Any]) -> Trainer:
+    """``changes`` replace settings where a task has its own.
+
+    Raises:
+        InputError: the protocol knows no hidden units.
+    """
+    if options.protocol == "sklearn":
+        if hidden:
+            raise InputError(
+                f"classifiers: nhid={hidden} with protocol=sklearn; wanted nhid=0, since a logistic regression has no "
+                "hidden units. Take protocol=default or fast for them."
+            )
+        return Sklearn(options.seed)
+    return Own(SETTINGS[options.protocol]._replace(hidden=hidden, seed=options.seed, **changes))
+
+
+def stratified(labels_N: np.ndarray, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(rows to train on, rows to test on) of each fold, ascending."""
+    from sklearn.model_selection import StratifiedKFold
+
+    splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed)
+    return list(splitter.split(np.zeros(len(labels_N)), labels_N))
+
+
+def fold_split(rows_N: np.ndarray, fold: tuple[np.ndarray, np.ndarray]) -> Split:
+    """``fold`` counts within ``rows_N``."""
+    return Split(_tensor(rows_N[fold[0]]), _tensor(rows_N[fold[1]]))
+
+
+def fewest_for(folds: int, nested: bool) -> int:
+    """Return the least rows of a class that stand in every fold; ``nested``: in every inner fold, too."""
+    rows = folds
+    while nested and rows - -(-rows // folds) < folds:
+        rows += 1
+    return rows
+
+
+def _plain(features: Features, rows_N: Tensor) -> np.ndarray:
+    """(N, D), without the column of ones."""
+    return features.take(rows_N.to(features.index_device))[:, :-1].cpu().numpy()
+
+
+def _tensor(rows_N: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(rows_N, dtype=np.int64))

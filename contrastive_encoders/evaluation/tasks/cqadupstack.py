@@ -1,0 +1,193 @@
+"""CQADupStack: retrieval of duplicate questions in a forum.
+
+The form of TSDAE (Wang et al. 2021, package useb), which GenSE table 3 follows, and not that of BEIR or MTEB: a
+forum's queries are taken out of its documents; the 100 nearest by cosine are kept; average precision is over these 100
+alone, so it is normalised by the duplicates among them, and 0 without any. nDCG@10 is normalised by all of a query's
+duplicates. Means over a forum's queries, then the plain mean over forums.
+
+    CQADupStack/corpus        forum, id, text
+    CQADupStack/{valid,test}  forum, query_id, relevant_ids (ids of the same forum between blanks)
+
+Shape letters: B queries of one block, N documents, T = 100 nearest, R most duplicates of a query, D width.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from contrastive_encoders.core import InputError, Prompted
+from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
+from contrastive_encoders.evaluation.task import EMPTY, Entry, How, Options
+from contrastive_encoders.evaluation.tsv import read_columns, table
+from contrastive_encoders.statistics.bootstrap import Estimate, average, mean_of_queries
+
+log = logging.getLogger(__name__)
+
+NEAREST = 100
+CUTOFF = 10
+FORUMS = "android english gaming gis mathematica physics programmers stats tex unix webmasters wordpress".split()
+METRICS = (f"map@{NEAREST}", f"ndcg@{CUTOFF}")
+CELLS = 2**25  # cosines held at a time: 128 MiB
+MOST_QUERIES = 128  # in a block: their nearest are gathered as B x T x D float64
+
+
+class Forum(NamedTuple):
+    """Its queries, and the documents without them."""
+
+    name: str
+    queries: list[str]
+    documents: list[str]
+    relevant: list[list[int]]  # per query, the rows of its duplicates among the documents
+    duplicates: list[int]  # per query, how many it has; more than the rows where some are queries themselves
+
+
+class ForumRetrieval:
+    """Scores of each forum, ``cqadupstack-android/cosine/map@100``, and their mean, ``cqadupstack/cosine/map@100``."""
+
+    def __init__(self, name: str, forums: Sequence[Forum], split: str = "") -> None:
+        self.name, self.split = f"{name}{split}", split
+        self.forums = [
+            forum._replace(
+                queries=Prompted(forum.queries, role="query"), documents=Prompted(forum.documents, role="document")
+            )
+            for forum in forums
+        ]
+        self.stem = name
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        for forum in self.forums:
+            yield forum.queries
+            yield forum.documents
+
+    def score_names(self) -> list[str]:
+        tasks = [self.name, *(self._task(forum) for forum in self.forums)]
+        return [f"{task}/cosine/{metric}" for task in tasks for metric in METRICS]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        parts: dict[str, list[Estimate]] = {metric: [] for metric in METRICS}
+        for forum in self.forums:
+            ap_Q, ndcg_Q = self._per_query(forum, pool, how.device)
+            asked_Q = torch.tensor(forum.duplicates) > 0  # useb leaves the others out of nDCG, and not of MAP
+            key = self._task(forum) if how.intervals else None
+            parts[METRICS[0]].append(mean_of_queries(ap_Q, key))
+            parts[METRICS[1]].append(mean_of_queries(ndcg_Q[asked_Q], key))
+        found = {f"{self.name}/cosine/{metric}": average(estimates) for metric, estimates in parts.items()}
+        for i, forum in enumerate(self.forums):
+            found |= {f"{self._task(forum)}/cosine/{metric}": parts[metric][i] for metric in METRICS}
+        return found
+
+    def _task(self, forum: Forum) -> str:
+        return f"{self.stem}-{forum.name}{self.split}"
+
+    def _per_query(self, forum: Forum, pool: Pool, device: torch.device) -> tuple[Tensor, Tensor]:
+        """(Q,) average precision and nDCG."""
+        queries_QD = unit_rows(pool.of(forum.queries), f"{self._task(forum)} queries")
+        documents_ND = unit_rows(pool.of(forum.documents), f"{self._task(forum)} documents")
+        on_device_ND = documents_ND.to(device)
+        rows = max(1, min(MOST_QUERIES, CELLS // max(1, len(documents_ND))))
+        ap, ndcg = [], []
+        for start in range(0, len(queries_QD), rows):
+            block_BD = queries_QD[start : start + rows]
+            cosine_BN = block_BD.to(device) @ on_device_ND.T
+            chosen_BT = cosine_BN.topk(min(NEAREST, len(documents_ND)), dim=-1).indices.cpu()
+            cosine_BT, chosen_BT = _in_order(block_BD, documents_ND, chosen_BT)
+            hits_BT = _hits(chosen_BT, forum.relevant[start : start + rows])
+            ap.append(average_precisions(cosine_BT, hits_BT))
+            ndcg.append(ndcg_at_cutoff(hits_BT, torch.tensor(forum.duplicates[start : start + rows])))
+        return torch.cat(ap), torch.cat(ndcg)
+
+
+def _in_order(queries_BD: Tensor, documents_ND: Tensor, chosen_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest by their float64 cosines, ties in the order of the documents.
+
+    A float32 product gives equal documents different cosines by their place in the matrix, and other ones elsewhere.
+    """
+    chosen_BT = chosen_BT.sort(-1).values
+    near_BTD = normalize(documents_ND[chosen_BT].double(), dim=-1)
+    query_BD1 = normalize(queries_BD.double(), dim=-1).unsqueeze(-1)
+    cosine_BT = (near_BTD @ query_BD1).squeeze(-1).round(decimals=DIGITS)
+    order_BT = torch.argsort(cosine_BT, dim=-1, descending=True, stable=True)
+    return cosine_BT.gather(-1, order_BT), chosen_BT.gather(-1, order_BT)
+
+
+def _hits(chosen_BT: Tensor, relevant: Sequence[list[int]]) -> Tensor:
+    """(B, T) whether each of the nearest is a duplicate."""
+    most = max((len(rows) for rows in relevant), default=0)
+    relevant_BR = torch.tensor([rows + [-1] * (most - len(rows)) for rows in relevant]).view(len(relevant), most)
+    return (chosen_BT.unsqueeze(-1) == relevant_BR.long().unsqueeze(1)).any(-1)
+
+
+def average_precisions(cosine_BT: Tensor, hits_BT: Tensor) -> Tensor:
+    """(B,) float64 of rows in descending order, as scikit-learn has it: tied items enter together; 0 without a hit."""
+    places_T = torch.arange(cosine_BT.shape[1])
+    is_end_BT = torch.ones_like(hits_BT)
+    is_end_BT[:, :-1] = cosine_BT[:, 1:] != cosine_BT[:, :-1]
+    # place of the last item of each item's tie: the smallest end at or behind it
+    end_BT = torch.where(is_end_BT, places_T, len(places_T)).flip(-1).cummin(-1).values.flip(-1)
+    precision_BT = hits_BT.double().cumsum(-1) / (places_T + 1)
+    found_B = hits_BT.sum(-1)
+    return (precision_BT.gather(-1, end_BT) * hits_BT).sum(-1) / found_B.clamp(min=1)
+
+
+def ndcg_at_cutoff(hits_BT: Tensor, duplicates_B: Tensor) -> Tensor:
+    """(B,) float64 nDCG@10 with gains of 0 and 1; 0 where there are no duplicates."""
+    discount_C = 1 / torch.log2(torch.arange(2, CUTOFF + 2, dtype=torch.float64))
+    top_BC = hits_BT[:, :CUTOFF].double()
+    ideal_B = discount_C.cumsum(0)[duplicates_B.clamp(1, CUTOFF) - 1]
+    return top_BC @ discount_C[: top_BC.shape[1]] / ideal_B
+
+
+def _read(split: str, ending: str, root: Path, name: str, options: Options) -> ForumRetrieval:
+    """``split`` is valid or test; ``ending`` is that of the score names, -dev or nothing."""
+    corpus = _corpus(table(root, "CQADupStack/corpus"))
+    path = table(root, f"CQADupStack/{split}")
+    asked: dict[str, dict[str, list[str]]] = {}
+    for where, (forum, query, relevant) in read_columns(path, ["forum", "query_id", "relevant_ids"]):
+        if query not in corpus.get(forum, {}):
+            raise InputError(
+                f"{where}: question {query!r} of forum {forum!r} is not in CQADupStack/corpus; "
+                "the corpus is cut short or of another version. Fetch both again."
+            )
+        asked.setdefault(forum, {})[query] = list(dict.fromkeys(relevant.split()))
+    if not asked:
+        raise InputError(f"{path}: no rows below the header; wanted queries. Fetch it again.")
+    if set(asked) != set(FORUMS):
+        log.warning("%s: %d forums, the papers' mean is over %d: %s", path, len(asked), len(FORUMS), ", ".join(FORUMS))
+    forums = [_forum(forum, corpus[forum], queries) for forum, queries in asked.items()]
+    return ForumRetrieval("cqadupstack", forums, ending)
+
+
+def _corpus(path: Path) -> dict[str, dict[str, str]]:
+    """forum -> id -> text"""
+    corpus: dict[str, dict[str, str]] = {}
+    for _, (forum, key, text) in read_columns(path, ["forum", "id", "text"]):
+        corpus.setdefault(forum, {})[key] = text.strip() or EMPTY
+    return corpus
+
+
+def _forum(name: str, corpus: dict[str, str], queries: dict[str, list[str]]) -> Forum:
+    ids = [key for key in corpus if key not in queries]
+    row_of = {key: row for row, key in enumerate(ids)}
+    if unknown := sum(key not in corpus for relevant in queries.values() for key in relevant):
+        log.warning("CQADupStack: %d duplicates in forum %s are not in the corpus and cannot be found", unknown, name)
+    return Forum(
+        name,
+        queries=[corpus[key] for key in queries],
+        documents=[corpus[key] for key in ids],
+        relevant=[[row_of[key] for key in relevant if key in row_of] for relevant in queries.values()],
+        duplicates=[len(relevant) for relevant in queries.values()],
+    )
+
+
+ENTRIES = {
+    f"cqadupstack{ending}": Entry(
+        {"CQADupStack/corpus": None, f"CQADupStack/{split}": None}, partial(_read, split, ending)
+    )
+    for ending, split in (("", "test"), ("-dev", "valid"))
+}

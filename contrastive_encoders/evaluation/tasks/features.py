@@ -1,0 +1,64 @@
+"""Classifier features of one or two sentence vectors, with a bias column.
+
+Shape letters: N rows, U texts, D width of a vector, E width of a row.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from contrastive_encoders.evaluation.embedding_pool import Pool, finite_rows
+
+# sentence: u. pair: |a - b|, a * b. inference: a, b, a * b, |a - b|, made for each batch: SNLI has 569,000 rows
+Combination = Literal["sentence", "pair", "inference"]
+
+
+class Dense:
+    """Features of all rows, kept on the device."""
+
+    def __init__(self, rows_ND: Tensor, device: torch.device | str = "cpu") -> None:
+        self.rows_NE = torch.cat([rows_ND, rows_ND.new_ones(len(rows_ND), 1)], dim=1).to(device)
+        self.width, self.device, self.dtype = self.rows_NE.shape[1], self.rows_NE.device, self.rows_NE.dtype
+        self.index_device = self.device  # where ``take`` wants row numbers
+
+    def take(self, rows: Tensor) -> Tensor:
+        """(..., E) on the device for row numbers (...)."""
+        return self.rows_NE.index_select(0, rows.flatten()).view(*rows.shape, self.width)
+
+
+class Inference:
+    """The four parts of InferSent's features (Conneau et al. 2017), of one batch's rows at a time."""
+
+    def __init__(self, pool: Pool, left: Sequence[str], right: Sequence[str], device: torch.device | str) -> None:
+        self.vectors_UD = _finite(pool.vectors_UD)
+        self.places = [torch.tensor(pool.rows(side), dtype=torch.long) for side in (left, right)]
+        self.width, self.dtype = 4 * self.vectors_UD.shape[1] + 1, self.vectors_UD.dtype
+        self.device, self.index_device = torch.device(device), torch.device("cpu")
+
+    def take(self, rows: Tensor) -> Tensor:
+        """(..., 4 D + 1) for row numbers (...)."""
+        flat = rows.flatten()
+        a, b = (self.vectors_UD.index_select(0, place_N[flat]).to(self.device) for place_N in self.places)
+        return torch.cat([a, b, a * b, (a - b).abs(), a.new_ones(len(a), 1)], dim=1).view(*rows.shape, self.width)
+
+
+Features = Dense | Inference
+
+
+def features_of(combination: Combination, pool: Pool, sides: Sequence[Sequence[str]], device: torch.device) -> Features:
+    """The features of N rows; ``sides`` holds one list of N texts, or two."""
+    if combination == "inference":
+        left, right = sides
+        return Inference(pool, left, right, device)
+    vectors = [_finite(pool.of(side)) for side in sides]
+    if combination == "sentence":
+        return Dense(vectors[0], device)
+    a_ND, b_ND = vectors
+    return Dense(torch.cat([(a_ND - b_ND).abs(), a_ND * b_ND], dim=1), device)
+
+
+def _finite(vectors_ND: Tensor) -> Tensor:
+    """Replace vectors that are not finite by zeros: one would spoil every classifier."""
+    return finite_rows(vectors_ND, what="vectors are not finite; they count as zeros")

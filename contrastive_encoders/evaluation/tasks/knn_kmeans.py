@@ -1,0 +1,71 @@
+"""Label quality of an embedding space without training: nearest neighbour accuracy and k-means V-measure.
+
+Vectors are of length 1. Neighbours of test rows are training rows; of a set that is not split, all its other rows. The
+clusters are of the test rows, as many as they have labels.
+
+Shape letters: N rows, C classes, K neighbours, D width.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contrastive_encoders.evaluation.embedding_pool import Pool, unit_rows
+from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.tasks.classification import Part
+from contrastive_encoders.statistics.bootstrap import Estimate, mean, v_measure
+
+SCORES = {"knn": "knn/accuracy", "kmeans": "kmeans/v-measure"}
+BLOCK = 1024  # rows compared with all others at a time
+STARTS = 10  # of k-means; the best is taken
+
+
+class Neighbours:
+    """``parts`` as of `Classification`, of single texts."""
+
+    def __init__(self, name: str, parts: Mapping[str, Part], scores: Sequence[str], neighbours: int, seed: int) -> None:
+        self.name, self.parts, self.scores = name, dict(parts), [one for one in SCORES if one in scores]
+        self.neighbours, self.seed = neighbours, seed
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        for part in self.parts.values():
+            yield part.sides[0]
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/{SCORES[one]}" for one in self.scores]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        known, asked = self.parts.get("train"), self.parts.get("all") or self.parts["test"]
+        vectors_ND, gold_N = self._vectors(asked, pool), torch.from_numpy(asked.labels_N)
+        key, found = self.name if how.intervals else None, dict[str, Estimate]()
+        if "knn" in self.scores:
+            others = None if known is None else (self._vectors(known, pool), known.labels_N)
+            right_N = torch.from_numpy(self._voted(vectors_ND, others or (vectors_ND, asked.labels_N), others is None))
+            found[f"{self.name}/{SCORES['knn']}"] = mean(right_N == gold_N, key)
+        if "kmeans" in self.scores:
+            found[f"{self.name}/{SCORES['kmeans']}"] = v_measure(self._clusters(vectors_ND, gold_N), gold_N, key)
+        return found
+
+    def _vectors(self, part: Part, pool: Pool) -> Tensor:
+        return unit_rows(pool.of(part.sides[0]).double(), self.name)
+
+    def _voted(self, asked_ND: Tensor, known: tuple[Tensor, np.ndarray], without_itself: bool) -> np.ndarray:
+        """(N,) the label that most neighbours have, the first of several."""
+        known_MD, labels_M = known
+        voted = []
+        for start in range(0, len(asked_ND), BLOCK):
+            cosine_BM = asked_ND[start : start + BLOCK] @ known_MD.T
+            if without_itself:
+                cosine_BM.diagonal(start).fill_(-torch.inf)
+            near_BK = cosine_BM.topk(min(self.neighbours, len(known_MD) - without_itself), dim=-1).indices
+            votes_BC = torch.nn.functional.one_hot(torch.from_numpy(labels_M)[near_BK], int(labels_M.max()) + 1).sum(1)
+            voted.append(np.argmax(votes_BC.numpy(), axis=-1))
+        return np.concatenate(voted)
+
+    def _clusters(self, vectors_ND: Tensor, gold_N: Tensor) -> Tensor:
+        from sklearn.cluster import KMeans  # slow to import, and only needed here
+
+        clusters = KMeans(len(gold_N.unique()), n_init=STARTS, random_state=self.seed)
+        return torch.from_numpy(clusters.fit_predict(vectors_ND.numpy()).astype(np.int64))

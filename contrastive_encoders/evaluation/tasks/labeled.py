@@ -1,0 +1,153 @@
+"""Tables and labels of SentEval's classification and probing sets."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.task import Entry, Options
+from contrastive_encoders.evaluation.tasks.classification import Classification, Part, Recipe
+from contrastive_encoders.evaluation.tsv import SENTEVAL, read_columns, read_text, table
+
+Known = TypeVar("Known")
+
+
+class Layout(NamedTuple):
+    """Where a set lies, and how a row of it is read."""
+
+    rows: dict[str, int]  # table -> official rows, in the order (all) or (train, test) or (train, dev, test)
+    labels: tuple[str, ...]  # in the order of SentEval's class numbers
+    recipe: Recipe = Recipe()
+    sentences: tuple[str, ...] = ("sentence",)  # columns
+    label: str = "label"  # column
+    sort_by: tuple[int, ...] = (0,)  # sentences whose words count, the more important first
+    may_be_empty: bool = False
+    senteval: bool = False  # there is a second form of the text
+
+
+PARTS = {1: ("all",), 2: ("train", "test"), 3: ("train", "dev", "test")}
+_PAIR = ("sentence1", "sentence2")
+# What SentEval sets for SNLI alone (snli.py: max_epoch and epoch_size, which classifier.py reads).
+SNLI_SETTINGS = {"max_epoch": 15, "passes": 1}
+LAYOUTS = {
+    "cr": Layout({"CR/all": 3775}, ("0", "1"), may_be_empty=True, senteval=True),
+    "mr": Layout({"MR/all": 10662}, ("0", "1"), senteval=True),
+    "mpqa": Layout({"MPQA/all": 10606}, ("0", "1"), may_be_empty=True, senteval=True),
+    # SentEval counts objective sentences as the positive ones, the table subjective ones
+    "subj": Layout({"SUBJ/all": 10000}, ("1", "0"), senteval=True),
+    "sst2": Layout({"SST2/train": 67349, "SST2/dev": 872, "SST2/test": 1821}, ("0", "1")),
+    "sst5": Layout({"SST5/train": 8544, "SST5/dev": 1101, "SST5/test": 2210}, ("0", "1", "2", "3", "4")),
+    "trec": Layout(
+        {"TREC/train": 5452, "TREC/test": 500}, ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"), senteval=True
+    ),
+    "mrpc": Layout({"MRPC/train": 4076, "MRPC/test": 1725}, ("0", "1"), Recipe("pair", f1=True), _PAIR, sort_by=(0, 1)),
+    "snli": Layout(
+        {"SNLI/train": 549367, "SNLI/dev": 9842, "SNLI/test": 9824},
+        ("entailment", "neutral", "contradiction"),
+        Recipe("inference", changes=SNLI_SETTINGS, regularised=False),
+        ("premise", "hypothesis"),
+        sort_by=(1, 0),
+    ),
+    "sicke": Layout(
+        {"SICK/train": 4500, "SICK/dev": 500, "SICK/test": 4927},
+        ("CONTRADICTION", "NEUTRAL", "ENTAILMENT"),
+        Recipe("pair"),
+        _PAIR,
+        label="entailment",
+        sort_by=(0, 1),
+        senteval=True,
+    ),
+}
+
+
+def read_label(where: str, column: str, cell: str, known: Mapping[str, Known]) -> Known:
+    """The number of a label, or whatever else it stands for.
+
+    Raises:
+        InputError: it is none of ``known``.
+    """
+    if cell not in known:
+        names = ", ".join(list(known)[:10]) + (", ..." if len(known) > 10 else "")
+        raise InputError(f"{where}: {column} is {cell!r}; wanted one of {names}. Correct it or delete the row.")
+    return known[cell]
+
+
+def arranged(
+    where: str, sides: Sequence[list[str]], labels: list[int], ranks: list[int], sort_by: tuple[int, ...]
+) -> Part:
+    """Rows in SentEval's order: by words, then ``ranks``; rows that tie keep the file's order."""
+    words = [[len(text.split()) for text in sides[number]] for number in sort_by]
+    order = sorted(range(len(labels)), key=lambda row: (*(counts[row] for counts in words), ranks[row]))
+    texts = tuple([side[row] for row in order] for side in sides)
+    return Part(where, texts, np.array([labels[row] for row in order], dtype=np.int64))
+
+
+def _read_set(layout: Layout, root: Path, name: str, options: Options) -> Classification:
+    names = PARTS[len(layout.rows)]
+    paths = [table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows]
+    parts = {part: _part(layout, path) for part, path in zip(names, paths, strict=True)}
+    return Classification(name, layout.recipe, layout.labels, parts, options)
+
+
+def _part(layout: Layout, path: Path) -> Part:
+    known = {label: number for number, label in enumerate(layout.labels)}
+    sides: tuple[list[str], ...] = tuple([] for _ in layout.sentences)
+    labels: list[int] = []
+    for where, (label, *cells) in read_columns(path, [layout.label, *layout.sentences]):
+        labels.append(read_label(where, layout.label, label, known))
+        for side, column, cell in zip(sides, layout.sentences, cells, strict=True):
+            side.append(cell.strip() if layout.may_be_empty else read_text(where, column, cell))
+    # SNLI is sorted while its labels are still words
+    alphabetic = {label: rank for rank, label in enumerate(sorted(layout.labels))}
+    by_word = layout.recipe.combination == "inference"
+    ranks = [alphabetic[layout.labels[label]] for label in labels] if by_word else labels
+    return arranged(str(path), sides, labels, ranks, layout.sort_by)
+
+
+SENTEVAL_ENTRIES = {
+    name: Entry(one.rows, partial(_read_set, one), senteval=one.senteval) for name, one in LAYOUTS.items()
+}
+
+# The ten probing tasks (Conneau et al. 2018), one table each of split, label and sentence
+PROBING = {  # score name -> file name of the authors
+    "length": "sentence_length",
+    "wordcontent": "word_content",
+    "depth": "tree_depth",
+    "topconstituents": "top_constituents",
+    "bigramshift": "bigram_shift",
+    "tense": "past_present",
+    "subjnumber": "subj_number",
+    "objnumber": "obj_number",
+    "oddmanout": "odd_man_out",
+    "coordinationinversion": "coordination_inversion",
+}
+PROBING_ROWS = 120_000  # 100,000 to train on, 10,000 each for dev and test
+PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
+# a hidden layer for 1,000 classes: SentEval leaves it away whatever nhid says (probing.py)
+LINEAR_ONLY = ("wordcontent",)
+
+
+def _read_probing(recipe: Recipe, root: Path, name: str, options: Options) -> Classification:
+    path = table(root, f"PROBING/{name}")
+    found: dict[str, list[tuple[str, str, str]]] = {split: [] for split in PROBING_SPLITS.values()}
+    for where, (split, label, sentence) in read_columns(path, ["split", "label", "sentence"]):
+        found[read_label(where, "split", split, PROBING_SPLITS)].append(
+            (where, read_text(where, "label", label), read_text(where, "sentence", sentence))
+        )
+    # a label that is not in the training rows could never be predicted
+    known = {label: number for number, label in enumerate(sorted({label for _, label, _ in found["train"]}))}
+    parts = {}
+    for split, rows in found.items():
+        labels = [read_label(where, "label", label, known) for where, label, _ in rows]
+        sentences = [sentence for _, _, sentence in rows]
+        parts[split] = arranged(f"{path}, split {split}", (sentences,), labels, labels, (0,))
+    return Classification(name, recipe, list(known), parts, options)
+
+
+PROBING_ENTRIES = {
+    name: Entry({f"PROBING/{name}": PROBING_ROWS}, partial(_read_probing, Recipe(linear_only=name in LINEAR_ONLY)))
+    for name in PROBING
+}

@@ -1,0 +1,63 @@
+"""Paraphrase pairs by cosine (GenSE table 3), and BIOSSES as an STS set.
+
+Twitter-URL and PIT-2015 (TwitterPara) follow the protocol of TSDAE (Wang et al. 2021, package useb): average precision
+without the pairs on which the annotators could not agree, and Spearman's correlation with the votes over all pairs.
+
+    TwitterURL/test_with_debatable  votes_of_6, sentence1, sentence2
+    PIT2015/test                    score (0 to 5), sentence1, sentence2
+    BIOSSES/test                    score (0 to 4), sentence1, sentence2
+"""
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from contrastive_encoders.core import PairTask
+from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.task import Entry, How, Options
+from contrastive_encoders.evaluation.tasks.sts import Layout, RatedPairs, cosines, read_pairs, read_similarity
+from contrastive_encoders.statistics.bootstrap import Estimate, average_precision, best_f1, is_constant, spearman
+
+log = logging.getLogger(__name__)
+
+DEBATABLE = 3.0  # more: a paraphrase; fewer: none
+
+
+class Paraphrases(RatedPairs):
+    """``pairs.gold`` holds votes or a rating; above ``debatable`` it is a paraphrase. ``f1``: also the best F1."""
+
+    def __init__(self, pairs: PairTask, debatable: float = DEBATABLE, *, f1: bool = False) -> None:
+        super().__init__(pairs)
+        self.debatable, self.f1 = debatable, f1
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/cosine/{metric}" for metric in ("ap", "spearman", *(["f1"] if self.f1 else []))]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        cosine_N, gold_N = cosines(self.pairs, pool), torch.from_numpy(self.pairs.gold)
+        if is_constant(cosine_N):
+            log.warning("%s: all pairs have the same cosine (%.4f)", self.name, cosine_N[0])
+        decided_N = gold_N != self.debatable
+        is_paraphrase_N = (gold_N > self.debatable).long()
+        key = self.name if how.intervals else None
+        decided = cosine_N[decided_N], is_paraphrase_N[decided_N], key
+        found = [average_precision(*decided), spearman(cosine_N, gold_N, key)]
+        return dict(zip(self.score_names(), [*found, *([best_f1(*decided)] if self.f1 else [])], strict=True))
+
+
+def _read(layout: Layout, column: str, root: Path, name: str, options: Options) -> Paraphrases:
+    """``column`` holds votes or a rating, of which 3 is undecided."""
+    return Paraphrases(read_pairs(root, name, layout, column))
+
+
+_BIOSSES = Layout({"BIOSSES/test": 100}, 0, 4)
+_LAYOUTS = {
+    "twitterurl": (Layout({"TwitterURL/test_with_debatable": 10120}, 0, 6), "votes_of_6"),
+    "pit": (Layout({"PIT2015/test": 972}, 0, 5), "score"),
+}
+ENTRIES = {
+    **{name: Entry(layout.rows, partial(_read, layout, column)) for name, (layout, column) in _LAYOUTS.items()},
+    "biosses": Entry(_BIOSSES.rows, partial(read_similarity, _BIOSSES)),
+}

@@ -1,0 +1,232 @@
+"""SentEval's supervised relatedness (SICK-R, STS-B): softmax over ratings 1..5 on pair features.
+
+Conneau and Kiela 2018, after Tai, Socher and Manning 2015. Features are |a - b| and a * b, the target of a rating is
+its share between the two whole numbers around it, the loss is the mean squared error of the five probabilities, and
+the predicted rating is their mean. Under SentEval's seed the initial weights and the order of the batches are its own.
+
+Up to 94,500 steps of 64 rows with 5 outputs: calling autograd and an optimiser takes several times what the arithmetic
+does, so both are written out here.
+
+Shape letters: N pairs, B pairs of a batch, D width of a vector, F = 2 D + 1 features with a constant one for the bias,
+5 ratings.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contrastive_encoders.core import PairTask
+from contrastive_encoders.evaluation.embedding_pool import Pool, finite_rows
+from contrastive_encoders.evaluation.task import Entry, How, Options
+from contrastive_encoders.evaluation.tasks.probe_optimizers import initial_layer, one_thread
+from contrastive_encoders.evaluation.tasks.sts import SICK, STSB, Layout, read_pairs
+from contrastive_encoders.evaluation.tsv import SENTEVAL
+from contrastive_encoders.statistics.bootstrap import Estimate, mean, pearson, spearman
+
+log = logging.getLogger(__name__)
+
+RATINGS = 5
+BATCH = 64
+LEARNING_RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8  # Adam's
+EPOCHS_PER_CHECK = 50
+LAST_START = 1000  # epochs; whoever has trained no more than these trains 50 further ones: 1,050 at most
+FAILURES = 4  # checks in all, not in a row, that are no better than the best before
+SELECT: dict[str, Callable[[Tensor, Tensor], Estimate]] = {"pearson": pearson, "spearman": spearman}
+
+
+@dataclass
+class Relatedness:
+    """Trains on one set of pairs, stops by a second, and scores both the second and a third."""
+
+    name: str  # of the task; the scores begin with the names of ``test`` and ``dev``
+    train: PairTask
+    dev: PairTask
+    test: PairTask
+    protocol: str = "regressor"
+    select: str = "pearson"  # of the dev pairs; "spearman" in the fork that SimCSE and GenSE use
+    seed: int = 1111
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        for pairs in (self.train, self.dev, self.test):
+            yield pairs.left
+            yield pairs.right
+
+    def score_names(self) -> list[str]:
+        test, dev = f"{self.test.name}/{self.protocol}", f"{self.dev.name}/{self.protocol}"
+        return [f"{test}/spearman", f"{test}/pearson", f"{test}/mse", f"{dev}/spearman", f"{dev}/pearson"]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        """Correlations x 100; ``mse`` in squared ratings."""
+        train = batch_order(self.train)
+        dev_gold = torch.from_numpy(self.dev.gold)
+        dev_NF, test_NF = features(self.dev, pool), features(self.test, pool)
+        fitted = fit(
+            features(train, pool),
+            tai_encoding(train.gold),
+            lambda weight_5F: SELECT[self.select](predict(weight_5F, dev_NF), dev_gold).value,
+            self.seed,
+        )
+        log.info("%s: %d epochs, the best after %d", self.name, fitted.epochs, fitted.best_epoch)
+        scores = {}
+        for pairs, rows_NF in ((self.test, test_NF), (self.dev, dev_NF)):
+            predicted_N, gold_N = predict(fitted.weight_5F, rows_NF), torch.from_numpy(pairs.gold)
+            key = pairs.name.removesuffix(SENTEVAL) if how.intervals else None
+            begin = f"{pairs.name}/{self.protocol}"
+            scores[f"{begin}/spearman"] = spearman(predicted_N, gold_N, key)
+            scores[f"{begin}/pearson"] = pearson(predicted_N, gold_N, key)
+            scores[f"{begin}/mse"] = mean((predicted_N - gold_N) ** 2, key, scale=1.0)
+        return {name: scores[name] for name in self.score_names()}
+
+
+def batch_order(pairs: PairTask) -> PairTask:
+    """SentEval sorts pairs by the words of the left, of the right, and the rating, before it shuffles them."""
+    rows = sorted(
+        range(len(pairs.gold)), key=lambda i: (len(pairs.left[i].split()), len(pairs.right[i].split()), pairs.gold[i])
+    )
+    return PairTask(
+        pairs.name,
+        [pairs.left[i] for i in rows],
+        [pairs.right[i] for i in rows],
+        pairs.gold[rows],
+        [pairs.subsets[i] for i in rows],
+    )
+
+
+def features(pairs: PairTask, pool: Pool) -> Tensor:
+    """(N, F): |a - b|, a * b, 1; zero for a pair with a vector that is not finite."""
+    left_ND, right_ND = pool.of(pairs.left), pool.of(pairs.right)
+    ones_N1 = left_ND.new_ones(len(left_ND), 1)
+    rows_NF = torch.cat([(left_ND - right_ND).abs(), left_ND * right_ND, ones_N1], 1)
+    return finite_rows(rows_NF, pairs.name, "pairs hold a vector that is not finite")
+
+
+def tai_encoding(gold_N: np.ndarray) -> np.ndarray:
+    """(N,) ratings of 0..5 -> (N, 5): 3.8 is 0.2 of class 3 and 0.8 of class 4.
+
+    There is no class 0: a rating below 1 keeps the share of class 1 alone, and a rating of 0 is a row of zeros. STS-B
+    has such ratings, and SentEval trains on them so.
+    """
+    below_N = np.floor(gold_N)[:, None]
+    above_N = gold_N[:, None] - below_N
+    classes_5 = np.arange(1, RATINGS + 1)
+    return np.where(classes_5 == below_N, 1 - above_N, 0.0) + np.where(classes_5 == below_N + 1, above_N, 0.0)
+
+
+def predict(weight_5F: Tensor, rows_NF: Tensor) -> Tensor:
+    """(N,) float64: the mean rating."""
+    probabilities_N5 = torch.softmax(rows_NF @ weight_5F.T, 1)
+    return probabilities_N5.double() @ torch.arange(1, RATINGS + 1, dtype=torch.float64)
+
+
+class Fitted(NamedTuple):
+    """The weights of the best check."""
+
+    weight_5F: Tensor
+    best_epoch: int
+    epochs: int  # trained in all
+
+
+def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float], seed: int) -> Fitted:
+    """Trains until ``check`` of the weights, higher is better, has failed four times to exceed its best."""
+    initial_5F = initial_layer(rows_NF.shape[1] - 1, RATINGS, torch.Generator().manual_seed(seed))
+    trainer = _Trainer(rows_NF, target_N5, initial_5F.to(rows_NF.dtype))
+    draws = np.random.RandomState(seed)  # the stream of numpy.random.seed, which SentEval shuffles by
+    best, highest, failures, epochs = Fitted(trainer.weight_5F.clone(), 0, 0), -math.inf, 0, 0
+    while failures < FAILURES and epochs <= LAST_START:
+        with one_thread():
+            for _ in range(EPOCHS_PER_CHECK):
+                trainer.epoch(draws.permutation(len(rows_NF)))
+        epochs += EPOCHS_PER_CHECK
+        value = check(trainer.weight_5F)
+        if value > highest:
+            best, highest = Fitted(trainer.weight_5F.clone(), epochs, epochs), value
+        else:
+            failures += 1
+    return best._replace(epochs=epochs)
+
+
+def gradient_of_logits(logits_5B: np.ndarray, target_5B: np.ndarray) -> np.ndarray:
+    """(5, B): d/dz of mean((softmax(z) - t)^2), p (d - sum(d p)) with d = 2 (p - t) / (5 B)."""
+    p_5B = np.exp(logits_5B - logits_5B.max(0))
+    p_5B /= p_5B.sum(0)
+    d_5B = p_5B - target_5B
+    d_5B -= (d_5B * p_5B).sum(0)
+    d_5B *= p_5B
+    d_5B *= 2 / d_5B.size
+    return d_5B
+
+
+class _Trainer:
+    """Weights, Adam's state and the buffers of a step, each held both as a tensor and as an array of the same memory.
+
+    Products are torch's, whose thin matrices are faster; all else is numpy's, whose calls cost less.
+    """
+
+    def __init__(self, rows_NF: Tensor, target_N5: np.ndarray, weight_5F: Tensor) -> None:
+        self.rows_NF, self.weight_5F = rows_NF, weight_5F
+        self.target_5N = np.ascontiguousarray(target_N5.T, dtype=rows_NF.numpy().dtype)
+        self.batch_BF = rows_NF.new_empty(BATCH, rows_NF.shape[1])
+        self.gradient_5F = torch.empty_like(weight_5F)
+        self.first_5F, self.second_5F, self.scratch_5F = (np.zeros_like(weight_5F.numpy()) for _ in range(3))
+        self.steps = 0
+
+    def epoch(self, order_N: np.ndarray) -> None:
+        """Train one pass over all pairs in the given order."""
+        target_5N = self.target_5N[:, order_N]
+        start = 0
+        for picked_B in torch.from_numpy(order_N).split(BATCH):
+            end = start + len(picked_B)
+            batch_BF = self.batch_BF if len(picked_B) == BATCH else self.batch_BF[: len(picked_B)]
+            torch.index_select(self.rows_NF, 0, picked_B, out=batch_BF)
+            logits_5B = torch.mm(self.weight_5F, batch_BF.T).numpy()
+            signal_5B = gradient_of_logits(logits_5B, target_5N[:, start:end])
+            torch.mm(torch.from_numpy(signal_5B), batch_BF, out=self.gradient_5F)
+            self._adam(self.gradient_5F.numpy(), self.weight_5F.numpy())
+            start = end
+
+    def _adam(self, gradient_5F: np.ndarray, weight_5F: np.ndarray) -> None:
+        """Kingma and Ba 2015. The moments are kept as m / (1 - beta1) and v / (1 - beta2), which saves two passes."""
+        self.steps += 1
+        corrected = math.sqrt((1 - BETA2) / (1 - BETA2**self.steps))
+        rate = LEARNING_RATE * (1 - BETA1) / (1 - BETA1**self.steps) / corrected
+        first_5F, second_5F, scratch_5F = self.first_5F, self.second_5F, self.scratch_5F
+        np.multiply(first_5F, BETA1, out=first_5F)
+        np.add(first_5F, gradient_5F, out=first_5F)
+        np.multiply(gradient_5F, gradient_5F, out=scratch_5F)
+        np.multiply(second_5F, BETA2, out=second_5F)
+        np.add(second_5F, scratch_5F, out=second_5F)
+        np.sqrt(second_5F, out=scratch_5F)
+        np.add(scratch_5F, EPSILON / corrected, out=scratch_5F)
+        np.divide(first_5F, scratch_5F, out=scratch_5F)
+        np.multiply(scratch_5F, rate, out=scratch_5F)
+        np.subtract(weight_5F, scratch_5F, out=weight_5F)
+
+
+_SETS = {"stsb": (STSB, 0), "sickr": (SICK, 1)}  # beginning of the scores' names -> tables, and the lowest rating
+# Protocol, and the correlation of the dev pairs by which it stops; the second is that of SimCSE's and GenSE's fork
+PROTOCOLS = {"regressor": "pearson", "regressor-spearman": "spearman"}
+
+
+def _read(base: str, protocol: str, root: Path, name: str, options: Options) -> Relatedness:
+    rows, low = _SETS[base]
+    form = SENTEVAL if name.endswith(SENTEVAL) else ""
+    train, dev, test = (
+        read_pairs(root, f"{base}{split}{form}", Layout({one: count}, low, 5))
+        for split, (one, count) in zip(("-train", "-dev", ""), rows.items(), strict=True)
+    )
+    return Relatedness(name, train, dev, test, protocol, PROTOCOLS[protocol], options.seed)
+
+
+ENTRIES = {
+    f"{base}-{protocol}": Entry(rows, partial(_read, base, protocol), senteval=True)
+    for protocol in PROTOCOLS
+    for base, (rows, _) in _SETS.items()
+}

@@ -1,0 +1,343 @@
+"""Retrieval of documents for queries by cosine, TF-IDF or BM25.
+
+Documents with equal similarities are in random order: each metric is its expectation over all orders, in closed form.
+Counting a tie as a win would give a collapsed encoder, whose similarities are all the same, 100 %. Without ties the
+metrics are those of trec_eval, except map@k, which is divided by at most k, as in sentence-transformers.
+
+    pydocs/test  query, document; written by contrastive-encoders download-data pydocs
+
+Shape letters: B queries of one block, Q queries, N documents, P pairs of a query and a relevant document, D width,
+T distinct ties.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contrastive_encoders.core import Change, Changes, Corpus, InputError, Prompted, RetrievalTask, Role
+from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
+from contrastive_encoders.evaluation.task import Entry, How, Options
+from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
+from contrastive_encoders.statistics.bootstrap import Estimate, mean_of_queries
+
+METRICS = ("mrr", "recall@10", "ndcg@10")
+EXAMPLES = 3  # of queries that find another document after training
+BLOCK = 1024  # queries compared with all documents at a time
+CELLS = 2**24  # similarities held at a time: 128 MiB
+TIE = 10.0**-DIGITS  # float64 cosines of equal vectors differ by less
+LOST = -1  # and below: a relevant document that is not among the documents
+
+
+class Retrieval:
+    """Retrieval by an encoder. Texts that are not `Prompted` have the encoder's prompts of queries and documents."""
+
+    def __init__(self, task: RetrievalTask, metrics: Sequence[str] = METRICS) -> None:
+        self.texts_to_match, self.name, self.metrics = task, task.name, tuple(metrics)
+        self.queries, self.documents = with_role(task.queries, "query"), with_role(task.documents, "document")
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        yield self.queries
+        yield self.documents
+
+    def score_names(self) -> list[str]:
+        return self.named("cosine")
+
+    def named(self, protocol: str) -> list[str]:
+        """The names of the scores of a protocol."""
+        return [f"{self.name}/{protocol}/{metric}" for metric in self.metrics] if self.queries else []
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        device = how.device.type if how.device.type == "cuda" else "cpu"  # others have no float64
+        return self.scores("cosine", self.cosines(pool, device), intervals=how.intervals)
+
+    def cosines(self, pool: Pool, device: str) -> Callable[[int, int], Tensor]:
+        """(start, stop) -> (B, N) float64 cosines of these queries with all documents, where they are computed."""
+        what = "vectors are not finite; their cosines count as 0"
+        queries_QD, documents_ND = (unit_rows(pool.of(texts).double(), what=what).to(device) for texts in self.texts())
+        return self._without_unranked(lambda start, stop: queries_QD[start:stop] @ documents_ND.T)
+
+    def _without_unranked(self, similarities: Callable[[int, int], Tensor]) -> Callable[[int, int], Tensor]:
+        """Return the same similarities, with -inf for documents that are not ranked for the query."""
+        unranked = self.texts_to_match.unranked_documents
+        if not unranked:
+            return similarities
+
+        def without(start: int, stop: int) -> Tensor:
+            found_BN = similarities(start, stop).clone()
+            for query in unranked.keys() & range(start, start + len(found_BN)):
+                found_BN[query - start, unranked[query]] = -torch.inf
+            return found_BN
+
+        return without
+
+    @property
+    def corpus(self) -> Corpus:
+        """The number of documents, and the kind of query."""
+        kind = self.texts_to_match.query_kind
+        return Corpus(documents=len(self.documents), query_kind=kind) if kind else Corpus(documents=len(self.documents))
+
+    def judged_texts(self) -> Iterator[str]:
+        """Yield the queries, and the documents that are relevant for one."""
+        yield from self.queries
+        for relevant in _relevant(self.texts_to_match):
+            yield from (self.documents[place] for place in relevant if place > LOST)
+
+    def found_first(self, pool: Pool) -> list[int]:
+        """The most similar document of each query."""
+        cosines, queries, rows = self.cosines(pool, "cpu"), len(self.queries), rows_at_once(len(self.documents))
+        blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
+        return [place for block_BN in blocks for place in block_BN.argmax(-1).tolist()]
+
+    def changes(self, before: Sequence[int], after: Sequence[int]) -> Changes:
+        """Compare the first document of each query before and after training; the text alone draws examples."""
+        queries, documents = self.texts_to_match.queries, self.texts_to_match.documents
+        relevant = _relevant(self.texts_to_match)
+        was_right, is_right = (
+            [relevant[place].get(document, 0) > 0 for place, document in enumerate(found)] for found in (before, after)
+        )
+        gained = [place for place in range(len(queries)) if is_right[place] and not was_right[place]]
+        lost = [place for place in range(len(queries)) if was_right[place] and not is_right[place]]
+        drawn = sorted([*gained, *lost], key=lambda place: hashlib.sha256(queries[place].encode()).digest())
+        return Changes(
+            queries=len(queries),
+            right_before=sum(was_right),
+            gained=len(gained),
+            lost=len(lost),
+            examples=[
+                Change(
+                    query=queries[place],
+                    before=documents[before[place]],
+                    after=documents[after[place]],
+                    right="after" if place in gained else "before",
+                )
+                for place in drawn[:EXAMPLES]
+            ],
+        )
+
+    def tfidf(self) -> dict[str, Estimate]:
+        """Score TF-IDF; vocabulary and document frequencies come from the documents alone."""
+        from sklearn.feature_extraction.text import TfidfVectorizer  # slow to import, and only needed here
+
+        vectorizer = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
+        documents = vectorizer.fit_transform(self.documents)
+        queries = vectorizer.transform(self.queries)
+        return self.scores(
+            "tfidf", lambda start, stop: torch.from_numpy((queries[start:stop] @ documents.T).toarray()).double()
+        )
+
+    def bm25(self) -> dict[str, Estimate]:
+        """Score Lucene's BM25 with k1 = 1.5 and b = 0.75, without stop words or stems, by the library bm25s.
+
+        Raises:
+            InputError: the library is not installed.
+        """
+        try:
+            import bm25s
+        except ModuleNotFoundError:
+            raise InputError("BM25 wants bm25s. Say pip install 'contrastive-encoders[retrieval]'.") from None
+        words: dict[str, Any] = {"token_pattern": r"(?u)\b\w+\b", "stopwords": None, "show_progress": False}
+        index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
+        index.index(bm25s.tokenize(list(self.documents), **words), show_progress=False)
+        asked = bm25s.tokenize(list(self.queries), return_ids=False, **words)
+        known = [[word for word in query if word in index.vocab_dict] for query in asked]
+        nothing = np.zeros(len(self.documents), np.float32)
+
+        def similarities(start: int, stop: int) -> Tensor:
+            found = [index.get_scores(query) if query else nothing for query in known[start:stop]]
+            return torch.from_numpy(np.array(found)).double()
+
+        return self.scores("bm25", similarities)
+
+    def scores(
+        self, protocol: str, similarities: Callable[[int, int], Tensor], *, intervals: bool = True
+    ) -> dict[str, Estimate]:
+        """The measures of any similarities of queries start to stop with all documents, (B, N); of all protocols by the
+        same resamples.
+        """
+        if not self.queries:
+            return {}
+        ranked = _ranked(self.texts_to_match, self._without_unranked(similarities))
+        key = self.name if intervals else None
+        return {
+            name: mean_of_queries(measure(metric, ranked), key)
+            for name, metric in zip(self.named(protocol), self.metrics, strict=True)
+        }
+
+
+def with_role(texts: Sequence[str], role: Role) -> Prompted:
+    """Return the texts with a role, unless they have a prompt or a role."""
+    return texts if isinstance(texts, Prompted) else Prompted(texts, role=role)
+
+
+def _read(root: Path, name: str, options: Options) -> Retrieval:
+    columns = ("query", "document")
+    rows = [
+        [read_text(where, column, cell) for column, cell in zip(columns, cells, strict=True)]
+        for where, cells in read_columns(table(root, f"{name}/test"), columns)
+    ]
+    queries, documents = ([row[side] for row in rows] for side in range(2))
+    return Retrieval(RetrievalTask(name, queries, documents))
+
+
+ENTRIES = {"pydocs": Entry({"pydocs/test": None}, _read)}
+
+
+class Ranked(NamedTuple):
+    """Pairs of a query and a relevant document: pairs of a query are adjacent, the highest ranks first."""
+
+    query_P: Tensor
+    rank_P: Tensor  # float64, from 1: the first rank of the tie; infinite if the document is not in the corpus
+    size_P: Tensor  # float64, documents in the tie, including this one; 1: no tie
+    relevant_P: Tensor  # float64, relevant documents in the tie, including this one
+    gain_P: Tensor  # float64, mean of the relevant documents in the tie
+    ideal_P: Tensor  # float64, gains of the query in descending order
+    place_P: Tensor  # float64, from 1: among the relevant documents of its query, tied ones in any order
+    first_P: Tensor  # float64, the least place in the tie
+    relevant_Q: Tensor  # float64, relevant documents of the query
+
+
+def kind_and_most(metric: str) -> tuple[str, float]:
+    """``ndcg@10`` -> ndcg, 10.
+
+    Raises:
+        InputError: there is no such measure.
+    """
+    found = re.fullmatch(r"(mrr)|(mrr|ndcg|map|recall)@([1-9]\d{0,8})", metric)
+    if not found:
+        raise InputError(f"metrics: {metric!r} is none. Wanted mrr, mrr@K, ndcg@K, map@K or recall@K, e.g. ndcg@10.")
+    return found[1] or found[2], float(found[3] or torch.inf)
+
+
+def measure(metric: str, ranked: Ranked) -> Tensor:
+    """(Q,) float64"""
+    kind, most = kind_and_most(metric)
+    query_P, place_P, zeros_Q = ranked.query_P, ranked.place_P, torch.zeros_like(ranked.relevant_Q)
+    sum_Q = zeros_Q.index_add(0, query_P, _contributions(kind, most, ranked))
+    if kind == "ndcg":
+        return sum_Q / zeros_Q.index_add(0, query_P, (place_P <= most) * ranked.ideal_P / torch.log2(1 + place_P))
+    if kind == "map":
+        return sum_Q / ranked.relevant_Q.clamp(max=most)
+    return sum_Q / ranked.relevant_Q if kind == "recall" else sum_Q
+
+
+def _contributions(kind: str, most: float, ranked: Ranked) -> Tensor:
+    """(P,) expected contribution of each pair to the metric of its query, over random orders of tied documents."""
+    rank_P, gain_P, place_P = ranked.rank_P, ranked.gain_P, ranked.place_P
+    in_top_P = (rank_P <= most).double()
+    if kind == "ndcg":
+        found_P = in_top_P * gain_P / torch.log2(1 + rank_P)
+    elif kind == "map":
+        found_P = in_top_P * place_P / rank_P
+    else:
+        found_P = in_top_P if kind == "recall" else in_top_P * (place_P == 1) / rank_P
+    tied_P = (ranked.size_P > 1) & (in_top_P > 0)
+    if not tied_P.any():
+        return found_P
+    above_P, size_P, relevant_P = rank_P[tied_P].long() - 1, ranked.size_P[tied_P], ranked.relevant_P[tied_P]
+    end_P = (above_P + size_P).clamp(max=most).long()  # last rank of the tie in the top k
+    ranks = torch.arange(1, int(end_P.max()) + 1, dtype=torch.float64)
+
+    def mean_over_tie(values: Tensor) -> Tensor:
+        """Mean over the ranks of the tie, 0 beyond k, of a value for each rank."""
+        sums = torch.cat([values.new_zeros(1), values.cumsum(0)])
+        return (sums[end_P] - sums[above_P]) / size_P
+
+    if kind == "ndcg":
+        expected_P = gain_P[tied_P] * mean_over_tie(1 / torch.log2(1 + ranks))
+    elif kind == "recall":
+        expected_P = mean_over_tie(torch.ones_like(ranks))
+    elif kind == "map":
+        # at the j-th rank of the tie, (relevant - 1) / (size - 1) of the j - 1 documents before are relevant, too
+        share_P, inverse_P = (relevant_P - 1) / (size_P - 1), mean_over_tie(1 / ranks)
+        others_P = (end_P - above_P) / size_P - (above_P + 1) * inverse_P  # mean of (j - 1) / rank
+        expected_P = ranked.first_P[tied_P] * inverse_P + share_P * others_P
+    else:
+        expected_P = (place_P[tied_P] == 1) * torch.where(relevant_P == 1, mean_over_tie(1 / ranks), 0.0)
+        several_P = (relevant_P > 1) & (place_P[tied_P] == 1)
+        expected_P[several_P] = _first_of_several(above_P[several_P], size_P[several_P], relevant_P[several_P], most)
+    found_P[tied_P] = expected_P
+    return found_P
+
+
+def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, most: float) -> Tensor:
+    """(P,) expected reciprocal rank of the first relevant document of a tie that has several; 0 beyond k."""
+    ties_T3, tie_P = torch.unique(torch.stack([above_P, size_P, relevant_P], dim=1), dim=0, return_inverse=True)
+    expected_T = torch.zeros(len(ties_T3), dtype=torch.float64)
+    for i, (above, size, relevant) in enumerate(ties_T3.tolist()):
+        # at most size - relevant documents are before the first one
+        before = torch.arange(min(size - relevant + 1, min(most, above + size) - above), dtype=torch.float64)
+        none_yet = torch.cat([torch.ones(1), (1 - relevant / (size - before[:-1])).cumprod(0)])
+        expected_T[i] = (none_yet * relevant / (size - before) / (above + 1 + before)).sum()
+    return expected_T[tie_P]
+
+
+def _relevant(task: RetrievalTask) -> list[dict[int, float]]:
+    """Return the relevant documents of each query with their gains."""
+    return task.relevant if task.relevant is not None else [{row: 1.0} for row in range(len(task.queries))]
+
+
+def rows_at_once(documents: int) -> int:
+    """Return the number of queries that are compared with all documents at a time."""
+    return max(1, min(BLOCK, CELLS // documents))
+
+
+def _ranked(task: RetrievalTask, similarities: Callable[[int, int], Tensor]) -> Ranked:
+    relevant = _relevant(task)
+    count_Q = torch.tensor([len(found) for found in relevant])
+    query_P = torch.arange(len(relevant)).repeat_interleave(count_Q)
+    document_P = torch.tensor([document for found in relevant for document in found])
+    gain_P = torch.tensor([gain for found in relevant for gain in found.values()], dtype=torch.float64)
+    above_P, size_P = (
+        torch.cat(parts)
+        for parts in zip(*_compared(query_P, document_P, len(task.documents), similarities), strict=True)
+    )
+    is_lost_P = document_P <= LOST
+    above_P[is_lost_P] = len(task.documents)
+    size_P[is_lost_P] = 1
+    order_P, ideal_P = _within(query_P, above_P), gain_P[_within(query_P, -gain_P)]
+    above_P, size_P, gain_P, is_lost_P = (side[order_P] for side in (above_P, size_P, gain_P, is_lost_P))
+    place_P = torch.arange(len(query_P)) - (count_Q.cumsum(0) - count_Q)[query_P] + 1
+    _, tie_P, relevant_T = torch.unique_consecutive(
+        torch.stack([query_P, above_P]), dim=1, return_inverse=True, return_counts=True
+    )
+    relevant_P = relevant_T[tie_P]
+    gains_T = torch.zeros(len(relevant_T), dtype=torch.float64).index_add_(0, tie_P, gain_P)
+    return Ranked(
+        query_P,
+        rank_P=(above_P + 1).double().masked_fill(is_lost_P, torch.inf),
+        size_P=torch.where(is_lost_P, 1, size_P.maximum(relevant_P)).double(),
+        relevant_P=relevant_P.double(),
+        gain_P=gains_T[tie_P] / relevant_P,
+        first_P=place_P[(relevant_T.cumsum(0) - relevant_T)[tie_P]].double(),
+        ideal_P=ideal_P,
+        place_P=place_P.double(),
+        relevant_Q=count_Q.double(),
+    )
+
+
+def _within(query_P: Tensor, by_P: Tensor) -> Tensor:
+    """(P,) pairs in ascending order of something, a query's together."""
+    order_P = torch.argsort(by_P, stable=True)
+    return order_P[torch.argsort(query_P[order_P], stable=True)]
+
+
+def _compared(
+    query_P: Tensor, document_P: Tensor, documents: int, similarities: Callable[[int, int], Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Count for each pair the documents that are more similar, and those as similar, itself included, in blocks."""
+    rows = rows_at_once(documents)
+    for start in range(0, int(query_P[-1]) + 1, rows):
+        similarity_BN = similarities(start, start + rows)
+        begin, end = torch.searchsorted(query_P, torch.tensor([start, start + rows])).tolist()
+        for at in range(begin, end, rows):
+            part = slice(at, min(at + rows, end))
+            row_P = (query_P[part] - start).to(similarity_BN.device)
+            all_PN = similarity_BN[row_P]
+            own_P1 = all_PN.gather(1, document_P[part].clamp(min=0).unsqueeze(-1).to(all_PN.device))
+            yield (all_PN > own_P1 + TIE).sum(-1).cpu(), ((all_PN - own_P1).abs() <= TIE).sum(-1).cpu()

@@ -1,0 +1,172 @@
+"""Semantic textual similarity: correlation of cosine and human ratings.
+
+A year's test set is several subsets. ``all`` is one correlation over their concatenation (Reimers and Gurevych 2019;
+Gao et al. 2021), ``mean`` and ``wmean`` average the subsets' own correlations, plainly or by their number of pairs
+(SentEval). A set without subsets has ``cosine``. ``max`` is the best of cosine, dot product, negative Euclidean and
+negative Manhattan distance over the whole set, as sentence-transformers selected checkpoints until version 3.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from contrastive_encoders.core import InputError, PairTask
+from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool
+from contrastive_encoders.evaluation.task import Entry, How, Options
+from contrastive_encoders.evaluation.tsv import SENTEVAL, read_columns, read_number, read_text, table
+from contrastive_encoders.statistics.bootstrap import Estimate, average, is_constant, of_function, pearson, spearman
+
+log = logging.getLogger(__name__)
+
+METRICS: dict[str, Callable[[Tensor, Tensor, str | None], Estimate]] = {"spearman": spearman, "pearson": pearson}
+
+
+class RatedPairs:
+    """A task of pairs with a rating each."""
+
+    def __init__(self, pairs: PairTask) -> None:
+        self.pairs, self.name = pairs, pairs.name
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        yield self.pairs.left
+        yield self.pairs.right
+
+
+class Similarity(RatedPairs):
+    """An STS set, or any other pairs with a rating."""
+
+    def __init__(self, pairs: PairTask) -> None:
+        super().__init__(pairs)
+        self.subsets = list(dict.fromkeys(pairs.subsets))
+        # raw text and SentEval's form of it are the same items, and are resampled alike
+        self.key = pairs.name.removesuffix(SENTEVAL)
+
+    def score_names(self) -> list[str]:
+        protocols = ("all", "mean", "wmean", "max") if len(self.subsets) > 1 else ("cosine", "max")
+        return [f"{self.name}/{protocol}/{metric}" for metric in METRICS for protocol in protocols]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        gold_N = torch.from_numpy(self.pairs.gold)
+        similarities = {"cosine": cosines(self.pairs, pool), **distances(self.pairs, pool)}
+        cosine_N = similarities["cosine"]
+        if is_constant(cosine_N):
+            log.warning(
+                "%s: all pairs have the same cosine (%.4f); the correlation counts as 0", self.name, cosine_N[0]
+            )
+        key = self.key if how.intervals else None
+        found = {}
+        for metric, correlate in METRICS.items():
+            whole = correlate(cosine_N, gold_N, key)
+            values = {name: correlate(values_N, gold_N, None).value for name, values_N in similarities.items()}
+            best = max(values, key=lambda name: values[name])  # the first, cosine, where they are equal
+            found[f"max/{metric}"] = whole if best == "cosine" else correlate(similarities[best], gold_N, key)
+            if len(self.subsets) == 1:
+                found[f"cosine/{metric}"] = whole
+                continue
+            found[f"all/{metric}"] = whole
+            parts, sizes = self._parts(correlate, cosine_N, gold_N, key)
+            found[f"mean/{metric}"], found[f"wmean/{metric}"] = average(parts), average(parts, sizes)
+        return {f"{self.name}/{name}": estimate for name, estimate in found.items()}
+
+    def _parts(
+        self, correlate: Callable, cosine_N: Tensor, gold_N: Tensor, key: str | None
+    ) -> tuple[list[Estimate], list[int]]:
+        parts, sizes = [], []
+        for subset in self.subsets:
+            rows_N = torch.tensor([name == subset for name in self.pairs.subsets])
+            parts.append(correlate(cosine_N[rows_N], gold_N[rows_N], key and f"{key}/{subset}"))
+            sizes.append(int(rows_N.sum()))
+        return parts, sizes
+
+
+class Measured(RatedPairs):
+    """Pairs by a function of the user's own: ``NAME/cosine/FUNCTION``, of the cosines and the ratings."""
+
+    def __init__(self, pairs: PairTask, function: Callable[[np.ndarray, np.ndarray], float]) -> None:
+        super().__init__(pairs)
+        self.function = function
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/cosine/{self.function.__name__}"]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        key, gold_N = self.name if how.intervals else None, torch.from_numpy(self.pairs.gold)
+        found = of_function(self.function, cosines(self.pairs, pool, warn=False), gold_N, key)
+        return dict.fromkeys(self.score_names(), found)
+
+
+def cosines(task: PairTask, pool: Pool, warn: bool = True) -> Tensor:
+    """(pairs,) float64; 0 where a vector is zero or not finite, as SentEval has it."""
+    similarity = cosine_similarity(pool.of(task.left).double(), pool.of(task.right).double(), dim=-1)
+    lost = int(similarity.isnan().sum())
+    if lost and warn:
+        log.warning(
+            "%s: %d of %d pairs hold a vector that is not finite; they count as 0", task.name, lost, len(task.gold)
+        )
+    # a sentence with itself must be 1, not 1 - 2e-16: otherwise pairs that tie are ranked by the processor's rounding
+    return similarity.round(decimals=DIGITS).nan_to_num(nan=0.0)
+
+
+def distances(task: PairTask, pool: Pool) -> dict[str, Tensor]:
+    """The other three of the four: larger is more similar; (pairs,) float64 each."""
+    left_ND, right_ND = pool.of(task.left).double(), pool.of(task.right).double()
+    found = {
+        "manhattan": -(left_ND - right_ND).abs().sum(-1),
+        "euclidean": -(left_ND - right_ND).square().sum(-1).sqrt(),
+        "dot": (left_ND * right_ND).sum(-1),
+    }
+    return {name: values_N.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for name, values_N in found.items()}
+
+
+class Layout(NamedTuple):
+    """The tables of a set, and the range of its ratings."""
+
+    rows: dict[str, int]  # table -> official rows; read one behind the other
+    low: float
+    high: float
+    has_subsets: bool = False
+
+
+YEARS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186}
+STSB = {"STSBenchmark/train": 5749, "STSBenchmark/dev": 1500, "STSBenchmark/test": 1379}
+SICK = {"SICK/train": 4500, "SICK/dev": 500, "SICK/test": 4927}
+LAYOUTS = {
+    **{year: Layout({f"{year.upper()}/test": rows}, 0, 5, has_subsets=True) for year, rows in YEARS.items()},
+    "stsb-dev": Layout({"STSBenchmark/dev": 1500}, 0, 5),
+    "stsb": Layout({"STSBenchmark/test": 1379}, 0, 5),
+    "sickr-dev": Layout({"SICK/dev": 500}, 1, 5),
+    "sickr": Layout({"SICK/test": 4927}, 1, 5),
+    "sickr-all": Layout(SICK, 1, 5),
+}
+
+
+def read_pairs(root: Path, name: str, layout: Layout, rating: str = "score") -> PairTask:
+    """The rows of a layout's tables, rated in the column ``rating``; ``name`` may end in ``@senteval``."""
+    columns = ["sentence1", "sentence2", rating, *(["subset"] if layout.has_subsets else [])]
+    pairs, gold = PairTask(name, [], [], np.empty(0), []), list[float]()
+    for path in (table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows):
+        before = len(gold)
+        for where, (left, right, rated, *subset) in read_columns(path, columns):
+            pairs.left.append(read_text(where, "sentence1", left))
+            pairs.right.append(read_text(where, "sentence2", right))
+            gold.append(read_number(where, rating, rated, layout.low, layout.high))
+            pairs.subsets.append(read_text(where, "subset", subset[0]) if subset else name)
+        if len(gold) == before:
+            raise InputError(f"task {name}: {path} has a header but no rows; wanted sentence pairs. Fetch it again.")
+    return pairs._replace(gold=np.array(gold))
+
+
+def read_similarity(layout: Layout, root: Path, name: str, options: Options) -> Similarity:
+    return Similarity(read_pairs(root, name, layout))
+
+
+ENTRIES = {
+    name: Entry(layout.rows, partial(read_similarity, layout), senteval=True) for name, layout in LAYOUTS.items()
+}

@@ -1,0 +1,31 @@
+"""Triplet accuracy: how often the positive is nearer to the anchor than the negative."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
+from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.statistics.bootstrap import Estimate, mean
+
+
+class Triplets:
+    """A task of triplets, scored by the share whose positive is nearer to the anchor than its negative is.
+
+    ``sides`` are the anchors, the positives and the negatives, N texts each. A tie counts as wrong.
+    """
+
+    def __init__(self, name: str, sides: Sequence[Sequence[str]]) -> None:
+        self.name, self.sides = name, list(sides)
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        yield from self.sides
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/cosine/accuracy"]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        anchors, positives, negatives = (unit_rows(pool.of(side).double(), self.name) for side in self.sides)
+        near_N, far_N = ((anchors * other).sum(-1).round(decimals=DIGITS) for other in (positives, negatives))
+        (name,) = self.score_names()
+        return {name: mean(torch.gt(near_N, far_N), self.name if how.intervals else None)}

@@ -1,0 +1,139 @@
+"""Texts of tasks that an encoder was trained on, as far as the results of its runs name the data."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contrastive_encoders.core import InputError, Results
+from contrastive_encoders.io.file_discovery import FORMS, form_of
+from contrastive_encoders.io.results import read_results
+from contrastive_encoders.io.rows import read_rows
+from contrastive_encoders.io.text_files import BadRow
+
+# Bytes of training files, and of those among them that are converted, such as PDF; of more the run's count is taken
+MAX_BYTES, MAX_CONVERTED = 200 * 2**20, 10 * 2**20
+MIN_CHARACTERS = 12  # of a text: shorter ones are in any data
+WINDOW = 8  # words with which a text begins that is looked for inside longer ones
+MAX_RUNS = 8  # that an encoder was trained in, one from the weights of the other
+LEAST_SHARE = 0.01  # of the texts of a task, for a warning
+
+
+class Trained(NamedTuple):
+    """Texts of a task that are in training data."""
+
+    task: str
+    found: int
+    checked: int
+    files: list[str]  # names of those that were read; empty if the count is that of the run itself
+
+
+def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[Trained]:
+    """Return the tasks of which at least 1 % of the texts are in the training data of a run.
+
+    Args:
+        encoder: the run's folder, something in it, or any other encoder, of which nothing is known.
+        sentences: task -> its texts.
+    """
+    runs = list(_runs_of(encoder))
+    if not runs:
+        return []
+    files = list(dict.fromkeys(path for run in runs for path in _files_in(run["data"])))
+    wanted = {task: _long_enough(texts) for task, texts in sentences.items()}
+    if files and _are_soon_read(files):
+        found = _texts_in(files, {text for texts in wanted.values() for text in texts})
+        names = [path.name for path in files]
+        counts = [Trained(task, len(texts & found), len(texts), names) for task, texts in wanted.items()]
+    else:
+        counts = [
+            Trained(task, one["found"], one["checked"], [])
+            for run in runs
+            for task, one in run["overlap"].items()
+            if task in wanted
+        ]
+    return [one for one in counts if one.found and one.found >= LEAST_SHARE * one.checked]
+
+
+def _runs_of(encoder: str) -> Iterator[Results]:
+    """The run that an encoder is of, and those that its weights come from."""
+    for _ in range(MAX_RUNS):
+        path = Path(encoder).expanduser()
+        folders = (
+            [path, *list(path.parents)[:2]] if path.exists() else []
+        )  # RUN, RUN/encoder, RUN/checkpoints/best.ckpt
+        results = next((folder / "results.json" for folder in folders if (folder / "results.json").is_file()), None)
+        if results is None:
+            return
+        try:
+            run = read_results(results)
+        except InputError:
+            return
+        yield run
+        if run["backbone"] == encoder:
+            return
+        encoder = run["backbone"]
+
+
+def _files_in(manifest: Any) -> Iterator[Path]:
+    """The absolute paths of training files in a manifest of data, of a mixture in each part."""
+    if isinstance(manifest, Mapping):
+        for key, value in manifest.items():
+            if key == "files" and isinstance(value, list):
+                yield from (Path(one[0]) for one in value if isinstance(one, list) and one and isinstance(one[0], str))
+            else:
+                yield from _files_in(value)
+    elif isinstance(manifest, list):
+        for value in manifest:
+            yield from _files_in(value)
+
+
+def _are_soon_read(files: Sequence[Path]) -> bool:
+    if not all(path.is_file() for path in files):
+        return False
+    sizes = {path: path.stat().st_size for path in files}
+    converted = sum(size for path, size in sizes.items() if form_of(path) not in FORMS)
+    return sum(sizes.values()) <= MAX_BYTES and converted <= MAX_CONVERTED
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _long_enough(texts: Iterable[str]) -> set[str]:
+    return {text for text in map(_normal, texts) if len(text) >= MIN_CHARACTERS}
+
+
+def _texts_in(files: Sequence[Path], wanted: set[str]) -> set[str]:
+    """Return the texts that are a value of a row, or, if they have `WINDOW` words, inside one."""
+    beginnings: dict[tuple[str, ...], list[str]] = {}
+    for text in wanted:
+        words = text.split()
+        if len(words) >= WINDOW:
+            beginnings.setdefault(tuple(words[:WINDOW]), []).append(text)
+    found = set[str]()
+    for value in (value for path in files for value in _values_in(path)):
+        text = _normal(value)
+        if text in wanted:
+            found.add(text)
+        words = text.split()
+        for place in range(len(words) - WINDOW + 1):
+            for other in beginnings.get(tuple(words[place : place + WINDOW]), ()):
+                if other not in found and f"{other} " in f"{' '.join(words[place:])} ":
+                    found.add(other)
+    return found
+
+
+def _values_in(path: Path) -> Iterator[str]:
+    try:
+        for row in read_rows(path):
+            if not isinstance(row, BadRow):
+                yield from _strings(row.values)
+    except (InputError, OSError):  # a file of another kind than when it was read for training
+        return
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(one)

@@ -1,0 +1,115 @@
+"""What LoRA has trained as a folder for peft and sentence-transformers: the adapter alone, beside the name of what it
+stands on. Of several that were stacked it is one, whose rank is the sum of theirs.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import AutoConfig
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.attention import is_causal
+from contrastive_encoders.encoders.loading.backbones import from_pretrained
+from contrastive_encoders.encoders.lora import RECORD, Record, alpha_of, is_adapter
+from contrastive_encoders.encoders.pooling import LAST_LAYER, POOLERS
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.io.checkpoint import load_checkpoint
+from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.model_names import located
+
+log = logging.getLogger(__name__)
+
+
+class Adapter(NamedTuple):
+    """``products`` are (A, B) by the name of their layer, B scaled: what is added to its weight is B A."""
+
+    base: str
+    products: dict[str, tuple[Tensor, Tensor]]
+
+    def write(self, folder: Path) -> None:
+        """``adapter_config.json`` and ``adapter_model.safetensors``."""
+        from peft import LoraConfig
+
+        rank = next(iter(self.products.values()))[0].shape[0]
+        LoraConfig(
+            r=rank,
+            lora_alpha=rank,
+            target_modules=sorted(self.products),
+            base_model_name_or_path=str(Path(self.base).absolute()) if Path(self.base).is_dir() else self.base,
+            task_type="FEATURE_EXTRACTION",
+            inference_mode=True,
+        ).save_pretrained(str(folder))
+        weights = {
+            f"base_model.model.{name}.lora_{side}.weight": weight.contiguous()
+            for name, product in self.products.items()
+            for side, weight in zip("AB", product, strict=True)
+        }
+        save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
+    """Read the adapter of a run's best checkpoint, or of a checkpoint.
+
+    Raises:
+        InputError: there is no checkpoint, all weights were trained, or the encoder needs a config of its own, which
+            such a folder has no place for.
+    """
+    path = Path(run) / "checkpoints" / "best.ckpt" if Path(run).is_dir() else Path(run)
+    try:
+        found = load_checkpoint(path)
+    except (Damaged, OSError) as error:
+        raise InputError(
+            f"run={run}: format=adapter reads {path}, which cannot be used ({error}). Name the folder of a run."
+        ) from error
+    record = found.get(RECORD)
+    if record is None:
+        raise InputError(
+            f"run={run}: all its weights were trained, and format=adapter is for what model.lora.rank has trained. "
+            "Take format=sentence_transformers."
+        )
+    base = located(record["base"])
+    if base.gguf_file is not None:
+        raise InputError(
+            f"run={run}: its adapter stands on a GGUF file, {record['base']}, which peft cannot load. Take "
+            "format=sentence_transformers."
+        )
+    pooler, config = POOLERS[encoder.pooling], from_pretrained(AutoConfig, record["base"])
+    own_config = {
+        "model.attention": is_causal(encoder.trunk.config) != is_causal(config),
+        "model.pooling": pooler.decodes or pooler.layers != LAST_LAYER,
+    }
+    for key, needed in own_config.items():
+        if needed:
+            raise InputError(
+                f"run={run}: format=adapter leaves the config of backbone={record['base']} as it is, and this run's "
+                f"{key} is another config. Take format=sentence_transformers, which has the adapter in its weights."
+            )
+    if record["frozen_weights"] == "bf16":
+        log.warning(
+            "run=%s: it was trained upon weights held in bf16, and who reads this folder takes those of %s as they "
+            "are: vectors differ in their third digit. format=sentence_transformers has the rounded ones.",
+            *(run, record["base"]),
+        )
+    state = {name.removeprefix(record["prefix"]): weight for name, weight in found["state_dict"].items()}
+    return Adapter(base.name, _products(record, {name: state[name] for name in state if is_adapter(name)}))
+
+
+def _products(record: Record, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+    """An adapter that leaves a layer alone is one of zeros there: all layers have the same rank."""
+    products = {}
+    for layer in dict.fromkeys(name.partition(".lora_")[0] for name in state):
+        own = [name for name in state if name.startswith(f"{layer}.lora_")]
+        inner, outer = (next(state[name] for name in own if f".lora_{side}." in name) for side in "AB")
+        parts = []
+        for height, keys in enumerate(record["adapters"], 1):
+            rank = keys["rank"] or 0
+            a = state.get(f"{layer}.lora_A.{height}.weight", inner.new_zeros(rank, inner.shape[1]))
+            b = state.get(f"{layer}.lora_B.{height}.weight", outer.new_zeros(outer.shape[0], rank))
+            parts.append((a.float(), b.float() * alpha_of(keys) / rank))
+        products[layer] = (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts], dim=1))
+    return products

@@ -1,0 +1,91 @@
+"""YAML front matter of a model card for the hub."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from contrastive_encoders.core import Results
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+SCORE = re.compile(r"(?P<task>[\w+]+)(-(?P<split>dev))?/(?P<protocol>\w+)/(?P<metric>\w+)")
+OF_THE_COSINE = ("all", "cosine")  # protocols
+TAGS = {
+    "sentence-transformers": ["sentence-transformers", "sentence-similarity", "feature-extraction"],
+    "transformers": ["feature-extraction", "sentence-similarity"],
+    "onnx": ["onnx", "sentence-similarity", "feature-extraction"],
+}
+
+
+def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = "", **fields: Any) -> str:
+    """YAML between two lines of ---; ``fields`` are those of ModelCardData."""
+    data = ModelCardData(
+        library_name=library,
+        pipeline_tag="sentence-similarity",
+        tags=[*TAGS[library], *tags],
+        base_model=base_model if is_hub_id(base_model) else None,
+        **fields,
+    )
+    return f"---\n{data.to_yaml()}\n---"
+
+
+def of_run(results: Results, library: str) -> str:
+    """With base model, data sets and scores of a run."""
+    hub_data = list(dict.fromkeys(name for data in results["data"] for name in hub_sets(data)))
+    scores = list(_eval_results(results["scores"]))
+    return front_matter(
+        library,
+        tags=(results["objective"],),
+        base_model=results["backbone"],
+        datasets=hub_data or None,
+        eval_results=scores or None,
+        model_name=f"sentence encoder by {results['objective']}" if scores else None,
+    )
+
+
+def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Where the texts of a data set come from; those of all its parts."""
+    if "parts" in manifest:
+        for part in manifest["parts"].values():
+            yield from sources(part)
+    else:
+        yield manifest.get("source", manifest)
+
+
+def hub_sets(manifest: Mapping[str, Any]) -> list[str]:
+    """The names of the data sets of the hub among them."""
+    found = [one for source in sources(manifest) for one in source.get("hub", [])]
+    return [one["id"] for one in found if is_hub_id(one["id"])]
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name is an id of the hub: ``tiny`` means random weights, and an existing folder comes first."""
+    return name != "tiny" and HUB_ID.fullmatch(name) is not None and not Path(name).exists()
+
+
+def _eval_results(scores: Mapping[str, float]) -> Iterator[EvalResult]:
+    """Correlations of the cosine as sentence-transformers names and scales them (-1..1), and accuracies (0..1)."""
+    for name, value in sorted(scores.items()):
+        found = SCORE.fullmatch(name)
+        if found is None:
+            continue
+        metric = found["metric"]
+        if metric in ("spearman", "pearson") and found["protocol"] in OF_THE_COSINE:
+            task, metric = ("semantic-similarity", "Semantic Similarity"), f"{metric}_cosine"
+        elif metric == "accuracy":
+            task = ("text-classification", "Text Classification")
+        else:
+            continue
+        split = found["split"] or "test"
+        yield EvalResult(
+            task_type=task[0],
+            task_name=task[1],
+            dataset_type=found["task"],
+            dataset_name=found["task"].upper() if split == "test" else f"{found['task'].upper()} {split}",
+            dataset_split=split,
+            metric_type=metric,
+            metric_name=name,
+            metric_value=round(value / 100, 6),
+        )

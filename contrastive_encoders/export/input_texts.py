@@ -1,0 +1,60 @@
+"""The texts to be embedded, streamed from files in their order."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.file_discovery import form_of, list_files
+from contrastive_encoders.io.rows import AUTO, Encoding, count_rows, read_windows
+
+COLUMN = "text"
+ADVICE = " Say column=NAME, or correct the row."
+
+
+class Texts(NamedTuple):
+    """A text per line of a .txt file, blank ones too, and per row of others that is not blank."""
+
+    files: tuple[Path, ...]
+    column: str | None  # None: all are lines
+    encoding: Encoding = AUTO
+
+    @property
+    def name(self) -> str:
+        """A description that tells these files from others."""
+        stats = [(path.name, path.stat()) for path in self.files]
+        return "; ".join(f"{name}, {stat.st_size} bytes of {stat.st_mtime_ns}" for name, stat in stats)
+
+    def rows(self) -> int:
+        """Count them without decoding more than the first of each file.
+
+        Raises:
+            InputError: a file cannot be read, or has no such column.
+        """
+        for path in self.files:
+            next(read_windows([path], self.column or COLUMN, 1, lambda _: True, ADVICE, self.encoding), None)
+        return count_rows(self.files, [self.column or COLUMN], self.encoding)
+
+    def windows(self, size: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
+        """Yield (number, its texts) of the windows of ``size`` rows that are wanted; pass over the others.
+
+        Raises:
+            InputError: a row is no text; it says which.
+        """
+        return read_windows(self.files, self.column or COLUMN, size, wanted, ADVICE, self.encoding)
+
+
+def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding = AUTO) -> Texts:
+    """Find the files of a path, a folder, a pattern or several.
+
+    Raises:
+        InputError: there is no such file, or a column is asked for where there are lines alone.
+    """
+    files = tuple(
+        file.path for file in list_files(path if isinstance(path, str) else list(path), "input", documents="named")
+    )
+    if any(form_of(file) != ".txt" for file in files):
+        return Texts(files, column or COLUMN, encoding)
+    if column is not None:
+        raise InputError(f"column={column}: a text file has lines and no columns; leave column out.")
+    return Texts(files, None, encoding)

@@ -1,0 +1,309 @@
+"""The model card, written from ``results.json``.
+
+Only facts of the run are written. Folders of the training machine are not: a card is made to be published.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from contrastive_encoders.core import EncoderPrompts, PromptsRecord, Results, ResumedSettings, Vectors
+from contrastive_encoders.export.front_matter import front_matter, hub_sets, of_run
+from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
+
+INTENDED = (
+    "Vectors of sentences and short paragraphs, compared by their cosine: search for similar texts, clustering, "
+    "near-duplicates, features for a classifier. Not meant for decisions about people."
+)
+USE = """```python
+from sentence_transformers import SentenceTransformer
+
+encoder = SentenceTransformer("PATH_OR_ID_OF_THIS_FOLDER")
+vectors = encoder.encode(["A sentence.", "Another one."])
+print(encoder.similarity(vectors, vectors))
+```"""
+
+
+OBJECTIVES = {
+    "declutr": "DeCLUTR (Giorgi et al., ACL 2021): spans of one document are near each other, beside masked language "
+    "modelling. No labels.",
+    "sroberta": "Cosine regression on scored sentence pairs, as S-RoBERTa on DINO's (Schick and Schütze, EMNLP 2021).",
+    "simcse": "SimCSE (Gao et al., EMNLP 2021): a sentence is near itself under other dropout, or near its positive "
+    "where the data has one.",
+    "pairs": "In-batch contrast of pairs (multiple-negatives ranking, Henderson et al., 2017): a text is near its "
+    "partner, and far from the other texts of a batch.",
+    "cosent": "CoSENT (Huang et al., 2024): the scored pair with the higher score has the higher cosine.",
+    "angle": "AnglE (Li and Li, ACL 2024): the scored pair with the higher score has the smaller angle.",
+    "sbert_nli": "A softmax over the relation of premise and hypothesis (Reimers and Gurevych, EMNLP 2019).",
+    "tsdae": "TSDAE (Wang, Reimers and Gurevych, Findings of EMNLP 2021): a text is written again from the vector of "
+    "what is left of it when most words are deleted. No labels.",
+    "gense": "GenSE (Chen et al., EMNLP 2022): contrastive learning on triplets, with T5.",
+}
+PROTOCOLS = {
+    "all": "one correlation of the cosines over all subsets together",
+    "mean": "the mean of the subsets' correlations",
+    "wmean": "that mean weighted by the subsets' sizes",
+    "cosine": "of the cosine of the two vectors",
+    "max": "the best of cosine, dot product, Euclidean and Manhattan distance",
+    "regressor": "SentEval's regressor on the two vectors, trained on the training split",
+    "default": "SentEval's classifier on the vectors with its default settings",
+    "fast": "SentEval's classifier on the vectors with its fast settings",
+    "sklearn": "scikit-learn's logistic regression on the vectors",
+    "geometry": "of the vectors themselves, in their own units",
+}
+# What a reader is told of a data set and of a recipe; the rest is folded away
+OF_DATA = ("kind", "id", "config", "split", "rows", "documents", "kept", "used", "tokens", "generator")
+OF_A_RECIPE = (
+    "data.path",
+    "batch_size",
+    "max_epochs",
+    "precision",
+    "seed",
+    "monitor",
+    "data.max_length",
+    "model.max_length",
+    "data.anchors_per_document",
+    "data.positives_per_anchor",
+    "data.postprocess",
+    "model.pooling",
+    "model.attention",
+    "model.temperature",
+    "model.lr",
+    "model.lr_schedule",
+    "model.lora.rank",
+)
+
+
+ROLES = ("query", "document")
+
+
+def model_card(results: Results, *, use: str | None = None, library: str = "sentence-transformers") -> str:
+    """Markdown with YAML front matter that the hub accepts; ends with a newline. ``use`` is the example of use."""
+    sections = [
+        of_run(results, library),
+        f"# A sentence encoder trained with {results['objective']}",
+        f"Backbone: {_text(results['backbone'])}. The vectors are those of step {results['best_step']}. "
+        f"{OBJECTIVES.get(results['objective'], '')}".rstrip(),
+        use or USE,
+        *_vectors(results.get("vectors")),
+        *_prefixes(results["recipe"], results.get("vectors")),
+        *_prompts(results.get("prompts")),
+        "## Intended use",
+        INTENDED,
+        "## Scores",
+        _scores(results),
+        "## Training data",
+        _data(results["data"]),
+        "## Overlap with the test texts",
+        _overlap(results["overlap"]),
+        "## What it took",
+        _table(_spent(results)),
+        "## Recipe",
+        *_resumed(results.get("resumed", [])),
+        _recipe(results["recipe"]),
+        "## Limits",
+        _limits(results),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def card_of_folder(
+    name: str, description: Mapping[str, str], *, use: str | None = None, library: str = "sentence-transformers"
+) -> str:
+    """Return the card of an encoder whose training is unknown."""
+    known = [(key, value) for key, value in description.items() if key not in ("kind", "backbone") and value]
+    sections = [
+        front_matter(library, base_model=name),
+        "# A sentence encoder",
+        f"Exported from {_text(name)}. How it was trained, on what, and under which licence: see there.",
+        use or USE,
+        "## Settings",
+        _table(known),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _vectors(vectors: Vectors | None) -> Iterator[str]:
+    """Yield the length of the vectors, and the measure by which an index may compare them."""
+    if vectors is None:
+        return
+    told = f"A vector has {vectors['width']} numbers, of the pooling {code(vectors['pooling'])}"
+    if vectors["normalize"]:
+        yield f"{told}, and length 1 (`Normalize`): dot product, cosine and Euclidean distance rank alike."
+    else:
+        yield (
+            f"{told}, and a length of its own (no `Normalize`): compare vectors by their cosine. Before an index by "
+            "dot product bring them to length 1: `encode(..., normalize_embeddings=True)`."
+        )
+
+
+def _prefixes(recipe: Mapping[str, Any], vectors: Vectors | None) -> Iterator[str]:
+    """Yield the paragraph about vectors that were trained to be cut."""
+    if sizes := (recipe.get("model") or {}).get("matryoshka"):
+        yield (
+            f"The first {' or '.join(map(str, sizes))} numbers of a vector may be used alone: the loss was summed over "
+            f"these prefixes (Matryoshka). In sentence-transformers: `truncate_dim={min(sizes)}`"
+            f"{', and `normalize_embeddings=True` for length 1.' if vectors and vectors['normalize'] else '.'}"
+        )
+
+
+def _prompts(prompts: PromptsRecord | None) -> Iterator[str]:
+    """Yield the paragraph about prompts before the texts."""
+    if prompts is None:
+        return
+    own = EncoderPrompts(**prompts)
+    listed = ", ".join(f"{code(name)}: {code(text)}" for name, text in own.named.items() if text)
+    functions = [f"`encode_{role}`" for role in ROLES if own.named.get(role)]
+    used = f"{' and '.join(functions)} put theirs there, " if functions else ""
+    plain = "puts the default one there" if own.default else "puts none there"
+    yield (
+        f"It has prompts for its texts ({listed}). In sentence-transformers {used}plain `encode` {plain}, and "
+        "`encode(texts, prompt_name=...)` that of any name."
+    )
+
+
+def _scores(results: Results) -> str:
+    if not results["scores"]:
+        return "None: the run had no evaluation data."
+    before, baselines = results.get("scores_before", {}), results.get("baselines", {})
+    rows = [
+        (Cell(name, mark=CODE), score, _interval(results["intervals"].get(name)), before.get(name))
+        for name, score in sorted(results["scores"].items())
+    ]
+    about = (
+        "On a scale of 0 to 100. A name is task, split, protocol and metric; no split means the test split. "
+        "The interval is at 95 %, over the test items; it says nothing about other seeds."
+    )
+    if results["recipe"].get("evaluation", {}).get("precision") == "bf16":
+        about += " Products were in 16 bits; in 32 a score differs by some hundredths."
+    protocols = {name.split("/")[1] for name in results["scores"] if name.count("/") == 2}
+    meanings = [f"- {code(name)}: {meaning}" for name, meaning in PROTOCOLS.items() if name in protocols]
+    heads = [
+        Column("score"),
+        Column("value", ".2f"),
+        Column("interval", right=True),
+        Column("before training", ".2f"),
+    ]
+    verdict = results.get("verdict")
+    said = [escaped(verdict["sentence"])] if verdict else []
+    parts = [*said, about, *(["\n".join(meanings)] if meanings else []), markdown(Table(heads, rows))]
+    if baselines:
+        rows_of = [(Cell(name, mark=CODE), score) for name, score in sorted(baselines.items())]
+        parts += ["Baselines:", markdown(Table([Column("baseline"), Column("value", ".2f")], rows_of))]
+    return "\n\n".join(parts)
+
+
+def _interval(bounds: Sequence[float] | None) -> str:
+    return "" if not bounds else f"{bounds[0]:.2f} to {bounds[1]:.2f}"
+
+
+def _data(manifests: Sequence[Mapping[str, Any]]) -> str:
+    if not manifests:
+        return "Not recorded."
+    return "\n\n".join(map(_data_set, manifests))
+
+
+def _data_set(manifest: Mapping[str, Any]) -> str:
+    rows = list(_flat(manifest))
+    shown = [(name, value) for name, value in rows if value and _is_told(name.split("."))]
+    return "\n\n".join([_table(shown), _licence(manifest), _folded("All that was recorded of it", _table(rows))])
+
+
+def _is_told(name: Sequence[str]) -> bool:
+    return name[-1] in OF_DATA and "key" not in name and "files" not in name
+
+
+def _resumed(resumed: Sequence[ResumedSettings]) -> Iterator[str]:
+    """Yield the settings that changed while training, since the recipe has the last ones."""
+    if not resumed:
+        return
+    yield "Settings changed while training, when it continued from a checkpoint. The recipe has the last values."
+    rows = [
+        (one["step"], Cell(key, mark=CODE), *map(_shown, values))
+        for one in resumed
+        for key, values in one["changed"].items()
+    ]
+    yield _table(rows, "after step", "key", "before", "after")
+
+
+def _recipe(recipe: Mapping[str, Any]) -> str:
+    rows = dict(_flat(recipe))
+    shown = [(name, rows[name]) for name in OF_A_RECIPE if rows.get(name) not in (None, "null")]
+    return f"{_table(shown)}\n\n{_folded(f'All {len(rows)} keys', _table(rows.items(), 'key', 'value'))}"
+
+
+def _folded(summary: str, content: str) -> str:
+    """Return Markdown that a page shows after a click."""
+    return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
+
+
+def _licence(manifest: Mapping[str, Any]) -> str:
+    known = manifest.get("licence") or manifest.get("license")
+    if known:
+        return f"Licence: {_text(known)}."
+    where = "".join(f" See https://huggingface.co/datasets/{name}." for name in dict.fromkeys(hub_sets(manifest)))
+    return f"Licence: not recorded by the run. Find it out before you publish this encoder.{where}"
+
+
+def _overlap(overlap: Mapping[str, Mapping[str, int]]) -> str:
+    if not overlap:
+        return "Not counted: no test texts were scored."
+    rows = [(task, counts["checked"], counts["found"]) for task, counts in sorted(overlap.items())]
+    return _table(rows, "task", "sentences checked", "found word for word in the training text")
+
+
+def _spent(results: Results) -> Iterator[tuple[str, str]]:
+    spent = results["spent"]
+    yield from ((name.replace("_", " "), f"{spent[name]:,}") for name in ("steps", "examples", "real_tokens"))
+    if padded := spent["padded_tokens"]:
+        yield "padding", f"{padded / (spent['real_tokens'] + padded):.1%} of all tokens"
+    yield "time", f"{spent['wall_seconds'] / 60:.1f} minutes on {results['processes']} x {results['device']}"
+    yield "peak memory of a process", f"{spent['peak_memory_bytes'] / 2**30:.2f} GiB"
+    yield "seeds", ", ".join(map(str, results["seeds"]))
+    yield "code", results["git_commit"] or "no commit recorded"
+    yield "versions", ", ".join(f"{name} {version}" for name, version in sorted(results["versions"].items()))
+
+
+def _limits(results: Results) -> str:
+    lines = [
+        "It knows the language and the domain of its training data; nothing else was tried.",
+        "A text longer than the length limit is cut there, without a warning.",
+        "What the training data says about people, its vectors repeat; no test for bias was made.",
+    ]
+    if results["backbone"] == "tiny":
+        lines.append("The backbone started from random weights and is small: it shows that the method works, no more.")
+    if not results["scores"]:
+        lines.append("It was not scored. Do so before you rely on it.")
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield nested keys joined by dots; a long list becomes its length, a path its last part or place in a package."""
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{name}.")
+        elif isinstance(value, list | tuple) and (
+            len(value) > 8 or any(isinstance(item, Mapping | list) for item in value)
+        ):
+            yield name, f"{len(value)} entries"
+        else:
+            yield name, _shown(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        _, _, packaged = value.rpartition("/site-packages/")
+        return packaged if packaged != value else PurePath(value).name if value.startswith(("/", "~")) else value
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_shown, value))
+    return json.dumps(value, default=str)
+
+
+def _text(value: Any) -> str:
+    return escaped(_shown(value))
+
+
+def _table(rows: Iterable[Sequence[Any]], *headings: str) -> str:
+    return markdown(Table(columns(*(headings or ("", ""))), list(rows)))

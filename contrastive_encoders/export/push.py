@@ -1,0 +1,65 @@
+"""Upload of an exported folder to the Hugging Face hub, on request only."""
+
+import os
+import re
+from pathlib import Path
+
+from huggingface_hub import HfApi, get_token
+from huggingface_hub.errors import HfHubHTTPError, HTTPError  # the latter of the HTTP library that it uses
+from transformers.utils.hub import is_offline_mode
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.output_directory import MARKER
+
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB = "https://huggingface.co"
+
+
+def check_push(name: str) -> None:
+    """Check all that can be checked before anything is written.
+
+    Raises:
+        InputError: it is no ORG/NAME, the hub is switched off, or there is no token.
+    """
+    if not NAME.fullmatch(name):
+        raise InputError(f"push={name}: wanted ORG/NAME, owner and repository, of letters, digits, -, _ and dots.")
+    if is_offline_mode():
+        raise InputError(f"push={name}: HF_HUB_OFFLINE is set, which forbids it. Unset it, or leave push out.")
+    if get_token() is None:
+        raise InputError(
+            f"push={name}: there is no token for {_endpoint()}. Log in with `hf auth login`, or set HF_TOKEN to one "
+            "that may write."
+        )
+
+
+def push(folder: Path, name: str, *, private: bool) -> str:
+    """Make the repository if needed, and commit the files of ``folder``; return the address of the commit.
+
+    An existing repository stays as visible as it is.
+
+    Raises:
+        InputError: the hub refused it, or cannot be reached.
+    """
+    hub = HfApi(endpoint=_endpoint())
+    try:
+        hub.create_repo(name, private=private, exist_ok=True)
+        commit = hub.upload_folder(
+            repo_id=name, folder_path=folder, commit_message="Add the exported encoder", ignore_patterns=[MARKER]
+        )
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else "?"
+        advice = {401: "Is the token right?", 403: "May the token write there?"}.get(status, "")
+        reason = error.server_message or str(error).strip().splitlines()[0]
+        raise InputError(
+            f"push={name}: {_endpoint()} answered {status}: {reason} {advice} The folder {folder} is whole and stays."
+        ) from error
+    except (OSError, HTTPError) as error:
+        raise InputError(
+            f"push={name}: {_endpoint()} cannot be reached ({error}). The folder {folder} is whole and stays; upload "
+            f"it later: hf upload {name} {folder}"
+        ) from error
+    return str(commit.commit_url)
+
+
+def _endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT", HUB).rstrip("/")

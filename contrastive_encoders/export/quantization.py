@@ -1,0 +1,143 @@
+"""Quantised vectors as in sentence-transformers 6, and search among them.
+
+8 bits: the range of a dimension, from its least to its greatest value, is cut into 255 equal steps. 1 bit: whether a
+number is above 0, eight to a byte. ``int8`` and ``binary`` are ``uint8`` and ``ubinary`` less 128.
+
+Shape letters: N vectors, D width, W numbers of a row as it is stored, Q queries, K found.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contrastive_encoders.core import InputError
+
+EIGHT_BITS, ONE_BIT = ("int8", "uint8"), ("binary", "ubinary")
+STEPS = 255
+QUERIES, ROWS = 1_024, 16_384  # scored at once
+
+
+class Found(NamedTuple):
+    rows_QK: NDArray[np.int64]  # of the corpus, the best first
+    scores_QK: NDArray[np.float32]  # dot products; of bits, with -1 and 1 in their place
+
+
+def stored_as(dtype: str, width: int) -> tuple[np.dtype, int]:
+    """The type and number W of what a row of ``width`` numbers is written in."""
+    if dtype in ONE_BIT:
+        return np.dtype(np.int8 if dtype == "binary" else np.uint8), -(-width // 8)
+    return np.dtype(dtype), width
+
+
+def ranges_of(blocks: Iterable[np.ndarray]) -> np.ndarray:
+    """(2, D) float32, the least and the greatest value of each dimension over all blocks of (N, D)."""
+    ranges_2D: np.ndarray | None = None
+    for block_ND in blocks:
+        both = np.stack([block_ND.min(axis=0), block_ND.max(axis=0)]).astype(np.float32)
+        if ranges_2D is None:
+            ranges_2D = both
+        ranges_2D = np.stack([np.minimum(ranges_2D[0], both[0]), np.maximum(ranges_2D[1], both[1])])
+    if ranges_2D is None:
+        raise InputError("There are no vectors to take ranges from.")
+    return ranges_2D
+
+
+def quantized(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
+    """(N, W) of ``dtype``, one of int8, uint8, binary and ubinary; the first two want ranges, and cut off beyond them.
+
+    Raises:
+        InputError: a number is NaN or infinite.
+    """
+    if not np.isfinite(vectors_ND).all():
+        raise InputError(f"dtype={dtype}: a vector has a number that is NaN or infinite; say dtype=float32.")
+    if dtype in ONE_BIT:
+        unsigned_NW = np.packbits(vectors_ND > 0, axis=-1)
+    elif ranges_2D is None:
+        raise InputError(f"dtype={dtype}: wanted the ranges of the dimensions, got none.")
+    else:
+        least_D, step_D = _steps(ranges_2D)
+        unsigned_NW = np.clip(np.floor((vectors_ND - least_D) / step_D), 0, STEPS).astype(np.uint8)
+    return unsigned_NW if dtype[0] == "u" else (unsigned_NW ^ 128).view(np.int8)
+
+
+def restored(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None = None) -> np.ndarray:
+    """(N, D) float32 of what was quantized: the lower end of a step, or -1 and 1; floats as they are."""
+    are_floats = stored_NW.dtype.kind == "f"
+    if are_floats and stored_NW.shape[1] == width:
+        return np.asarray(stored_NW, dtype=np.float32)
+    unsigned_NW: np.ndarray = stored_NW if stored_NW.dtype != np.int8 else stored_NW.view(np.uint8) ^ 128
+    if not are_floats and stored_NW.shape[1] == -(-width // 8) != width:
+        return np.unpackbits(unsigned_NW, axis=1, count=width).astype(np.float32) * 2 - 1
+    if stored_NW.shape[1] != width:
+        raise InputError(
+            f"The corpus has rows of {stored_NW.shape[1]} numbers, but a query has {width}: wanted {width}, or "
+            f"{-(-width // 8)} bytes of bits. Was it made by another encoder?"
+        )
+    if ranges_2D is None:
+        raise InputError("The corpus has 8 bits for a number: give the ranges that lie beside it, FILE.ranges.npy.")
+    least_D, step_D = _steps(ranges_2D)
+    return unsigned_NW * step_D + least_D
+
+
+def search(
+    queries_QD: np.ndarray,
+    corpus_NW: np.ndarray,
+    *,
+    k: int,
+    ranges: np.ndarray | None = None,
+    rescored_by: np.ndarray | None = None,
+    rescore_multiplier: int = 4,
+) -> Found:
+    """The ``k`` rows of the corpus with the greatest dot product with each query; exact, in blocks of a memory map.
+
+    The corpus is what `export.embed` writes, in any dtype; queries are floats. ``rescored_by`` are the same vectors as
+    floats, best a memory map on a disk: of them only the best ``k * rescore_multiplier`` of each query are read, and
+    these are ordered anew.
+
+    Raises:
+        InputError: the two are not of the same vectors, or ranges are missing.
+    """
+    queries_QD = np.asarray(queries_QD, dtype=np.float32)
+    if rescored_by is not None and rescored_by.shape != (len(corpus_NW), queries_QD.shape[1]):
+        raise InputError(
+            f"rescored_by has the shape {rescored_by.shape}; wanted {(len(corpus_NW), queries_QD.shape[1])}: a float "
+            "vector for each row of the corpus."
+        )
+    kept = min(len(corpus_NW), k if rescored_by is None else k * rescore_multiplier)
+    found = [
+        _best(queries_QD[start : start + QUERIES], corpus_NW, kept, ranges)
+        for start in range(0, len(queries_QD), QUERIES)
+    ]
+    rows, scores = (np.concatenate(part) for part in zip(*found, strict=True))
+    if rescored_by is not None:
+        each = zip(queries_QD, rows, strict=True)
+        scores = np.stack([np.asarray(rescored_by[some], dtype=np.float32) @ query for query, some in each])
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return Found(*(np.take_along_axis(part, order, axis=1) for part in (rows, scores)))
+
+
+def _best(queries_QD: np.ndarray, corpus_NW: np.ndarray, k: int, ranges: np.ndarray | None) -> Found:
+    """In the order of the rows."""
+    rows_QK = np.empty((len(queries_QD), 0), dtype=np.int64)
+    scores_QK = np.empty((len(queries_QD), 0), dtype=np.float32)
+    for start, block_NW in _blocks(corpus_NW):
+        here = queries_QD @ restored(block_NW, queries_QD.shape[1], ranges).T
+        numbers = np.broadcast_to(np.arange(start, start + len(block_NW)), here.shape)
+        rows, scores = np.hstack([rows_QK, numbers]), np.hstack([scores_QK, here])
+        best = np.sort(np.argpartition(-scores, min(k, scores.shape[1]) - 1, axis=1)[:, :k], axis=1)
+        rows_QK, scores_QK = (np.take_along_axis(part, best, axis=1) for part in (rows, scores))
+    return Found(rows_QK, scores_QK)
+
+
+def _blocks(corpus_NW: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    for start in range(0, len(corpus_NW), ROWS):
+        yield start, np.ascontiguousarray(corpus_NW[start : start + ROWS])
+
+
+def _steps(ranges_2D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The least value and the length of a step of each dimension; a dimension without extent has steps of 1."""
+    least_D, most_D = np.asarray(ranges_2D, dtype=np.float32)
+    step_D = (most_D - least_D) / STEPS
+    return least_D, np.where(step_D == 0, np.float32(1), step_D)

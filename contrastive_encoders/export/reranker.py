@@ -1,0 +1,59 @@
+"""Export of a cross-encoder: a folder of transformers that sentence-transformers' ``CrossEncoder`` reads, too."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCardData
+
+from contrastive_encoders.core import Results
+from contrastive_encoders.encoders.lora import merged
+from contrastive_encoders.export.atomic_export import export_folder
+from contrastive_encoders.export.front_matter import hub_sets, is_hub_id
+from contrastive_encoders.export.transformers_folder import write_tokenizer
+from contrastive_encoders.reports.tables import Column, Table, markdown
+
+USE = """```python
+from sentence_transformers import CrossEncoder
+
+reranker = CrossEncoder("PATH_OR_ID_OF_THIS_FOLDER")
+print(reranker.rank("a query", ["a document", "another one"]))
+```"""
+
+
+def write_reranker(folder: Path, model: Any, results: Results) -> None:
+    """Write the cross-encoder of ``model``, whole or not at all. Its scores are the logits, in the library, too."""
+    cross_encoder = model.cross_encoder
+    with export_folder(folder) as unfinished:
+        written = merged(copy.deepcopy(cross_encoder.transformer).cpu().float())
+        written.config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+        written.save_pretrained(unfinished)
+        write_tokenizer(unfinished, cross_encoder.tokenizer, cross_encoder.max_length)
+        (unfinished / "README.md").write_text(reranker_card(results), encoding="utf-8")
+
+
+def reranker_card(results: Results) -> str:
+    """Markdown with YAML front matter that the hub accepts."""
+    backbone = results["backbone"]
+    data = ModelCardData(
+        library_name="sentence-transformers",
+        pipeline_tag="text-ranking",
+        tags=["sentence-transformers", "cross-encoder", "reranker"],
+        base_model=backbone if is_hub_id(backbone) else None,
+        datasets=list(dict.fromkeys(name for one in results["data"] for name in hub_sets(one))) or None,
+    )
+    alone = results.get("scores_before", {})
+    rows = [(name, alone.get(name), score) for name, score in sorted(results["scores"].items())]
+    scores = Table([Column("score"), Column("encoder alone", ".2f"), Column("reranked", ".2f")], rows)
+    parts = [
+        f"---\n{data.to_yaml()}\n---",
+        f"# A reranker trained with model={results['objective']}",
+        "It reads a query and a document together, and gives the pair one score, a logit: more is better. "
+        f"The weights are those of step {results['best_step']}, after {results['spent']['examples']:,} queries.",
+        USE,
+        *([SCORES, markdown(scores)] if rows else []),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+SCORES = "On a scale of 0 to 100, of the encoder that found the documents, and with them reranked by this model."

@@ -1,0 +1,181 @@
+"""Export of an encoder as a sentence-transformers folder, which the library itself writes.
+
+Importing this module imports sentence-transformers, which takes most of a second: it is imported where a folder is
+written.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer, SimilarityFunction
+from sentence_transformers.base import modules as library
+from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from contrastive_encoders.core import NO_PROMPTS, EncoderPrompts, InputError
+from contrastive_encoders.encoders.attention import FIRST_TO_HONOUR, is_causal
+from contrastive_encoders.encoders.dense import activation_of, dense_layers
+from contrastive_encoders.encoders.loading.backbones import kept_pooler
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import OUR_NAME, TOP_LEVEL
+from contrastive_encoders.encoders.pooling import LAST_LAYER, POOLERS, Pooler
+from contrastive_encoders.encoders.prompt_suffix import AppendedPrompt
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.export.adapter import Adapter
+from contrastive_encoders.export.atomic_export import export_folder
+from contrastive_encoders.export.sentence_transformers_options import transformer_options
+from contrastive_encoders.export.transformers_folder import write_tokenizer, write_transformer
+
+PARTS = ("tokenizer", "pooling", "max_length", "head", "prompts", "normalize", "prompt_suffix", "truncate")
+SIMILARITIES = SentenceTransformer.SUPPORTED_SIMILARITY_FN_NAMES
+FIRST_LIBRARY = "6.0.0"  # the first sentence-transformers that reads what it writes now
+SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps Gemma 2's soft caps with every attention
+THEIR_NAME: dict[str, Any] = {ours: theirs for theirs, ours in OUR_NAME.items()}  # of a pooling
+
+
+def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
+    """The keywords of `export_encoder` that an encoder knows itself."""
+    parts = {name: getattr(encoder, name) for name in PARTS}
+    return {"transformer": encoder.trunk, "similarity": encoder.similarity_fn_name, **parts}
+
+
+def export_encoder(
+    folder: Path,
+    *,
+    transformer: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    pooling: str,
+    max_length: int,
+    head: nn.Module | None = None,
+    prompts: EncoderPrompts = NO_PROMPTS,
+    normalize: bool = False,
+    similarity: str = "cosine",
+    card: str | None = None,
+    prompt_suffix: str = "",
+    truncate: int | None = None,
+    adapter: Adapter | None = None,
+) -> Path:
+    """Write ``folder`` whole or not at all; an earlier export there is replaced.
+
+    ``transformer`` is the base model without LM head and stays as it is: a float32 copy on the CPU is written. Layers
+    that are averaged become the library's WeightedLayerPooling, layers of ``head`` its Dense.
+    ``max_length`` counts tokens, special tokens included. ``card`` becomes README.md.
+    ``prompt_suffix`` goes behind every text. ``truncate`` becomes the library's truncate_dim; with ``normalize`` a
+    Dense that keeps the first numbers, as the library cuts behind its modules, and the length would not be 1 any more.
+    ``adapter`` is written in the place of the transformer's weights.
+    """
+    folder = Path(folder)
+    _check(pooling, similarity, max_length)
+    pooler = POOLERS[pooling]
+    appended = None
+    if prompt_suffix or pooler.decodes:
+        appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=pooler.decodes)
+
+    def write(unfinished: Path) -> None:
+        if adapter is None:
+            all_layers = pooler.layers != LAST_LAYER
+            write_transformer(unfinished, transformer, all_layers=all_layers, classifier=pooler.decodes)
+        else:
+            adapter.write(unfinished)
+        write_tokenizer(unfinished, tokenizer, max_length, template=appended.template if appended else None)
+
+    options = transformer_options(decodes=pooler.decodes, templated=appended is not None)
+    written = Transformer(write, options | _model_options(transformer))
+    model = SentenceTransformer(
+        modules=[written, *_behind(transformer, pooler, head, normalize, truncate)],
+        device="cpu",
+        prompts=dict(prompts.named),
+        similarity_fn_name=SimilarityFunction(similarity),
+        truncate_dim=None if normalize else truncate,
+    )
+    model.default_prompt_name = prompts.default_name  # the constructor would warn of it
+    with export_folder(folder) as unfinished:
+        model.save_pretrained(str(unfinished), create_model_card=False)
+        _complete(unfinished / TOP_LEVEL, transformer.config, prompts)
+        if card is not None:
+            (unfinished / "README.md").write_text(card, encoding="utf-8")
+    return folder
+
+
+def _check(pooling: str, similarity: str, max_length: int) -> None:
+    if pooling not in POOLERS:
+        raise InputError(f"export: pooling must be one of {', '.join(sorted(POOLERS))}, got {pooling!r}.")
+    if similarity not in SIMILARITIES:
+        raise InputError(f"export: similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}.")
+    if max_length < 1:
+        raise InputError(f"export: max_length must be a positive number of tokens, got {max_length}.")
+
+
+class Transformer(library.Transformer):
+    """The library's module for a transformer that is in memory; its own constructor reads one from a folder.
+
+    ``write`` puts weights and tokenizer into a folder, ``options`` are the content of ``sentence_bert_config.json``.
+    """
+
+    __module__ = library.Transformer.__module__  # which modules.json names
+
+    def __init__(self, write: Callable[[Path], None], options: dict[str, Any]) -> None:
+        nn.Module.__init__(self)
+        self.write, self.options = write, options
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return self.options
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        self.write(Path(output_path))
+        self.save_config(output_path)
+
+
+def _behind(
+    transformer: PreTrainedModel, pooler: Pooler, head: nn.Module | None, normalize: bool, truncate: int | None
+) -> Iterator[nn.Module]:
+    """What follows the transformer, as modules of the library."""
+    width, depth = int(transformer.config.hidden_size), int(transformer.config.num_hidden_layers)
+    if pooler.layers != LAST_LAYER:
+        weights = torch.zeros(depth + 1)  # of the embeddings and all layers
+        weights[list(pooler.layers)] = 1
+        yield WeightedLayerPooling(width, depth, layer_start=0, layer_weights=nn.Parameter(weights))
+    plain = next(name for name, other in POOLERS.items() if other.over_tokens is pooler.over_tokens)
+    yield Pooling(width, THEIR_NAME.get(plain, plain))
+    for layer in dense_layers(head):
+        linear, activation = layer.linear, activation_of(layer.path)()
+        dense = library.Dense(linear.in_features, linear.out_features, linear.bias is not None, activation)
+        dense.load_state_dict(layer.state_dict())
+        width = dense.out_features
+        yield dense
+    if normalize and truncate is not None and truncate < width:
+        cut = library.Dense(width, truncate, bias=False, activation_function=None)
+        nn.init.eye_(cut.linear.weight)
+        yield cut
+    if normalize:
+        yield library.Normalize()
+
+
+def _complete(path: Path, config: Any, prompts: EncoderPrompts) -> None:
+    """Add the versions that the folder needs, which the library checks and does not write, and leave out prompts that
+    the library has added.
+    """
+    needed = {"sentence-transformers": f">={FIRST_LIBRARY}", **_needed_transformers(config)}
+    top_level = json.loads(path.read_text(encoding="utf-8")) | {"requirements": needed}
+    if prompts:
+        top_level["prompts"] = dict(prompts.named)
+    path.write_text(json.dumps(top_level, indent=2) + "\n", encoding="utf-8")
+
+
+def _needed_transformers(config: Any) -> dict[str, str]:
+    """The requirement of a model that the first versions of transformers 5 would read otherwise."""
+    if getattr(config, "attn_logit_softcapping", None):
+        return {"transformers": f">={SOFT_CAPS_VERSION}"}
+    return {} if is_causal(config) else {"transformers": f">={FIRST_TO_HONOUR}"}
+
+
+def _model_options(transformer: PreTrainedModel) -> dict[str, Any]:
+    takes_pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
+    if takes_pooler and kept_pooler(transformer) is None:
+        # Loading would make a pooler of random weights, warn, and never use it
+        return {"model_kwargs": {"add_pooling_layer": False}}
+    return {}

@@ -1,0 +1,109 @@
+"""Export of weights and tokenizer alone for transformers, with a README that shows the pooling."""
+
+import copy
+import json
+from pathlib import Path
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.loading.backbones import kept_pooler
+from contrastive_encoders.encoders.lora import merged
+from contrastive_encoders.encoders.pooling import LAST_LAYER, POOLERS
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.export.atomic_export import export_folder
+from contrastive_encoders.export.sentence_transformers_options import as_classifier
+from contrastive_encoders.io.model_names import lower_cases
+
+# Tokenizers that transformers 5 gives the special tokens of their class when it loads them, and the class that takes
+# tokenizer.json as it is
+REBUILT_TOKENIZERS, GENERIC_TOKENIZER = ("CodeLlamaTokenizer", "GPTNeoXTokenizer"), "TokenizersBackend"
+OVER_TOKENS = {
+    "mean": "(states * mask).sum(1) / mask.sum(1)",
+    "cls": "states[:, 0]",
+    "last": "states[torch.arange(len(states)), mask.sum(1).squeeze(1) - 1]",
+    "weighted_mean": "(states * mask.cumsum(1) * mask).sum(1) / (mask.cumsum(1) * mask).sum(1)",
+    "maximum": "states.masked_fill(mask == 0, float('-inf')).amax(1)",
+}
+
+
+def export_transformers(folder: Path, encoder: SentenceEncoder, *, card: str | None = None) -> Path:
+    """Write ``folder`` whole or not at all.
+
+    Raises:
+        InputError: a layer behind the pooling, a prompt behind the text, a decoder: transformers has no place for it.
+    """
+    parts = {"a layer": encoder.head, "a prompt behind the text, or a decoder,": encoder.appended}
+    for part, there in parts.items():
+        if there is not None:
+            raise InputError(
+                f"format=transformers: this encoder has {part} that a transformers folder cannot hold. Use "
+                "format=sentence_transformers or onnx."
+            )
+    with export_folder(Path(folder)) as unfinished:
+        write_transformer(unfinished, encoder.trunk, all_layers=False)
+        write_tokenizer(unfinished, encoder.tokenizer, encoder.max_length)
+        if card is not None:
+            (unfinished / "README.md").write_text(card, encoding="utf-8")
+    return Path(folder)
+
+
+def write_transformer(
+    folder: Path, transformer: PreTrainedModel, *, all_layers: bool, classifier: bool = False
+) -> None:
+    # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
+    written = merged(copy.deepcopy(transformer).cpu().float())
+    if (pooler := kept_pooler(written)) is not None:
+        written.pooler = pooler.float()
+    if all_layers:
+        written.config.output_hidden_states = True  # by this the library knows that a later module needs them
+    (as_classifier(written) if classifier else written).save_pretrained(folder)
+
+
+def write_tokenizer(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int, *, template: str | None = None
+) -> None:
+    plain = copy.deepcopy(tokenizer)
+    plain.model_max_length = max_length
+    plain.padding_side = "right"  # positions are counted from the first column by whoever weighs or learns them
+    plain.chat_template = template  # one of another model's would be sent our texts
+    backend = getattr(plain, "backend_tokenizer", None)
+    if backend is not None:  # the last call's padding and truncation would be saved, too
+        backend.no_padding()
+        backend.no_truncation()
+    plain.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    options = json.loads(path.read_text(encoding="utf-8"))
+    is_rebuilt = options["tokenizer_class"].removesuffix("Fast") in REBUILT_TOKENIZERS
+    if is_rebuilt or (backend is not None and lower_cases(backend)):  # classes have a normalizer of their own, too
+        generic = options | {"tokenizer_class": GENERIC_TOKENIZER}
+        path.write_text(json.dumps(generic, indent=2) + "\n", encoding="utf-8")
+
+
+def use_of_transformers(encoder: SentenceEncoder) -> str:
+    """A block of Python that needs torch and transformers."""
+    pooler = POOLERS[encoder.pooling]
+    every = pooler.layers != LAST_LAYER
+    states = (
+        f"torch.stack([output.hidden_states[layer] for layer in {list(pooler.layers)}]).mean(0)"
+        if every
+        else "output.last_hidden_state"
+    )
+    lines = [
+        "import torch",
+        "from transformers import AutoModel, AutoTokenizer",
+        "",
+        'folder = "PATH_OR_ID_OF_THIS_FOLDER"',
+        "tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()",
+        'texts = ["A sentence.", "Another one."]',
+        *([f"texts = [{encoder.prompt!r} + text for text in texts]"] if encoder.prompt else []),
+        'inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")',
+        "with torch.no_grad():",
+        f"    output = model(**inputs{', output_hidden_states=True' if every else ''})",
+        f'states, mask = {states}, inputs["attention_mask"].unsqueeze(-1)',
+        f"vectors = {OVER_TOKENS[pooler.over_tokens.__name__]}",
+        *([f"vectors = vectors[:, :{encoder.truncate}]"] if encoder.truncate else []),
+        *(["vectors = torch.nn.functional.normalize(vectors)"] if encoder.normalize else []),
+        "print(torch.nn.functional.cosine_similarity(vectors[:1], vectors))",
+    ]
+    return "```python\n" + "\n".join(lines) + "\n```"

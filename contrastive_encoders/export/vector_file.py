@@ -1,0 +1,234 @@
+"""Resumable writing of a vector file: windows of rows at their offsets, with progress marks.
+
+``OUTPUT.part`` is a whole .npy from the start; ``OUTPUT.progress`` says in its first line what is being computed and
+has a byte per window behind it. A kill leaves both; a window that was under way is computed again. One process writes.
+
+The ranges of 8 bits a number lie beside, ``OUTPUT.ranges.npy``. Where none are given, they are those of all vectors,
+which wait in OUTPUT.part as floats until the last one is there.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from contrastive_encoders.core import NO_ROOM, InputError, NotWritten
+from contrastive_encoders.export.input_texts import Texts
+from contrastive_encoders.export.quantization import EIGHT_BITS, ONE_BIT, quantized, ranges_of, stored_as
+from contrastive_encoders.io.atomic import whole_file, write_whole
+from contrastive_encoders.io.output_directory import differences
+
+ENDINGS = (".npy", ".parquet")
+VECTOR = "embedding"  # the column of a Parquet file, beside that of the texts
+DONE = b"\1"
+
+
+class VectorFile:
+    """``identity`` is what decides the vectors: rows, width, dtype, window among it; a file of another is refused.
+
+    ``ranges_2D`` are those of dtype int8 or uint8, where they are known beforehand.
+    """
+
+    def __init__(self, output: Path, identity: Mapping[str, Any], ranges_2D: np.ndarray | None = None) -> None:
+        self.output, self.identity = output, json.loads(json.dumps(identity))
+        self.rows, self.width, self.window = identity["rows"], identity["width"], identity["window"]
+        self.dtype, self.ranges_2D = identity["dtype"], ranges_2D
+        self.waits = self.dtype in EIGHT_BITS and ranges_2D is None
+        self.written_as = "float32" if self.waits else self.dtype  # in .part
+        self.type, self.columns = stored_as(self.written_as, self.width)
+        self.part, self.progress, self.about, self.ranges = (
+            output.with_name(f"{output.name}{ending}") for ending in (".part", ".progress", ".json", ".ranges.npy")
+        )
+        self.windows = -(-self.rows // self.window)
+
+    def claim(self, *, overwrite: bool) -> bool:
+        """Make the files, or find those of the same job; whether it is finished.
+
+        Raises:
+            InputError: they are another job's.
+            NotWritten: there is no room for all vectors.
+            OSError: it cannot be written.
+        """
+        if overwrite:
+            self._refuse_others()
+            ranges = [self.ranges] if "encoder" in _identity_in(self.about) else []
+            for path in (self.output, *ranges, self.part, self.progress, self.about):  # last what says whose they are
+                path.unlink(missing_ok=True)
+        if self.output.exists():
+            self._check(self.about, self.about.read_bytes() if self.about.is_file() else b"{}")
+            if self.progress.is_file():  # what a kill leaves of a job that has just finished
+                self.part.unlink(missing_ok=True)
+                self.progress.unlink()
+            return True
+        if not self.progress.is_file():
+            self._refuse_others()
+        if self.progress.is_file() and self.part.is_file():
+            self._check(self.progress, self.progress.read_bytes().split(b"\n", 1)[0])
+            return False
+        # A kill in between leaves the record alone, by which the same command makes OUTPUT.part anew
+        write_whole(self.progress, json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
+        new = self.part.with_name(f"{self.part.name}.new")
+        with new.open("wb") as file:
+            self._write_header(file, self.type, self.columns)
+            self._reserve(file, file.tell() + self.rows * self._row_bytes)
+        new.replace(self.part)
+        return False
+
+    def _write_header(self, file: IO[bytes], type_: np.dtype, columns: int) -> None:
+        shape = {"descr": np.lib.format.dtype_to_descr(type_), "fortran_order": False, "shape": (self.rows, columns)}
+        np.lib.format.write_array_header_1_0(file, shape)
+
+    def _refuse_others(self) -> None:
+        """Check that what will be replaced is such a job's: beside its files lies what it is of."""
+        records = {self.output: self.about, self.part: self.progress, self.about: self.about}
+        records |= {self.ranges: self.about} if self.dtype in EIGHT_BITS else {}
+        for path, record in records.items():
+            if os.path.lexists(path) and "encoder" not in _identity_in(record):
+                raise InputError(
+                    f"output={self.output}: {path.name} is there already, and {record.name} does not say that it is a "
+                    "file of vectors of this project, which alone is replaced. Choose another output, or move it away."
+                )
+
+    def _reserve(self, file: IO[bytes], size: int) -> None:
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
+        except OSError as error:
+            Path(file.name).unlink()
+            self.progress.unlink()
+            if error.errno not in NO_ROOM:
+                raise
+            raise NotWritten(
+                f"output={self.output}: {size / 2**30:.1f} GiB of vectors do not fit there ({error.strerror}). Make "
+                "room, choose another output, or say dtype=float16."
+            ) from None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Inside, vectors can be written."""
+        with self.part.open("rb") as file:
+            np.lib.format.read_magic(file)
+            np.lib.format.read_array_header_1_0(file)
+            self._first = file.tell()
+        self._marks = self.progress.read_bytes().index(b"\n") + 1
+        self._vectors, self._record = os.open(self.part, os.O_RDWR), os.open(self.progress, os.O_RDWR)
+        try:
+            yield
+        finally:
+            os.close(self._vectors)
+            os.close(self._record)
+
+    def done(self) -> np.ndarray:
+        """(windows,) bool."""
+        marks = os.pread(self._record, self.windows, self._marks)
+        return np.frombuffer(marks, dtype=np.uint8).astype(bool)
+
+    def rows_done(self) -> int:
+        done = self.done()
+        last = self.windows * self.window - self.rows if len(done) and done[-1] else 0
+        return int(done.sum()) * self.window - last
+
+    def write(self, number: int, vectors_ND: np.ndarray) -> None:
+        """The vectors of a window; it is marked once they are on the disk."""
+        data = np.ascontiguousarray(self._as_written(vectors_ND)).data.cast("B")
+        place = self._first + number * self.window * self._row_bytes
+        while data:
+            written = os.pwrite(self._vectors, data, place)
+            data, place = data[written:], place + written
+        os.fsync(self._vectors)
+        os.pwrite(self._record, DONE, self._marks + number)
+
+    def _as_written(self, vectors_ND: np.ndarray) -> np.ndarray:
+        if self.written_as in (*EIGHT_BITS, *ONE_BIT):
+            return quantized(vectors_ND, self.written_as, self.ranges_2D)
+        with np.errstate(over="ignore"):
+            rows_ND = vectors_ND.astype(self.type)
+        if not np.isfinite(rows_ND).all() and np.isfinite(vectors_ND).all():
+            raise InputError(f"dtype={self.dtype}: a vector has a value beyond its range; say dtype=float32.")
+        return rows_ND
+
+    def finish(self, texts: Texts) -> None:
+        """Give the file its name, once all windows are there."""
+        write_whole(self.about, json.dumps(self.identity, indent=1) + "\n")
+        if self.dtype in EIGHT_BITS:
+            if self.ranges_2D is None:
+                self.ranges_2D = ranges_of(self._read(number) for number in range(self.windows))
+            with whole_file(self.ranges) as part, part.open("wb") as file:
+                np.save(file, self.ranges_2D)
+        if self.output.name.endswith(".parquet"):
+            self._write_parquet(texts)
+        elif self.waits:
+            self._write_quantized()
+        else:
+            self.part.replace(self.output)
+        self.part.unlink(missing_ok=True)
+        self.progress.unlink()
+
+    def _write_quantized(self) -> None:
+        with whole_file(self.output) as part, part.open("wb") as file:
+            self._write_header(file, *stored_as(self.dtype, self.width))
+            for number in range(self.windows):
+                file.write(self._final(number).tobytes())
+
+    def _write_parquet(self, texts: Texts) -> None:
+        """Texts and vectors side by side, a row group per window."""
+        type_, columns = stored_as(self.dtype, self.width)
+        schema = pyarrow.schema(
+            [
+                (texts.column or "text", pyarrow.string()),
+                (VECTOR, pyarrow.list_(pyarrow.from_numpy_dtype(type_), columns)),
+            ]
+        )
+        with whole_file(self.output) as part, pyarrow.parquet.ParquetWriter(part, schema) as writer:
+            for number, block in texts.windows(self.window, lambda _: True):
+                flat = pyarrow.array(self._final(number).reshape(-1))
+                vectors = pyarrow.FixedSizeListArray.from_arrays(flat, columns)
+                writer.write_table(pyarrow.Table.from_arrays([pyarrow.array(block), vectors], schema=schema))
+
+    def _final(self, number: int) -> np.ndarray:
+        """A window as it is in the output."""
+        rows = self._read(number)
+        return quantized(rows, self.dtype, self.ranges_2D) if self.waits else rows
+
+    def _read(self, number: int) -> np.ndarray:
+        """A window as it was written."""
+        rows, place = min(self.window, self.rows - number * self.window), number * self.window * self._row_bytes
+        flat = np.fromfile(self.part, dtype=self.type, count=rows * self.columns, offset=self._first + place)
+        return flat.reshape(rows, self.columns)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.columns * self.type.itemsize
+
+    def _check(self, path: Path, header: bytes) -> None:
+        before = _as_identity(header)
+        differing = differences(before, self.identity, shown=str) if before else "it does not say of which"
+        if differing:
+            raise InputError(
+                f"output={self.output}: {path.name} is of another job: {differing}. Choose another output, or say "
+                "overwrite=true to throw it away."
+            )
+
+
+def _identity_in(path: Path) -> dict[str, Any]:
+    """Which job's record it is, of a finished one or of one under way; nothing where it is none."""
+    if not path.is_file():
+        return {}
+    found = path.read_bytes()
+    return _as_identity(found) or _as_identity(found.partition(b"\n")[0])
+
+
+def _as_identity(record: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(record)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

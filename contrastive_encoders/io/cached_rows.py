@@ -1,0 +1,55 @@
+"""Rows that were given in memory, written to a cache file that is named by their content."""
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from contrastive_encoders.core import InputError, check_local_output
+
+CACHE = "CONTRASTIVE_ENCODERS_CACHE"
+SURROGATE = re.compile("[\\ud800-\\udfff]")  # half of a pair, which UTF-8 cannot hold
+
+
+def cache_folder(given: str | None) -> Path:
+    """Where files are kept that can be made again."""
+    check_local_output("data.cache_dir", given)
+    check_local_output(CACHE, os.environ.get(CACHE))
+    folder = given or os.environ.get(CACHE) or "~/.cache/contrastive-encoders"
+    return Path(folder).expanduser()
+
+
+def keep_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
+    """The .jsonl file in ``folder`` that holds these rows, a line each; written unless it is there.
+
+    Raises:
+        InputError: a value is none of JSON's.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    digest, new = hashlib.sha256(), folder / f".rows-{secrets.token_hex(8)}.part"
+    with new.open("xb") as file:  # others may read it, where the cache is shared
+        try:
+            for place, row in enumerate(rows):
+                line = f"{_json(row, place)}\n".encode()
+                digest.update(line)
+                file.write(line)
+        except BaseException:
+            new.unlink()
+            raise
+    path = folder / f"rows-{digest.hexdigest()[:16]}.jsonl"
+    if path.is_file() and path.stat().st_size == new.stat().st_size:
+        new.unlink()  # ids are stored under the time of the file that is there
+    else:
+        new.replace(path)
+    return path
+
+
+def _json(row: Mapping[str, Any], place: int) -> str:
+    try:
+        return SURROGATE.sub(lambda one: f"\\u{ord(one[0]):04x}", json.dumps(row, ensure_ascii=False))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"rows[{place}]: {error}. Wanted texts and numbers; leave other columns out.") from error

@@ -1,0 +1,200 @@
+"""Delimited tables: a header line, then rows with commas, semicolons, tabs or bars between the values."""
+
+import csv
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from contrastive_encoders.io.text_files import BadRow, Form, Piece, Row, decoded, lines_of
+
+STSB = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")  # columns of STS-B's files, without a header
+LONGEST_CELL = 1 << 24  # characters of a .csv: a quotation mark that nothing closes would swallow the file
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+EXCEL_SEPARATOR = re.compile(r"sep=([,;|\t])[;,\t]*")  # a first line that Excel reads, and shows to nobody
+LOOKED_AT = 50  # lines, to find which of them it is
+
+log = logging.getLogger(__name__)
+
+
+class CommaTable(Form):
+    """Reads .csv as RFC 4180 has it: a quoted text may hold the separator, doubled quotation marks and line breaks.
+
+    The separator is found out from the first lines; a comma where they do not say.
+    """
+
+    usual = ","
+    header: Sequence[str] = ()
+    blank = re.compile(rb"[^\S\t]*")  # of lines that are cut at tabs
+
+    def pieces(self) -> Iterator[Piece | BadRow]:
+        lines = lines_of(self.path, self.encoding)
+        first = list(islice(lines, LOOKED_AT))
+        lines.close()
+        texts = [item[1].decode(errors="replace") for item in first if not isinstance(item, BadRow)] or [""]
+        if stated := EXCEL_SEPARATOR.fullmatch(texts[0]):
+            lines = lines_of(self.path, self.encoding, keep_ends=True)
+            next(lines)
+            return self._records(lines, stated[1], skipped=1)
+        separator = self.separator_of(texts)
+        if is_stsb(texts[0]) or self.is_raw(separator):
+            return self._below_header(lines_of(self.path, self.encoding, lone_cr=False))
+        if separator != self.usual:
+            _say(self.path, separator)
+        return self._records(lines_of(self.path, self.encoding, keep_ends=True), separator)
+
+    def separator_of(self, lines: Sequence[str]) -> str:
+        return found_separator(lines)
+
+    def is_raw(self, separator: str) -> bool:
+        """Whether quotation marks are text."""
+        return False
+
+    def row(self, line: int, piece: Any) -> Row | BadRow:
+        if isinstance(piece, list):
+            return _cells(self.header, piece, line)
+        text = decoded(piece, line, self.encoding)
+        if isinstance(text, BadRow):
+            return text
+        cells = [] if self.blank.fullmatch(piece) else text.split("\t")
+        return _cells(self.header, cells[: len(STSB)] if self.header is STSB else cells, line)
+
+    def _below_header(self, lines: Iterator[tuple[int, bytes] | BadRow]) -> Iterator[Piece | BadRow]:
+        """Yield what follows the header, which STS-B's own files do not have."""
+        for item in islice(lines, 1):
+            text = item if isinstance(item, BadRow) else decoded(item[1], item[0], self.encoding)
+            if isinstance(text, BadRow):
+                yield text
+                return
+            self.header = STSB if is_stsb(text) else text.split("\t")
+            if self.header is STSB:
+                yield item
+            elif (bad := bad_header(self.header)) is not None:
+                yield bad
+                return
+        yield from lines
+
+    def _records(
+        self, lines: Iterator[tuple[int, bytes] | BadRow], separator: str, skipped: int = 0
+    ) -> Iterator[Piece | BadRow]:
+        number, unreadable = skipped, list[BadRow]()  # the line last read, and what is wrong with those of this record
+
+        def texts() -> Iterator[str]:
+            nonlocal number
+            for item in lines:
+                number = item.line if isinstance(item, BadRow) else item[0]
+                text = item if isinstance(item, BadRow) else decoded(item[1], number, self.encoding)
+                if isinstance(text, BadRow):
+                    unreadable.append(text)
+                    yield "\n"
+                else:
+                    yield f"{text[:-2]}\n" if text.endswith("\r\n") else text
+
+        rows, cells = csv.reader(texts(), delimiter=separator, strict=True), list[str]()
+        while True:
+            line, before = number + 1, csv.field_size_limit(LONGEST_CELL)
+            try:
+                cells = next(rows)
+                bad = None if self.header else bad_header(cells)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                bad = BadRow(
+                    f"broken CSV ({error}) in the record that begins here. Wanted texts with a separator, a quotation "
+                    'mark or a line break in "...", with quotation marks inside doubled',
+                    line,
+                )
+            finally:
+                csv.field_size_limit(before)  # it is the whole process's
+            if unreadable or bad:
+                worst = next((one for one in unreadable if one.ends_file), None)
+                yield worst or (unreadable[0] if unreadable else cast(BadRow, bad))
+                if not self.header:
+                    return
+                unreadable.clear()
+            elif self.header:
+                yield line, cells
+            else:
+                self.header = cells
+
+
+class TabTable(CommaTable):
+    """Reads .tsv: quotation marks are text, as the published sets hold lone ones. Where the header has no tab but
+    another separator, it is read as a .csv.
+    """
+
+    usual = "\t"
+
+    def separator_of(self, lines: Sequence[str]) -> str:
+        found = "\t" if "\t" in lines[0] else found_separator(lines, "")
+        return found or "\t"
+
+    def is_raw(self, separator: str) -> bool:
+        return separator == "\t"
+
+
+def found_separator(lines: Sequence[str], otherwise: str = ",") -> str:
+    """Return what cuts the header in two columns or more, and most of the records behind it in as many.
+
+    A comma goes before the others; then what makes more columns.
+    """
+    found = list[tuple[float, bool, int, str]]()
+    for separator in SEPARATORS:
+        header, *records = _records_of(lines, separator) or [[]]
+        alike = sum(len(cells) == len(header) for cells in records) / max(1, len(records))
+        if len(header) > 1 and (alike > 0.5 or not records):
+            found.append((alike, separator == ",", len(header), separator))
+    return max(found)[-1] if found else otherwise
+
+
+def _records_of(lines: Sequence[str], separator: str) -> list[list[str]]:
+    before = csv.field_size_limit(LONGEST_CELL)
+    try:
+        records = list(csv.reader((f"{line}\n" for line in lines), delimiter=separator))
+    except csv.Error:
+        return []
+    finally:
+        csv.field_size_limit(before)
+    if len(lines) == LOOKED_AT:
+        records = records[:-1]  # it may go on
+    return [cells for cells in records if cells]
+
+
+@cache  # a command reads a file several times
+def _say(path: Path, separator: str) -> None:
+    log.info("%s: read with %s between the columns", path, SEPARATORS[separator])
+
+
+def is_stsb(first_line: str) -> bool:
+    """Whether a file begins as STS-B's do: no header, the score in column 5, sentences in 6 and 7, perhaps more."""
+    cells = first_line.split("\t")
+    try:
+        return len(cells) >= len(STSB) and 0 <= float(cells[STSB.index("score")]) <= 5
+    except ValueError:
+        return False
+
+
+def bad_header(header: Sequence[str]) -> BadRow | None:
+    twice = sorted({name for name in header if name and header.count(name) > 1})  # one without a name cannot be meant
+    if twice:
+        return BadRow(
+            f"the header names {', '.join(map(repr, twice))} twice. Give the columns names that differ",
+            1,
+            ends_file=True,
+        )
+    return None
+
+
+def _cells(header: Sequence[str], cells: Sequence[str], line: int) -> Row | BadRow:
+    if not cells:
+        return Row({}, line)
+    if len(cells) != len(header):
+        return BadRow(
+            f"wanted {len(header)} columns as in the header, got {len(cells)}. A text that holds the separator is "
+            "quoted in a .csv; a .tsv cannot hold it. Or write the file as .jsonl",
+            line,
+        )
+    return Row(dict(zip(header, cells, strict=True)), line)

@@ -1,0 +1,95 @@
+"""Files that hold one document each: Markdown, and HTML, PDF, Word and Excel through markitdown."""
+
+import io
+import logging
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.file_discovery import DOCUMENTS, MARKDOWN, form_of
+from contrastive_encoders.io.markdown import plain_text
+from contrastive_encoders.io.text_files import (
+    AUTO,
+    EMPTY,
+    LINE,
+    UNREADABLE,
+    BadRow,
+    Encoding,
+    Lines,
+    Piece,
+    Row,
+    broken,
+    decoded,
+    opened,
+    unpacked,
+)
+
+if TYPE_CHECKING:
+    from markitdown import MarkItDown
+
+SOURCE = "markdown"  # the name of what a document is made of
+EMPTY_CELL = re.compile(r"(?<=\| )(?:NaN|Unnamed: \d+)(?= \|)")  # as pandas writes those of a sheet
+
+
+class Document(Lines):
+    """Reads a document as one row: its Markdown, and as its text what a reader sees of that."""
+
+    def pieces(self) -> Iterator[Piece | BadRow]:
+        yield 1, None
+
+    def row(self, line: int, piece: object) -> Row | BadRow:
+        text = markdown_of(self.path, self.encoding)
+        return text if isinstance(text, BadRow) else Row({LINE: plain_text(text), SOURCE: text}, line)
+
+
+def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
+    """Return a document as Markdown, or what is wrong with its file.
+
+    Raises:
+        InputError: it is none of Markdown, and markitdown is not installed.
+    """
+    form = form_of(path, DOCUMENTS)
+    try:
+        with opened(path, encoding) if form in MARKDOWN else unpacked(path) as stream:
+            data = stream.read()
+    except UNREADABLE as error:
+        return broken(error, 1)
+    if not data:
+        return BadRow(EMPTY, 1, "empty")
+    if form not in MARKDOWN:
+        return _converted(data, path, form)
+    text = decoded(data, 1, encoding, "file")
+    return text if isinstance(text, BadRow) else text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _converted(data: bytes, path: Path, form: str) -> str | BadRow:
+    try:
+        from markitdown import MarkItDownException, StreamInfo
+    except ImportError as error:
+        raise InputError(
+            f"{path}: to read {form} the package {error.name} is needed. Install it: pip install "
+            "'contrastive-encoders[documents]', or name the other files alone, as 'FOLDER/**/*.md'."
+        ) from error
+    try:
+        found: str = _converter().convert_stream(io.BytesIO(data), stream_info=StreamInfo(extension=form)).markdown
+    except MarkItDownException as error:
+        cause = next((one.exc_info[1] for one in getattr(error, "attempts", None) or () if one.exc_info), error)
+        why = " ".join(f"{type(cause).__name__}: {cause}".split()).removesuffix(".")
+        return BadRow(f"no sound {form} file ({why}). Open and save it again, or leave it out", 1)
+    return EMPTY_CELL.sub("", found) if form == ".xlsx" else found
+
+
+@cache
+def _converter() -> "MarkItDown":
+    """It has the four converters that are wanted: others would follow links, or start programs."""
+    from markitdown import MarkItDown
+    from markitdown.converters import DocxConverter, HtmlConverter, PdfConverter, XlsxConverter
+
+    logging.getLogger("pdfminer").setLevel(logging.ERROR)  # it warns of every colour that it does not know
+    converter = MarkItDown(enable_builtins=False, enable_plugins=False)
+    for one in (HtmlConverter(), PdfConverter(), DocxConverter(), XlsxConverter()):
+        converter.register_converter(one)
+    return converter

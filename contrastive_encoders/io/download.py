@@ -1,0 +1,141 @@
+"""Downloads from a host, a mirror or a folder by pooch; a file is there whole or not at all."""
+
+import json
+import logging
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.atomic import whole_file, write_whole
+from contrastive_encoders.io.manifest import sha256_of
+
+log = logging.getLogger(__name__)
+
+FOLDER = "downloads"  # under the root; may be deleted once all is there
+RECORD = "sources.json"  # under the root: what was got, from where, with which sha256
+CHUNK = 1 << 20
+ATTEMPTS = 3  # at a file whose download breaks off
+# some hosts refuse Python's own name; a host that packs .gz files once more would have them unpacked twice
+HEADERS = {"User-Agent": "Mozilla/5.0 (contrastive-encoders; data sets)", "Accept-Encoding": "identity"}
+
+
+class File(NamedTuple):
+    name: str  # under ROOT/downloads, in a source folder, and behind a mirror's URL
+    url: str
+    sha256: str | None = None
+
+
+class NotGot(ValueError):
+    """A file could not be had."""
+
+
+class NoAnswer(NotGot):
+    """The host cannot be reached, or has fallen silent."""
+
+
+def in_folder(folder: Path, name: str) -> Path:
+    """A file in a source folder; NotGot where there is none."""
+    if (folder / name).is_file():
+        return folder / name
+    raise NotGot(f"no {name} in {folder}")
+
+
+class Downloads:
+    """Local paths of files, each got once; a host that does not answer is asked once.
+
+    ``source`` is a folder that has the files, in which ``found_in`` finds them, or the URL under which a mirror has
+    them; None: each file's own URL.
+
+    Raises:
+        InputError: a source that is no folder.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        source: str | None,
+        quiet: bool,
+        timeout: float = 30,
+        found_in: Callable[[Path, str], Path] = in_folder,
+    ) -> None:
+        self.root, self.timeout, self.found_in = root, timeout, found_in
+        self.bar = not quiet and sys.stderr.isatty()
+        self.mirror = source.rstrip("/") if source and source.startswith(("http://", "https://")) else None
+        self.folder = _folder(source) if source and not self.mirror else None
+        self._failed: dict[str, str] = {}  # file or host -> why
+        self.remarks: dict[str, str] = {}  # file name -> what is odd about it
+
+    def get(self, file: File) -> Path:
+        """A file, or a folder in its place; NotGot says why there is none."""
+        if self.folder:
+            return self.found_in(self.folder, file.name)
+        path = self.root / FOLDER / file.name
+        if not path.is_file():
+            url = f"{self.mirror}/{urllib.parse.quote(file.name)}" if self.mirror else file.url
+            host = urllib.parse.urlsplit(url).netloc
+            for known in (url, host):
+                if known in self._failed:
+                    raise NotGot(self._failed[known])
+            try:
+                with whole_file(path) as part:
+                    self._download(url, part)
+                    self._record(file, url, part)
+            except NotGot as error:
+                self._failed[host if isinstance(error, NoAnswer) else url] = str(error)
+                raise
+        return path
+
+    def _download(self, url: str, part: Path) -> None:
+        import requests
+        from pooch import HTTPDownloader
+
+        download = HTTPDownloader(self.bar, CHUNK, headers=HEADERS, timeout=self.timeout)
+        for attempts_left in reversed(range(ATTEMPTS)):
+            log.info("downloading %s", url)
+            try:
+                return download(url, part, None)
+            except (requests.HTTPError, ValueError) as error:  # the latter of an address
+                raise NotGot(f"{url}: {str(error).partition(' for url')[0]}") from None
+            except (requests.ConnectionError, requests.Timeout) as error:
+                raise NoAnswer(f"{urllib.parse.urlsplit(url).netloc} does not answer: {_first_cause(error)}") from None
+            except requests.RequestException as error:
+                if not attempts_left:
+                    raise NotGot(f"{url}: {_first_cause(error)}") from None
+
+    def _record(self, file: File, url: str, part: Path) -> None:
+        """Writes down what was got; NotGot when it is not what is known, a remark when it is not what it was before."""
+        digest = sha256_of(part)
+        if file.sha256 and digest != file.sha256:
+            raise NotGot(f"{url}: sha256 {digest[:12]}... instead of {file.sha256[:12]}...; refused")
+        record_file = self.root / RECORD
+        record = json.loads(record_file.read_text(encoding="utf-8")) if record_file.is_file() else {}
+        before = record.get(file.name)
+        if before and before["sha256"] != digest:
+            self.remarks[file.name] = (
+                f"{file.name} is not the file got on {before['got']} from {before['url']} "
+                f"(sha256 {digest[:12]}..., then {before['sha256'][:12]}...)"
+            )
+            log.warning(self.remarks[file.name])
+        today = datetime.now(UTC).date().isoformat()
+        record[file.name] = {"url": url, "sha256": digest, "bytes": part.stat().st_size, "got": today}
+        write_whole(record_file, json.dumps(record, indent=1, sort_keys=True) + "\n")
+
+
+def _folder(source: str) -> Path:
+    address = urllib.parse.urlsplit(source)
+    folder = Path(urllib.request.url2pathname(address.path) if address.scheme == "file" else source)
+    if not folder.is_dir():
+        raise InputError(f"source={source}: no such folder; wanted a folder with the files, or an http(s) or file URL.")
+    return folder
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What the system or the host said; requests and urllib3 wrap it in names of their own classes."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error

@@ -1,0 +1,47 @@
+"""``items.npz``: scores of single test items beside ``results.json``, from which comparisons are computed."""
+
+import io
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from contrastive_encoders.core import ITEMS_FILE, InputError, ItemScores
+from contrastive_encoders.io.atomic import write_whole
+
+
+def items_beside(results: str | Path) -> Path:
+    """The file that belongs to a ``results.json``, or to the FILE.json of an evaluation."""
+    results = Path(results)
+    return results.with_name(ITEMS_FILE if results.stem == "results" else f"{results.stem}.{ITEMS_FILE}")
+
+
+def write_items(path: str | Path, items: ItemScores) -> None:
+    """Write the file at once."""
+    arrays = {
+        f"{kind}/{name}": np.asarray(array)
+        for kind, entries in items._asdict().items()
+        for name, array in entries.items()
+    }
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]  # its stub takes only names without a slash
+    write_whole(Path(path), content.getvalue())
+
+
+def read_items(path: str | Path) -> ItemScores:
+    """Read the file back; nothing in it can execute.
+
+    Raises:
+        InputError: it is damaged, or something else.
+    """
+    found: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in ItemScores._fields}
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            for key in arrays.files:
+                kind, _, name = key.partition("/")
+                found[kind][name] = arrays[key]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path}: wanted the arrays that a run writes, got: {error}. Score the run again.") from error
+    digests = {name: str(array) for name, array in found.pop("digests").items()}
+    return ItemScores(digests=digests, **found)

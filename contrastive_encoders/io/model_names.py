@@ -1,0 +1,187 @@
+"""Resolution of a model name: a run folder, a GGUF file, or what transformers loads by that name.
+
+And what must be the same of its tokenizer where texts are read and where they are encoded.
+"""
+
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from huggingface_hub import try_to_load_from_cache
+from tokenizers import Tokenizer
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Normalizers
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.installed_models import find_installed
+
+GGUF = ".gguf"
+PRODUCTS = ("encoder", "generator", "reranker")  # folders to use; a run leaves one of them
+BLANK = "_"  # stands for a mask that is lacking
+TRANSFORMER_OPTIONS = (  # files of a sentence-transformers directory; the first that is there counts
+    *(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert")),
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
+_ON_THE_HUB = re.compile(r"(?P<repo>[^:]+):(?P<file>[^:]+\.gguf)")
+
+
+class Located(NamedTuple):
+    """Where transformers finds a model."""
+
+    name: str  # a folder or hub id
+    gguf_file: str | None = None  # the file in it, where the weights are llama.cpp's
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What ``from_pretrained`` is told besides the name."""
+        return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
+
+
+def located(name: str, setting: str = "backbone") -> Located:
+    """Where the model is that ``name`` means: the directory of a run has it in one of its own, an older one of
+    sentence-transformers in ``0_Transformer``, and ``FILE.gguf`` or ``hub/repo:FILE.gguf`` is one file of a directory
+    or hub id.
+
+    Raises:
+        InputError: the file is not there, or what reads it is not installed; ``setting`` is the key that named it.
+    """
+    name = find_installed(name) or name
+    if not name.endswith(GGUF):
+        return Located(_transformer_directory(run_folder(name) or name))
+    path = Path(name).expanduser()
+    on_the_hub = None if path.is_file() else _ON_THE_HUB.fullmatch(name)
+    if not path.is_file() and not on_the_hub:
+        raise InputError(
+            f"{setting}={name}: no such file. Give the path of a GGUF file, or one of the hub as ORG/REPO:FILE.gguf."
+        )
+    for package in ("gguf", "accelerate"):
+        if find_spec(package) is None:
+            raise InputError(
+                f"{setting}={name}: a GGUF file needs the package {package}. Install it: "
+                "pip install 'contrastive-encoders[gguf]'."
+            )
+    return Located(on_the_hub["repo"], on_the_hub["file"]) if on_the_hub else Located(str(path.parent), path.name)
+
+
+def run_folder(name: str) -> str | None:
+    """Return the ``encoder/``, ``generator/`` or ``reranker/`` directory of a run; None: ``name`` is no run.
+
+    The checkpoints of a finished run may have been removed.
+    """
+    parts = [Path(name) / part for part in PRODUCTS]
+    found = next((part for part in parts if part.is_dir()), None)
+    if not has_checkpoint(name) and (found is None or not (Path(name) / "results.json").is_file()):
+        return None
+    return str(found or parts[0])
+
+
+def has_checkpoint(name: str) -> bool:
+    """Return whether ``name`` is the directory of a run that has its best checkpoint."""
+    return (Path(name) / "checkpoints" / "best.ckpt").is_file()
+
+
+def _transformer_directory(name: str) -> str:
+    """Return the subdirectory with the transformer of a sentence-transformers directory; ``name`` if it has none."""
+    modules = Path(name) / "modules.json"
+    if (Path(name) / "config.json").is_file() or not modules.is_file():
+        return name
+    try:
+        paths = [Path(name) / module["path"] for module in json.loads(modules.read_text(encoding="utf-8"))]
+    except (ValueError, TypeError, KeyError):  # damaged; the reader of its modules says so
+        return name
+    return next((str(path) for path in paths[:1] if (path / "config.json").is_file()), name)
+
+
+def lowercase_if_stated(tokenizer: Any, name: str) -> None:
+    """Let the tokenizer lower-case texts if the sentence-transformers directory or hub id says ``do_lower_case``."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or not _transformer_options(name).get("do_lower_case"):
+        return
+    if not lower_cases(backend):
+        backend.normalizer = Normalizers([Lowercase(), *_normalizers(backend)])
+
+
+def lower_cases(backend: Tokenizer) -> bool:
+    """Return whether one of the normalizers of a tokenizer is a step that lower-cases."""
+    return any(isinstance(step, Lowercase) for step in _normalizers(backend))
+
+
+def _normalizers(backend: Tokenizer) -> list[Any]:
+    normalizer: Any = backend.normalizer
+    steps = list(cast(Any, normalizer)) if isinstance(normalizer, Normalizers) else [normalizer]
+    return [step for step in steps if step is not None]
+
+
+def _transformer_options(name: str) -> dict[str, Any]:
+    """Return the options of the transformer of a sentence-transformers directory or hub id on this disk."""
+    for file in TRANSFORMER_OPTIONS:
+        path = str(Path(name) / file) if Path(name).is_dir() else try_to_load_from_cache(name, file)
+        if isinstance(path, str) and Path(path).is_file():
+            try:
+                return dict(json.loads(Path(path).read_text(encoding="utf-8")))
+            except (ValueError, TypeError):  # damaged; the reader of its modules says so
+                return {}
+    return {}
+
+
+def append_end(tokenizer: Any, name: str) -> None:
+    """Let the tokenizer put the end of a sequence behind every text, within the length, unless it does.
+
+    Raises:
+        InputError: it has none, or none can be put there.
+    """
+    end, end_id = tokenizer.eos_token, tokenizer.eos_token_id
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if end is not None and tokenizer("a")["input_ids"][-1] == end_id:
+        return
+    if end is not None and backend is not None:
+        state = json.loads(backend.to_str())
+        processor = state["post_processor"]
+        parts = [] if processor is None else processor.get("processors", [processor])
+        template = next((part for part in parts if part["type"] == "TemplateProcessing"), None)
+        if template is None:
+            one, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+            template = {"type": "TemplateProcessing", "single": [one], "pair": [one, other], "special_tokens": {}}
+            parts = [*parts, template]
+        for texts in ("single", "pair"):
+            template[texts].append({"SpecialToken": {"id": end, "type_id": 0}})
+        template["special_tokens"][end] = {"id": end, "ids": [end_id], "tokens": [end]}
+        state["post_processor"] = {"type": "Sequence", "processors": parts}
+        backend.post_processor = Tokenizer.from_str(json.dumps(state)).post_processor
+    if end is None or tokenizer("a")["input_ids"][-1] != end_id:
+        raise InputError(
+            f"model.append_end=true: the tokenizer of backbone={name} "
+            f"{'has no end-of-sequence token' if end is None else 'takes none behind a text'}. Leave append_end out."
+        )
+
+
+def prompt_ids(tokenizer: Any, prompt: str) -> list[int]:
+    """Return the ids of a prompt in front of a text. A blank at its end belongs to the text."""
+    found: list[int] = tokenizer(prompt.rstrip(" "), add_special_tokens=False)["input_ids"]
+    return found
+
+
+def prompt_places(tokenizer: Any, prompt: str) -> slice:
+    """Return the places of a prompt's ids in a text with special tokens."""
+    ids, whole = prompt_ids(tokenizer, prompt), tokenizer(prompt.rstrip(" "))["input_ids"]
+    start = next((at for at in range(len(whole)) if whole[at : at + len(ids)] == ids), 0) if ids else 0
+    return slice(start, start + len(ids))
+
+
+def mask_id(tokenizer: Any, mask_token: str | None = None) -> int | None:
+    """Of ``mask_token``, or of the tokenizer's own mask, or where it has none of "_", as in LLM2Vec; None: there is no
+    such token.
+
+    Raises:
+        InputError: ``mask_token`` is none of its tokens.
+    """
+    found: int | None = tokenizer.get_vocab().get(mask_token or tokenizer.mask_token or BLANK)
+    if found is None and mask_token is not None:
+        raise InputError(
+            f"model.mask_token={mask_token!r} is no token of this backbone's vocabulary. Name one that is, such as "
+            f"{BLANK!r}, or set it to null."
+        )
+    return found

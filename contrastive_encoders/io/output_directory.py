@@ -1,0 +1,341 @@
+"""Ownership markers and locks for output folders.
+
+One rule serves every command that writes into a folder:
+
+- A folder that is not empty and has no marker is refused, so that nothing of somebody else's is mixed up or lost.
+- The marker says which kind of output the folder holds, which entries of it belong to this project, and what they were
+  made from (the identity). ``overwrite=true`` removes the entries that the marker lists, and nothing else. A folder of
+  another kind is refused, and one of another identity is refused without ``overwrite``.
+- One command at a time writes into a folder. It holds a lock until its process ends, however it ends.
+"""
+
+import atexit
+import contextlib
+import errno
+import itertools
+import json
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from filelock import BaseFileLock, FileLock, Timeout
+
+from contrastive_encoders.core import NO_ROOM, InputError, NotWritten
+from contrastive_encoders.io.atomic import remove, unfinished
+from contrastive_encoders.io.manifest import Damaged, read_record, write_record
+
+PREFIX = ".contrastive-encoders"  # of the files that this module writes into a folder
+MARKER, LOCK = f"{PREFIX}.json", f"{PREFIX}.lock"
+MOST_DIFFERENCES = 3  # shown in a message
+SECONDS_TO_LEAVE = 90.0  # for processes whose parent was killed
+_held: dict[Path, BaseFileLock] = {}  # locks of this process
+
+log = logging.getLogger(__name__)
+
+
+class Marker(NamedTuple):
+    """The record of a folder's ownership. ``entries`` are names or glob patterns of files and folders directly in it;
+    a folder belongs to this project with all that is in it.
+    """
+
+    kind: str
+    entries: list[str]
+    identity: dict[str, Any] | None
+
+
+def read_marker(folder: Path) -> Marker | None:
+    """The marker of a folder; None where there is none.
+
+    Raises:
+        InputError: it is damaged, so that nobody can say what in the folder may be removed.
+    """
+    try:
+        found = read_record(folder / MARKER)
+        marker = Marker(found["kind"], found["entries"], found["identity"])
+        if not all(isinstance(name, str) and Path(name).name == name != ".." for name in marker.entries):
+            raise Damaged(f"wanted names of entries, got {marker.entries}")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, Damaged, KeyError, TypeError) as error:
+        raise InputError(
+            f"{folder / MARKER} is damaged ({error}), so it is not known what in this folder may be replaced. Copy "
+            "that of another folder of the same command there, name another folder, or remove this one yourself."
+        ) from error
+    return marker
+
+
+def write_marker(folder: Path, kind: str, entries: Sequence[str], identity: Mapping[str, Any] | None = None) -> None:
+    """Mark these entries of the folder as ours."""
+    write_record(folder / MARKER, {"kind": kind, "entries": list(entries), "identity": identity})
+
+
+def check_owner(key: str, folder: Path, kind: str) -> Marker | None:
+    """The marker of a folder that a command may write into; None where the folder is empty or not there yet.
+
+    Args:
+        key: the name of the setting that gave the folder.
+        kind: what the command writes, such as "run".
+
+    Raises:
+        InputError: it is a file, or it holds something that is not ours or of another kind.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{key}={folder}: wanted a folder, but this is a file. Name another {key}.")
+    marker = read_marker(folder)
+    if marker is None and (found := foreign_entries(folder)):
+        raise InputError(
+            f"{key}={folder} is not empty ({found[0]}), and no command of this project made it. Name a new or an empty "
+            "folder."
+        )
+    if marker is not None and marker.kind != kind:
+        raise InputError(f"{key}={folder} holds another kind of output: {marker.kind}, not {kind}. Name another {key}.")
+    return marker
+
+
+def check_identity(key: str, folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        InputError: what the folder holds was made from something else; the message says in what the two differ.
+    """
+    if found := differences(before, now):
+        raise InputError(
+            f"{key}={folder} was made otherwise: {found}. Name another {key}, or say overwrite=true to throw away what "
+            "is there."
+        )
+
+
+def check_replaceable(key: str, folder: Path, kind: str) -> bool:
+    """Check that a folder may be replaced as a whole, and return whether there is one to replace.
+
+    Raises:
+        InputError: as `check_owner`, or there are entries in it that the marker does not list.
+    """
+    if check_owner(key, folder, kind) is None:
+        return False
+    if found := foreign_entries(folder):
+        raise InputError(
+            f"{key}={folder} holds {found[0]}, which no command of this project wrote, and would be lost. Name another "
+            f"{key}, or move that file away."
+        )
+    return True
+
+
+def foreign_entries(folder: Path) -> list[str]:
+    """The names of all in a folder that its marker does not list."""
+    marker = read_marker(folder)
+    ours = {path.name for path in _entries(folder, marker.entries)} if marker else set[str]()
+    found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return [name for name in found if name not in ours and not name.lstrip(".").startswith(PREFIX.lstrip("."))]
+
+
+def claim_folder(key: str, folder: Path, kind: str, entries: Sequence[str]) -> None:
+    """Take a folder until this process ends: check it, lock it, and mark ``entries`` as ours.
+
+    Raises:
+        InputError: as `check_owner` and `lock_folder`.
+        NotWritten: there is no room.
+    """
+    check_owner(key, folder, kind)
+    lock_folder(key, folder)
+    write_marker(folder, kind, entries)
+
+
+def lock_folder(key: str, folder: Path) -> None:
+    """Keep other commands out of a folder until this process ends; the folder is made where there is none.
+
+    Raises:
+        InputError: another command is at work there, or nothing can be written.
+        NotWritten: there is no room.
+    """
+    check_output_folder(key, folder)
+    if not hold(folder / LOCK):
+        raise InputError(
+            f"{key}={folder}: another process is at work in this folder. Wait until it has ended, or name another "
+            f"{key}."
+        )
+
+
+def remove_entries(folder: Path) -> None:
+    """Remove what the marker lists, in its order, and unfinished files of it. The marker and the lock stay."""
+    marker = read_marker(folder)
+    for path in _entries(folder, marker.entries) if marker else ():
+        remove(path)
+
+
+def _entries(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    for pattern in patterns:
+        yield from sorted({*folder.glob(pattern), *folder.glob(unfinished(Path(pattern)).name)})
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str] | None = None) -> str:
+    """The differences between two identities of plain values, in words; empty where there are none."""
+    found = _differences(before, json.loads(json.dumps(now)), shown or _short)
+    return "; ".join(itertools.islice(found, MOST_DIFFERENCES))
+
+
+def check_output_file(path: Path) -> None:
+    """Make the folder of a file that will be written.
+
+    Raises:
+        InputError: the file could not be written.
+        NotWritten: there is no room for it.
+    """
+    if reason := "it is a folder" if path.is_dir() else _cannot_write_in(path.parent):
+        raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
+
+
+def check_output_folder(key: str, folder: Path) -> None:
+    """Make a folder that will be written into, and write a first file for a moment.
+
+    Raises:
+        InputError: nothing can be written there.
+        NotWritten: there is no room.
+    """
+    if reason := _cannot_write_in(folder):
+        raise InputError(f"{key}={folder}: cannot be written ({reason}); name another folder.")
+
+
+def _cannot_write_in(folder: Path) -> str:
+    """The reason why no file can be made in a folder; empty where one can. A file is written to find out, because
+    permissions alone do not tell.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{PREFIX}-") as file:
+            file.write(b"\0" * 4096)
+    except (FileExistsError, NotADirectoryError):
+        return f"{folder} is a file or lies in one"
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise NotWritten(f"{folder}: {error.strerror}. Make room, then start the same command again.") from error
+        return "no permission" if error.errno == errno.EACCES else error.strerror or str(error)
+    return ""
+
+
+def lock_of(output: Path) -> Path:
+    """The lock file of the command that writes ``output``; it is removed when the output is written."""
+    return output.with_name(f".{output.name}.at-work")
+
+
+def hold_file(output: Path) -> Path:
+    """Lock a file that is to be written, and return the lock file, for `let_go`.
+
+    Raises:
+        InputError: another process is writing it.
+    """
+    lock = lock_of(output)
+    if not hold(lock):
+        raise InputError(
+            f"output={output}: another process is writing this file. Wait until it has ended, or choose another output."
+        )
+    return lock
+
+
+def hold(lock: Path) -> bool:
+    """Lock a file until this process ends, and return whether that was possible.
+
+    Processes that worked for an earlier holder (`work_for`) are waited for. The file stays; the lock on it ends with
+    the process.
+
+    Raises:
+        InputError: such a process does not end.
+    """
+    if not _lock(lock):
+        if _is_there(lock):
+            return False
+        _lock_later(lock)  # its forks have inherited the lock
+    for worker in sorted(lock.parent.glob(f"{lock.name}-*")):
+        if not _lock(worker):
+            _lock_later(worker)
+        let_go(worker)
+    return True
+
+
+def let_go(lock: Path) -> None:
+    """Release a lock of this process, if it has it, and remove the file."""
+    if held := _held.pop(_place(lock), None):
+        lock.unlink(missing_ok=True)
+        held.release()
+
+
+def work_for(lock: Path) -> None:
+    """Register this process as a worker of the command that holds ``lock``; others wait until it has ended, too."""
+    own = lock.with_name(f"{lock.name}-{socket.gethostname()}-{os.getpid()}")
+    if _place(own) not in _held and _lock(own):
+        atexit.register(own.unlink, missing_ok=True)
+
+
+def _lock(path: Path, timeout: float = 0) -> bool:
+    place = _place(path)
+    if place in _held and _held[place].is_locked:
+        return True
+    place.parent.mkdir(parents=True, exist_ok=True)
+    held = FileLock(place)
+    try:
+        held.acquire(timeout=timeout)
+    except Timeout:
+        return False
+    with contextlib.suppress(OSError):  # a disk that is full
+        place.write_text(f"{socket.gethostname()} {os.getpid()}\n")
+    _held[place] = held
+    return True
+
+
+def _lock_later(path: Path) -> None:
+    log.info("%s: processes of a command that was ended are leaving; waiting for them", path)
+    if not _lock(path, SECONDS_TO_LEAVE):
+        number = path.read_text().split()[-1:]
+        raise InputError(
+            f"{path.parent}: processes of a command that was ended are still at work there. End them (process "
+            f"{''.join(number)}, or those that it started), then start the same command again."
+        )
+
+
+def is_alive(number: int) -> bool:
+    """Whether the process of this number is running on this host."""
+    try:
+        os.kill(number, 0)
+        stat = Path(f"/proc/{number}/stat")
+        return not stat.exists() or stat.read_text().rpartition(") ")[2][0] != "Z"  # ended, and not asked how
+    except PermissionError:
+        return True
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def _is_there(lock: Path) -> bool:
+    """Whether the process that took the lock may still be running; of other hosts that is not known."""
+    host, number = (lock.read_text().split() or ["", "0"])[-2:]
+    return host != socket.gethostname() or is_alive(int(number))
+
+
+def _place(lock: Path) -> Path:
+    return lock.parent.resolve() / lock.name
+
+
+def _differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str], prefix: str = ""
+) -> Iterator[str]:
+    for key in dict.fromkeys([*before, *now]):
+        there, here = before.get(key), now.get(key)
+        if isinstance(there, Mapping) and isinstance(here, Mapping):
+            yield from _differences(there, here, shown, f"{prefix}{key}.")
+        elif isinstance(there, list) and isinstance(here, list) and (members := _members(here, there, shown)):
+            yield f"{prefix}{key} {members}"
+        elif there != here:
+            yield f"{prefix}{key} is {shown(here)}, there it was {shown(there)}"
+
+
+def _members(here: list[Any], there: list[Any], shown: Callable[[object], str]) -> str:
+    """The members in which two lists differ."""
+    more, fewer = [one for one in here if one not in there], [one for one in there if one not in here]
+    return " and ".join([f"has {shown(more)} besides"] * bool(more) + [f"lacks {shown(fewer)}"] * bool(fewer))
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,298 @@
+"""Remote files such as ``s3://BUCKET/FILE``: each version is downloaded once into the cache and read from there.
+
+CACHE/addresses/DIGEST/BUCKET/FILE is a file as it was at one time, with ``address.json``, which says of which;
+of a folder or a pattern there is such a folder of links. An address is looked up once a process, so that all of a
+command reads the same; where its server is out of reach, what was found there last is taken, with a warning.
+"""
+
+import difflib
+import functools
+import glob
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from contrastive_encoders.core import InputError, is_address, without_secrets
+from contrastive_encoders.io.atomic import build_once
+from contrastive_encoders.io.cached_rows import CACHE, cache_folder
+from contrastive_encoders.io.manifest import ADDRESSES, Damaged, leave_origin, origin_of, read_record, write_record
+
+FOUND = "found.json"  # in it: what an address was when it was last looked up
+EXTRAS = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs")}  # package and extra
+WEB = ("http", "https")
+KNOWN = ("hf", *EXTRAS, *WEB)
+# What tells one version of a file from another, the surest first
+VERSIONS = ("etag", "blob_id", "generation", "md5hash", "content-md5", "last-modified", "lastmodified", "mtime")
+ACCESS = {  # what to do where an address is not shown to us
+    "s3": "say who you are: `aws configure`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL for "
+    "another server than Amazon's; FSSPEC_S3_ANON=true reads a public bucket",
+    "gs": "say who you are: `gcloud auth application-default login`; FSSPEC_GS_TOKEN=anon reads a public bucket",
+    "hf": "say who you are: `hf auth login`, or HF_TOKEN",
+}
+UNREACHED = re.compile(
+    r"connect|network|time[ds]? ?out|name or service|resolve host|unreachable|offline|payload", re.IGNORECASE
+)
+UNKNOWN = ("NoCredentialsError", "PartialCredentialsError", "PermissionError", "GatedRepoError", "RefreshError")
+
+log = logging.getLogger(__name__)
+
+
+class Found(NamedTuple):
+    """A file at an address."""
+
+    address: str
+    bytes: int | None
+    version: str  # as its server names it; empty where it names none
+
+    @property
+    def digest(self) -> str:
+        return _digest(list(self))
+
+
+class NotReached(Exception):
+    """There is no answer."""
+
+
+def fetched(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
+    """The local file, folder or pattern that holds what is at an address; of folders what is ``wanted`` by its name.
+
+    Raises:
+        InputError: there is nothing, or it cannot be had; ``key`` names who asked for it.
+        NotWritten: the disk is full.
+    """
+    home = cache_folder(None).absolute() / ADDRESSES
+    protocol = address.partition(":")[0]
+    if protocol not in KNOWN or "://" not in address:
+        raise InputError(
+            f"{key}={address}: no address that can be read. Wanted {', '.join(f'{one}://' for one in KNOWN)} or a "
+            "path on this machine."
+        )
+    try:
+        files = _found(address, home / _digest(address))
+        inside = files[0].address == address
+        chosen = files if inside else tuple(file for file in files if _is_wanted(file.address, address, wanted))
+        if not chosen:
+            seen = f"{len(files)} other file(s), e.g. {PurePosixPath(files[0].address).name}" if files else "nothing"
+            raise InputError(f"{key}={address}: no file to read there; got {seen}. Name another folder or a file.")
+        copies = [_copy(file, home) for file in chosen]
+    except Exception as error:
+        if (said := explained(address, key, error)) is None:
+            raise
+        raise said from error
+    return copies[0] if inside else _together(address, chosen, copies, home)
+
+
+def _is_wanted(file: str, folder: str, wanted: Callable[[Path], Any]) -> bool:
+    start = 0 if glob.has_magic(folder) else len(folder)
+    hidden = any(part.startswith(".") for part in PurePosixPath(file[start:]).parts)
+    return not hidden and bool(wanted(Path(PurePosixPath(file).name)))
+
+
+def _copy(file: Found, home: Path) -> Path:
+    """This version of the file here, fetched where it is not yet."""
+    directory, name = home / file.digest, _local_name(file.address)
+    path = directory / name
+
+    def is_whole(there: Path) -> bool:
+        origin = origin_of(there / name)
+        return bool(origin) and (there / name).is_file() and (there / name).stat().st_size == origin["bytes"]
+
+    def build(folder: Path) -> None:
+        log.info(
+            "fetching %s%s", without_secrets(file.address), f", {file.bytes:,} bytes" if file.bytes is not None else ""
+        )
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        system, there = system_of(file.address)
+        system.get_file(there, str(folder / name))
+        size = (folder / name).stat().st_size
+        if file.bytes not in (None, size):
+            raise NotReached(f"the connection ended after {size:,} of {file.bytes:,} bytes")
+        leave_origin(folder, without_secrets(file.address), size, file.version)
+
+    build_once(directory, is_whole, build, key=CACHE)
+    return path
+
+
+def _together(address: str, files: tuple[Found, ...], copies: list[Path], home: Path) -> Path:
+    """A folder in which the copies lie as they do at the address."""
+    directory = home / _digest([address, *(file.digest for file in files)])
+
+    def build(folder: Path) -> None:
+        for file, copy in zip(files, copies, strict=True):
+            link = folder / _local_name(file.address)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(os.path.relpath(copy, (directory / _local_name(file.address)).parent))
+
+    build_once(
+        directory, lambda there: all((there / _local_name(one.address)).exists() for one in files), build, key=CACHE
+    )
+    return directory / _local_name(address)
+
+
+def _local_name(address: str) -> Path:
+    """BUCKET/FOLDER/FILE"""
+    parts = PurePosixPath(without_secrets(address).partition("://")[2]).parts
+    return Path(*(part for part in parts if part not in ("/", "..")))
+
+
+# ------------------------------------------------------------------------------------------------------- what is there
+
+
+@functools.cache
+def _found(address: str, memory: Path) -> tuple[Found, ...]:
+    """The file, or those of a folder or a pattern in sorted order; none is empty."""
+    try:
+        files = tuple(_looked_up(address))
+    except Exception as error:
+        if not _is_unreached(error):
+            raise
+        try:
+            files = tuple(Found(*one) for one in read_record(memory / FOUND)["files"])
+            files = (files[0]._replace(address=address),) if address.partition(":")[0] in WEB else files
+        except (OSError, Damaged, KeyError):
+            raise NotReached(_first_line(_behind(error))) from error
+        log.warning(
+            "%s: no answer (%s). What was there before is read.", without_secrets(address), _first_line(_behind(error))
+        )
+        return files
+    if not all(file.version for file in files):
+        log.warning(
+            "%s: its server names no version, so that no change of the file is seen. What is fetched once is read "
+            "until %s is deleted.",
+            *(without_secrets(address), memory.parent),
+        )
+    write_record(memory / FOUND, {"files": without_secrets(files)})
+    return files
+
+
+def _looked_up(address: str) -> Iterator[Found]:
+    system, path = system_of(address)
+    if address.partition(":")[0] in WEB:
+        yield _file(address, system.info(path))
+        return
+    if glob.has_magic(path):
+        there = system.glob(path, detail=True)
+        if not any(info["type"] == "file" for info in there.values()):
+            raise FileNotFoundError(path)
+    elif (info := system.info(path))["type"] == "file":
+        yield _file(address, info)
+        return
+    else:
+        there = system.find(path, detail=True)
+    for name, info in sorted(there.items()):
+        if info["type"] == "file" and not name.endswith("/"):  # which marks a folder
+            yield _file(system.unstrip_protocol(name), info)
+
+
+def _file(address: str, info: Mapping[str, Any]) -> Found:
+    named = {str(name).lower(): value for name, value in info.items() if value is not None}
+    version = next((named[name] for name in VERSIONS if name in named), "")
+    version = version.isoformat() if isinstance(version, datetime) else str(version).strip('"')
+    return Found(address, info.get("size"), version)
+
+
+def is_object_store(system: Any) -> bool:
+    """Whether a file appears whole in a file system of fsspec, and folders need not be made."""
+    names = system.protocol if isinstance(system.protocol, tuple) else (system.protocol,)
+    return not {"s3", "gs", "abfs", "az", "memory"}.isdisjoint(names)
+
+
+def system_of(address: str) -> tuple[Any, str]:
+    """The file system of fsspec that serves an address, and the path within it."""
+    import fsspec
+
+    system, path = fsspec.core.url_to_fs(address)
+    return system, path
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+# -------------------------------------------------------------------------------------------------------- what is wrong
+
+
+def _behind(error: BaseException) -> BaseException:
+    """What the web's client found, which says of everything that there is no such file."""
+    return error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
+
+
+def _is_unreached(error: BaseException) -> bool:
+    """Whether nobody answered; each library has its own words for it."""
+    error = _behind(error)
+    if isinstance(error, NotReached | ConnectionError | TimeoutError):
+        return True
+    names = " ".join(cls.__name__ for cls in type(error).__mro__)
+    known = isinstance(error, FileNotFoundError | PermissionError | InputError) or _status(error)
+    return not known and UNREACHED.search(f"{names} {error}") is not None
+
+
+def _status(error: BaseException | None) -> int | None:
+    """The status of a server of the web, or of Google's."""
+    found = getattr(error, "status", None) or getattr(error, "code", None)
+    found = found or getattr(getattr(error, "response", None), "status_code", None)
+    return found if isinstance(found, int) else None
+
+
+def explained(address: str, key: str, error: Exception, done: str = "read") -> InputError | None:
+    """What to do about an address that cannot be read, or whatever was to be ``done``; None: the error says so itself,
+    or is a mistake of ours.
+    """
+    protocol, where = address.partition(":")[0], f"{key}={without_secrets(address)}"
+    if isinstance(error, InputError) or (isinstance(error, RuntimeError) and type(error).__module__ == "contracts"):
+        return None
+    package, extra = EXTRAS.get(protocol, ("", ""))
+    if isinstance(error, ImportError) and package and importlib.util.find_spec(package) is None:
+        return InputError(
+            f"{where}: {protocol}:// needs {package}. Install it: pip install 'contrastive-encoders[{extra}]'."
+        )
+    if _is_unreached(error):
+        return InputError(
+            f"{where}: no answer ({_first_line(error)}). Check the network, or name a path on this machine."
+        )
+    behind = _behind(error)
+    if type(behind).__name__ in UNKNOWN or _status(behind) in (401, 403):
+        access = ACCESS.get(protocol, "give an address that is open, or copy the file to this machine")
+        return InputError(f"{where}: no access ({_first_line(behind)}). Where it is yours, {access}.")
+    if isinstance(error, FileNotFoundError) and is_address(address) and _status(behind) in (None, 404):
+        return InputError(f"{where}: {_missing(address)}")
+    return InputError(f"{where}: cannot be {done} ({type(behind).__name__}: {_first_line(behind)}). Check the address.")
+
+
+def _first_line(error: BaseException) -> str:
+    line = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return str(without_secrets(line))
+
+
+def _missing(address: str) -> str:
+    """Which part of an address there is, and what it may have been meant to be."""
+    protocol = address.partition(":")[0]
+    if protocol in WEB:
+        return "there is no such file. Check the address."
+    system, path = system_of(address)
+    first = 3 if protocol == "hf" else 1  # datasets/OWNER/NAME
+    parts = PurePosixPath(path).parts
+    for size in range(len(parts) - 1, first - 1, -1):
+        parent = "/".join(parts[:size])
+        try:
+            names = [PurePosixPath(one).name for one in system.ls(parent, detail=False)]
+        except (OSError, ValueError):
+            continue
+        close = difflib.get_close_matches(parts[size], names, n=3)
+        hint = (
+            f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(sorted(names)[:5]) or 'none'}."
+        )
+        return f"there is no {parts[size]} in {protocol}://{parent}. {hint}"
+    if protocol == "hf":
+        return (
+            "the hub shows no such data set. Check the name, hf://datasets/OWNER/NAME/FILE; where it is private, "
+            f"{ACCESS['hf']}."
+        )
+    return f"there is no bucket {parts[0]}. Check the name."

@@ -1,0 +1,150 @@
+"""``results.json``: the scores, the cost and the provenance of a finished run."""
+
+import importlib.metadata
+import math
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+import torch
+
+from contrastive_encoders.core import RESULTS_VERSION, InputError, Results, Spent
+from contrastive_encoders.io.manifest import Damaged, read_record, write_record
+
+PROJECT = "contrastive-encoders"  # the distribution's name in pyproject.toml
+PACKAGES = ("torch", "transformers", "pytorch-lightning")
+
+
+class Environment(TypedDict):
+    """The entries of ``results.json`` that say what a run was made with."""
+
+    versions: dict[str, str]
+    device: str
+    git_commit: str | None
+
+
+def environment() -> Environment:
+    """Versions, the device's name and the commit of the project, where it is a git checkout."""
+    versions = {name: version_of(name) for name in (*PACKAGES, PROJECT)}
+    versions["python"] = platform.python_version()
+    return Environment(versions=versions, device=_device_name(), git_commit=_git_commit())
+
+
+def write_results(path: str | Path, results: Results) -> None:
+    """Write the file at once, keys sorted.
+
+    Raises:
+        ValueError: a number is NaN or infinite; JSON has no such thing, and no score may be one.
+    """
+    _refuse_unfinite(results, "results")
+    write_record(Path(path), results, indent=2, sort_keys=True)
+
+
+def read_results(path: str | Path) -> Results:
+    """Read and check a ``results.json``.
+
+    Raises:
+        InputError: no such file, no JSON, another version, missing or unknown entries, a score that is no number.
+    """
+    path = Path(path)
+    try:
+        found = read_record(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file. Name the results.json of a finished run.") from None
+    except (OSError, Damaged) as error:
+        raise InputError(f"{path}: wanted the JSON that a run writes, got: {error}. Run it again.") from error
+    _check(path, found)
+    return cast(Results, found)
+
+
+def peak_memory_bytes() -> int:
+    """The most this process has held: of CUDA's allocator where there is a GPU, else resident memory."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated()
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def held_memory_bytes() -> int:
+    """Return what this process holds now, in the same sense; its peak where the system does not tell."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.memory_allocated()
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return peak_memory_bytes()
+    return pages * resource.getpagesize()
+
+
+def _check(path: Path, found: Any) -> None:
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: wanted an object, got {type(found).__name__}. Run it again.")
+    if found.get("version") != RESULTS_VERSION:
+        raise InputError(
+            f"{path}: wanted version {RESULTS_VERSION}, got {found.get('version')!r}. "
+            "It was written by another release; run it again with this one."
+        )
+    _check_keys(path, found, Results.__required_keys__, Results.__optional_keys__)
+    if not isinstance(found["spent"], dict):
+        raise InputError(f"{path}: wanted an object under 'spent', got {found['spent']!r}. Run it again.")
+    _check_keys(path, found["spent"], Spent.__required_keys__, Spent.__optional_keys__)
+    for field in ("scores", "scores_before", "baselines"):
+        scores = found.get(field, {})
+        if not isinstance(scores, dict):
+            raise InputError(f"{path}: wanted an object under {field!r}, got {scores!r}. Run it again.")
+        for name, score in scores.items():
+            if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+                raise InputError(f"{path}: wanted a number for {field}[{name!r}], got {score!r}. Run it again.")
+
+
+def _check_keys(path: Path, found: Mapping[str, Any], required: frozenset[str], optional: frozenset[str]) -> None:
+    missing, unknown = sorted(required - found.keys()), sorted(found.keys() - required - optional)
+    if missing or unknown:
+        raise InputError(f"{path}: missing entries {missing}, unknown entries {unknown}. Run it again.")
+
+
+def _refuse_unfinite(value: Any, where: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where} is {value}; a result must be a finite number.")
+    if isinstance(value, Mapping):
+        for name, entry in value.items():
+            _refuse_unfinite(entry, f"{where}[{name!r}]")
+    elif isinstance(value, list | tuple):
+        for place, entry in enumerate(value):
+            _refuse_unfinite(entry, f"{where}[{place}]")
+
+
+def version_of(distribution: str) -> str:
+    """Of an installed distribution; in words where it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _device_name() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    cpu_info = Path("/proc/cpuinfo")
+    if cpu_info.exists():
+        names = [line.partition(":")[2].strip() for line in cpu_info.read_text().splitlines() if "model name" in line]
+        if names:
+            return names[0]
+    return platform.processor() or platform.machine()
+
+
+def _git_commit() -> str | None:
+    root = Path(__file__).resolve().parents[1]
+    if not (root / ".git").exists():  # or git would report a repository that merely surrounds the installation
+        return None
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() if found.returncode == 0 else None

@@ -1,0 +1,281 @@
+"""Read a file as rows of named values, by its extension.
+
+The kinds are .txt, .jsonl, .json, .csv, .tsv and .parquet, each but the last also with .gz, and documents, each a row.
+
+A row comes with its place. What is wrong with a file is a `BadRow` in its place, which the caller refuses or counts.
+Nothing is guessed about values: "None" and "NA" are texts. Memory is a row, or a batch of Parquet's.
+"""
+
+import gzip
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, cast
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.delimited import CommaTable, TabTable
+from contrastive_encoders.io.documents import Document
+from contrastive_encoders.io.file_discovery import DOCUMENTS, form_of
+from contrastive_encoders.io.html_cells import visible_text
+from contrastive_encoders.io.json_list import BrokenList, items_of
+from contrastive_encoders.io.nested_columns import MISSING, top_level, value_in
+from contrastive_encoders.io.sheets import Sheet
+from contrastive_encoders.io.text_files import (
+    AUTO,
+    BLOCK,
+    EMPTY,
+    LINE,
+    UNREADABLE,
+    BadRow,
+    Encoding,
+    Form,
+    Lines,
+    Piece,
+    Row,
+    broken,
+    decoded,
+    opened,
+    sound,
+)
+
+DOCUMENT = "document"  # form of a file that is one text, whatever its name
+LONGEST_QUOTE = 60  # characters of a bad line shown in a message
+ROWS_OF_PARQUET = 1_024  # in memory at a time
+SPACE = b"(?:%s)" % b"|".join(re.escape(chr(one).encode()) for one in range(0x3001) if chr(one).isspace())
+
+
+def read_rows(
+    path: Path, columns: Sequence[str] = (), form: str = "", encoding: Encoding = AUTO
+) -> Iterator[Row | BadRow]:
+    """Yield all rows of a file in order, blank lines too.
+
+    Of Parquet only ``columns`` are read where it has them; all where it lacks the first, so that a message can say
+    what is there. ``form`` is one of ``listing.FORMS``, where the name of the file does not say it.
+    """
+    reader = _open(path, columns, form, encoding)
+    make = reader.row
+    for piece in _pieces(reader):
+        yield piece if isinstance(piece, BadRow) else make(*piece)
+
+
+def read_windows(
+    paths: Iterable[Path],
+    column: str,
+    size: int,
+    wanted: Callable[[int], bool],
+    advice: str = "",
+    encoding: Encoding = AUTO,
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number, its texts) of the wanted windows of ``size`` rows, as `count_rows` counts; pass over the others.
+
+    Raises:
+        InputError: a row of a wanted window has no text under ``column``, or a file breaks off. It ends in ``advice``.
+    """
+    pieces, number = _filled(paths, [column], encoding), 0
+    while window := list(islice(pieces, size)):
+        if wanted(number):
+            yield number, [_text(reader, piece, column, advice) for reader, piece in window]
+        number += 1
+
+
+def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
+    row = reader.row(*piece)
+    text = text_in(row, LINE if isinstance(reader, Lines) else column) if isinstance(row, Row) else row
+    if isinstance(text, BadRow):
+        raise InputError(f"{reader.path}:{text.line}: {text.message}.{advice}")
+    return text
+
+
+def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Encoding = AUTO) -> int:
+    """Count the lines of .txt files, and rows of others that are not blank, without decoding them.
+
+    Raises:
+        InputError: a file breaks off.
+    """
+    return sum(1 for _ in _filled(paths, columns, encoding))
+
+
+def text_in(row: Row, name: str, strip_html: bool = False) -> str | BadRow:
+    """Return the text under this name, without HTML if ``strip_html``, or say why there is none that UTF-8 can hold."""
+    text = value_in(row.values, name)
+    if not isinstance(text, str):
+        if text is MISSING:
+            names = ", ".join(map(repr, row.values)) or "none"
+            return BadRow(f"{name} is missing; the columns are {names}. Wanted a text", row.line)
+        if text is None or text != text:  # pandas writes NaN for a missing text
+            return BadRow(f"{name} is null. Give it a text or delete the row", row.line, "empty")
+        return BadRow(f"{name} is {repr(text)[:LONGEST_QUOTE]}. Wanted a text", row.line)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # JSON may spell half of a surrogate pair
+            half = f"\\u{ord(text[error.start]):04x}"
+            return BadRow(f"{name} holds half a surrogate pair, {half}, which is no character", row.line, "undecodable")
+    return visible_text(text) if strip_html else text
+
+
+def _open(path: Path, columns: Sequence[str], form: str, encoding: Encoding) -> Form:
+    form = form or form_of(path, FORMS)
+    if form == ".json" and not _is_list(path, encoding):
+        form = ".jsonl"
+    return FORMS.get(form, Lines)(path, columns, encoding)
+
+
+def _pieces(reader: Form) -> Iterator[Piece | BadRow]:
+    if not reader.path.stat().st_size:
+        return iter([BadRow(EMPTY, 1, "empty")])
+    return reader.pieces()
+
+
+def _filled(paths: Iterable[Path], columns: Sequence[str], encoding: Encoding) -> Iterator[tuple[Form, Piece]]:
+    for path in paths:
+        reader = _open(path, columns, DOCUMENT if form_of(path, DOCUMENTS) else "", encoding)
+        for piece in _pieces(reader):
+            if isinstance(piece, BadRow):
+                sound(piece, path)
+            elif not (reader.blank.fullmatch(piece[1]) if isinstance(piece[1], bytes) else piece[1] in ([], {})):
+                yield reader, piece
+
+
+# ------------------------------------------------------------------------------------------------------ lines and JSON
+
+
+class _Repeated(dict[str, Any]):
+    """An object that names a value twice."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else _Repeated(pairs)
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_object)
+
+
+class JsonLines(Form):
+    """Reads .jsonl: a JSON object per line. One without values is a blank row, as a blank line is."""
+
+    blank = re.compile(rb"%(s)s*(?:\{%(s)s*\}%(s)s*)?" % {b"s": SPACE})
+
+    def row(self, line: int, piece: bytes) -> Row | BadRow:
+        if self.blank.fullmatch(piece):
+            return Row({}, line)
+        text = decoded(piece, line, self.encoding)
+        if isinstance(text, BadRow):
+            return text
+        try:
+            return _json_row(DECODER.decode(text), line)
+        except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
+            return BadRow(f"broken JSON ({error}) in {text[:LONGEST_QUOTE]!r}. Wanted one JSON object per line", line)
+
+
+def _json_row(found: Any, line: int) -> Row | BadRow:
+    if type(found) is dict:
+        return Row(found, line)
+    if isinstance(found, _Repeated):
+        return BadRow("the JSON object names a value twice. Give one of them another name", line)
+    got = f"{type(found).__name__} {repr(found)[:LONGEST_QUOTE]}"
+    return BadRow(f"wanted a JSON object with named values, got {got}", line)
+
+
+class JsonList(Form):
+    """Reads .json: a list of JSON objects. A .json file that holds one per line is read as .jsonl."""
+
+    def pieces(self) -> Iterator[Piece | BadRow]:
+        line = 1
+        try:
+            with opened(self.path, self.encoding) as stream:
+                for line, found in items_of(stream, DECODER):
+                    yield line, found
+        except BrokenList as error:
+            if error.decoded:
+                wanted = "Wanted a list of JSON objects, [{...}, ...], or one per line"
+                yield BadRow(f"{error}. {wanted}", error.line, ends_file=True)
+            else:
+                hint = f"If the file has another encoding, {self.encoding.hint()}"
+                yield BadRow(f"{error}. {hint}", error.line, "undecodable", ends_file=True)
+        except UNREADABLE as error:
+            yield broken(error, line)
+
+    def row(self, line: int, piece: Any) -> Row | BadRow:
+        return _json_row(piece, line)
+
+
+def _is_list(path: Path, encoding: Encoding) -> bool:
+    """Whether a .json file holds a list, or one object over several lines, which is neither that nor one per line."""
+    try:
+        with opened(path, encoding) as stream:
+            begin = stream.read(BLOCK).lstrip()
+    except UNREADABLE:
+        return False  # who reads it says so
+    return re.match(rb"\[|\{(?:[^\n]*(?:[{\[]|[^}\]],))?\s*\n", begin) is not None
+
+
+# ------------------------------------------------------------------------------------------------------------- Parquet
+
+
+class Parquet(Form):
+    """Reads .parquet by columns, a batch of rows at a time, and decodes the batches that are asked for."""
+
+    def pieces(self) -> Iterator[Piece | BadRow]:
+        import pyarrow
+        import pyarrow.parquet
+
+        line = 0
+        try:
+            with _seekable(self.path) as stream, pyarrow.parquet.ParquetFile(stream) as file:
+                there = file.schema_arrow.names
+                columns = top_level(self.columns, there) or there
+                for batch in file.iter_batches(ROWS_OF_PARQUET, columns=columns):
+                    rows = _Batch(batch, columns)
+                    for place in range(len(batch)):
+                        line += 1
+                        yield line, (rows, place)
+        except (pyarrow.ArrowException, *UNREADABLE, UnicodeDecodeError) as error:
+            yield BadRow(f"not a sound parquet file ({error}). Copy or write it again", line + 1, ends_file=True)
+
+    def row(self, line: int, piece: Any) -> Row | BadRow:
+        rows, place = piece
+        values: dict[str, Any] = rows.values(place)
+        return Row(values, line)
+
+
+class _Batch:
+    """Rows that are decoded when the first of them is asked for."""
+
+    def __init__(self, batch: Any, names: Sequence[str]) -> None:
+        self.batch, self.names = batch, names
+        self.columns: list[list[Any]] = []
+
+    def values(self, place: int) -> dict[str, Any]:
+        if not self.columns:
+            self.columns = [column.to_pylist() for column in self.batch.columns]
+        return {name: column[place] for name, column in zip(self.names, self.columns, strict=True)}
+
+
+def _seekable(path: Path) -> IO[bytes]:
+    """Parquet is read from its end: what is packed is unpacked into a file without a name."""
+    if path.suffix.lower() != ".gz":
+        return path.open("rb")
+    unpacked = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+    with gzip.open(path) as packed:
+        shutil.copyfileobj(packed, unpacked, BLOCK)
+    unpacked.seek(0)
+    return cast(IO[bytes], unpacked)
+
+
+FORMS: dict[str, type[Form]] = {
+    ".txt": Lines,
+    ".jsonl": JsonLines,
+    ".json": JsonList,
+    ".csv": CommaTable,
+    ".tsv": TabTable,
+    ".parquet": Parquet,
+    **dict.fromkeys(DOCUMENTS, Document),
+    ".xlsx": Sheet,
+    DOCUMENT: Document,
+}

@@ -1,0 +1,92 @@
+"""Excel files as tables: the first visible sheet that has a cell, whose first row names the columns."""
+
+import io
+import logging
+import zipfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.delimited import bad_header
+from contrastive_encoders.io.text_files import UNREADABLE, BadRow, Form, Piece, Row, broken, unpacked
+
+log = logging.getLogger(__name__)
+
+
+class Sheet(Form):
+    """Reads .xlsx; every value is a text, as in a .csv, and an empty cell is null."""
+
+    header: Sequence[str] = ()
+
+    def pieces(self) -> Iterator[Piece | BadRow]:
+        try:
+            from openpyxl import load_workbook
+            from openpyxl.utils.exceptions import InvalidFileException
+        except ImportError:
+            raise InputError(
+                location=str(self.path),
+                expected="openpyxl to read .xlsx",
+                hint="Install it: pip install 'contrastive-encoders[documents]'.",
+            ) from None
+        try:
+            with unpacked(self.path) as stream:
+                book = load_workbook(io.BytesIO(stream.read()), read_only=True, data_only=True)
+            name, rows = next(filter(_has_cells, map(_rows_of, book.worksheets)), ("", []))
+        except UNREADABLE as error:
+            yield broken(error, 1)
+            return
+        except (
+            zipfile.BadZipFile,
+            InvalidFileException,
+            ParseError,
+            LookupError,
+            ValueError,
+            TypeError,
+            AttributeError,
+        ) as error:
+            yield BadRow(
+                f"no sound .xlsx file ({type(error).__name__}: {error}). Open and save it again", 1, ends_file=True
+            )
+            return
+        if len(book.sheetnames) > 1:
+            _log_sheet(self.path, name, len(book.sheetnames))
+        for line, cells in enumerate(rows, start=1):
+            if self.header:
+                yield line, [] if not any(cells) else cells
+            elif any(cells):
+                self.header = [cell or "" for cell in cells]
+                if (bad := bad_header(self.header)) is not None:
+                    yield bad
+                    return
+
+    def row(self, line: int, piece: Any) -> Row | BadRow:
+        cells = [*piece, *[None] * (len(self.header) - len(piece))]  # a row ends at its last cell
+        return Row({name: cell for name, cell in zip(self.header, cells, strict=False) if name} if piece else {}, line)
+
+
+def _rows_of(sheet: Any) -> tuple[str, list[list[str | None]]]:
+    """Return the name of a sheet and its rows, none of a hidden sheet."""
+    if sheet.sheet_state != "visible":
+        return sheet.title, []
+    sheet.reset_dimensions()  # some programs write A1 as the size of any sheet
+    return sheet.title, [[_text(cell) for cell in row] for row in sheet.iter_rows()]
+
+
+def _has_cells(sheet: tuple[str, list[list[str | None]]]) -> bool:
+    return any(map(any, sheet[1]))
+
+
+def _text(cell: Any) -> str | None:
+    """Return the value of a cell as a text; null for an empty cell and an error such as #N/A."""
+    value = None if cell.data_type == "e" else cell.value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return None if value is None or value == "" else str(value)
+
+
+@cache  # a command reads a file several times
+def _log_sheet(path: Path, name: str, sheets: int) -> None:
+    log.info("%s: read the sheet %r, one of %d", path, name, sheets)

@@ -1,0 +1,335 @@
+"""Text files as UTF-8, compressed or not, by line or whole.
+
+The encoding of a file is that of its byte-order mark, else the one that the user names, else UTF-8. A file that is not
+UTF-8 is read as cp1252, which Excel and older Windows programs write, with a warning that shows samples.
+"""
+
+import codecs
+import gzip
+import io
+import logging
+import re
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple, cast
+
+from contrastive_encoders.core import InputError
+
+LINE = "text"  # the name of what a line of a .txt file holds, or a document
+BLOCK = 1 << 18  # bytes read at a time
+LINES_BLOCK = 1 << 15  # bytes cut into lines at a time; more if a line is longer
+MARKS = {  # the longer ones first: UTF-32 begins as UTF-16 does
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8",
+}
+WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # encodings that have zero bytes in ASCII characters
+CP1252 = "cp1252"
+UNDEFINED = b"\0\x81\x8d\x8f\x90\x9d"  # bytes that are no characters in cp1252, and zero, which no text has
+NOT_ASCII = re.compile(rb"\S{0,20}[\x80-\xff][^\r\n]{0,20}")
+MAX_SAMPLES = 3
+EMPTY = "the file is empty. Remove it or write it again"
+UNREADABLE = (EOFError, zlib.error, OSError)
+
+
+class Row(NamedTuple):
+    """One row as it stands in the file; no values where a line is blank. A line of a .txt file is its ``text``."""
+
+    values: dict[str, Any]
+    line: int  # 1-based line where it begins, or row of a Parquet file
+
+
+Fault = Literal["empty", "undecodable", "malformed"]
+
+
+class BadRow(NamedTuple):
+    """A row that cannot be read. ``ends_file``: no more of the file can be read, so more than this row is missing."""
+
+    message: str
+    line: int
+    fault: Fault = "malformed"
+    ends_file: bool = False
+
+
+class Encoding(NamedTuple):
+    """The encoding of text files without a byte-order mark."""
+
+    name: str | None = None  # None: UTF-8, or cp1252 if a file is not UTF-8
+    key: str = ""  # the config key that sets it; empty if there is none
+
+    @property
+    def codec(self) -> str | None:
+        """
+        Raises:
+            InputError: Python knows no text encoding of this name.
+        """
+        if self.name is None:
+            return None
+        try:
+            found = codecs.lookup(self.name)
+            if found._is_text_encoding:
+                return found.name
+        except (LookupError, ValueError):
+            pass
+        raise InputError(
+            key=self.key,
+            value=self.name,
+            expected="the name of a text encoding, such as cp1252, latin-1, cp850, gb18030, or utf-16-le",
+            hint=f"Leave {self.key} out for UTF-8 and cp1252.",
+        )
+
+    def hint(self) -> str:
+        """Return what to do about a file in another encoding."""
+        convert = "convert it: iconv -f NAME -t utf-8 FILE > NEW_FILE"
+        return f"set {self.key}=NAME, or {convert}" if self.key else convert
+
+
+AUTO = Encoding()
+
+log = logging.getLogger(__name__)
+
+
+Piece = tuple[int, Any]  # a line and what stands there, not decoded yet: passing over it costs little
+
+
+class Form:
+    """How one kind of file is read: ``pieces`` finds where rows begin, ``row`` makes one of a piece."""
+
+    blank = re.compile(rb"(?!)")  # a line without values; a .txt has none
+
+    def __init__(self, path: Path, columns: Sequence[str] = (), encoding: Encoding = AUTO) -> None:
+        self.path, self.columns, self.encoding = path, columns, encoding
+
+    def pieces(self) -> Iterator[Piece | BadRow]:
+        return lines_of(self.path, self.encoding)
+
+    def row(self, line: int, piece: Any) -> Row | BadRow:
+        raise NotImplementedError
+
+
+class Lines(Form):
+    """Reads .txt: a text per line."""
+
+    def row(self, line: int, piece: bytes) -> Row | BadRow:
+        text = decoded(piece, line, self.encoding)
+        return text if isinstance(text, BadRow) else Row({LINE: text}, line)
+
+
+def lines_of(
+    path: Path, encoding: Encoding = AUTO, *, keep_ends: bool = False, lone_cr: bool = True
+) -> Generator[tuple[int, bytes] | BadRow]:
+    """Yield number and bytes of each line. Lines end at \\n and \\r\\n, never at U+2028 and its like.
+
+    A \\r alone ends one, too; with ``lone_cr=False`` only in a file that has no \\n among its first bytes.
+    """
+    number = 0
+    try:
+        with opened(path, encoding) as stream:
+            for number, line in enumerate(_split(stream, lone_cr), start=1):
+                yield number, line if keep_ends else line.rstrip(b"\r\n")
+    except UNREADABLE as error:
+        yield broken(error, number + 1)
+
+
+def _split(stream: IO[bytes], lone_cr: bool) -> Iterator[bytes]:
+    """Yield lines with their ends."""
+    rest = b""
+    while data := stream.read(max(LINES_BLOCK, len(rest))):
+        rest += data
+        if not lone_cr and b"\n" in rest:
+            lines = io.BytesIO(rest).readlines()
+        else:
+            lines, lone_cr = rest.splitlines(keepends=True), True
+        rest = b"" if lines[-1].endswith(b"\n") else lines.pop()  # a last \r may be half of \r\n
+        yield from lines
+    if rest:
+        yield rest
+
+
+def decoded(text: bytes, number: int, encoding: Encoding, of: str = "line") -> str | BadRow:
+    """Return the text of a line, or of another piece, or say which byte of it cannot be decoded."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        wanted = "UTF-8" if encoding.name is None else encoding.name
+        wrong = f"expected {wanted}, got byte 0x{text[error.start]:02x} at byte {error.start + 1} of the {of}"
+        return BadRow(f"{wrong}. If the file has another encoding, {encoding.hint()}", number, "undecodable")
+
+
+def sound(row: Row | BadRow, path: Path) -> Row:
+    """Return the row, or raise InputError with its place."""
+    if isinstance(row, BadRow):
+        raise InputError(f"{path}:{row.line}: {row.message}.")
+    return row
+
+
+def unpacked(path: Path) -> IO[bytes]:
+    """Open a file whose bytes are read in their order."""
+    if path.suffix.lower() != ".gz":
+        return path.open("rb", BLOCK)
+    return io.BufferedReader(cast(io.RawIOBase, gzip.open(path)), BLOCK)
+
+
+def opened(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
+    """Open a text file. Its bytes are UTF-8 without a mark, whatever they are in the file; those that cannot be decoded
+    stay as they are, which is no UTF-8.
+    """
+    stream = unpacked(path)
+    try:
+        begin = cast(io.BufferedReader, stream).peek(LINES_BLOCK)
+        mark = next((mark for mark in MARKS if begin.startswith(mark)), b"")
+        codec = MARKS[mark] if mark else encoding.codec
+        if codec is None and (name := _wide_codec(begin)):
+            hint = Encoding(None, encoding.key).hint().replace("NAME", name)
+            raise _NotAsNamed(f"expected UTF-8, got {name[:6].upper()} without a byte-order mark. Please {hint}")
+        if codec is None:
+            return io.BufferedReader(_Utf8OrCp1252(stream, path, encoding), BLOCK)
+        if codec != "utf-8":
+            return io.BufferedReader(_AsUtf8(stream, codec), BLOCK)
+        stream.read(len(mark))
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _wide_codec(begin: bytes) -> str:
+    """Return the encoding of two or four bytes a character that a file without a mark begins in; "" if there is none.
+
+    Its line ends or blanks, or else its first two characters, have zero bytes beside them.
+    """
+    for name, sign in ((name, sign) for name in WIDE for sign in ("\n", " ")):
+        wide = sign.encode(name)
+        found = sum(begin[at : at + len(wide)] == wide for at in range(0, len(begin), len(wide)))
+        if found > begin.count(sign.encode()) / 2:
+            return name
+    first = re.fullmatch(rb"((?:[^\0]\0){2})|(?:\0[^\0]){2}", begin[:4], re.DOTALL)
+    return "" if first is None else "utf-16-le" if first[1] else "utf-16-be"
+
+
+@cache  # a command reads a file several times
+def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
+    """Whether a file that is not UTF-8 is read as cp1252; warn if it is.
+
+    It is not if cp1252 lacks one of its bytes, or if at least as many of its characters are UTF-8 as bytes are not: a
+    UTF-8 file with a few damaged bytes.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    valid = invalid = 0
+    samples = dict[str, None]()
+    with unpacked(path) as stream:
+        while data := stream.read(BLOCK):
+            if any(byte in data for byte in UNDEFINED):
+                return False
+            text = decoder.decode(data)
+            not_ascii = len(text) - len(text.encode("ascii", "ignore"))
+            damaged = len(text) - len(text.encode("utf-8", "ignore").decode())
+            valid, invalid = valid + not_ascii - damaged, invalid + damaged
+            if len(samples) < MAX_SAMPLES:
+                samples.update(dict.fromkeys(found.decode(CP1252).strip() for found in NOT_ASCII.findall(data)))
+    if 0 < valid >= invalid:
+        return False
+    shown = ", ".join(f'"{sample}"' for sample in list(samples)[:MAX_SAMPLES])
+    log.warning(
+        "%s: not UTF-8, read as cp1252: %s. If these are not the right characters, %s.",
+        *(path, shown, Encoding(None, key).hint()),
+    )
+    return True
+
+
+def broken(error: Exception, line: int) -> BadRow:
+    """Say what is wrong with a file that cannot be read from a line on, and what to do."""
+    if isinstance(error, EOFError):
+        message = "the gzip stream ends early: the file was cut short. Copy or download it again (check with `gzip -t`)"
+    elif isinstance(error, zlib.error | gzip.BadGzipFile):
+        message = f"not a sound gzip stream ({error}). Copy it again, or pack it with `gzip` if it is not packed yet"
+    elif isinstance(error, _NotAsNamed):
+        return BadRow(str(error), line, "undecodable", ends_file=True)
+    else:
+        message = f"cannot be read ({error}). Copy it again"
+    return BadRow(message, line, ends_file=True)
+
+
+class _NotAsNamed(OSError):
+    """A file is not in the encoding of its mark, or of the user."""
+
+
+class _Converted(io.RawIOBase):
+    """Bytes of a stream, changed block by block."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.ready = stream, b""
+
+    def convert(self, data: bytes, ended: bool) -> bytes:
+        raise NotImplementedError
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        ended = False
+        while not self.ready and not ended:
+            data = self.stream.read(BLOCK)
+            ended = not data
+            self.ready = self.convert(data, ended)
+        with memoryview(buffer).cast("B") as view:
+            taken = min(len(view), len(self.ready))
+            view[:taken] = self.ready[:taken]
+        self.ready = self.ready[taken:]
+        return taken
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+class _AsUtf8(_Converted):
+    """Bytes of another encoding, as UTF-8."""
+
+    def __init__(self, stream: IO[bytes], codec: str) -> None:
+        super().__init__(stream)
+        self.codec, self.bytes_read = codec, 0
+        self.decoder = codecs.getincrementaldecoder(codec)("surrogateescape")
+
+    def convert(self, data: bytes, ended: bool) -> bytes:
+        self.bytes_read += len(data)
+        try:
+            return self.decoder.decode(data, ended).encode(errors="surrogateescape")
+        except UnicodeError as error:
+            at, why = self.bytes_read, str(error)
+            if isinstance(error, UnicodeDecodeError):
+                at, why = at - len(error.object) + error.start + 1, error.reason
+            raise _NotAsNamed(
+                f"expected {self.codec.upper()}, got what is none at byte {at} of the file ({why}). Copy it again, or "
+                "write it as UTF-8"
+            ) from None
+
+
+class _Utf8OrCp1252(_Converted):
+    """UTF-8 as it is, and cp1252 as UTF-8. The file is looked through once it is known not to be UTF-8; what came
+    before is the same in both.
+    """
+
+    def __init__(self, stream: IO[bytes], path: Path, encoding: Encoding) -> None:
+        super().__init__(stream)
+        self.path, self.key, self.codec, self.held = path, encoding.key, "", b""
+        self.decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def convert(self, data: bytes, ended: bool) -> bytes:
+        data = self.held + data
+        self.held = b""
+        if not self.codec:
+            try:
+                self.decoder.reset()
+                self.decoder.decode(data, ended)
+                self.held = self.decoder.getstate()[0]  # a character that the next block ends
+                return data[: len(data) - len(self.held)]
+            except UnicodeDecodeError:
+                stat = self.path.stat()
+                is_cp1252 = _is_cp1252(self.path, self.key, (stat.st_size, stat.st_mtime_ns))
+                self.codec = CP1252 if is_cp1252 else "utf-8"
+        return data if self.codec == "utf-8" else data.decode(CP1252).encode()

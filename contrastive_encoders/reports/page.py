@@ -1,0 +1,118 @@
+"""HTML pages of reports: sections of paragraphs, tables and figures in one file without external resources.
+
+The same sections make the report in Markdown.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from contrastive_encoders.reports.figure import Drawn, Figure, draw, library, shape_of
+from contrastive_encoders.reports.tables import Table, code, escaped, fenced, markdown
+
+OUTLINES = {  # of a shape of the key, around 0
+    "circle": "M5,0A5,5,0,1,1,-5,0A5,5,0,1,1,5,0Z",
+    "square": "M-5,-5H5V5H-5Z",
+    "diamond": "M0,-6L5,0L0,6L-5,0Z",
+    "triangle-up": "M0,-5L5,5H-5Z",
+    "cross": "M-6,-2H-2V-6H2V-2H6V2H2V6H-2V2H-6Z",
+    "triangle-down": "M0,5L5,-5H-5Z",
+    "triangle-right": "M5,0L-5,5V-5Z",
+    "triangle-left": "M-5,0L5,5V-5Z",
+}
+SIGN = b'content="contrastive-encoders"'  # in the head of every page
+
+
+class Section(NamedTuple):
+    """Paragraphs, tables and figures; a ``markupsafe.Markup`` is shown by a page alone, as it is."""
+
+    title: str
+    parts: Sequence[str | Table | Figure]
+    name: str = ""  # its id in a page; by default its title
+
+    @property
+    def anchor(self) -> str:
+        return self.name or self.title.replace(" ", "-")
+
+    @property
+    def figures(self) -> list[Figure]:
+        return [part for part in self.parts if isinstance(part, Figure)]
+
+    @property
+    def tables(self) -> list[Table]:
+        return [part for part in self.parts if isinstance(part, Table)]
+
+
+def page(
+    title: str,
+    sections: Sequence[Section],
+    lead: Sequence[str] = (),
+    *,
+    style: str = "",
+    key: Sequence[str] = (),
+    drawn: Mapping[str, Drawn] | None = None,
+    scripts: Sequence[str] = (),
+    data: Mapping[str, Any] | None = None,
+) -> str:
+    """The HTML; light and dark.
+
+    ``style``: more CSS. ``key``: names that figures tell apart by colour, in the order of their colours; choosing some
+    fades the others. ``drawn``: of every figure, where that has been done. ``scripts``: more JavaScript, of ours alone,
+    which finds ``data`` as ``report.data``; whatever a user has written must come as data.
+    """
+    here = Path(__file__).parent
+    figures = [figure for section in sections for figure in section.figures]
+    if drawn is None:
+        drawn = draw(figures, pictures=False)
+    whole = {"figures": {figure.name: drawn[figure.name].vega for figure in figures}, **(data or {})}
+    template = environment(here).get_template("page.html.j2")
+    return (
+        template.render(
+            title=title,
+            sections=sections,
+            lead=lead,
+            style=style,
+            key=key,
+            data=whole,
+            outlines=[OUTLINES[shape_of(place)] for place in range(len(key))],
+            css=(here / "page.css").read_text(encoding="utf-8"),
+            scripts=[*([library()] if figures else []), (here / "page.js").read_text(encoding="utf-8"), *scripts],
+        )
+        + "\n"
+    )
+
+
+def is_page(path: Path) -> bool:
+    """Whether the file is a page that this module wrote, which another may replace."""
+    with path.open("rb") as file:
+        return SIGN in file.read(4096)
+
+
+def environment(folder: Path) -> Any:
+    """Jinja's, over the templates of a folder: every text of a page is escaped, one of Markdown by a filter."""
+    from jinja2 import Environment, FileSystemLoader
+
+    loader = FileSystemLoader(folder)
+    found = Environment(loader=loader, trim_blocks=True, autoescape=lambda name: str(name).endswith(".html.j2"))
+    found.filters |= {"escaped": escaped, "code": code, "fenced": fenced}
+    found.filters["json"] = partial(json.dumps, ensure_ascii=False)
+    return found
+
+
+def in_markdown(title: str, sections: Sequence[Section], lead: Sequence[str] = ()) -> str:
+    """Return the report as Markdown; figures are linked, as ``pictures/NAME.png``."""
+    blocks = [f"# {escaped(title)}", *map(escaped, lead)]
+    for section in sections:
+        blocks.append(f"## {escaped(section.title)}")
+        for part in section.parts:
+            if isinstance(part, Table):
+                about = [f"**{escaped(part.title)}.**"] * bool(part.title) + [escaped(part.note)] * bool(part.note)
+                blocks += [*([" ".join(about)] if about else []), markdown(part)]
+            elif isinstance(part, Figure):
+                blocks.append(f"![{escaped(part.caption or part.title)}](pictures/{quote(part.name)}.png)")
+            elif not hasattr(part, "__html__"):
+                blocks.append(escaped(part))
+    return "\n\n".join(blocks) + "\n"

@@ -1,0 +1,192 @@
+"""Tables of reports, written as Markdown, for a terminal or on a page.
+
+The page of a report shows the same tables (``contrastive_encoders/reports/page.py``).
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from rich.table import Table as TerminalTable
+
+EMPTY = float("-inf")  # what an empty cell is sorted by: below every number
+MOST_CHARACTERS = 300  # of a text of somebody's in a report
+# Characters in a terminal's line: of a name that has little room and of one that has more, of a word of a heading
+MAX_NAME, USUAL_NAME, MAX_WORD = 16, 28, 10
+CODE = "code"  # the mark of a cell that shows a name of the program's: not escaped, in the type of code
+
+
+class Column(NamedTuple):
+    heading: str
+    number: str = ""  # how its numbers are written: a format specification such as ",.2f"
+    right: bool = False  # texts on the right; numbers with a format always are
+
+    @property
+    def align_right(self) -> bool:
+        return self.right or bool(self.number)
+
+
+class Cell(NamedTuple):
+    """A value that is not written as its column says, or that is marked."""
+
+    text: str
+    sort: float | str | None = None  # None: by the text
+    mark: str = ""  # a class of the page's style sheet: best, differs, warn, code
+    links: tuple[tuple[str, str], ...] = ()  # names and files (from where the report lies), in the place of the text
+    shade: float | None = None  # 0 to 1: how strongly a page colours it, as a heat map
+
+
+class Table(NamedTuple):
+    """The first column names the row. A value of a row is a text, a number, None (empty) or a Cell."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+    note: str = ""
+    name: str = ""  # its id in a page
+    folded: bool = False  # a page shows it when its title is clicked
+
+    def cells(self) -> list[list[Cell]]:
+        """Every value as it is shown."""
+        return [[_cell(value, column) for value, column in zip(row, self.columns, strict=True)] for row in self.rows]
+
+    def numbers(self) -> list[list[float | str | None]]:
+        """Every value for a program: numbers as they are, None for one that is missing, else the text."""
+        return [[_value(cell) for cell in row] for row in self.cells()]
+
+
+def columns(*headings: str, number: str = "", right: bool = False) -> list[Column]:
+    """Columns that are written alike."""
+    return [Column(heading, number, right) for heading in headings]
+
+
+def markdown(table: Table) -> str:
+    """The table alone, without its title and note."""
+    if not table.rows:
+        return "None."
+    head = [escaped(column.heading) for column in table.columns]
+    rule = ["---:" if column.align_right else "---" for column in table.columns]
+    rows = [head, rule, *([_in_markdown(cell) for cell in row] for row in table.cells())]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def escaped(text: str) -> str:
+    """On one line, so that Markdown shows every letter of it as it is."""
+    line = re.sub(r"([|\\*_`<>\[\]&~$#])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"^(\d*)([-+.)])(?=[- ]|$)", r"\1\\\2", line)  # what would begin a list, or be a rule
+
+
+def beginning(text: str) -> str:
+    """A long text as reports show it."""
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
+
+
+def fenced(text: str) -> str:
+    """A block of lines as they are, whatever fences stand among them."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}\n{text}\n{fence}"
+
+
+def code(text: str) -> str:
+    """On one line, as Markdown shows a name of the program's."""
+    line = " ".join(text.split())
+    fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    edge = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{edge}{line}{edge}{fence}" if line else ""
+
+
+def fitting(table: Table, width: int, optional: Sequence[str] = ()) -> list[Table]:
+    """Return tables that fit a terminal of ``width`` characters: without the last of the ``optional`` columns where
+    these are too many, then with the other columns in several tables, each with the first one.
+    """
+    kept = list(range(len(table.columns)))
+    widths = min_widths(table)
+    for heading in reversed(optional):
+        if _width([widths[place] for place in kept]) > width:
+            kept = [place for place in kept if table.columns[place].heading != heading]
+    parts = [[kept[0]]]
+    for place in kept[1:]:
+        if len(parts[-1]) > 1 and _width([widths[one] for one in (*parts[-1], place)]) > width:
+            parts.append([kept[0]])
+        parts[-1].append(place)
+    return [
+        table._replace(
+            columns=[table.columns[place] for place in part],
+            rows=[[row[place] for place in part] for row in table.rows],
+            title=table.title if part is parts[0] else "",
+        )
+        for part in parts
+    ]
+
+
+def min_widths(table: Table) -> list[int]:
+    """Return the least width of each column: numbers and names of the program's are not cut, other names in the first
+    column and headings wrap.
+    """
+    longest = [max((len(cell.text) for cell in column), default=0) for column in zip(*table.cells(), strict=True)]
+    longest = longest or [0] * len(table.columns)
+    names, *others = longest
+    words = [max(map(len, re.split(r"[ /]", column.heading))) for column in table.columns[1:]]
+    may_wrap = not any(cell.mark == CODE for cell in next(zip(*table.cells(), strict=True), ()))
+    return [
+        min(names, MAX_NAME) if may_wrap else names,
+        *(max(cells, min(word, MAX_WORD)) for cells, word in zip(others, words, strict=True)),
+    ]
+
+
+def _width(widths: Sequence[int]) -> int:
+    return sum(width + 3 for width in widths) + 1  # a border and two spaces for each column
+
+
+def widths_within(table: Table, width: int) -> list[int]:
+    """Return the width of each column in ``width`` characters: names first, then numbers with their headings."""
+    widths = min_widths(table)
+    natural = [
+        max(len(column.heading), *(len(cell.text) for cell in cells))
+        for column, cells in zip(table.columns, zip(*table.cells(), strict=True), strict=True)
+    ]
+    for place, wanted in [(0, min(natural[0], USUAL_NAME)), *enumerate(natural[1:], start=1), (0, natural[0])]:
+        widths[place] += max(0, min(wanted - widths[place], width - _width(widths)))
+    return widths
+
+
+def on_terminal(table: Table, width: int | None = None) -> "TerminalTable":
+    """Return the table for rich's console; with ``width`` it has at most so many characters, if `fitting` made it."""
+    from rich.table import Table as TerminalTable
+    from rich.text import Text
+
+    shown = TerminalTable(title=Text(table.title) if table.title else None, title_justify="left")
+    widths = widths_within(table, width) if width is not None and table.rows else [None] * len(table.columns)
+    for column, columns_width in zip(table.columns, widths, strict=True):
+        justify: Any = "right" if column.align_right else "left"
+        shown.add_column(Text(column.heading), justify=justify, overflow="fold", width=columns_width)
+    for row in table.cells():
+        shown.add_row(*(Text(cell.text) for cell in row))
+    return shown
+
+
+def _cell(value: Any, column: Column) -> Cell:
+    """Among the others of its column a number that is none (NaN) stands where an empty cell does."""
+    if isinstance(value, Cell):
+        return value._replace(sort=EMPTY) if value.sort != value.sort else value
+    if value is None:
+        return Cell("", EMPTY)
+    if isinstance(value, str) or not column.number:
+        return Cell(str(value))
+    return Cell(format(value, column.number), float(value) if value == value else EMPTY)
+
+
+def _value(cell: Cell) -> float | str | None:
+    if not isinstance(cell.sort, float | int):
+        return cell.text
+    return None if cell.text == "" or abs(cell.sort) == float("inf") else cell.sort
+
+
+def _in_markdown(cell: Cell) -> str:
+    if cell.links:
+        return ", ".join(f"[{escaped(name)}]({quote(target)})" for name, target in cell.links)
+    if cell.mark == CODE:
+        return code(cell.text).replace("|", "\\|")
+    return escaped(cell.text)

@@ -1,0 +1,37 @@
+"""The ``device`` and ``devices`` keys of a command."""
+
+import os
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.child_processes import check_number
+from contrastive_encoders.runtime.process_group import local_rank
+
+
+def device_of(name: str) -> str:
+    """What ``device=`` means here; ``auto`` is this process's GPU where there is one.
+
+    Raises:
+        InputError: there is no such device.
+    """
+    import torch  # not before --help has been answered
+
+    if name == "auto":
+        return f"cuda:{local_rank()}" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1.") from None
+    return name
+
+
+def check_devices(number: int, device: str) -> None:
+    """So many processes, one for each device, may be started; those that were started already are there.
+
+    Raises:
+        InputError: there are not so many GPUs; without any, more than four processes would share a core.
+    """
+    if number > 1 and "WORLD_SIZE" not in os.environ:
+        import torch
+
+        check_number("devices", number, torch.cuda.device_count() if device != "cpu" else 0)

@@ -1,0 +1,258 @@
+"""Exit statuses, and one-line messages instead of tracebacks.
+
+0 done; 2 the command line, config or input is wrong; 1 failed while running, or there is no room; 130 and 143
+interrupted (docs/statuses.md). Hydra alone exits with 1 on a typo and leaves a traceback, so it is made to raise and
+the outcome is mapped here.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NoReturn
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from contrastive_encoders.composition.command_names import as_used, command_of, name_used
+from contrastive_encoders.composition.config_files import choices
+from contrastive_encoders.composition.config_keys import GROUPS, choices_with, config_folders, known_keys
+from contrastive_encoders.composition.key_suggestions import unknown_key
+from contrastive_encoders.core import NO_ROOM, InputError, NotWritten, interruption_behind
+from contrastive_encoders.core.config_schema import nearest
+from contrastive_encoders.runtime.signals import INTERRUPTED
+
+# Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+CLIENTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp", "wandb"}
+MOST_SAID = 2_400  # characters of a message
+UNUSABLE = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EINVAL,
+    errno.ENXIO,
+    errno.ENODEV,
+    errno.ENOTSUP,
+    errno.ENOTEMPTY,
+    errno.EBUSY,
+)
+FOR_RANK_ZERO = 10.0  # seconds to say what is wrong
+FULL_ERROR = "HYDRA_FULL_ERROR"
+_USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
+
+
+@contextlib.contextmanager
+def exit_statuses(
+    hydra: bool = False, failed: tuple[type[Exception], ...] = (), config: str = "train"
+) -> Iterator[None]:
+    """Turn what goes wrong inside into a message and an exit status; ``failed`` are the errors of status 1.
+
+    ``config`` is the command's file in ``configs/``, whose keys a typo is compared with.
+
+    Put around Hydra's ``main`` (``hydra=True``: it must raise instead of printing) for what it refuses itself, and
+    around its body, because Hydra prints about whatever leaves it.
+    """
+    before = os.environ.get(FULL_ERROR, "0")
+    os.environ[FULL_ERROR] = "1" if hydra else _USERS_FULL_ERROR  # the body starts processes, which inherit it
+    try:
+        with _signals_first():
+            yield
+    except KeyboardInterrupt:
+        _leave(INTERRUPTED)
+    except Exception as error:
+        if (found := judged(error, hydra=hydra, failed=failed, config=config)) is None:
+            raise
+        if isinstance(error, InputError | HydraException | OmegaConfBaseException):
+            _let_rank_zero_speak()
+        _leave(*found)
+    finally:
+        os.environ[FULL_ERROR] = before
+
+
+def judged(
+    error: Exception, *, hydra: bool, failed: tuple[type[Exception], ...] = (), config: str, words: Sequence[str] = ()
+) -> tuple[int, str] | None:
+    """The exit status of what went wrong, and the sentence that says so; None of an error in the program.
+
+    The arguments are those of `exit_statuses`; ``words`` are the command line's, where it was no command line.
+    """
+    if reason := _of_a_server(error):
+        return 1, f"{reason} Start the same command again: what is whole is kept."
+    if isinstance(error, InputError | HydraException | OmegaConfBaseException):
+        return 2, explained(error, config, words or None)
+    if isinstance(error, (NotWritten, *failed)):
+        return 1, str(error)
+    if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
+        return 2, f"the command line cannot be composed ({error}): a group of keys wants the name of a choice."
+    return _of_a_disk(error)
+
+
+@contextlib.contextmanager
+def _signals_first() -> Iterator[None]:
+    """A library that is left in the middle of something may stumble over it while it clears up."""
+    try:
+        yield
+    except NotWritten:
+        raise
+    except Exception as error:
+        if signalled := interruption_behind(error):
+            raise signalled from None
+        raise
+
+
+def _let_rank_zero_speak() -> None:
+    """What is wrong with the words or the data is wrong on every process that was started, and is told by one.
+
+    As soon as a process ends with an error, torchrun and we end the others. So all but rank 0 stay a while, and what is
+    wrong here alone is told nevertheless. Later ranks stay longer, so that one tells it in that case too.
+    """
+    rank = int(os.environ.get("RANK", "0"))
+    if rank > 0:
+        time.sleep(FOR_RANK_ZERO + rank)
+
+
+def _leave(status: int, message: str = "") -> NoReturn:
+    if message and _USERS_FULL_ERROR == "1":
+        traceback.print_exc()
+    if message:
+        line = as_used(" ".join(message.split()))
+        if len(line) > MOST_SAID:  # a value of a megabyte
+            line = f"{line[: MOST_SAID // 2]} ... {line[-MOST_SAID // 2 :]}"
+        sys.stderr.write(f"{name_used()}: {line}\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(status)
+
+
+def _raised_in_hydra(error: BaseException) -> bool:
+    """Whether Hydra stumbled while it composed a config, not the command that it calls."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and f"{os.sep}hydra{os.sep}_internal{os.sep}" in frames[-1].filename
+
+
+def _of_a_server(error: BaseException | None) -> str:
+    """What the client of a server says, wherever it was called; empty where nothing failed, or it was explained.
+
+    Its errors are known by their libraries: which of them is used depends on the versions of others. W&B's own are
+    that, and those that came while it was asked.
+    """
+    while error is not None and not isinstance(error, InputError | NotWritten):
+        kinds = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+        if kinds & CLIENTS:
+            url = getattr(error.__dict__.get("_request"), "url", "")
+            why = f"{url} {str(error).strip() or type(error).__name__}".strip().rstrip(".")
+            callers = {frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)}
+            if "wandb" in {*kinds, *(name.partition(".")[0] for name in callers)}:
+                return f"W&B cannot be written to: {why}. WANDB_MODE=offline records on this disk."
+            return f"a download broke off: {why}."
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _of_a_disk(error: BaseException) -> tuple[int, str] | None:
+    """The status, and in one sentence what is wrong with a disk, a folder or a file; None where it is something else.
+
+    Libraries written in Rust say the number of the error in their text alone, and numpy says none.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, OSError) and re.fullmatch(r"\d+ requested and \d+ written", str(error)):
+        number = errno.ENOSPC
+    if in_text := re.search(r"\(os error (\d+)\)", str(error)):
+        number = int(in_text[1])
+    if number is None:
+        return None
+    name = getattr(error, "filename", None) or "a file or folder of this command"
+    why = f"{name}: {os.strerror(number)}."
+    if number in NO_ROOM:
+        return 1, f"{why} Make room, then start the same command again: what is whole is kept."
+    return (2, f"{why} Name another, or correct its permissions.") if number in UNUSABLE else None
+
+
+def input_error(error: BaseException | None) -> BaseException | None:
+    """Hydra wraps what a constructor raised; the sentence meant for the user is further down."""
+    while error is not None and not isinstance(error, InputError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def explained(error: BaseException, config: str, words: Sequence[str] | None) -> str:
+    """In one sentence, what is wrong with a config that is composed from these words (None: the command line's).
+
+    Of a key that does not exist it is our message, else Hydra's, with the nearest choice of a group if that does not
+    exist.
+    """
+    if cause := input_error(error):
+        return str(cause)
+    advice = _advice(config, sys.argv[1:] if words is None else words)
+    if isinstance(advice, InputError):
+        return str(advice)  # Hydra's own message suggests +KEY=VALUE, which is refused, too
+    message = " ".join(str(error).split())
+    return f"{message.removesuffix('.')}. {advice}" if advice else message
+
+
+def _advice(config: str, words: Sequence[str]) -> str | InputError:
+    """Return what is wrong with the first word whose key does not exist, or what to choose in place of a choice."""
+    overrides = list(_parsed(words))
+    for override in overrides:  # first: without its choice, keys of a group are not known
+        key, value = override.key_or_group, override.value()
+        if key in GROUPS.get(config, ()) and isinstance(value, str):
+            added = [path.stem for folder in config_folders(words) for path in (folder / key).glob("*.yaml")]
+            if value not in (names := [*choices(key), *added]):
+                return f"{key}={value} does not exist; choose {', '.join(names)}.{_nearest(value, names)}"
+    known = {*known_keys(config, words), *GROUPS.get(config, ())}
+    for override in overrides:
+        key = override.key_or_group
+        below_a_mapping = key.startswith(("data.parts.", "stages."))  # whose names are free
+        if key in known or below_a_mapping or override.is_add() or override.is_force_add():
+            continue
+        if key.startswith("hydra/"):  # choices of Hydra's own config, which the console command adds, too
+            continue
+        group = key.partition(".")[0]
+        if group in GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
+            continue  # the choice of this group could not be composed, so its keys are not known
+        if config == "train" and key.startswith("data.") and (part := _of_a_part(key, overrides)):
+            return part
+        value = None if override.is_delete() else str(override.input_line).partition("=")[2]
+        if others := choices_with(key, config):
+            return InputError(
+                key=key,
+                **({} if value is None else {"value": value}),
+                expected="a key that exists here",
+                hint=f"It is a key of {', '.join(others)}: leave it out.",
+            )
+        return unknown_key(key, value, known, f"{command_of(config)} --help lists the keys.")
+    return ""
+
+
+def _parsed(words: Sequence[str]) -> Iterator[Override]:
+    """The words as Hydra reads them, but for those that it does not understand."""
+    parser = OverridesParser.create()
+    for word in words:
+        with contextlib.suppress(HydraException):
+            yield parser.parse_override(word)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known, cutoff=0.4)
+    return f" The nearest is {near}." if near else ""
+
+
+def _of_a_part(key: str, overrides: Sequence[Override]) -> str:
+    """Of a key that each part of a mixture has; else empty."""
+    found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)
+    parts = sorted({match.group() for match in found if match})
+    return f"Each part of a mixture has its own, {' and '.join(f'{part}{key[4:]}' for part in parts)}." if parts else ""

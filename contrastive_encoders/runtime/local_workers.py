@@ -1,0 +1,83 @@
+"""Workers as processes of this machine."""
+
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from contrastive_encoders.cli.hydra_main import log_to_terminal
+from contrastive_encoders.runtime.child_processes import cores, end_with
+from contrastive_encoders.runtime.signals import exit_on_sigterm
+from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
+
+SECONDS_TO_END = 5.0  # for a process that was told to end
+
+
+class LocalWorker:
+    """A spawned process: one that is forked would have the threads of torch without their locks."""
+
+    def __init__(self, start: Start, place: int, workers: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores() // workers)))
+        environment = {"OMP_NUM_THREADS": threads, "LOCAL_RANK": str(place), "TQDM_DISABLE": "1"}
+        self.process = context.Process(target=_main, args=(theirs, os.getpid(), environment), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.connection.send(start)
+
+    def send(self, answer: Any) -> None:
+        """Send an answer; a worker that has ended cannot read it, and is noticed at the next message."""
+        try:
+            self.connection.send(answer)
+        except (BrokenPipeError, ConnectionResetError):
+            logging.getLogger(__name__).debug("worker %s has ended", self.process.pid)
+
+    def receive(self) -> Message | None:
+        """Wait for a message; None if the worker has ended."""
+        try:
+            return self.connection.recv()  # type: ignore[no-any-return]
+        except (EOFError, ConnectionResetError):
+            self.process.join(SECONDS_TO_END)
+            return None
+
+    def stop(self) -> None:
+        """Tell it to end, without waiting for that."""
+        self.process.terminate()
+
+    def end(self) -> str:
+        """End the process, and return how it had ended by itself, if it had."""
+        status = self.process.exitcode
+        self.stop()
+        self.process.join(SECONDS_TO_END)
+        self.process.kill()  # it may be within a library that hears no signal
+        self.process.join()
+        self.connection.close()
+        return "" if status is None else f"signal {-status}" if status < 0 else f"exit status {status}"
+
+
+def wait_for_messages(workers: Sequence[LocalWorker]) -> list[LocalWorker]:
+    """Wait until there are messages, and return the workers that have sent one or have ended."""
+    of = {worker.connection: worker for worker in workers}
+    return [of[ready] for ready in multiprocessing.connection.wait(list(of))]  # type: ignore[index]
+
+
+def _main(connection: Any, parent: int, environment: dict[str, str]) -> None:
+    os.environ.update(environment)  # before torch is imported, with the first message; LOCAL_RANK chooses the GPU
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the driver decides
+    exit_on_sigterm()
+    end_with(parent)
+    log_to_terminal(quiet=environment["LOCAL_RANK"] != "0")
+
+    def send(message: Message) -> None:
+        try:
+            data = pickle.dumps(message)
+        except Exception as error:  # noqa: BLE001  pickle raises whatever an object does
+            data = pickle.dumps(Raised(RuntimeError(f"cannot be sent to the driver: {message!r:.300} ({error})")))
+        connection.send_bytes(data)
+
+    serve(connection.recv(), send, connection.recv)

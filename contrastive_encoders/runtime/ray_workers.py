@@ -1,0 +1,206 @@
+"""Workers as actors of a Ray cluster (https://docs.ray.io): on other machines, without a shared disk."""
+
+import contextlib
+import functools
+import hashlib
+import logging
+import pickle
+import platform
+import queue
+import socket
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from contrastive_encoders.composition.config_files import ROOT
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
+
+SECONDS_TO_ANSWER = 20.0
+BEGINNING_OF_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and no settings: RFC 9113, 3.4
+START_OR_JOIN = "ray"
+USED_BY_WORKERS = ("comparison", "contracts", "encoders", "export", "synthesis", "workers")  # packages
+
+
+class Resources(NamedTuple):
+    """The resources of an actor, by Ray's names."""
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+
+    def asked(self) -> dict[str, float]:
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+def join_cluster(cluster: str, resources: Resources) -> None:
+    """Join a cluster, or with ``ray`` start one on this machine where there is none.
+
+    Raises:
+        InputError: Ray is not installed, the cluster does not answer, or has no node with these resources.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise InputError(
+            f"cluster={cluster} wants the package ray, which is not installed. Say pip install "
+            "'contrastive-encoders[cluster]', or leave cluster out."
+        ) from None
+    if not ray.is_initialized():
+        _connect(ray, cluster)
+    wanted = {"CPU" if name == "num_cpus" else "GPU": value for name, value in resources.asked().items()}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(all(node.get(name, 0) >= value for name, value in wanted.items()) for node in nodes):
+        most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in wanted}
+        raise InputError(
+            f"cluster={cluster}: no node has what a worker asks for: "
+            + ", ".join(f"{name} {value:g} (the most there is {most[name]:g})" for name, value in wanted.items())
+            + ". Ask for less: num_cpus=, num_gpus=."
+        )
+
+
+def _connect(ray: Any, cluster: str) -> None:
+    """From the main thread, with which what Ray starts here ends."""
+    address = cluster.removeprefix("ray://")
+    host, _, port = address.rpartition(":")
+    environment = {"env_vars": {"PYTHONPATH": str(ROOT), "TQDM_DISABLE": "1"}}
+    try:
+        if host or address != cluster:
+            if not (host and port.isdecimal()):
+                raise ValueError("wanted HOST:PORT")
+            _check_answer(host, int(port))
+        ray.init(None if cluster == START_OR_JOIN else cluster, runtime_env=environment, logging_level=logging.ERROR)
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        lines = str(error).strip().splitlines()
+        why = " ".join(line.strip() for line in (lines if lines[0].startswith("Version mismatch") else lines[:1]))
+        raise InputError(
+            f"cluster={cluster}: cannot be joined ({why}). Say cluster=auto on a node "
+            "of it, cluster=ray://HOST:PORT from elsewhere, or cluster=ray to start one here. All have the same Python "
+            "and Ray."
+        ) from None
+
+
+def _check_answer(host: str, port: int) -> None:
+    """Check within 20 seconds that a gRPC server answers, for which Ray itself would wait minutes.
+
+    Raises:
+        OSError: there is none, or it says nothing.
+    """
+    with socket.create_connection((host, port), SECONDS_TO_ANSWER) as connection:
+        connection.sendall(BEGINNING_OF_HTTP2)
+        connection.recv(1)
+
+
+@functools.cache
+def software_here() -> dict[str, str]:
+    """Return the versions that a driver and its workers must share, and a checksum of this project's sources."""
+    sources = hashlib.sha256()
+    for package in USED_BY_WORKERS:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            sources.update(path.read_bytes())
+    return {
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "contrastive-encoders": version("contrastive-encoders"),
+        "sources of contrastive-encoders": sources.hexdigest()[:8],
+    }
+
+
+class _Served:
+    """An actor. A thread of it works; messages wait until they are taken."""
+
+    def __init__(self) -> None:
+        self.inbox, self.outbox = queue.SimpleQueue[Any](), queue.SimpleQueue[Message]()
+
+    def begin(self, start: bytes, software: Mapping[str, str]) -> list[Message]:
+        """Start the thread if the software is that of the driver; else return an error.
+
+        ``start`` is pickled, so that no other version loads it.
+        """
+        if (here := software_here()) != software:
+            differing = ", ".join(
+                f"{name} {here.get(name)} instead of {value}"
+                for name, value in software.items()
+                if value != here.get(name)
+            )
+            return [
+                Raised(
+                    InputError(
+                        f"cluster: the node {platform.node()} has {differing}. Install the same on all nodes, then "
+                        "repeat the command."
+                    )
+                )
+            ]
+        arguments = (pickle.loads(start), self.outbox.put, self.inbox.get)  # the driver's
+        threading.Thread(target=serve, args=arguments, daemon=True).start()
+        return []
+
+    def put(self, answer: Any) -> None:
+        self.inbox.put(answer)
+
+    def take(self) -> list[Message]:
+        """Wait for a message, and return all messages that have come: each call costs a millisecond."""
+        found = [self.outbox.get()]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self.outbox.get_nowait())
+        return found
+
+
+class RayWorker:
+    """An actor with the resources that a worker asks for; Ray waits where they are in use."""
+
+    def __init__(self, start: Start, resources: Resources) -> None:
+        import ray
+
+        self.ray = ray
+        self.actor: Any = ray.remote(_Served).options(max_concurrency=3, **resources.asked()).remote()
+        self.messages = deque[Message]()  # that have come
+        self.coming = self.actor.begin.remote(pickle.dumps(start), software_here())
+
+    def send(self, answer: Any) -> None:
+        self.actor.put.remote(answer)
+
+    def receive(self) -> Message | None:
+        """Wait for a message; None if the worker has ended."""
+        while not self.messages:
+            try:
+                self.messages.extend(self.ray.get(self.coming))
+            except self.ray.exceptions.RayActorError:
+                return None
+            except self.ray.exceptions.RayTaskError as error:  # its own: what our code raises comes as a message
+                return Raised(
+                    InputError(
+                        f"cluster: a worker cannot begin ({error.cause}). Install the same version of this project on "
+                        "all nodes."
+                    )
+                )
+            self.coming = self.actor.take.remote()
+        return self.messages.popleft()
+
+    def stop(self) -> None:
+        """End the actor."""
+        self.ray.kill(self.actor)
+
+    def end(self) -> str:
+        """End the actor, and return how it had ended by itself, if it had."""
+        ended = ""
+        try:
+            self.ray.get(self.coming, timeout=0)
+        except self.ray.exceptions.RayActorError as error:
+            ended = str(error).strip().splitlines()[0]
+        except self.ray.exceptions.RayError:  # it is at work
+            pass
+        self.stop()
+        return ended
+
+
+def wait_for_messages(workers: Sequence[RayWorker]) -> list[RayWorker]:
+    """Wait until there are messages, and return the workers that have sent one or have ended."""
+    import ray
+
+    if there := [worker for worker in workers if worker.messages]:
+        return there
+    of = {worker.coming: worker for worker in workers}
+    ready, _ = ray.wait(list(of), num_returns=1, fetch_local=False)
+    return [of[message] for message in ready]

@@ -1,0 +1,60 @@
+"""The loop of a worker: load once, then answer tasks; the same in every kind of process."""
+
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from contrastive_encoders.runtime.worker_tasks import Task
+
+Start = Callable[[], Any]
+"""Loads what the work needs, once in each worker."""
+Work = Callable[[Any, Iterator[Task]], Iterator[tuple[int | None, Any]]]
+"""Takes what ``Start`` returned, and tasks as it has room for them; yields (number, result) in any order. A number of
+None is a report on what is under way, for a progress bar."""
+
+
+class More(NamedTuple):
+    """The worker has room for a task."""
+
+
+class Result(NamedTuple):
+    """The worker has answered a task."""
+
+    number: int | None
+    value: Any
+
+
+class Over(NamedTuple):
+    """The worker has answered all tasks that it took, and gets no more."""
+
+
+class Raised(NamedTuple):
+    """The worker cannot go on."""
+
+    error: Exception
+
+
+Message = More | Result | Over | Raised
+
+
+def serve(start: Start, send: Callable[[Message], None], receive: Callable[[], Any]) -> None:
+    """Receive work after work until None comes; within a work, ask for tasks and send their results."""
+
+    def tasks() -> Iterator[Task]:
+        while True:
+            send(More())
+            if (task := receive()) is None:
+                return
+            yield task
+
+    try:
+        state = start()
+        while (work := receive()) is not None:
+            for number, value in work(state, tasks()):
+                send(Result(number, value))
+            send(Over())
+    except (EOFError, BrokenPipeError):  # the driver has ended
+        return
+    except Exception as error:  # noqa: BLE001  the driver raises it
+        error.add_note(f"In a worker:\n{traceback.format_exc()}")
+        send(Raised(error))

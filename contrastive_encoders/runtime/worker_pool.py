@@ -1,0 +1,194 @@
+"""Run numbered tasks on several processes: a driver deals them, and a task whose worker ends goes to another.
+
+The driver owns the output and the input. Workers load their model once, know nothing of each other, and read no file
+that belongs to the job, so they may run on other machines. Results come back in the order in which they are finished;
+since a result depends on its task alone, what is made of them is the same for any number of workers.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.worker_loop import Message, More, Over, Raised, Result, Start, Work
+from contrastive_encoders.runtime.worker_tasks import Dealer, Task, TasksLost
+
+Answers = Generator[tuple[int | None, Any], None, None]
+MOST_IDLE_LOSSES = 3  # workers that end one after the other without a result
+
+log = logging.getLogger(__name__)
+
+
+class WorkersLost(Exception):
+    """Several workers in a row ended before they answered a task."""
+
+
+class Worker(Protocol):
+    """A process that loads a model, or whatever the job needs, and answers tasks."""
+
+    def send(self, answer: Any) -> None: ...
+
+    def receive(self) -> Message | None:
+        """Wait for a message; None if the worker has ended."""
+        ...
+
+    def stop(self) -> None:
+        """Tell it to end, without waiting for that."""
+
+    def end(self) -> str:
+        """End the worker; return how it had ended before, or an empty text if it was still running."""
+        ...
+
+
+class InProcess:
+    """A pool of one worker, which is this process."""
+
+    def __init__(self, start: Start) -> None:
+        self.start, self.state = start, None
+
+    def __enter__(self) -> Self:
+        self.state = self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None, window: float = math.inf) -> Answers:
+        yield from work(self.state, iter(tasks))
+
+
+class Pool:
+    """A pool of ``size`` workers. ``hire`` starts the worker of a place, ``wait`` waits for messages of several."""
+
+    def __init__(self, size: int, hire: Callable[[int], Worker], wait: Callable[[Sequence[Any]], list[Any]]) -> None:
+        self.size, self.hire, self.wait = size, hire, wait
+        self.workers: dict[int, Worker] = {}  # by place
+        self.busy = set[int]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self.workers.values():
+            worker.stop()  # all at once: one that computes takes a moment to hear it
+        for worker in self.workers.values():
+            worker.end()
+        self.workers.clear()
+
+    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None, window: float = math.inf) -> Answers:
+        """Yield (number, result) of every task as it comes, and (None, report) in between.
+
+        Args:
+            work: what a worker does with tasks. It is pickled.
+            tasks: pulled as workers ask for them.
+            number: how many there are, where that is known; no more workers are started.
+            window: of tasks numbered 0, 1, ..., none is dealt so far behind the first without a result: for those who
+                hold back what comes early. Behind a task that is lost no others are tried then.
+
+        Raises:
+            TasksLost: tasks whose workers ended three times; all others are answered, without a window.
+            WorkersLost: three workers ended, one after the other, without an answer.
+            Exception: what a worker raised.
+        """
+        dealer, idle_losses = Dealer(tasks, window), 0
+        most = self.size if number is None else min(self.size, number)
+        while self._engage(work, dealer, most):
+            places = {id(self.workers[place]): place for place in self.busy}
+            for worker in self.wait([self.workers[place] for place in sorted(self.busy)]):
+                place = places[id(worker)]
+                match worker.receive():
+                    case More():
+                        worker.send(dealer.next_for(place))
+                    case Result(None, report):
+                        yield None, report
+                    case Result(answered, value):
+                        dealer.done(place, answered)
+                        idle_losses = 0
+                        yield answered, value
+                    case Over():
+                        self.busy.remove(place)
+                    case Raised(error):
+                        raise error
+                    case None:
+                        idle_losses = 0 if self._lose(place, dealer) else idle_losses + 1
+                        if idle_losses == MOST_IDLE_LOSSES:
+                            raise WorkersLost(
+                                f"{idle_losses} workers ended, one after the other, before their first task"
+                            )
+        if dealer.failed:
+            raise TasksLost(sorted(dealer.failed))
+
+    def _engage(self, work: Work, dealer: Dealer, most: int) -> bool:
+        """Send the work to idle workers while there are tasks; return whether any worker is busy."""
+        for place in range(most):
+            if not dealer.has_more():
+                break
+            if place not in self.workers:
+                self.workers[place] = self.hire(place)
+            if place not in self.busy:
+                self.busy.add(place)
+                self.workers[place].send(work)
+        return bool(self.busy)
+
+    def _lose(self, place: int, dealer: Dealer) -> list[int]:
+        self.busy.remove(place)
+        how, numbers = self.workers.pop(place).end(), dealer.lost(place)
+        log.warning(
+            "worker %d of %d has ended (%s); its tasks under way: %s",
+            place,
+            self.size,
+            how or "for no known reason",
+            ", ".join(map(str, numbers)) or "none",
+        )
+        return numbers
+
+
+def in_order(answers: Answers) -> Iterator[Any]:
+    """Yield the results of tasks numbered 0, 1, ... in that order; results that come early are held back."""
+    early, wanted = dict[int | None, Any](), 0
+    for number, value in answers:
+        early[number] = value
+        while wanted in early:
+            yield early.pop(wanted)
+            wanted += 1
+
+
+def open_pool(
+    start: Start,
+    workers: int = 1,
+    cluster: str | None = None,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+) -> InProcess | Pool:
+    """Open a pool; with one worker and no cluster it is this process.
+
+    Args:
+        start: loads what the work needs, once in each worker. It is pickled where that is another process.
+        workers: the number of processes.
+        cluster: ``ray``, ``auto`` or the address of a Ray cluster; None: processes of this machine.
+        num_cpus: CPUs that a worker of a cluster reserves; None: Ray's default.
+        num_gpus: GPUs, likewise.
+
+    Raises:
+        InputError: the cluster cannot be joined, or lacks the resources; resources without a cluster.
+    """
+    if cluster is not None:
+        from contrastive_encoders.runtime import ray_workers
+
+        resources = ray_workers.Resources(num_cpus, num_gpus)
+        ray_workers.join_cluster(cluster, resources)
+        return Pool(workers, lambda _: ray_workers.RayWorker(start, resources), ray_workers.wait_for_messages)
+    for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
+        if value is not None:
+            raise InputError(
+                f"{name}={value:g}: only a worker of a cluster reserves it. Say cluster=, or leave it out."
+            )
+    if workers == 1:
+        return InProcess(start)
+    from contrastive_encoders.runtime.local_workers import LocalWorker, wait_for_messages
+
+    return Pool(workers, lambda place: LocalWorker(start, place, workers), wait_for_messages)

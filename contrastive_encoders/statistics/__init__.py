@@ -1,0 +1,1 @@
+"""Statistics of scores: bootstrap intervals, paired tests, and verdicts."""

@@ -1,0 +1,208 @@
+"""A generator as discriminator, as in GenSE, or an instructed model: question and probability of an answer."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import torch
+from transformers import AutoConfig
+from transformers.utils.hub import cached_file
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.gense_prompts import (
+    DIRECTIONS,
+    GENERATOR_FILE,
+    Direction,
+    PromptIds,
+    Prompts,
+    parse_prompts,
+    read_generator_prompts,
+)
+from contrastive_encoders.encoders.loading.backbones import from_pretrained
+from contrastive_encoders.encoders.loading.generative import writes_alone
+from contrastive_encoders.synthesis.decoding.continuations import PromptText
+from contrastive_encoders.synthesis.decoding.encoder_decoder import load_encoder_decoder
+from contrastive_encoders.synthesis.decoding.generator import Generator, by_length, load_generator, not_finite
+from contrastive_encoders.synthesis.shards.provenance import identify_generator
+
+SENTENCES_PER_BATCH = 256  # sentences tokenised together, and whose pairs are scored together
+PROBABILITY_DIGITS = 6  # of a probability as it is kept and compared; batches change more distant ones
+
+Pair = tuple[str, str]  # premise, hypothesis
+
+log = logging.getLogger(__name__)
+
+
+class Candidate(TypedDict):
+    """A text that was written for a premise."""
+
+    text: str
+    p_true: float | None  # P("true") of {"true", "false"}, that it follows from the premise; None: it was not judged
+    closed: bool  # it ended by itself, and was not cut after max_new_tokens
+
+
+class ChatPromptIds(PromptIds):
+    """Prompts in a chat, of any instruct model: joined with the sentences, then as the model's template has them."""
+
+    def __init__(self, prompts: Prompts, generator: Generator) -> None:
+        super().__init__(prompts._replace(assembly="string"), generator.tokenizer, alone=True)
+        self.generator = generator
+        self.parts["discrimination"][3:] = self.ids(prompts.discrimination[3:])  # as they stand: a line may begin there
+
+    def most_of_a_pair(self, most: int) -> int:
+        [fixed] = self._framed(self.discrimination_texts([""], [""], most))
+        return len(fixed) + 2 * most
+
+    def _framed(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.generator.encode(texts)
+
+
+class Discriminator:
+    """P("true") that the second sentence of a pair follows from the first."""
+
+    def __init__(self, generator: Generator, prompts: Prompts, max_pair_tokens: int) -> None:
+        try:
+            chat = generator.chat_template
+            self.ids = (
+                ChatPromptIds(prompts, generator)
+                if chat
+                else PromptIds(prompts, generator.tokenizer, alone=generator.writes_alone)
+            )
+            self.answers = list(self.ids.answers())
+        except InputError as error:
+            raise InputError(f"generator={generator.name}: {error}") from None
+        self.generator, self.most = generator, max_pair_tokens
+        if (longest := self.ids.most_of_a_pair(self.most)) > generator.context:
+            raise InputError(
+                f"max_pair_tokens={self.most}: two such sentences and their prompt have {longest} tokens, and the "
+                f"context of generator={generator.name} is {generator.context}. Set it lower."
+            )
+
+    def check_room(self, most: int) -> None:
+        """InputError where the prompt for a sentence of ``most`` tokens leaves no room for an answer."""
+        for direction in DIRECTIONS:
+            [empty] = self.ids.generation(direction, [""], most)
+            if (longest := len(empty) + most) >= self.generator.context:
+                raise InputError(
+                    f"max_source_tokens={most}: such a sentence and the prompt of prompts.{direction} have {longest} "
+                    f"tokens, and the context of generator={self.generator.name} is {self.generator.context}. "
+                    "Shorten the prompt, or set it lower."
+                )
+
+    def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[PromptText]:
+        """Return the prompt for each sentence in this direction; a sentence has at most ``most`` tokens."""
+        return [tuple(ids) for ids in self.ids.generation(direction, sentences, most)]
+
+    @torch.inference_mode()
+    def __call__(self, pairs: Sequence[Pair]) -> list[float]:
+        """Return a probability for each pair; equal pairs are read once, pairs of similar length together."""
+        wanted = list(dict.fromkeys(pairs))
+        rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.most)
+        ids_of: dict[PromptText, list[int]] = {tuple(ids): ids for ids in rows}
+        found: dict[PromptText, float] = {}
+        for texts in by_length(ids_of):
+            logits_R2 = self.generator.answer_logits([ids_of[text] for text in texts], self.answers)
+            for text, p in zip(texts, logits_R2.double().softmax(1)[:, 0].tolist(), strict=True):
+                found[text] = p
+        if any(p != p for p in found.values()):
+            raise not_finite(self.generator.name)
+        of = {pair: round(found[tuple(ids)], PROBABILITY_DIGITS) for pair, ids in zip(wanted, rows, strict=True)}
+        return [of[pair] for pair in pairs]
+
+
+class NamedGenerator(NamedTuple):
+    """A generator that is not loaded yet."""
+
+    source: str  # folder or hub id
+    name: str
+    weights: dict[str, Any]  # what identifies them
+    prompts: Prompts
+    writes_alone: bool  # a causal language model; False: a T5
+
+    def load(self, **options: Any) -> Generator:
+        return (load_generator if self.writes_alone else load_encoder_decoder)(self.source, **options)
+
+
+def name_generator(recipe: Any) -> NamedGenerator:
+    """Check by the keys of a recipe all that can be wrong before the generator is loaded.
+
+    Raises:
+        InputError: there is no such model, or it does not write, or its prompts are damaged.
+    """
+    source = find_generator(recipe.generator)
+    weights = identify_generator(source, recipe.revision)
+    options = {"revision": recipe.revision} if recipe.revision else {}
+    alone = writes_alone(from_pretrained(AutoConfig, source, setting="generator", **options), source, "generator")
+    name = Path(source).resolve().name if Path(source).is_dir() else source
+    if recipe.chat_template:
+        if not alone:
+            raise InputError(f"chat_template=true goes with a causal language model, which generator={name} is not.")
+        return NamedGenerator(source, name, weights, parse_prompts(recipe.prompts, "string", "prompts"), alone)
+    prompts = choose_prompts(source, recipe.prompts, recipe.prompt_assembly, recipe.revision)
+    return NamedGenerator(source, name, weights, prompts, alone)
+
+
+def find_generator(name: str) -> str:
+    """A training run's folder stands for the generator in it.
+
+    Raises:
+        InputError: a folder without one.
+    """
+    folder = Path(name)
+    if not folder.is_dir() or (folder / "config.json").is_file():
+        return name
+    for inner in sorted(folder.glob(f"*/{GENERATOR_FILE}")):
+        return str(inner.parent)
+    if (folder / "encoder").is_dir():
+        what = "a run that left an encoder, which writes nothing"
+    elif (folder / "checkpoints").is_dir():
+        what = "a run that is not finished; the command that began it goes on"
+    else:
+        what = "a folder with neither config.json nor a run's generator/ in it"
+    raise InputError(
+        f"generator={name}: wanted a folder of transformers, or a run of model=gense_generator; got {what}. Name one "
+        "of these."
+    )
+
+
+def choose_prompts(
+    generator: str, published: Mapping[str, Any], assembly: str | None, revision: str | None = None
+) -> Prompts:
+    """Return the prompts that the generator was trained with; the published ones, as pieces, where its folder names
+    none.
+
+    Raises:
+        InputError: ``assembly`` or a file of prompts is given, and is another one than the generator's.
+    """
+    kept = read_generator_prompts(folder) if (folder := _folder_of(generator, revision)) else None
+    if kept is None:
+        chosen = parse_prompts(published, assembly or "pieces", "prompts")
+        log.info("%s has no %s: it is asked as the published one, by %s", generator, GENERATOR_FILE, chosen.assembly)
+        return chosen
+    if assembly not in (None, kept.assembly):
+        raise InputError(
+            f"prompt_assembly={assembly}, but generator={generator} was trained with {kept.assembly}, as its "
+            f"{GENERATOR_FILE} says. Leave prompt_assembly out."
+        )
+    if "file" in published and parse_prompts(published, kept.assembly, "prompts") != kept:
+        raise InputError(
+            f"prompts={published['file']}, but generator={generator} was trained with others, as its {GENERATOR_FILE} "
+            "says. Leave prompts out."
+        )
+    return kept
+
+
+def _folder_of(generator: str, revision: str | None) -> Path | None:
+    """Return the folder of its ``generator.json``; of a model of the hub, that of the cached file, if any."""
+    if Path(generator).is_dir():
+        return Path(generator)
+    found = cached_file(
+        generator,
+        GENERATOR_FILE,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+        _raise_exceptions_for_gated_repo=False,
+    )
+    return Path(found).parent if found else None

@@ -1,0 +1,121 @@
+"""Encoder-decoder generators: a prompt is encoded once, and each answer starts at the start token.
+
+Decoding shares one cache column for tokens of different positions (see `caches`). That is right for decoders that see
+only how far tokens lie apart, as T5's relative bias does; learnt absolute positions would be wrong.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForSeq2SeqLM, DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.loading.generative import why_not_t5
+from contrastive_encoders.synthesis.decoding.caches import (
+    CrossAttentionCache,
+    CrossAttentionStates,
+    PrefillOutput,
+    RowCache,
+)
+from contrastive_encoders.synthesis.decoding.generator import (
+    AS_LONG_AS_POSSIBLE,
+    Generator,
+    left_padded,
+    load_parts,
+    without_padding,
+)
+
+
+@dataclass(frozen=True)
+class EncoderDecoder(Generator):
+    """A T5-like model ready to write. Prompts have no length limit: positions are relative."""
+
+    writes_alone: ClassVar[bool] = False
+
+    start: int = field(init=False)  # the decoder's first token
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "context", AS_LONG_AS_POSSIBLE)
+        config = self.model.config
+        start = config.decoder_start_token_id
+        object.__setattr__(self, "start", config.pad_token_id if start is None else start)
+
+    def new_cache(self) -> CrossAttentionCache:
+        return CrossAttentionCache()
+
+    def decode(self, before: int, ids: Sequence[int]) -> str:
+        """Return the text of a decoder's tokens, without any before them, as the prompt is the encoder's."""
+        plain: dict[str, Any] = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        return cast(str, self.tokenizer.decode(list(ids), **plain))
+
+    def begin(self, ids: Sequence[list[int]]) -> PrefillOutput:
+        lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
+        own, read = DynamicCache(), DynamicCache()
+        logits_RV = self._first(ids_RT, real_RT, EncoderDecoderCache(own, read))
+        started_R1 = torch.ones(len(ids), 1, dtype=torch.bool, device=self.device)
+        return PrefillOutput(
+            without_padding(own, started_R1),
+            started_R1[:, 0].long().cpu().numpy(),
+            logits_RV,
+            CrossAttentionStates(without_padding(read, real_RT), lengths_R),
+        )
+
+    def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
+        """(R, V) logits of the decoder's first token."""
+        _, ids_RT, real_RT = left_padded(ids, self.device)
+        return self._first(ids_RT, real_RT, None)
+
+    def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
+        assert isinstance(cache, CrossAttentionCache)
+        real_RS = cache.read.real()
+        # What the encoder read is in the cache; the model asks its states only for their shape
+        states_RSD = torch.zeros(1, 1, 1, dtype=self.model.dtype, device=self.device).expand(*real_RS.shape, 1)
+        outcome = self.model(
+            encoder_outputs=BaseModelOutput(last_hidden_state=states_RSD),
+            attention_mask=real_RS.long(),
+            decoder_input_ids=last_R[:, None],
+            decoder_attention_mask=cache.real(1).long(),
+            past_key_values=EncoderDecoderCache(cache, cache.read.window()),
+            use_cache=True,
+        )
+        logits: Tensor = outcome.logits[:, -1]
+        return logits
+
+    def _first(self, ids_RT: Tensor, real_RT: Tensor, cache: EncoderDecoderCache | None) -> Tensor:
+        start_R1 = torch.full((len(ids_RT), 1), self.start, device=self.device)
+        outcome = self.model(
+            input_ids=ids_RT,
+            attention_mask=real_RT.long(),
+            decoder_input_ids=start_R1,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+        logits: Tensor = outcome.logits[:, -1]
+        return logits
+
+
+def load_encoder_decoder(
+    name: str, *, precision: str = "fp32", device: str | torch.device | None = None, revision: str | None = None
+) -> EncoderDecoder:
+    """``precision``: fp32, bf16, fp16. ``device=None`` is the GPU where there is one.
+
+    Raises:
+        InputError: there is no such model, or it is no T5-like encoder-decoder with a language-model head.
+    """
+    model, tokenizer = load_parts(
+        AutoModelForSeq2SeqLM, name, why_not_t5, partial(_no_writer, name), precision, device, revision
+    )
+    return EncoderDecoder(name, model, tokenizer)
+
+
+def _no_writer(name: str, why: str) -> InputError:
+    return InputError(
+        f"generator={name} cannot write sentences: {why}. Take a T5-like encoder-decoder (T5, T5 v1.1, Flan-T5, mT5), "
+        "as python train.py model=gense_generator leaves it."
+    )

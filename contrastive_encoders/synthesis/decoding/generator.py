@@ -1,0 +1,396 @@
+"""Causal language models as generators, by hub id or folder."""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+
+import numpy as np
+import torch
+from jinja2 import TemplateError
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.kernels.gpu_kernels import attention_of_any_shape
+from contrastive_encoders.encoders.kernels.onednn_layers import WORTH_IT_TOKENS, packed_linears
+from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_whole
+from contrastive_encoders.encoders.loading.generative import why_not_causal
+from contrastive_encoders.synthesis.decoding.caches import KeyValues, PrefillOutput, RowCache
+from contrastive_encoders.synthesis.decoding.continuations import PromptText, asked_and_begun
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+AS_LONG_AS_POSSIBLE = 10**9  # rotary and ALiBi models without a limit in their config
+# Templates that ask for the day would write other texts tomorrow. Llama 3's takes this one where it is told none.
+TODAY = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
+TOKENS_OF_A_PASS = 2048  # padding included
+SHARED_AT_LEAST = 64  # tokens with which prompts begin alike, such as examples: from here on they are run once
+SHARED_STEP = 16  # of that number
+END_OF_A_PROMPT = 32  # tokens
+AnyText = TypeVar("AnyText", bound=PromptText)
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A language model ready to decode. It may live in any floating-point type."""
+
+    writes_alone: ClassVar[bool] = True  # behind the prompt; False: it answers what an encoder has read
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    chat_template: bool = False
+    context: int = field(init=False)  # tokens, prompt and continuation together
+    eos: tuple[int, ...] = field(init=False)
+    surplus: tuple[int, ...] = field(init=False)  # rows of the vocabulary that no token of the tokenizer uses
+    accepts: frozenset[str] = field(init=False)  # arguments of the model's forward pass
+    beginnings: "dict[tuple[int, ...], Read]" = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        rows = cast(nn.Embedding, self.model.get_input_embeddings()).num_embeddings
+        check_vocabulary(self.model, self.tokenizer, self.name, setting="generator")
+        config = self.model.config.get_text_config(decoder=True)
+        limits = [value for name in CONTEXT if isinstance(value := getattr(config, name, None), int)]
+        object.__setattr__(self, "context", min(limits, default=AS_LONG_AS_POSSIBLE))
+        object.__setattr__(self, "eos", tuple(i for i in _end_of_sequence(self.model, self.tokenizer) if i < rows))
+        object.__setattr__(self, "surplus", tuple(range(len(self.tokenizer), rows)))
+        object.__setattr__(self, "accepts", frozenset(inspect.signature(self.model.forward).parameters))
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def has_window(self) -> bool:
+        """Whether attention reaches back a number of tokens alone."""
+        return getattr(self.model.config.get_text_config(decoder=True), "sliding_window", None) is not None
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Inside nothing is learnt, linear layers take the fastest product of a CPU, and attention on a GPU a kernel
+        that serves every length.
+        """
+        with torch.inference_mode(), attention_of_any_shape(self.device), packed_linears(self.model, WORTH_IT_TOKENS):
+            yield
+
+    def new_cache(self) -> RowCache:
+        return RowCache()
+
+    def begin(self, ids: Sequence[list[int]]) -> PrefillOutput:
+        """Run prompts that share a pass. What all of them begin with is run once, and so is what neighbours do."""
+        if self.shared(ids):
+            behind, logits_RV = self.of_groups(list(alike(ids)))
+            return PrefillOutput(behind.ending_together(), behind.lengths_R, logits_RV)
+        lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
+        cache = DynamicCache()
+        logits_RV = self._forward(ids_RT, real_RT, places(real_RT), cache)
+        return PrefillOutput(without_padding(cache, real_RT), lengths_R, logits_RV)
+
+    def shared(self, ids: Sequence[list[int]]) -> int:
+        """The number of tokens that several prompts begin with; 0 where they are few, or where a model looks back so
+        many columns, of which gaps would be some."""
+        if self.has_window:
+            return 0
+        number = min(common_beginning(ids), min(map(len, ids)) - 1)
+        number -= number % SHARED_STEP  # the same in most passes, whatever their first words
+        return number if len(ids) > 1 and number >= SHARED_AT_LEAST else 0
+
+    def of_groups(self, groups: Sequence[Sequence[list[int]]]) -> "tuple[Read, Tensor]":
+        """Run all rows in order, and return (R, V) logits. What the rows of a group begin with is run once, and so is
+        what all of them do."""
+        begun = [rows[0][: min(common_beginning(rows), min(map(len, rows)) - 1)] for rows in groups]
+        read, number = None, min(self.shared(begun), min(map(len, begun)) - 1)
+        if number > 0:
+            read = self._beginning(tuple(begun[0][:number])).rows([0] * len(begun))
+        read, _ = self.behind(read, [one[number:] for one in begun])
+        owners = [place for place, rows in enumerate(groups) for _ in rows]
+        rest = [row[len(begin) :] for begin, rows in zip(begun, groups, strict=True) for row in rows]
+        return self.behind(read.rows(owners), rest)
+
+    def _beginning(self, ids: tuple[int, ...]) -> "Read":
+        """Return the states of the tokens that all prompts begin with, as one row, and keep them for the next pass."""
+        if ids not in self.beginnings:
+            self.beginnings.clear()
+            self.beginnings[ids] = self.behind(None, [list(ids)])[0]
+        return self.beginnings[ids]
+
+    def behind(self, read: "Read | None", ids: Sequence[list[int]]) -> "tuple[Read, Tensor]":
+        """Run further tokens, at least one in each row, and return all that has been read, and (R, V) logits."""
+        _, ids_RT, real_RT = left_padded(ids, self.device)
+        cache, real_RA = DynamicCache(), real_RT
+        if read is not None:
+            real_RA = torch.cat([read.real_RT, real_RT], dim=1)
+            for layer, (keys, values) in enumerate(read.layers):
+                cache.update(keys, values, layer)
+        logits_RV = self._forward(ids_RT, real_RA, places(real_RA)[:, -ids_RT.shape[1] :], cache)
+        return Read(without_padding(cache, real_RA), real_RA), logits_RV
+
+    def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
+        """(R, V) logits of the first token behind each prompt."""
+        _, ids_RT, real_RT = left_padded(ids, self.device)
+        return self._forward(ids_RT, real_RT, places(real_RT), None)
+
+    def answer_logits(self, ids: Sequence[list[int]], answers: Sequence[int]) -> Tensor:
+        """(R, A) float32 of these tokens alone, of what `first_logits` gives."""
+        with _head_of(self.model, answers):
+            return self.first_logits(ids)
+
+    def answer_logits_of_groups(self, groups: Sequence[Sequence[list[int]]], answers: Sequence[int]) -> Tensor:
+        """(R, A) float32 as `answer_logits` of all rows in order; what the rows of a group begin with is run once, and
+        so is what all of them do.
+        """
+        with _head_of(self.model, answers):
+            if self.has_window:
+                return self.first_logits([row for rows in groups for row in rows])
+            return self.of_groups(groups)[1]
+
+    def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
+        """(R, V) logits behind the last token of each row."""
+        positions_R1 = torch.from_numpy(cache.lengths()).to(self.device)[:, None]
+        return self._forward(last_R[:, None], cache.real(1), positions_R1, cache)
+
+    def _forward(self, ids_RT: Tensor, real_RT: Tensor, positions_RT: Tensor, cache: object) -> Tensor:
+        """(R, V) logits behind the last column. ``real_RT`` is the mask over the cache's columns and these."""
+        options: dict[str, Any] = {"position_ids": positions_RT, "logits_to_keep": 1}
+        options = {name: value for name, value in options.items() if name in self.accepts}  # BLOOM has no positions
+        options |= {"past_key_values": cache, "use_cache": cache is not None}
+        outcome = self.model(input_ids=ids_RT, attention_mask=real_RT.long(), **options)
+        logits: Tensor = outcome.logits[:, -1]
+        return logits
+
+    def encode(self, texts: Sequence[PromptText]) -> list[list[int]]:
+        """Token ids of prompts, with whatever the tokenizer puts before a text, and no end behind it.
+
+        With ``chat_template`` all but the last line is what the user says, and the last line begins the answer.
+        """
+        plain = [text for text in texts if isinstance(text, str)]
+        written = [self._as_chat(text) for text in plain] if self.chat_template else plain
+        # A chat template writes the special tokens itself
+        rows = self.tokenizer(written, add_special_tokens=not self.chat_template)["input_ids"] if written else []
+        of = {text: self._unended(list(ids), one) for text, one, ids in zip(plain, written, rows, strict=True)}
+        return [of[text] if isinstance(text, str) else list(text) for text in texts]
+
+    def decode(self, before: int, ids: Sequence[int]) -> str:
+        """The text that ``ids`` add behind the token ``before``.
+
+        Without a token before them, SentencePiece would drop the blank at their beginning.
+        """
+        head, text = self._text([before]), self._text([before, *ids])
+        return text[len(head) :] if text.startswith(head) else self._text(ids)
+
+    def tokens_with(self, part: str) -> Tensor:
+        """(V,) bool, on the CPU: after which tokens a continuation may newly hold ``part``.
+
+        One ASCII character is always a part of one token. Longer parts may be spread over several: after any of them.
+        """
+        vocabulary = len(self.tokenizer) + len(self.surplus)
+        if len(part) > 1 or not part.isascii():
+            return torch.ones(vocabulary, dtype=torch.bool)
+        texts = self.tokenizer.batch_decode([[id_] for id_ in range(len(self.tokenizer))], **_AS_THEY_ARE)
+        found = torch.zeros(vocabulary, dtype=torch.bool)
+        found[: len(texts)] = torch.tensor([bool(part) and part in text for text in texts], dtype=torch.bool)
+        return found
+
+    def _unended(self, ids: list[int], text: str) -> list[int]:
+        """Some tokenizers close every text; nothing would follow an end."""
+        while ids and ids[-1] in self.eos and not text.endswith(self._text(ids[-1:])):
+            ids.pop()
+        return ids
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return cast(str, self.tokenizer.decode(list(ids), **_AS_THEY_ARE))
+
+    def _as_chat(self, text: str) -> str:
+        question, begun = asked_and_begun(text)
+        return in_chat(self.tokenizer, question) + begun
+
+
+class Read(NamedTuple):
+    """What rows have read so far, with gaps where others read more."""
+
+    layers: list[KeyValues]
+    real_RT: Tensor  # bool: False in the gaps
+
+    @property
+    def lengths_R(self) -> np.ndarray:
+        lengths: np.ndarray = self.real_RT.sum(1).cpu().numpy()
+        return lengths
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of tokens of the longest row."""
+        return int(self.lengths_R.max())
+
+    def rows(self, chosen: Sequence[int]) -> "Read":
+        """These rows, each as often as it is named."""
+        index = torch.tensor(list(chosen), device=self.real_RT.device)
+        return Read([KeyValues(keys[index], values[index]) for keys, values in self.layers], self.real_RT[index])
+
+    def ending_together(self) -> list[KeyValues]:
+        """Without gaps: each row ends at the last column."""
+        order_RT = self.real_RT.long().argsort(dim=1, stable=True)
+        order_RHTD = order_RT[:, None, :, None].expand_as(self.layers[0].keys_RHTD)
+        return [KeyValues(*(part.gather(2, order_RHTD) for part in layer)) for layer in self.layers]
+
+
+def alike(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
+    """Groups of neighbours that begin alike but for their last `END_OF_A_PROMPT` tokens."""
+    group = list[list[int]]()
+    for one in ids:
+        if group and common_beginning([group[0], one]) < max(len(group[0]), len(one)) - END_OF_A_PROMPT:
+            yield group
+            group = []
+        group.append(one)
+    yield group
+
+
+def common_beginning(ids: Sequence[list[int]]) -> int:
+    """The number of tokens that all rows begin with."""
+    return next((at for at, column in enumerate(zip(*ids, strict=False)) if len(set(column)) > 1), min(map(len, ids)))
+
+
+def in_chat(tokenizer: Tokenizer, question: str) -> str:
+    """Return the chat template's text around the user's question, up to the beginning of the answer."""
+    messages = [{"role": "user", "content": question}]
+    template = TODAY + tokenizer.get_chat_template()
+    options: dict[str, Any] = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
+    return cast(str, tokenizer.apply_chat_template(messages, **options))
+
+
+def check_chat(tokenizer: Tokenizer, name: str) -> None:
+    """InputError where the tokenizer has no template, or one by which a user cannot ask."""
+    if not tokenizer.chat_template:
+        raise InputError(f"chat_template=true, but that of generator={name} has none. Set it to false.")
+    try:
+        why = "" if "What?" in in_chat(tokenizer, "What?") else "leaves out what the user says"
+    except (TemplateError, ValueError, TypeError) as error:
+        why = f"fails on one question of a user ({type(error).__name__}: {error})"
+    if why:
+        raise InputError(
+            f"chat_template=true, but that of generator={name} {why}. Correct its tokenizer's chat_template, or set "
+            "this key to false."
+        )
+
+
+def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
+    """Yield lists of texts that share a forward pass, the longest first."""
+    left = sorted(ids_of, key=lambda text: len(ids_of[text]))
+    while left:
+        texts = left[-max(1, TOKENS_OF_A_PASS // len(ids_of[left[-1]])) :]
+        del left[-len(texts) :]
+        yield texts
+
+
+@contextlib.contextmanager
+def _head_of(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
+    """Inside, logits are those of these tokens alone, by products in float32: in bf16 they would lie an eighth apart,
+    and those of two answers often be equal."""
+    rows = list(tokens)
+
+    def in_full(head: nn.Linear, args: tuple[Tensor], logits: Tensor) -> Tensor:
+        precise = torch.promote_types(head.weight.dtype, torch.float32)
+        bias = None if head.bias is None else head.bias[rows].to(precise)
+        with torch.autocast(logits.device.type, enabled=False):
+            return nn.functional.linear(args[0].to(precise), head.weight[rows].to(precise), bias)
+
+    handle = cast(nn.Linear, model.get_output_embeddings()).register_forward_hook(in_full)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def left_padded(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndarray, Tensor, Tensor]:
+    """(R,) lengths, (R, T) ids that end at the last column, (R, T) bool where they are. No pad token is needed."""
+    lengths_R = np.array([len(one) for one in ids], dtype=np.int64)
+    columns = int(lengths_R.max())
+    ids_RT = np.zeros((len(ids), columns), dtype=np.int64)  # what stands in the padding is masked
+    for row, one in enumerate(ids):
+        ids_RT[row, columns - len(one) :] = one
+    real_RT = torch.from_numpy(np.arange(columns) >= (columns - lengths_R)[:, None]).to(device)
+    return lengths_R, torch.from_numpy(ids_RT).to(device), real_RT
+
+
+def places(real_RT: Tensor) -> Tensor:
+    """(R, T) of each token in its text."""
+    return (real_RT.cumsum(1) - 1).clamp_(min=0)
+
+
+def without_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeyValues]:
+    """A masked key counts for nothing, but nothing times NaN is NaN: no state of a padding token may stay."""
+    padding = ~real_RT[:, None, :, None]
+    layers: list[Any] = cache.layers
+    return [KeyValues(one.keys.masked_fill(padding, 0), one.values.masked_fill(padding, 0)) for one in layers]
+
+
+_AS_THEY_ARE: dict[str, Any] = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+
+
+def load_generator(
+    name: str,
+    *,
+    precision: str = "fp32",
+    device: str | torch.device | None = None,
+    revision: str | None = None,
+    chat_template: bool = False,
+) -> Generator:
+    """``precision``: fp32, bf16, fp16. ``device=None`` is the GPU where there is one.
+
+    Raises:
+        InputError: there is no such model, or it is none that continues text with a key-value cache.
+    """
+    model, tokenizer = load_parts(
+        AutoModelForCausalLM, name, why_not_causal, partial(_no_causal_lm, name), precision, device, revision
+    )
+    if chat_template:
+        check_chat(tokenizer, name)
+    return Generator(name, model, tokenizer, chat_template)
+
+
+def load_parts(
+    factory: Any,
+    name: str,
+    why_not: Callable[[Any], str],
+    refused: Callable[[str], InputError],
+    precision: str,
+    device: str | torch.device | None,
+    revision: str | None,
+) -> tuple[Any, Tokenizer]:
+    """Load a generator's model and tokenizer. ``why_not(config)`` returns why a model cannot write, or an empty text.
+
+    Raises:
+        InputError: there is no such model, or it is ``refused(why)``.
+    """
+    options: dict[str, Any] = {"setting": "generator", **({"revision": revision} if revision else {})}
+    if why := why_not(from_pretrained(AutoConfig, name, **options)):
+        raise refused(why)
+    tokenizer = from_pretrained(AutoTokenizer, name, **options)
+    model: Any = load_whole(factory, name, refused, dtype=PRECISIONS[precision], **options)
+    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval(), tokenizer
+
+
+def _no_causal_lm(name: str, why: str) -> InputError:
+    return InputError(
+        f"generator={name} cannot generate: {why}. Take a causal language model with a key-value cache "
+        "(GPT-2, OPT, Pythia, Llama, Qwen, Mistral ...)."
+    )
+
+
+def not_finite(name: str) -> InputError:
+    return InputError(
+        f"generator={name}: its logits are not finite. In fp16 they overflow: take precision=bf16 or fp32; otherwise "
+        "its weights are damaged."
+    )
+
+
+def _end_of_sequence(model: PreTrainedModel, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the ids that model, generation settings and tokenizer call end of sequence; there may be several."""
+    named = [tokenizer.eos_token_id, model.config.get_text_config(decoder=True).eos_token_id]
+    if model.generation_config is not None:
+        named.append(model.generation_config.eos_token_id)
+    ids = {id_ for entry in named for id_ in (entry if isinstance(entry, list) else [entry]) if id_ is not None}
+    return tuple(sorted(ids))

@@ -1,0 +1,232 @@
+"""The work on passages: questions are written, and judged.
+
+A question depends on (seed, text of the passage, style, number) alone, so shards, processes and the order of answers do
+not change it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypedDict
+
+import torch
+
+from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
+from contrastive_encoders.synthesis.decoding.discriminator import PROBABILITY_DIGITS, Discriminator, Pair
+from contrastive_encoders.synthesis.decoding.generator import TOKENS_OF_A_PASS, Generator, not_finite
+from contrastive_encoders.synthesis.questions.passages import Passage
+from contrastive_encoders.synthesis.questions.prompts import QuestionPrompts, cut_texts
+from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
+from contrastive_encoders.synthesis.server.server import Server
+from contrastive_encoders.synthesis.shards.decoded import DecodedShards
+from contrastive_encoders.synthesis.shards.progress import Report
+from contrastive_encoders.synthesis.shards.sharded_dataset import ShardFacts, ShardInputs, WrittenShard
+from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut, as_lines
+
+BESIDE = "'\u2018\u2019*` "  # what a model writes around a line
+PASSAGES_AT_ONCE = 32  # that are judged before progress is reported
+
+
+class Candidate(TypedDict):
+    """A question and what is known of it."""
+
+    passage: int  # place in the collection
+    style: str
+    number: int
+    text: str
+    whole: bool  # it ended by itself
+    cut: bool  # the passage was, for the prompt
+    p_yes: float | None  # P(yes) that the passage answers it; None: not judged
+
+
+MARK = re.compile('["\u201c\u201d\u201e]')
+
+
+def question_in(text: str) -> str:
+    """Return one line without quotation marks around it, up to the first question mark that is not inside of any."""
+    line = _without_outer_marks(" ".join(text.split()).strip(BESIDE)).strip(BESIDE)
+    ends = [found.end() for found in re.finditer("[?]", line)]
+    for end in ends:
+        if len(MARK.findall(line[:end])) % 2 == 0:
+            return line[:end]
+    return _without_outer_marks(line[: ends[0]]) if ends else line
+
+
+def _without_outer_marks(line: str) -> str:
+    marks = [found.start() for found in MARK.finditer(line)]
+    if not marks:
+        return line
+    begins, ends = marks[0] == 0, marks[-1] == len(line) - 1
+    if len(marks) % 2:  # one has no partner
+        return line[1:] if begins else line[:-1] if ends else line
+    is_around = begins and ends and (len(marks) == 2 or line[marks[1] - 1].isspace())
+    return line[1:-1] if is_around else line
+
+
+@dataclass(frozen=True)
+class QuestionShards(DecodedShards):
+    """The work on passages: all questions of each."""
+
+    prompts: QuestionPrompts
+    number: int  # questions of a style
+    max_passage_tokens: int
+
+    def begin(self, generator: Generator | Server, tasks: Iterator[Task]) -> "QuestionShardBuilder":
+        tokenizer = None if isinstance(generator, Server) else generator.tokenizer
+        return QuestionShardBuilder(self, tokenizer, tasks)
+
+    def passes(self, sampled: Continuation) -> bool:
+        return bool(question_in(sampled.text))
+
+
+@dataclass
+class OpenShard:
+    """A shard that is being written: the candidates that it has so far."""
+
+    number: int
+    wanted: int  # questions
+    tokens: int = 0
+    found: dict[tuple[int, str, int], Candidate] = field(default_factory=dict)
+    order: dict[str, int] = field(default_factory=dict)  # of the styles
+
+    def entries(self) -> Iterator[Candidate]:
+        for key in sorted(self.found, key=lambda key: (key[0], self.order[key[1]], key[2])):
+            yield self.found[key]
+
+    def left_out(self) -> Iterator[LeftOut]:
+        """Yield nothing: all candidates are kept, and the rules leave them out later."""
+        yield from ()
+
+    def counts(self) -> dict[str, LabelCounts]:
+        return counts_of(self.found.values())
+
+
+def counts_of(candidates: Iterable[Candidate]) -> dict[str, LabelCounts]:
+    """Count all as accepted; the rules choose later."""
+    counts: dict[str, LabelCounts] = {}
+    for one in candidates:
+        of_style = counts.setdefault(one["style"], LabelCounts(samples=0, accepted=0, rejected={}))
+        of_style["samples"] += 1
+        of_style["accepted"] += 1
+    return counts
+
+
+class QuestionShardBuilder:
+    """Prompts for tasks, and candidates from the answers. Holds no more than what is under way."""
+
+    def __init__(self, shards: QuestionShards, tokenizer: Any, tasks: Iterable[Task]) -> None:
+        self.shards, self.tokenizer, self.tasks = shards, tokenizer, tasks
+        self.shard_of: dict[int, OpenShard] = {}
+        self.place_of: dict[str, int] = {}  # of a passage under way, by its digest
+        self.cut: dict[int, bool] = {}
+        self.groups_done = 0
+
+    def prompts(self) -> Iterator[Prompt]:
+        """Passage after passage: prompts of one may share their beginning, and are run together."""
+        shards = self.shards
+        for task in self.tasks:
+            payload: ShardInputs = task.payload
+            passages: list[Passage] = payload.inputs
+            texts = cut_texts(self.tokenizer, [one.text for one in passages], shards.max_passage_tokens)
+            styles = shards.prompts.styles
+            shard = OpenShard(
+                task.number,
+                len(passages) * len(styles) * shards.number,
+                order={name: at for at, name in enumerate(styles)},
+            )
+            for place, (passage, (text, cut)) in enumerate(zip(passages, texts, strict=True), start=payload.first):
+                self.shard_of[place], self.cut[place], self.place_of[passage.digest] = shard, cut, place
+                for style in styles:
+                    asked = shards.prompts.asked(style, passage, text)
+                    yield Prompt((passage.digest, style), asked, samples=range(shards.number))
+
+    def take(self, sampled: Continuation) -> OpenShard | None:
+        """Add an answer to its shard; return the shard if all of its answers have come, else None."""
+        place, style = self.place_of[str(sampled.prompt.key[0])], str(sampled.prompt.key[1])
+        shard, text = self.shard_of[place], question_in(sampled.text)
+        ended = sampled.closed or text.endswith("?") or sampled.tokens < self.shards.how.max_new_tokens
+        shard.found[place, style, sampled.sample] = Candidate(
+            passage=place,
+            style=style,
+            number=sampled.sample,
+            text=text,
+            whole=ended,
+            cut=self.cut[place],
+            p_yes=None,
+        )
+        shard.tokens += sampled.tokens
+        self.groups_done += sampled.sample == self.shards.number - 1
+        if len(shard.found) < shard.wanted:
+            return None
+        for one in {key[0] for key in shard.found}:
+            del self.shard_of[one], self.cut[one]
+        return shard
+
+
+class Written(NamedTuple):
+    """A passage with its candidates."""
+
+    passage: Passage
+    candidates: list[Candidate]
+
+
+@dataclass(frozen=True)
+class JudgedQuestions:
+    """The work on written questions: P(yes) that the passage answers each."""
+
+    prompts: QuestionPrompts
+    max_passage_tokens: int
+
+    def __call__(
+        self, generator: Generator | Server, tasks: Iterator[Task]
+    ) -> Iterator[tuple[int | None, WrittenShard | Report]]:
+        with generator.at_work():
+            score: ServedDiscriminator | PassageJudge
+            if isinstance(generator, Server):
+                score = ServedDiscriminator(generator, self.prompts.judge, self.max_passage_tokens, judged=True)
+            else:
+                score = PassageJudge(generator, self.prompts.judge, self.max_passage_tokens)
+            for task in tasks:
+                payload: ShardInputs = task.payload
+                rows = list[Candidate]()
+                for at in range(0, len(payload.inputs), PASSAGES_AT_ONCE):
+                    some: list[Written] = payload.inputs[at : at + PASSAGES_AT_ONCE]
+                    rows += judged(some, score)
+                    yield None, Report(len(some))
+                facts = ShardFacts(tokens=0, labels=counts_of(rows), left_out=[])
+                yield task.number, WrittenShard(as_lines(rows), facts)
+
+
+def judged(some: Sequence[Written], score: Any) -> Iterator[Candidate]:
+    """Equal questions of a passage are judged once; empty ones are not."""
+    pairs = [(one.passage.whole, row["text"]) for one in some for row in one.candidates]
+    wanted = [pair for pair in dict.fromkeys(pairs) if pair[1]]
+    found = dict(zip(wanted, score(wanted), strict=True))
+    rows = [row for one in some for row in one.candidates]
+    for pair, row in zip(pairs, rows, strict=True):
+        yield Candidate(**(row | {"p_yes": found.get(pair)}))  # type: ignore[typeddict-item]
+
+
+class PassageJudge(Discriminator):
+    """As `Discriminator`, for several questions of each passage: a passage is read once."""
+
+    @torch.inference_mode()
+    def __call__(self, pairs: Sequence[Pair]) -> list[float]:
+        rows = self.ids.discrimination([one for one, _ in pairs], [other for _, other in pairs], self.most)
+        of_passage: dict[str, list[int]] = {}
+        for place, (passage, _) in enumerate(pairs):
+            of_passage.setdefault(passage, []).append(place)
+        found = dict[int, float]()
+        left = sorted(of_passage.values(), key=lambda places: len(rows[places[0]]))
+        while left:
+            groups = left[-max(1, TOKENS_OF_A_PASS // len(rows[left[-1][0]])) :]
+            del left[-len(groups) :]
+            logits_R2 = self.generator.answer_logits_of_groups(
+                [[rows[place] for place in places] for places in groups], self.answers
+            )
+            p_R = logits_R2.double().softmax(1)[:, 0].tolist()
+            found.update(zip((place for places in groups for place in places), p_R, strict=True))
+        if any(p != p for p in found.values()):
+            raise not_finite(self.generator.name)
+        return [round(found[place], PROBABILITY_DIGITS) for place in range(len(pairs))]

@@ -1,0 +1,151 @@
+"""What is written of kept questions: rows to train on, BEIR folders, a sheet for a person, and all candidates."""
+
+import csv
+import gzip
+import io
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from contrastive_encoders.datamodules.passages import SENTENCE_END
+from contrastive_encoders.io.atomic import remove, write_whole
+from contrastive_encoders.synthesis.questions.passages import Collection, Part
+from contrastive_encoders.synthesis.questions.rules import KEPT, Question
+from contrastive_encoders.synthesis.questions.scores import Neighbours
+from contrastive_encoders.synthesis.report.annotate import KEY, SHEET, cell
+
+TRAIN, CANDIDATES = "train.jsonl.gz", "candidates.jsonl.gz"
+DOCUMENTS, SENTENCES = "documents.jsonl.gz", "sentences.txt.gz"  # of the part that is trained on
+HELD_OUT: dict[Part, str] = {"held_out": "held_out", "choice": "choice"}  # part -> folder
+BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
+ANSWERED = "answered"  # column of the sheet that a person fills in with yes or no
+SHEET_COLUMNS = ("id", "style", "question", "heading", "passage", ANSWERED)
+SHEET_QUESTIONS = 50
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write JSON lines, packed if the name ends in .gz, and return their number. Equal rows give equal bytes."""
+    text = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    return text.count(b"\n")
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Read a file of JSON lines, packed if its name ends in .gz, and yield its rows."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def candidate_rows(
+    questions: Sequence[Question], collection: Collection, neighbours: Neighbours
+) -> Iterator[dict[str, Any]]:
+    """All candidates with their scores and their fate."""
+    for one in questions:
+        passage = collection.passages[one.passage]
+        cosine = float(neighbours.cosines_Q[one.place])
+        yield {
+            "id": one.id,
+            "part": collection.part(one.passage),
+            "document": collection.documents[passage.document],
+            "passage": passage.id,
+            "style": one.style,
+            "number": one.candidate["number"],
+            "text": one.text,
+            "whole": one.candidate["whole"],
+            "cut": one.candidate["cut"],
+            "p_yes": one.candidate["p_yes"],
+            "rank": one.rank,
+            "cosine": round(cosine, 6) if cosine == cosine else None,
+            "copied": round(one.copied, 4),
+            "from_prompt": round(one.from_prompt, 4),
+            "fate": one.fate,
+            "broken": list(one.broken),
+        }
+
+
+def training_rows(
+    questions: Sequence[Question], collection: Collection, neighbours: Neighbours, negatives: int, margin: float
+) -> Iterator[dict[str, str]]:
+    """Anchor, positive and so many negatives: the nearest passages of other documents that are trained on, whose cosine
+    is at least the share ``margin`` below that of the positive (NV-Retriever's relative margin, Moreira et al. 2024).
+    """
+    for one in kept(questions, collection, "train"):
+        row = {"anchor": one.text, "positive": collection.passages[one.passage].whole}
+        if negatives:
+            found = _negatives(one, collection, neighbours, margin)[:negatives]
+            if len(found) < negatives:
+                continue
+            row |= {f"negative_{at}": collection.passages[place].whole for at, place in enumerate(found, start=1)}
+        yield row
+
+
+def _negatives(one: Question, collection: Collection, neighbours: Neighbours, margin: float) -> list[int]:
+    most = float(neighbours.cosines_Q[one.place]) * (1 - margin)
+    near = zip(neighbours.nearest_QK[one.place], neighbours.nearest_cosines_QK[one.place], strict=True)
+    return [
+        int(place) for place, cosine in near if place >= 0 and cosine <= most and collection.part(int(place)) == "train"
+    ]
+
+
+def kept(questions: Sequence[Question], collection: Collection, part: Part) -> list[Question]:
+    return [one for one in questions if one.fate == KEPT and collection.part(one.passage) == part]
+
+
+def document_rows(collection: Collection) -> Iterator[dict[str, str]]:
+    """The documents that are trained on, a row for each section: its passages under one heading, without the others'
+    documents, and so what `data=text` may read of the collection where questions of the rest are held out.
+    """
+    own = [one for place, one in enumerate(collection.passages) if collection.part(place) == "train"]
+    for (_, heading), passages in groupby(own, key=lambda one: (one.document, one.heading)):
+        yield {"title": heading, "text": "\n\n".join(one.text for one in passages)}
+
+
+def sentence_rows(collection: Collection) -> Iterator[str]:
+    """The sentences of the documents that are trained on, each once."""
+    own = [one.text for place, one in enumerate(collection.passages) if collection.part(place) == "train"]
+    yield from dict.fromkeys(sentence for text in own for sentence in SENTENCE_END.split(text) if " " in sentence)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Texts of one line each, packed: the same bytes for the same lines."""
+    write_whole(path, gzip.compress("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"), mtime=0))
+
+
+def write_beir(folder: Path, asked: Sequence[Question], collection: Collection) -> None:
+    """A folder in BEIR's layout: all passages of the collection, and the questions of a part."""
+    remove(folder)
+    corpus = ({"_id": one.id, "title": one.heading, "text": one.text} for one in collection.passages)
+    write_rows(folder / "corpus.jsonl", corpus)
+    write_rows(folder / "queries.jsonl", ({"_id": one.id, "text": one.text} for one in asked))
+    lines = [f"{one.id}\t{collection.passages[one.passage].id}\t1\n" for one in asked]
+    (folder / "qrels").mkdir(exist_ok=True)
+    write_whole(folder / "qrels" / "test.tsv", "".join(["query-id\tcorpus-id\tscore\n", *lines]))
+
+
+def write_sheet(folder: Path, questions: Sequence[Question], collection: Collection, seed: int) -> None:
+    """Half of the questions on it are kept ones, where there are so many. A sheet that is there stays as it is: a
+    person may be at work on it.
+    """
+    if (folder / SHEET).exists():
+        return
+    draw = random.Random(f"{seed}/sheet")
+    some = [one for one in questions if one.text]
+    draw.shuffle(some)
+    good, bad = ([one for one in some if (one.fate == KEPT) is wanted] for wanted in (True, False))
+    half = SHEET_QUESTIONS // 2
+    number = min(len(good), max(half, SHEET_QUESTIONS - len(bad)))
+    drawn = [*good[:number], *bad[: SHEET_QUESTIONS - number]]
+    draw.shuffle(drawn)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(SHEET_COLUMNS)
+    for place, one in enumerate(drawn, start=1):
+        passage = collection.passages[one.passage]
+        writer.writerow((place, one.style, *map(cell, (one.text, passage.heading, passage.text)), ""))
+    key = {"labels": ["yes", "no"], "key": {str(place): one.id for place, one in enumerate(drawn, start=1)}}
+    write_whole(folder / KEY, json.dumps(key, indent=1).encode())
+    write_whole(folder / SHEET, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then

@@ -1,0 +1,54 @@
+"""Questions of an earlier data set, for the passages that it had as well."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.output_directory import differences
+from contrastive_encoders.synthesis.questions.generation import Candidate
+from contrastive_encoders.synthesis.questions.output import CANDIDATES, HELD_OUT, read_rows
+from contrastive_encoders.synthesis.shards.store import MANIFEST, read_manifest
+
+OF_ONE_DATA_SET = ("sha256", "known", "shard_size")  # of the identity: what another data set may have otherwise
+
+Known = dict[tuple[str, str], list[Candidate]]
+
+
+def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
+    """Heading and text of each passage of an earlier data set -> its candidates, with the scores of its judge.
+
+    Raises:
+        InputError: the folder holds no finished data set of ``recipe=queries``, or its questions were written or judged
+            by another model or otherwise.
+    """
+    wanted = f"known={folder}: wanted the output of an earlier recipe=queries that has finished"
+    if not (folder / MANIFEST).is_file():
+        raise InputError(f"{wanted}; there is no {MANIFEST}. Name another folder, or leave known out.")
+    manifest = read_manifest(folder)
+    before = manifest["identity"]
+    if before.get("kind") != "queries" or not manifest.get("complete"):
+        raise InputError(f"{wanted}. Finish it, name another folder, or leave known out.")
+    if found := differences(_comparable(before["scored"]), _comparable(json.loads(json.dumps(identity)))):
+        raise InputError(f"known={folder}: its questions were written otherwise: {found}. Leave known out.")
+    try:
+        passages = {
+            one["_id"]: (one["title"], one["text"]) for one in read_rows(folder / HELD_OUT["choice"] / "corpus.jsonl")
+        }
+        known: Known = {key: [] for key in passages.values()}
+        for row in read_rows(folder / CANDIDATES):
+            fields = {name: row[name] for name in Candidate.__annotations__ if name != "passage"}
+            known[passages[row["passage"]]].append(Candidate(passage=0, **fields))  # type: ignore[typeddict-item]
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise InputError(f"known={folder}: it is damaged ({error}). Make it anew, or leave known out.") from error
+    return known
+
+
+def _comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """All that decides a question of a passage, and its score."""
+    return {
+        name: _comparable(value) if isinstance(value, Mapping) else value
+        for name, value in identity.items()
+        if name not in OF_ONE_DATA_SET
+    }

@@ -1,0 +1,80 @@
+"""The prompts of questions: a template for each style, and what is asked of the judge."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.gense_prompts import Discrimination, Generation, Prompts
+from contrastive_encoders.synthesis.questions.passages import Passage
+
+HEADING, PASSAGE = "{heading}", "{passage}"
+PLACES = re.compile(r"\{heading\}|\{passage\}")
+KEYS = ("styles", "judge")
+BESIDE = ("file",)
+
+
+class QuestionPrompts(NamedTuple):
+    """``styles``: name -> template; ``judge`` stands around passage and question, with the two answers."""
+
+    styles: dict[str, str]
+    judge: Prompts
+
+    @property
+    def examples(self) -> str:
+        """The paragraphs of all templates that have no place for heading or passage."""
+        paragraphs = (part for template in self.styles.values() for part in template.split("\n\n"))
+        return "\n\n".join(dict.fromkeys(part for part in paragraphs if not PLACES.search(part)))
+
+    def asked(self, style: str, passage: Passage, text: str) -> str:
+        """The prompt for a passage, whose ``text`` may be cut. Lines with a heading are left out where it has none."""
+        template = self.styles[style]
+        if not passage.heading:
+            template = without_heading(template)
+        values = {HEADING: passage.heading, PASSAGE: text}
+        return PLACES.sub(lambda found: values[found[0]], template)
+
+
+def without_heading(template: str) -> str:
+    return "".join(line for line in template.splitlines(keepends=True) if HEADING not in line)
+
+
+def parse(found: Mapping[str, Any]) -> QuestionPrompts:
+    """
+    Raises:
+        InputError: a key is missing, unknown or no text, or a template has no place for the passage.
+    """
+    where = f"prompts={found['file']}" if "file" in found else "prompts"
+    if unknown := [key for key in found if key not in (*KEYS, *BESIDE)]:
+        raise InputError(f"{where}: there is no prompts.{unknown[0]}, but {', '.join(KEYS)}.")
+    styles, judge = found.get("styles"), found.get("judge")
+    if not isinstance(styles, Mapping) or not styles:
+        raise InputError(f"{where}: wanted prompts.styles, a template for each style; got {styles!r}.")
+    for style, template in styles.items():
+        if not isinstance(template, str) or template.count(PASSAGE) != 1:
+            raise InputError(f"{where}: wanted prompts.styles.{style}, a text with one {PASSAGE} in it.")
+    wanted = Discrimination._fields
+    if (
+        not isinstance(judge, Mapping)
+        or set(judge) != set(wanted)
+        or not all(isinstance(judge[key], str) for key in wanted)
+    ):
+        raise InputError(f"{where}: wanted prompts.judge with the texts {', '.join(wanted)}; quote yes and no.")
+    nothing = Generation("", "")
+    asked = Prompts(nothing, nothing, Discrimination(**{key: judge[key] for key in wanted}))
+    return QuestionPrompts({str(style): str(text).rstrip(" ") for style, text in styles.items()}, asked)
+
+
+def cut_texts(tokenizer: Any, texts: Sequence[str], most: int) -> list[tuple[str, bool]]:
+    """Each text, and whether it was cut, to ``most`` tokens; words where there is no tokenizer, as behind a server."""
+    if tokenizer is None:
+        rows = [text.split() for text in texts]
+        return [
+            (" ".join(row[:most]), True) if len(row) > most else (text, False)
+            for row, text in zip(rows, texts, strict=True)
+        ]
+    rows = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    return [
+        (tokenizer.decode(ids[:most]).strip(), True) if len(ids) > most else (text, False)
+        for ids, text in zip(rows, texts, strict=True)
+    ]

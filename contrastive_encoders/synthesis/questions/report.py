@@ -1,0 +1,131 @@
+"""The report and the data card of questions."""
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.reports.page import Section, in_markdown, page
+from contrastive_encoders.reports.tables import Column, Table, beginning, columns
+from contrastive_encoders.synthesis.questions.passages import Collection
+from contrastive_encoders.synthesis.questions.rules import KEPT, REASONS, Question
+from contrastive_encoders.synthesis.report.cards import write_card
+
+EXAMPLES = 5  # of kept ones, and of those that each rule left out
+SEED = 42
+QUARTERS = (10, 50, 90)  # percentiles
+TITLE = "Questions"
+
+
+def write_question_report(
+    folder: Path, manifest: Mapping[str, Any], questions: Sequence[Question], collection: Collection
+) -> None:
+    """Write report.html and report.md."""
+    counts = manifest["counts"]
+    lead = [
+        f"{counts['accepted']:,} of {counts['samples']:,} questions kept ({counts['yield']:.1%}), written by "
+        f"{manifest['generator']['name']} for {counts['inputs']:,} passages."
+    ]
+    sections = [
+        _examples(questions, collection),
+        _rules(counts),
+        _parts(manifest),
+        _scores(questions),
+        *_agreement(questions, manifest["identity"]["rules"]),
+    ]
+    write_whole(folder / "report.md", in_markdown(TITLE, sections, lead))
+    write_whole(folder / "report.html", page(TITLE, sections, lead))
+
+
+def _examples(questions: Sequence[Question], collection: Collection) -> Section:
+    draw = random.Random(f"{SEED}/questions")
+    tables = list[Table]()
+    heads = columns("question", "style", "passage", "heading")
+    for fate in (KEPT, *REASONS):
+        found = [one for one in questions if one.fate == fate]
+        if found:
+            some = draw.sample(found, min(EXAMPLES, len(found)))
+            passages = [collection.passages[one.passage] for one in some]
+            rows = [
+                (one.text, one.style, beginning(passage.text), passage.heading)
+                for one, passage in zip(some, passages, strict=True)
+            ]
+            tables.append(Table(heads, rows, fate if fate == KEPT else f"left out: {fate}", f"{len(found):,} in all."))
+    return Section("Examples", ["Drawn at random.", *tables])
+
+
+def _rules(counts: Mapping[str, Any]) -> Section:
+    total = max(counts["samples"], 1)
+    rows = [(why, one["left_out"], one["break_it"], one["break_it"] / total) for why, one in counts["rules"].items()]
+    note = (
+        "By the first rule that a question breaks; and by every rule, as if it were the only one. The same command "
+        "with other rules takes others without a model."
+    )
+    heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
+    return Section("Rules", [note, Table(heads, [*rows, ("kept", counts["accepted"], None, counts["yield"])])])
+
+
+def _parts(manifest: Mapping[str, Any]) -> Section:
+    found, kept = manifest["collection"], manifest["counts"]["parts"]
+    rows = [(part, one["documents"], one["passages"], kept[part]) for part, one in found["parts"].items()]
+    note = (
+        f"{found['documents']:,} documents in {found['groups']:,} groups of near-duplicates, none of which is divided. "
+        + "".join(f"Passages left out as {why}: {number:,}. " for why, number in found["left_out"].items())
+        + f"Training rows, with their negatives: {manifest['counts']['training_rows']:,}."
+    )
+    return Section(
+        "Parts", [note, Table([Column("part"), *columns("documents", "passages", "questions kept", number=",")], rows)]
+    )
+
+
+def _scores(questions: Sequence[Question]) -> Section:
+    rows = list[list[Any]]()
+    for style in dict.fromkeys(one.style for one in questions):
+        for fate in ("all", KEPT):
+            some = [one for one in questions if one.style == style and one.text and (fate == "all" or one.fate == KEPT)]
+            row: list[Any] = [f"{style}, {fate}", len(some)]
+            for values in (
+                [len(one.text.split()) for one in some],
+                [one.copied for one in some],
+                [one.candidate["p_yes"] for one in some if one.candidate["p_yes"] is not None],
+                [one.rank for one in some if one.rank is not None],
+            ):
+                row.append(" / ".join(f"{value:.3g}" for value in np.percentile(values, QUARTERS)) if values else "")
+            rows.append(row)
+    note = (
+        "The 10th, 50th and 90th percentile of each. Copied: the share of words in runs of three that the passage has."
+    )
+    heads = [Column("style"), Column("questions", ","), *columns("words", "copied", "P(yes)", "rank", right=True)]
+    return Section("Scores", [note, Table(heads, rows)])
+
+
+def _agreement(questions: Sequence[Question], rules: Mapping[str, Any]) -> list[Section]:
+    """Whether the judge prefers the questions whose passage the encoder finds."""
+    judged = [
+        (one.candidate["p_yes"], one.rank) for one in questions if one.candidate["p_yes"] is not None and one.rank
+    ]
+    limit = rules["rank"] or 1
+    near = np.array([p for p, rank in judged if rank <= limit])
+    far = np.array([p for p, rank in judged if rank > limit])
+    if not len(near) or not len(far):
+        return []
+    every = np.sort(far)
+    below = np.searchsorted(every, near, "left") + np.searchsorted(every, near, "right")
+    area = float(below.mean() / 2 / len(far))
+    note = (
+        f"Of a question whose passage the encoder finds among the first {limit} and one whose it does not, the judge "
+        f"gives the first the higher probability in {area:.1%} of all pairs; 50% is chance."
+    )
+    return [Section("Judge and encoder", [note])]
+
+
+def write_question_card(folder: Path, manifest: Mapping[str, Any]) -> None:
+    front = {
+        "pretty_name": "Questions, synthetic",
+        "tags": ["synthetic", "information-retrieval", "sentence-similarity"],
+        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "train.jsonl.gz"}]}],
+    }
+    write_card(folder, "question_card", front, manifest)

@@ -1,0 +1,130 @@
+"""The rules by which questions are kept, applied to scores that lie there already."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.datamodules.near_duplicates import words_of
+from contrastive_encoders.synthesis.checked_settings import Bounded
+from contrastive_encoders.synthesis.questions.generation import Candidate
+from contrastive_encoders.synthesis.questions.passages import Collection
+from contrastive_encoders.synthesis.questions.scores import RUN, Neighbours, copied
+from contrastive_encoders.synthesis.rules.filters import NearDuplicates
+
+KEPT = "kept"
+EMPTY, CUT, FEW, MANY, COPIED, REPEATED, UNANSWERED, NOT_NEAREST, DUPLICATE = REASONS = (
+    "empty",
+    "cut off",
+    "too few words",
+    "too many words",
+    "copied",
+    "repeats the prompt",
+    "not answered, says the judge",
+    "others are nearer",
+    "duplicate",
+)
+LIKE = 0.8  # of the words of both questions: near-duplicates
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionRules(Bounded):
+    """Each is off where it is null or false."""
+
+    prefix: ClassVar[str] = "rules."
+
+    p_yes: float | None = key(least=0, most=1)  # at least so much
+    rank: int | None = key(least=1)  # of the own passage, at most
+    copied: float | None = key(least=0, most=1)  # at most
+    from_prompt: float | None = key(least=0, most=1)  # at most
+    duplicates: bool  # left out
+    shortest: int = key(least=0)  # words
+    longest: int | None = key(least=1)
+
+    def check(self) -> None:
+        super().check()
+        if self.longest is not None and self.longest < self.shortest:
+            raise InputError(
+                f"rules.longest={self.longest} is less than rules.shortest={self.shortest}: no question can be both."
+            )
+
+
+class Question(NamedTuple):
+    """A candidate with all scores and its fate."""
+
+    id: str
+    candidate: Candidate
+    place: int  # among all candidates
+    copied: float  # share of its words that the passage has in runs of three
+    from_prompt: float  # likewise the prompt's examples, and not the passage
+    rank: int | None
+    broken: tuple[str, ...]  # every rule that it breaks, by itself
+
+    @property
+    def fate(self) -> str:
+        return self.broken[0] if self.broken else KEPT
+
+    @property
+    def text(self) -> str:
+        return self.candidate["text"]
+
+    @property
+    def style(self) -> str:
+        return self.candidate["style"]
+
+    @property
+    def passage(self) -> int:
+        return self.candidate["passage"]
+
+
+def apply_rules(
+    candidates: Sequence[Candidate],
+    collection: Collection,
+    neighbours: Neighbours,
+    rules: QuestionRules,
+    examples: str,
+) -> list[Question]:
+    """Judge every candidate in order. A duplicate is one of an earlier question that is kept. ``examples`` are
+    those of its prompt.
+    """
+    earlier, found = NearDuplicates(LIKE), list[Question]()
+    for place, one in enumerate(candidates):
+        passage = collection.passages[one["passage"]]
+        share, rank = copied(one["text"], passage.whole), int(neighbours.ranks_Q[place]) or None
+        is_long = len(words_of(one["text"])) >= RUN
+        from_prompt = copied(one["text"], examples, but_for=passage.whole) if is_long else 0.0
+        broken = tuple(_broken(one, share, from_prompt, rank, rules))
+        if not broken and rules.duplicates and earlier.earlier(one["text"]) is not None:
+            broken = (DUPLICATE,)
+        name = f"{passage.id}-{one['style']}-{one['number']}"
+        found.append(Question(name, one, place, share, from_prompt, rank, broken))
+    return found
+
+
+def _broken(one: Candidate, share: float, from_prompt: float, rank: int | None, rules: QuestionRules) -> Iterator[str]:
+    words = len(one["text"].split())
+    if not words_of(one["text"]):
+        yield EMPTY
+        return
+    if not one["whole"]:
+        yield CUT
+    if words < rules.shortest:
+        yield FEW
+    if rules.longest is not None and words > rules.longest:
+        yield MANY
+    if rules.copied is not None and share > rules.copied:
+        yield COPIED
+    if rules.from_prompt is not None and from_prompt > rules.from_prompt:
+        yield REPEATED
+    if rules.p_yes is not None and (one["p_yes"] is None or one["p_yes"] < rules.p_yes):
+        yield UNANSWERED
+    if rules.rank is not None and (rank is None or rank > rules.rank):
+        yield NOT_NEAREST
+
+
+def tally(questions: Sequence[Question]) -> dict[str, dict[str, int]]:
+    """Of each rule how many it leaves out as the first that is broken, and how many break it."""
+    first, every = Counter(one.fate for one in questions), Counter(why for one in questions for why in one.broken)
+    return {why: {"left_out": first[why], "break_it": every[why]} for why in REASONS}

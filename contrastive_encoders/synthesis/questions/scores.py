@@ -1,0 +1,122 @@
+"""Scores of questions without a language model: the share of copied words, and an encoder's nearest passages."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from contrastive_encoders.datamodules.near_duplicates import words_of
+from contrastive_encoders.io.atomic import whole_file
+from contrastive_encoders.io.manifest import Damaged, read_record, write_record
+from contrastive_encoders.synthesis.questions.generation import Candidate
+from contrastive_encoders.synthesis.questions.passages import Collection
+
+RUN = 3  # words in a row that count as copied
+MOST_NEAREST = 64  # passages that are kept for each question: what negatives are taken from
+COSINES_AT_ONCE = 2**26  # 256 MiB
+NEIGHBOURS, ABOUT = "neighbours.npz", "neighbours.json"
+NOT_RANKED = 0
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+
+
+def copied(question: str, source: str, but_for: str = "") -> float:
+    """The share of the question's words that stand in runs of `RUN` words or more which ``source`` has as well, and
+    ``but_for`` has not.
+
+    Of a question with fewer words, all of it is one run. Case and punctuation do not count.
+    """
+    words = words_of(question)
+    if not words:
+        return 0.0
+    length = min(RUN, len(words))
+    runs = _runs(source, length) - _runs(but_for, length)
+    inside = set[int]()
+    for at in range(len(words) - length + 1):
+        if tuple(words[at : at + length]) in runs:
+            inside.update(range(at, at + length))
+    return len(inside) / len(words)
+
+
+@lru_cache(maxsize=8)  # of the prompt's examples, and of the passage that several questions are about
+def _runs(text: str, length: int) -> frozenset[tuple[str, ...]]:
+    words = words_of(text)
+    return frozenset(tuple(words[at : at + length]) for at in range(len(words) - length + 1))
+
+
+class Neighbours(NamedTuple):
+    """What the encoder finds for each of Q questions."""
+
+    ranks_Q: np.ndarray  # int32: of its own passage among all, the best of equal cosines; `NOT_RANKED`: not computed
+    cosines_Q: np.ndarray  # float32, to its own passage
+    nearest_QK: (
+        np.ndarray
+    )  # int32, places of passages of other groups of documents, the nearest first; -1: none is left
+    nearest_cosines_QK: np.ndarray  # float32
+
+
+def nothing_found(number: int) -> Neighbours:
+    empty = np.zeros((number, 0), np.int32)
+    return Neighbours(np.full(number, NOT_RANKED, np.int32), np.full(number, np.nan, np.float32), empty, empty)
+
+
+def find_neighbours(
+    candidates: Sequence[Candidate], collection: Collection, encode_document: Embed, encode_query: Embed
+) -> Neighbours:
+    """Compare every question with every passage, by cosines. An empty question is not ranked."""
+    units_PD = _units(encode_document([one.whole for one in collection.passages]))
+    texts = list(dict.fromkeys(one["text"] for one in candidates))
+    place_of = {text: place for place, text in enumerate(texts)}
+    units_TD = _units(encode_query(texts))
+    group_P = np.array([collection.groups[one.document] for one in collection.passages])
+    most = min(MOST_NEAREST, len(collection.passages))
+    at_once, parts = max(1, COSINES_AT_ONCE // len(collection.passages)), list[Neighbours]()
+    for at in range(0, len(candidates), at_once):
+        some = candidates[at : at + at_once]
+        own_Q = np.array([one["passage"] for one in some])
+        cosines_QP = units_TD[[place_of[one["text"]] for one in some]] @ units_PD.T
+        cosine_Q1 = np.take_along_axis(cosines_QP, own_Q[:, None], axis=1)
+        ranks_Q = 1 + (cosines_QP > cosine_Q1).sum(axis=1)
+        ranks_Q[[not one["text"] for one in some]] = NOT_RANKED
+        cosines_QP[group_P[own_Q][:, None] == group_P] = -np.inf
+        nearest_QK = np.argpartition(-cosines_QP, most - 1, axis=1)[:, :most]
+        near_QK = np.take_along_axis(cosines_QP, nearest_QK, axis=1)
+        order_QK = np.lexsort((nearest_QK, -near_QK), axis=1)
+        nearest_QK = np.take_along_axis(nearest_QK, order_QK, axis=1)
+        near_QK = np.take_along_axis(near_QK, order_QK, axis=1)
+        nearest_QK[np.isneginf(near_QK)] = -1
+        parts.append(
+            Neighbours(
+                ranks_Q.astype(np.int32),
+                cosine_Q1[:, 0].astype(np.float32),
+                nearest_QK.astype(np.int32),
+                near_QK.astype(np.float32),
+            )
+        )
+    return Neighbours(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _units(vectors: Any) -> np.ndarray:
+    rows = np.asarray(vectors, dtype=np.float32)
+    units: np.ndarray = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return units
+
+
+def read_neighbours(folder: Path, identity: dict[str, Any]) -> Neighbours | None:
+    """None where they are not there, or of another encoder."""
+    try:
+        if read_record(folder / ABOUT)["identity"] != identity:
+            return None
+        with np.load(folder / NEIGHBOURS) as found:
+            return Neighbours(*(found[name] for name in Neighbours._fields))
+    except (OSError, Damaged, KeyError, ValueError, EOFError):
+        return None
+
+
+def write_neighbours(folder: Path, found: Neighbours, identity: dict[str, Any]) -> None:
+    (folder / ABOUT).unlink(missing_ok=True)
+    with whole_file(folder / NEIGHBOURS) as part, part.open("wb") as file:
+        np.savez_compressed(file, **found._asdict())
+    write_record(folder / ABOUT, {"identity": identity})

@@ -1,0 +1,439 @@
+"""DINO: sentence pairs from instructions (Schick and Schuetze 2021).
+
+A unit is one input and the labels to write for; a group is one of its labels, with as many samples as are wanted. A
+shard is done when all groups of its units are. Which samples a group asks for depends on its own answers alone, so
+shards, processes and the order of answers change nothing.
+"""
+
+import hashlib
+import json
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.io.text_files import Encoding
+from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.synthesis.checked_settings import Bounded
+from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt
+from contrastive_encoders.synthesis.decoding.generator import Generator
+from contrastive_encoders.synthesis.recipe import InputType, ModelRecipe, log
+from contrastive_encoders.synthesis.report.cards import write_label_card
+from contrastive_encoders.synthesis.report.report import write_report
+from contrastive_encoders.synthesis.rules.filters import CUT, DUPLICATE, NO_ROOM, Filters
+from contrastive_encoders.synthesis.sentences.inputs import open_inputs, sample
+from contrastive_encoders.synthesis.sentences.quotations import as_in, has_marks, has_quotation, in_prompt, is_cut
+from contrastive_encoders.synthesis.server.protocol import REFUSALS
+from contrastive_encoders.synthesis.server.server import Server
+from contrastive_encoders.synthesis.shards.decoded import DecodedShards
+from contrastive_encoders.synthesis.shards.provenance import versions
+from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, finish, write_data_set
+from contrastive_encoders.synthesis.shards.store import X1, Entry, LabelCounts, LeftOut, read_entries
+from contrastive_encoders.synthesis.task_spec import STOP, Label, Tasks, TaskSpec, choose_tasks
+
+TOP_K = {"x1": 0, "x2": 5}  # published
+PER_LABEL = {"overgenerate": 5, "retry": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Bounded):
+    """The number of samples, and the rules by which they are accepted.
+
+    ``overgenerate`` draws ``per_label`` samples at once and takes all that pass; ``retry`` draws until ``per_label``
+    different ones have passed, or ``max_tries`` were drawn.
+    """
+
+    strategy: Literal["overgenerate", "retry"]
+    per_label: int | None = key(least=1)  # None: as published for the strategy
+    max_tries: int
+    decay: float = key(least=0)
+    epsilon: float = key(least=0, most=1)
+    filters: Filters
+
+    @property
+    def wanted(self) -> int:
+        """Return how many texts are drawn for each input and label."""
+        return PER_LABEL[self.strategy] if self.per_label is None else self.per_label
+
+    def check(self) -> None:
+        super().check()
+        if self.strategy == "retry" and self.max_tries < self.wanted:
+            raise InputError(
+                f"max_tries={self.max_tries} is less than per_label={self.wanted}: so many can never be accepted. "
+                "Raise max_tries."
+            )
+
+    def for_first_sentences(self) -> "Plan":
+        """Return a plan with one sample per unit, as ``num_x1`` counts the sentences of all labels."""
+        return replace(self, per_label=1, max_tries=1 if self.strategy == "overgenerate" else max(self.max_tries, 1))
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = {"per_label": self.wanted, "decay": float(self.decay), "epsilon": float(self.epsilon)}
+        return {**asdict(self), **numbers}
+
+
+@dataclass(kw_only=True)
+class Dino(ModelRecipe):
+    """``contrastive-encoders generate recipe=dino_x1``, ``dino_x2``, ``dino_x1x2``, or with a spec of one's own."""
+
+    spec: str | None
+    input_type: InputType
+    input_column: str
+    encoding: str | None
+    input_sample: int | None
+    num_x1: int
+    how: Decoding
+    ban_eos: bool
+    samples: Plan
+    has_labels: ClassVar[bool] = True
+    tasks: Tasks = field(init=False)
+    weights: dict[str, Any] = field(init=False)  # what identifies the generator's
+    given: "Given | None" = field(init=False, default=None)  # first sentences of a file
+
+    @property
+    def has_pairs(self) -> bool:
+        return self.tasks.x2 is not None
+
+    def plan(self) -> None:
+        self.tasks = choose_tasks(self.recipe, self.spec)
+        self.require("generator", "the hub id or folder of a causal language model. Say generator=...")
+        if self.tasks.x1 is not None and (self.input is not None or self.input_sample is not None):
+            raise InputError(
+                f"input={self.input}, input_sample={self.input_sample}: first sentences are written here, not read; "
+                "num_x1 says how many. Leave both out, or take recipe=dino_x2, which writes second sentences for them."
+            )
+        if self.tasks.x1 is None:
+            self.require(
+                "input",
+                "the instructions hold <X1>, in which the sentences of a file are put. Say input=FILE, or take "
+                "recipe=dino_x1x2, which writes first sentences too.",
+            )
+        if self.tasks.x1 is not None and self.num_x1 < len(self.tasks.x1.labels):
+            raise InputError(f"num_x1={self.num_x1}: wanted at least {len(self.tasks.x1.labels)}, one for each label.")
+        self.check_engine()
+        if self.served and any(spec.debiases(self.samples.decay) for spec in self.tasks if spec):
+            raise InputError(
+                f"decay={self.samples.decay:g}: self-debiasing wants the probabilities of all tokens at each step, and "
+                "no server gives them. Say decay=0 (in a spec of your own at each label that has one), or engine=local."
+            )
+        if self.tasks.x2 is None and self.samples.per_label is not None:
+            raise InputError(
+                f"per_label={self.samples.per_label}: that is second sentences per first one, and none are written "
+                "here. Leave it out; num_x1 says how many first sentences there are over all labels."
+            )
+        self.weights = self.identify_model()
+        if self.tasks.x1 is None:
+            self.given = self._read_input()
+
+    def _read_input(self) -> "Given":
+        assert self.input is not None
+        encoding = Encoding(self.encoding, "encoding")
+        inputs = open_inputs(self.input, self.input_type, self.input_column, output=self.folder, encoding=encoding)
+        summary = inputs.summary()
+        if summary.blank and not self.quiet:
+            log.info("%s: %d blank lines are left out.", self.input, summary.blank)
+        identity = {"sha256": summary.sha256, "type": inputs.kind, "texts": summary.texts, "blank": summary.blank}
+        if self.input_sample is None:
+            return self._count_marks(Given(inputs, summary.texts, identity))
+        drawn = sample(inputs, summary.texts, self.input_sample, self.how.seed)
+        number = len(drawn.places)
+        if number < self.input_sample and not self.quiet:
+            log.info("input_sample=%d: the input has %d texts, and all are taken.", self.input_sample, number)
+        return self._count_marks(Given(drawn, number, identity | {"sample": number}))
+
+    def _count_marks(self, given: "Given") -> "Given":
+        """Add the number of texts that contain quotation marks to the identity, because their prompts have others."""
+        number = sum(map(has_quotation, given.texts))
+        if not number:
+            return given
+        straight = sum(map(has_marks, given.texts))
+        if straight and not self.quiet:
+            log.info("%s: %d texts contain quotation marks, which are typographic in prompts.", self.input, straight)
+        return given._replace(identity={**given.identity, "with_quotation_marks": number})
+
+    def claim(self) -> bool:
+        first = self.first_stage() if self.tasks.x1 else None
+        if self.tasks.x2 is None:
+            assert first is not None
+            return first.store.claim(first.identity, overwrite=self.overwrite)
+        if first is not None and not self.overwrite:  # it can name what differs; the pairs know only a hash of it
+            first.store.is_finished(first.identity)
+        second = self.second_stage(first)
+        finished = second.store.claim(second.identity, overwrite=self.overwrite)
+        if first is not None:
+            finished = first.store.is_finished(first.identity) and finished
+        return finished
+
+    def write(self) -> None:
+        with self.open_pool(self.writer()) as pool:
+            first = None
+            if self.tasks.x1 is not None:
+                first = self.first_stage()
+                if self.has_pairs:  # cut short now, the folder says already what it will be
+                    pairs = self.second_stage(first)
+                    pairs.store.write_manifest(pairs.manifest(complete=False))
+                write_data_set(first, pool, finish, quiet=self.quiet)
+            if self.has_pairs:
+                write_data_set(self.second_stage(first), pool, finish, quiet=self.quiet)
+
+    def first_stage(self) -> "DinoStage":
+        spec, number = self.tasks.x1, self.num_x1
+        assert spec is not None
+        folder = self.folder / X1 if self.tasks.x2 is not None else self.folder
+        units, plan = x1_units(spec, number), self.samples.for_first_sentences()
+        return self._stage(folder, "x1", spec, units, number, {"num_x1": number}, plan)
+
+    def second_stage(self, first: "DinoStage | None") -> "DinoStage":
+        spec = self.tasks.x2
+        assert spec is not None
+        texts, number, identity = self.given or written_by(first)  # type: ignore[arg-type]
+        return self._stage(self.folder, "x2", spec, x2_units(spec, texts), number, identity, self.samples)
+
+    def _stage(
+        self,
+        folder: Path,
+        kind: str,
+        spec: TaskSpec,
+        units: "Iterator[InputTask]",
+        number: int,
+        given: Mapping[str, Any],
+        plan: Plan,
+    ) -> "DinoStage":
+        top_k = TOP_K[kind] if self.how.top_k is None else self.how.top_k
+        abandon = "" if plan.filters.allow_newlines else "\n"
+        how = replace(self.how, top_k=top_k, ban_eos=self.ban_eos, stop=STOP, abandon=abandon)
+        no_matter = ("rows", "token_budget", "abandon")
+        identity = {
+            "kind": kind,
+            "spec": spec.to_json(),
+            "generator": self.weights,
+            "precision": "the server's" if self.served else self.precision,
+            "chat_template": self.chat_template,
+            "decoding": {name: value for name, value in asdict(how).items() if name not in no_matter},
+            "plan": plan.to_json(),
+            "input": dict(given),
+            "shard_size": self.shard_size,
+        }
+        source = Path(str(self.generator))
+        name = source.resolve().name if source.exists() and not self.served else str(self.generator)
+        about = {"generator": {"name": name, "weights": self.weights}, "versions": versions()}
+        work, prompts = DinoShards(how, spec, plan), len(spec.labels) if spec.takes_input else 1
+        return DinoStage(folder, spec.task_name, number, self.shard_size, identity, about, units, work, prompts)
+
+
+class Given(NamedTuple):
+    """First sentences, their number, and their identity."""
+
+    texts: Iterable[str]
+    number: int
+    identity: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class WrittenTexts:
+    """The first sentences that a stage wrote."""
+
+    folder: Path
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (entry["text_a"] for entry in read_entries(self.folder))
+
+
+def written_by(stage: "DinoStage") -> Given:
+    """Return the first sentences that a stage wrote, with a hash of the stage's identity in place of their contents."""
+    identity = json.dumps(stage.identity, sort_keys=True).encode()
+    texts = WrittenTexts(stage.folder)
+    return Given(texts, sum(1 for _ in texts), {"x1": hashlib.sha256(identity).hexdigest()})
+
+
+@dataclass
+class DinoStage(DataSet):
+    """First or second sentences, with a report and a data card."""
+
+    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        measures = write_report(self.folder, manifest)
+        write_label_card(self.folder, manifest)
+        return measures
+
+
+@dataclass(frozen=True)
+class DinoShards(DecodedShards):
+    """The work on first or second sentences."""
+
+    spec: TaskSpec
+    plan: Plan
+
+    def begin(self, generator: Generator | Server, tasks: Iterator[Task]) -> "DinoShardBuilder":
+        return DinoShardBuilder(self.spec, self.plan, tasks)
+
+    def passes(self, sampled: Continuation) -> bool:
+        return not sampled.rejected and not self.plan.filters.rejected(sampled.text, sampled.closed, None)
+
+
+class InputTask(NamedTuple):
+    """An input and the labels for which texts are written."""
+
+    place: int  # of the input; it decides the random numbers
+    x1: str | None  # None: it is what is written
+    labels: tuple[Label, ...]
+
+
+def x1_units(spec: TaskSpec, number: int) -> Iterator[InputTask]:
+    """``number`` first sentences, each by one instruction, in turn: any number of them is split evenly."""
+    for place in range(number):
+        yield InputTask(place // len(spec.labels), None, (spec.labels[place % len(spec.labels)],))
+
+
+def x2_units(spec: TaskSpec, texts: Iterable[str]) -> Iterator[InputTask]:
+    for place, text in enumerate(texts):
+        yield InputTask(place, text, spec.labels)
+
+
+@dataclass
+class OpenShard:
+    """A shard under way."""
+
+    number: int
+    open: int  # groups that are not done
+    tokens: int = 0
+    groups: list["SampleGroup"] = field(default_factory=list)
+
+    def entries(self) -> Iterator[Entry]:
+        for group in self.groups:
+            yield from group.entries()
+
+    def left_out(self) -> Iterator[LeftOut]:
+        for group in self.groups:
+            for text, why in group.refused:
+                yield LeftOut(x1=group.unit.x1, text=text, label=group.label.name, why=why)
+
+    def counts(self) -> dict[str, LabelCounts]:
+        labels: dict[str, LabelCounts] = {}
+        for group in self.groups:
+            sums = labels.setdefault(group.label.name, LabelCounts(samples=0, accepted=0, rejected={}))
+            sums["samples"] += group.tried
+            sums["accepted"] += len(group.accepted)
+            sums["rejected"] = dict(Counter(sums["rejected"]) + group.rejected)
+        return labels
+
+
+@dataclass
+class SampleGroup:
+    """The samples of an input and a label."""
+
+    unit: InputTask
+    label: Label
+    shard: OpenShard
+    plan: Plan
+    tried: int = 0  # samples asked for so far
+    outstanding: int = 0
+    came: list[Continuation] = field(default_factory=list)  # of this round
+    accepted: list[str] = field(default_factory=list)
+    rejected: Counter[str] = field(default_factory=Counter)
+    refused: list[tuple[str, str]] = field(default_factory=list)  # text, why
+
+    def next_samples(self) -> range:
+        """Return the numbers of the samples still to be drawn; empty where the group is done."""
+        limit = self.plan.max_tries if self.plan.strategy == "retry" else self.plan.wanted
+        return range(self.tried, min(self.tried + self.plan.wanted - len(self.accepted), limit))
+
+    def begin(self, spec: TaskSpec, samples: range) -> Prompt:
+        self.tried, self.outstanding = samples.stop, len(samples)
+        label, x1, plan = self.label, self.unit.x1, self.plan
+        return Prompt(
+            key=self.key(),
+            text=spec.prompt(label, x1 and in_prompt(x1)),
+            counters=spec.counter_prompts(label, x1 and in_prompt(x1)),
+            decay=plan.decay if label.decay is None else label.decay,
+            epsilon=plan.epsilon if label.epsilon is None else label.epsilon,
+            samples=samples,
+        )
+
+    def key(self) -> tuple[int | str, ...]:
+        return ("x1" if self.unit.x1 is None else "x2", self.unit.place, self.label.name)
+
+    def judge(self) -> bool:
+        """Accept or reject the texts of this round in the order of the samples; return whether more are to be drawn."""
+        filters = self.plan.filters
+        only_new = filters.drop_duplicates or self.plan.strategy == "retry"
+        hopeless = False
+        for sampled in sorted(self.came, key=lambda one: one.sample):
+            hopeless = hopeless or bool(sampled.rejected)
+            why = sampled.rejected if sampled.rejected in REFUSALS else NO_ROOM if sampled.rejected else ""
+            text, x1 = sampled.text, self.unit.x1
+            if x1 is not None and has_quotation(x1):
+                why = why or (CUT if sampled.closed and is_cut(text) else "")
+                text = as_in(x1, text) if has_marks(x1) else text
+            why = why or filters.rejected(text, sampled.closed, x1)
+            if not why and only_new and text in self.accepted:
+                why = DUPLICATE
+            if why:
+                self.rejected[why] += 1
+                self.refused += [(text, why)] * bool(text.strip())
+            else:
+                self.accepted.append(text)
+        self.came.clear()
+        return self.plan.strategy == "retry" and not hopeless and len(self.next_samples()) > 0
+
+    def entries(self) -> Iterator[Entry]:
+        for text in self.accepted:
+            if self.unit.x1 is None:
+                yield Entry(text_a=text, text_b=None, label=self.label.name)
+            else:
+                yield Entry(text_a=self.unit.x1, text_b=text, label=self.label.name)
+
+
+class DinoShardBuilder:
+    """Prompts for tasks, and shards from the answers. Holds no more than what is under way."""
+
+    def __init__(self, spec: TaskSpec, plan: Plan, tasks: Iterable[Task]) -> None:
+        self.spec, self.plan = spec, plan
+        self.groups: dict[tuple[int | str, ...], SampleGroup] = {}
+        self.again: deque[tuple[SampleGroup, range]] = deque()
+        self.new = self._begin(tasks)
+        self.groups_done = 0
+
+    def prompts(self) -> Iterator[Prompt | None]:
+        """For the decoder. None where the next ones depend on answers that are still to come."""
+        while True:
+            while self.again:
+                group, samples = self.again.popleft()
+                yield group.begin(self.spec, samples)
+            new = next(self.new, None)
+            if new is not None:
+                self.groups[new.key()] = new
+                yield new.begin(self.spec, new.next_samples())
+            elif self.groups and self.plan.strategy == "retry":
+                yield None
+            else:
+                return
+
+    def take(self, sampled: Continuation) -> OpenShard | None:
+        """Add an answer, and return the shard that it completes, if any."""
+        group = self.groups[sampled.prompt.key]
+        group.shard.tokens += sampled.tokens
+        group.came.append(sampled)
+        group.outstanding -= 1
+        if group.outstanding:
+            return None
+        if group.judge():
+            self.again.append((group, group.next_samples()))
+            return None
+        del self.groups[sampled.prompt.key]
+        self.groups_done += 1
+        group.shard.open -= 1
+        return None if group.shard.open else group.shard
+
+    def _begin(self, tasks: Iterable[Task]) -> Iterator[SampleGroup]:
+        """Groups in order."""
+        for task in tasks:
+            payload: ShardInputs = task.payload
+            shard = OpenShard(task.number, open=sum(len(unit.labels) for unit in payload.inputs))
+            for unit in payload.inputs:
+                for label in unit.labels:
+                    group = SampleGroup(unit, label, shard, self.plan)
+                    shard.groups.append(group)
+                    yield group

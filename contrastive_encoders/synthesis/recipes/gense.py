@@ -1,0 +1,227 @@
+"""GenSE: triplets from a generator that is its own discriminator (Chen et al., EMNLP 2022).
+
+For every sentence and direction some candidates are written, and the model says of each whether it follows. All of that
+is kept as one *scored row*; which rows become triplets is decided from them alone (`triplet_rules`), as often as one
+likes. A candidate depends on (seed, place of the sentence, direction, candidate) alone, so shards, processes, batches
+and the order of answers change nothing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, ClassVar, TypedDict
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction, Prompts
+from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt
+from contrastive_encoders.synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Candidate, Discriminator, Pair
+from contrastive_encoders.synthesis.decoding.generator import Generator
+from contrastive_encoders.synthesis.sentences.quotations import as_in, has_marks, has_quotation, in_prompt, is_cut
+from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
+from contrastive_encoders.synthesis.server.server import Server
+from contrastive_encoders.synthesis.shards.decoded import DecodedShards
+from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, write_data_set
+from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut
+from contrastive_encoders.synthesis.task_spec import STOP
+from contrastive_encoders.synthesis.triplet_recipe import (
+    FromSentences,
+    close_scored,
+    count_candidates,
+    discriminator_of,
+)
+
+
+@dataclass(kw_only=True)
+class Gense(FromSentences):
+    """``contrastive-encoders generate recipe=gense``."""
+
+    candidates: int = key(least=1)  # per direction; published: 1
+    max_source_tokens: int = key(least=1)  # of a sentence for which one is written; published: 96
+    how: Decoding
+    required: ClassVar[dict[str, str]] = {
+        "generator": "the folder or hub id of a GenSE generator. Say generator=...",
+        "input": "sentences, or documents with input_kind=documents. Say input=FILE",
+    }
+
+    def identify(self) -> dict[str, Any]:
+        assert self.judge is not None
+        drawn = {name: getattr(self.how, name) for name in ("max_new_tokens", "top_p", "top_k", "temperature", "seed")}
+        return {
+            "prompts": self.judge.prompts.to_json(),
+            "generator": self.judge.weights,
+            "precision": self.precision,
+            "decoding": drawn,
+            "plan": {key: getattr(self, key) for key in ("candidates", "max_source_tokens", "max_pair_tokens")},
+            "input": self.given,
+            "shard_size": self.shard_size,
+        }
+
+    def write_scored(self) -> None:
+        assert self.judge is not None
+        sentences = self.prepared()
+        how = self.how
+        if (self.chat_template or self.served) and (mark := closing_mark(self.judge.prompts)):
+            how = replace(how, stop=mark, abandon="\n")
+        shards = GenseShards(
+            how, self.judge.prompts, self.candidates, self.max_source_tokens, self.max_pair_tokens, self.judged
+        )
+        about, name = self.about(sentences.counts), self.recipe["name"]
+        number, prompts = sentences.number, len(DIRECTIONS)
+        stage = DataSet(self.home, name, number, self.shard_size, self.identity, about, sentences, shards, prompts)
+        with self.open_pool(self.writer()) as pool:
+            write_data_set(stage, pool, close_scored, quiet=self.quiet)
+
+
+def closing_mark(prompts: Prompts) -> str:
+    """Return the string that ends a written text: a quotation mark if the prompts end in an opening one, as DINO's do,
+    else an empty string, because only the end of the sequence ends it then.
+
+    Raises:
+        InputError: one of them ends so, and the other does not.
+    """
+    opened = [getattr(prompts, direction).suffix.endswith(STOP) for direction in DIRECTIONS]
+    if any(opened) and not all(opened):
+        raise InputError(
+            f"prompts: one of entailment.suffix and contradiction.suffix ends in a quotation mark {STOP} that opens "
+            "the text, and the other does not. Wanted both, or none."
+        )
+    return STOP if all(opened) else ""
+
+
+@dataclass(frozen=True)
+class GenseShards(DecodedShards):
+    """The work on sentences: all that is written for them, with the discriminator's answers."""
+
+    prompts: Prompts
+    candidates: int
+    max_source_tokens: int
+    max_pair_tokens: int
+    judged: bool = True
+
+    def begin(self, generator: Generator | Server, tasks: Iterator[Task]) -> "GenseShardBuilder":
+        score = discriminator_of(generator, self.prompts, self.max_pair_tokens, judged=self.judged)
+        if isinstance(score, Discriminator):  # a server says so itself
+            score.check_room(self.max_source_tokens)
+        return GenseShardBuilder(self, score, tasks)
+
+    def passes(self, sampled: Continuation) -> bool:
+        return bool(sampled.text.strip())
+
+
+class ScoredRow(TypedDict):
+    """A sentence and all that was written for it."""
+
+    premise: str
+    entailment: list[Candidate]
+    contradiction: list[Candidate]
+
+
+@dataclass
+class OpenShard:
+    """A shard under way."""
+
+    number: int
+    units: int  # sentences
+    tokens: int = 0
+    unscored: "dict[int, OpenSentence]" = field(default_factory=dict)  # those whose texts have all come
+    rows: dict[int, ScoredRow] = field(default_factory=dict)
+
+    def entries(self) -> Iterator[ScoredRow]:
+        for place in sorted(self.rows):
+            yield self.rows[place]
+
+    def left_out(self) -> Iterator[LeftOut]:
+        """Yield nothing: all candidates are kept, and the rules leave texts out later."""
+        yield from ()
+
+    def counts(self) -> dict[str, LabelCounts]:
+        return count_candidates([dict(row) for row in self.rows.values()])
+
+
+@dataclass
+class OpenSentence:
+    """A sentence under way."""
+
+    place: int
+    premise: str
+    shard: OpenShard
+    open: int  # candidates that have not come yet
+    texts: dict[Direction, list[Any]]  # (text, closed) by candidate
+
+    def pairs(self) -> list[Pair]:
+        return [(self.premise, text) for direction in DIRECTIONS for text, _ in self.texts[direction]]
+
+
+class GenseShardBuilder:
+    """Prompts for tasks, and scored rows from the answers. Holds only what is under way."""
+
+    def __init__(self, shards: GenseShards, score: Discriminator | ServedDiscriminator, tasks: Iterable[Task]) -> None:
+        self.shards, self.score, self.tasks = shards, score, tasks
+        self.rows: dict[int, OpenSentence] = {}
+        self.groups_done = 0
+
+    def prompts(self) -> Iterator[Prompt]:
+        new = self._begin()
+        while rows := list(islice(new, SENTENCES_PER_BATCH)):
+            premises = [in_prompt(row.premise) if self._has(has_marks, row) else row.premise for row in rows]
+            asked = [
+                self.score.questions(direction, premises, self.shards.max_source_tokens) for direction in DIRECTIONS
+            ]
+            for row, *texts in zip(rows, *asked, strict=True):
+                self.rows[row.place] = row
+                for direction, one in zip(DIRECTIONS, texts, strict=True):
+                    yield Prompt((row.place, direction), one, samples=range(self.shards.candidates))
+
+    def take(self, sampled: Continuation) -> OpenShard | None:
+        """Add an answer, and return the shard that it completes, if any; the pairs of a shard are scored together."""
+        place, direction = sampled.prompt.key
+        row = self.rows[int(place)]
+        text, closed = sampled.text, sampled.closed
+        if self._has(has_quotation, row):
+            closed = closed and not is_cut(text)
+        if self._has(has_marks, row):
+            text = as_in(row.premise, text)
+        row.texts[direction][sampled.sample] = (text.strip(), closed)  # type: ignore[index]
+        shard = row.shard
+        shard.tokens += sampled.tokens
+        row.open -= 1
+        if row.open == 0:
+            shard.unscored[row.place] = self.rows.pop(row.place)
+            self.groups_done += len(DIRECTIONS)
+        if len(shard.unscored) < shard.units:
+            return None
+        self._score(shard)
+        return shard
+
+    def _has(self, marks: Callable[[str], bool], row: OpenSentence) -> bool:
+        """Whether a straight mark ends texts, and the premise contains such marks."""
+        return self.shards.how.stop == STOP and marks(row.premise)
+
+    def _score(self, shard: OpenShard) -> None:
+        """A shard alone, some rows at a time by their places: a pass changes the last bits of what is read with it, and
+        so it must not depend on what else was under way."""
+        places = sorted(shard.unscored)
+        for some in (places[at : at + SENTENCES_PER_BATCH] for at in range(0, len(places), SENTENCES_PER_BATCH)):
+            rows = [shard.unscored.pop(place) for place in some]
+            p_true = iter(self.score([pair for row in rows for pair in row.pairs()]))
+            for row in rows:
+                scored: dict[str, Any] = {"premise": row.premise}
+                for direction in DIRECTIONS:
+                    texts = row.texts[direction]
+                    scored[direction] = [
+                        Candidate(text=text, p_true=next(p_true), closed=whole) for text, whole in texts
+                    ]
+                shard.rows[row.place] = scored  # type: ignore[assignment]
+
+    def _begin(self) -> Iterator[OpenSentence]:
+        """Rows in order."""
+        for task in self.tasks:
+            payload: ShardInputs = task.payload
+            shard = OpenShard(task.number, units=len(payload.inputs))
+            for place, sentence in enumerate(payload.inputs, start=payload.first):
+                texts: dict[Direction, list[Any]] = {
+                    direction: [None] * self.shards.candidates for direction in DIRECTIONS
+                }
+                yield OpenSentence(place, sentence, shard, len(DIRECTIONS) * self.shards.candidates, texts)

@@ -1,0 +1,182 @@
+"""Pairs by back-translation with two translation models.
+
+Models are decoded by transformers' own beam search, as each family (Marian, M2M-100, NLLB, mBART, T5) has positions and
+start tokens of its own.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_whole
+from contrastive_encoders.runtime.devices import device_of
+from contrastive_encoders.synthesis.checked_settings import Bounded
+from contrastive_encoders.synthesis.decoding.generator import PRECISIONS, by_length
+from contrastive_encoders.synthesis.shards.provenance import identify_generator
+from contrastive_encoders.synthesis.triplet_recipe import (
+    Baseline,
+    CandidateSource,
+    FromSentences,
+    Premises,
+    SentenceCandidates,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Language:
+    """A direction of translation."""
+
+    model: str | None  # folder or hub id
+    prefix: str  # before every sentence: "translate English to German: " (T5), ">>fra<< " (some of Marian)
+    source: str | None  # codes as the tokenizer has them: M2M-100, NLLB, mBART
+    target: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(Bounded):
+    """How a translation is looked for, and how long it may be."""
+
+    prefix: ClassVar[str] = "search."
+
+    beams: int = key(least=1)
+    max_tokens: int = key(least=1)  # of a sentence and of its translation
+
+
+@dataclass(kw_only=True)
+class BackTranslation(Baseline, FromSentences):
+    """``contrastive-encoders generate recipe=gense_back_translation``."""
+
+    there: Language
+    back: Language
+    search: Search
+
+    def method(self) -> dict[str, Any]:
+        identity: dict[str, Any] = {"search": asdict(self.search)}
+        for where, language in (("there", self.there), ("back", self.back)):
+            if language.model is None:
+                raise InputError(
+                    f"{where}.model is not set: folder or hub id of a translation model. Say {where}.model=..."
+                )
+            weights = identify_generator(language.model, None, f"{where}.model")
+            identity[where] = {**asdict(language), "model": weights}
+        return {**identity, "input": self.given}
+
+    def premises(self) -> Premises:
+        prepared = self.prepared()
+        return Premises(prepared.number, prepared.counts, prepared)
+
+    def source(self, inputs: Iterable[str]) -> Callable[[], CandidateSource]:
+        return partial(load_translators, self.there, self.back, self.search, self.precision, self.device)
+
+
+class Translation(NamedTuple):
+    text: str
+    whole: bool  # the sentence was read to its end, and the translation ended by itself
+
+
+class Translator:
+    """A loaded translation model of one direction.
+
+    Raises:
+        InputError: there is no such model, it is no encoder-decoder with a head, or it knows no such language.
+    """
+
+    def __init__(self, where: str, language: Language, search: Search, *, precision: str, device: str) -> None:
+        self.where, self.language, self.search = where, language, search
+        name, setting = str(language.model), f"{where}.model"
+        config = from_pretrained(AutoConfig, name, setting=setting)
+        if type(config) not in AutoModelForSeq2SeqLM._model_mapping:
+            raise InputError(
+                f"{setting}={name}: a {config.model_type} model does not translate. Take an encoder-decoder (Marian, "
+                "M2M-100, NLLB, mBART, T5)."
+            )
+        self.tokenizer = from_pretrained(AutoTokenizer, name, setting=setting)
+        if language.source is not None:
+            self._code("source", language.source)
+            if not hasattr(self.tokenizer, "src_lang"):
+                raise InputError(
+                    f"{where}.source={language.source}: the tokenizer of {name} marks no language of what is read. "
+                    "Leave it out."
+                )
+            self.tokenizer.src_lang = language.source
+        self.options: dict[str, Any] = {"num_beams": search.beams, "max_new_tokens": search.max_tokens}
+        if language.target is not None:
+            self.options["forced_bos_token_id"] = self._code("target", language.target)
+
+        def refused(why: str) -> InputError:
+            return InputError(f"{setting}={name}: {why}. Take a whole one.")
+
+        model = load_whole(AutoModelForSeq2SeqLM, name, refused, setting=setting, dtype=PRECISIONS[precision])
+        self.model: Any = model.to(device).eval()  # type: ignore[arg-type]
+        self.model.generation_config.max_length = None  # max_new_tokens counts
+        ends = self.model.generation_config.eos_token_id
+        self.ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
+
+    def _code(self, key: str, language: str) -> int:
+        """Return the id of the token that names a language."""
+        names = [language, f"__{language}__"]  # the latter M2M-100's
+        known = self.tokenizer.get_vocab()
+        for name in names:
+            if name in known:
+                return int(known[name])
+        raise InputError(
+            f"{self.where}.{key}={language}: the tokenizer of {self.language.model} has no such token. Take a code as "
+            "its model card has it, such as fra_Latn (NLLB), fr (M2M-100), fr_XX (mBART)."
+        )
+
+    @torch.inference_mode()
+    def __call__(self, texts: Sequence[str]) -> list[Translation]:
+        """In order. Equal texts are read once, texts of similar length together."""
+        most = self.search.max_tokens
+        asked = list(dict.fromkeys(texts))
+        read = self.tokenizer([self.language.prefix + text for text in asked])["input_ids"]
+        ids = dict(zip(asked, read, strict=True))
+        found: dict[str, Translation] = {}
+        for some in by_length({text: one[:most] for text, one in ids.items()}):
+            batch = self.tokenizer(
+                [self.language.prefix + text for text in some],
+                padding=True,
+                truncation=True,
+                max_length=most,
+                return_tensors="pt",
+            ).to(self.model.device)
+            inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+            # Empty ones grow with the decoder; what generate makes has as many layers as the encoder
+            cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+            ids_RT = self.model.generate(**inputs, do_sample=False, past_key_values=cache, **self.options).cpu()
+            written = self.tokenizer.batch_decode(ids_RT, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            for text, other, ids_T in zip(some, written, ids_RT[:, 1:].tolist(), strict=True):
+                found[text] = Translation(
+                    " ".join(other.split()), len(ids[text]) <= most and bool(self.ends & {*ids_T})
+                )
+        return [found[text] for text in texts]
+
+
+def load_translators(there: Language, back: Language, search: Search, precision: str, device: str) -> "Translated":
+    """Load both models in a worker, on the worker's device."""
+    models = [
+        Translator(where, language, search, precision=precision, device=device_of(device))
+        for where, language in (("there", there), ("back", back))
+    ]
+    return Translated(*models)
+
+
+class Translated:
+    """A source with one candidate that should follow, and none that contradicts."""
+
+    def __init__(self, there: Translator, back: Translator) -> None:
+        self.there, self.back = there, back
+
+    def __call__(self, first: int, inputs: Sequence[str]) -> list[SentenceCandidates]:
+        pivots = self.there(inputs)
+        returned = self.back([one.text for one in pivots])
+        return [
+            SentenceCandidates(premise, {"entailment": [(one.text, one.whole and pivot.whole)]}, {"pivot": pivot.text})
+            for premise, pivot, one in zip(inputs, pivots, returned, strict=True)
+        ]

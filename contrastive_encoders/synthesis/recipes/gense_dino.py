@@ -1,0 +1,82 @@
+"""Triplets from DINO's pairs: one label gives the entailments, another the contradictions."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.gense_prompts import Direction
+from contrastive_encoders.synthesis.shards.store import read_entries, read_finished
+from contrastive_encoders.synthesis.triplet_recipe import Baseline, CandidateSource, Premises, SentenceCandidates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """Which of DINO's."""
+
+    entailment: str | float  # 0.5 on a command line is a number
+    contradiction: str | float
+
+    def by_direction(self) -> dict[Direction, str]:
+        return {"entailment": str(self.entailment), "contradiction": str(self.contradiction)}
+
+
+@dataclass(kw_only=True)
+class GenseDino(Baseline):
+    """``contrastive-encoders generate recipe=gense_dino``."""
+
+    labels: Labels
+    manifest: dict[str, Any] = field(init=False)  # of the pairs
+    required: ClassVar[dict[str, str]] = {"input": "the folder of a finished data set of DINO's pairs. Say input=..."}
+
+    @property
+    def pairs(self) -> Path:
+        return Path(str(self.input))
+
+    def method(self) -> dict[str, Any]:
+        self.manifest = read_finished(self.pairs, "x2", "recipe=dino_x2")
+        if self.folder.resolve() == self.pairs.resolve():
+            raise InputError(f"output={self.folder} holds the pairs themselves. Choose another output.")
+        known = list(self.manifest["identity"]["spec"]["labels"])
+        for direction, label in self.labels.by_direction().items():
+            if label not in known:
+                raise InputError(
+                    f"labels.{direction}={label!r}: {self.pairs} has the labels {', '.join(map(repr, known))}."
+                )
+        shards = [one["sha256"] for one in self.manifest["shards"]]
+        given = {"identity": self.manifest["identity"], "shards": shards}
+        return {"input": given, "labels": self.labels.by_direction()}
+
+    def premises(self) -> Premises:
+        rows = read_candidates(self.pairs, self.labels.by_direction())
+        number, inputs = len(rows), int(self.manifest["counts"]["inputs"])
+        if not number:
+            raise InputError(f"input={self.pairs}: it holds no pair. Its report.md says why.")
+        left_out = {"without any accepted text": inputs - number} if inputs > number else {}
+        counts = {"texts": inputs, "sentences": inputs, "kept": number, "left_out": left_out}
+        return Premises(number, counts, rows)
+
+    def source(self, inputs: Iterable[SentenceCandidates]) -> Callable[[], CandidateSource]:
+        return AsGiven
+
+
+def read_candidates(folder: Path, labels: dict[Direction, str]) -> list[SentenceCandidates]:
+    """Read a finished data set of DINO's pairs as candidates."""
+    direction_of = {label: direction for direction, label in labels.items()}
+    rows: list[SentenceCandidates] = []
+    for x1, entries in groupby(read_entries(folder), key=lambda entry: entry["text_a"]):
+        row = SentenceCandidates(x1, {direction: [] for direction in labels})
+        for entry in entries:
+            if entry["label"] in direction_of and entry["text_b"] is not None:
+                row.texts[direction_of[entry["label"]]].append((entry["text_b"], True))
+        rows.append(row)
+    return rows
+
+
+class AsGiven:
+    """A source whose inputs are the candidates themselves."""
+
+    def __call__(self, first: int, inputs: Sequence[SentenceCandidates]) -> list[SentenceCandidates]:
+        return list(inputs)

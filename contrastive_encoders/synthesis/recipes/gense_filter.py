@@ -1,0 +1,38 @@
+"""Triplets from the scored rows of another recipe by other filter rules, without a model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.child_processes import check_number
+from contrastive_encoders.synthesis.recipe import Recipe
+from contrastive_encoders.synthesis.rules.triplet_rules import Rules
+from contrastive_encoders.synthesis.rules.triplets import SCORED, filter_identity, find_scored
+from contrastive_encoders.synthesis.shards.store import ShardStore, read_manifest
+from contrastive_encoders.synthesis.triplet_recipe import check_judged, take_triplets
+
+
+@dataclass(kw_only=True)
+class GenseFilter(Recipe):
+    """``contrastive-encoders generate recipe=gense_filter``."""
+
+    rules: Rules
+    workers: int | None
+
+    def plan(self) -> None:
+        if self.generator is not None:
+            raise InputError(f"generator={self.generator}: recipe=gense_filter writes no text. Leave generator out.")
+        check_number("workers", self.workers or 1)
+        self.require("input", "the output folder of recipe=gense. Say input=FOLDER.")
+        self.source = find_scored(Path(str(self.input)))
+        self.scored = read_manifest(self.source)["identity"]
+        check_judged(self.scored["generator"] if self.scored.get("judged", True) else None, self.rules)
+        if (self.folder / SCORED).exists() or self.folder.resolve() == self.source.resolve():
+            raise InputError(f"output={self.folder} holds what triplets are taken from. Choose another output.")
+
+    def claim(self) -> bool:
+        identity = filter_identity(self.scored, self.rules)
+        return ShardStore(self.folder).claim(identity, overwrite=self.overwrite)
+
+    def write(self) -> None:
+        take_triplets(self.source, self.folder, self.rules, self.workers)

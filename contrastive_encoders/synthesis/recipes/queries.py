@@ -1,0 +1,441 @@
+"""Recipe that writes questions for passages of documents, to train and evaluate a retrieval encoder with.
+
+``OUTPUT/written`` holds every question, ``OUTPUT/scored`` the same with the judge's probability, and what an encoder
+finds for each. Parts, rules, negatives, report and all other files are made from these alone, each time that one of
+their keys has changed.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.io.atomic import remove
+from contrastive_encoders.io.file_discovery import check_output_apart
+from contrastive_encoders.runtime.devices import device_of
+from contrastive_encoders.runtime.worker_loop import Start
+from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.synthesis.decoding.continuations import Decoding
+from contrastive_encoders.synthesis.questions.generation import (
+    Candidate,
+    JudgedQuestions,
+    QuestionShards,
+    Written,
+    counts_of,
+)
+from contrastive_encoders.synthesis.questions.output import (
+    BEIR_FILES,
+    CANDIDATES,
+    DOCUMENTS,
+    HELD_OUT,
+    SENTENCES,
+    TRAIN,
+    candidate_rows,
+    document_rows,
+    kept,
+    sentence_rows,
+    training_rows,
+    write_beir,
+    write_lines,
+    write_rows,
+    write_sheet,
+)
+from contrastive_encoders.synthesis.questions.passages import (
+    Collection,
+    Part,
+    Passage,
+    Windows,
+    divide,
+    read_collection,
+)
+from contrastive_encoders.synthesis.questions.previous_questions import Known, read_known
+from contrastive_encoders.synthesis.questions.prompts import QuestionPrompts, parse
+from contrastive_encoders.synthesis.questions.report import write_question_card, write_question_report
+from contrastive_encoders.synthesis.questions.rules import KEPT, QuestionRules, apply_rules, tally
+from contrastive_encoders.synthesis.questions.scores import (
+    Neighbours,
+    find_neighbours,
+    nothing_found,
+    read_neighbours,
+    write_neighbours,
+)
+from contrastive_encoders.synthesis.recipe import ModelRecipe, load_writer, log
+from contrastive_encoders.synthesis.shards.provenance import identify_generator, versions
+from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, WrittenShard, write_data_set
+from contrastive_encoders.synthesis.shards.store import (
+    MANIFEST,
+    ShardStore,
+    as_lines,
+    read_entries,
+    read_manifest,
+    read_shard,
+    shard_name,
+)
+from contrastive_encoders.synthesis.triplet_recipe import prompts_of
+
+WRITTEN, SCORED = "written", "scored"
+MEASURED = 32  # passages that a plan writes questions for
+FEW_KEPT = 0.1  # of all questions
+SUSPECTED = "Perhaps the model cannot write this language, or the passages are too alike: report.md shows examples."
+
+
+@dataclass(kw_only=True)
+class Queries(ModelRecipe):
+    """``contrastive-encoders generate recipe=queries``."""
+
+    takes_encoder: ClassVar[bool] = True
+    input_column: str
+    encoding: str | None
+    on_error: Literal["fail", "skip"]
+    max_skipped: float = key(least=0, most=1)
+    passages: Windows
+    held_out_share: float = key(least=0, below=1)
+    choice_share: float = key(least=0, below=1)
+    encoder: str | None
+    judged: bool
+    judge: str | None
+    prompts: Mapping[str, Any]
+    queries_per_passage: int = key(least=1)
+    max_passage_tokens: int = key(least=1)
+    rules: QuestionRules
+    negatives: int = key(least=0)
+    negative_margin: float = key(least=0, most=1)
+    plan_only: bool
+    known: str | None
+    how: Decoding
+    asks: QuestionPrompts = field(init=False)
+    collection: Collection = field(init=False)
+    earlier: Known = field(init=False, default_factory=dict)  # of passages that an earlier data set had
+    fresh: list[int] = field(init=False)  # places of the other passages
+    written: DataSet = field(init=False)
+    scored: DataSet = field(init=False)
+    identity: dict[str, Any] = field(init=False)  # of all files besides
+
+    def plan(self) -> None:
+        self.check_engine()
+        self.require("generator", "the hub id or folder of a causal language model. Say generator=...")
+        self.require("input", "documents: a file, several, or a folder. Say input=...")
+        self._check_scores()
+        self.asks = parse(prompts_of(self.prompts))
+        weights = self.identify_model()
+        check_output_apart(self.input, self.folder)  # type: ignore[arg-type]
+        self.collection = read_collection(
+            self.input,  # type: ignore[arg-type]
+            self.input_column,
+            self.passages,
+            self.on_error,
+            self.max_skipped,
+            self.encoding,
+        )
+        self._divide()
+        self.fresh = list(range(len(self.collection.passages)))
+        self._plan_stages(weights)
+        if self.known is not None:
+            self.earlier = read_known(Path(self.known).expanduser(), self.scored.identity)
+            self.fresh = [place for place in self.fresh if self._key(place) not in self.earlier]
+            self._plan_stages(weights)
+        self.identity = {
+            "kind": "queries",
+            "parts": {"held_out_share": self.held_out_share, "choice_share": self.choice_share, "seed": self.how.seed},
+            "rules": asdict(self.rules),
+            "encoder": self._identify_encoder(),
+            "negatives": {"number": self.negatives, "margin": self.negative_margin},
+            SCORED: self.scored.identity,
+        }
+
+    def _key(self, place: int) -> tuple[str, str]:
+        """What tells that two data sets have a passage in common."""
+        passage = self.collection.passages[place]
+        return passage.heading, passage.text
+
+    def _check_scores(self) -> None:
+        if self.encoder is None and (self.rules.rank is not None or self.negatives):
+            name = "rules.rank" if self.rules.rank is not None else "negatives"
+            off = "rules.rank=null" if self.rules.rank is not None else "negatives=0"
+            raise InputError(f"{name} asks an encoder, and encoder is not set. Say encoder=..., or {off}.")
+        if not self.judged and (self.rules.p_yes is not None or self.judge is not None):
+            raise InputError("judged=false: nobody judges, so rules.p_yes and judge have to be null. Leave them out.")
+        if self.held_out_share + self.choice_share >= 1:
+            raise InputError(
+                f"held_out_share={self.held_out_share:g} and choice_share={self.choice_share:g} leave nothing to train "
+                "on. Lower them."
+            )
+
+    def _divide(self) -> None:
+        divide(self.collection, {"choice": self.choice_share, "held_out": self.held_out_share}, self.how.seed)
+
+    def _plan_stages(self, weights: Mapping[str, Any]) -> None:
+        how = replace(self.how, stop="\n")
+        drawn = ("max_new_tokens", "top_p", "top_k", "temperature", "seed")
+        identity = {
+            "kind": WRITTEN,
+            "styles": self.asks.styles,
+            "generator": weights,
+            "precision": "the server's" if self.served else self.precision,
+            "chat_template": self.chat_template,
+            "decoding": {name: getattr(how, name) for name in drawn},
+            "plan": {name: getattr(self, name) for name in ("queries_per_passage", "max_passage_tokens")},
+            "passages": {**asdict(self.passages), "sha256": self.collection.sha256()},
+            "shard_size": self.shard_size,
+        }
+        if self.earlier:
+            identity["known"] = len(self.collection.passages) - len(self.fresh)
+        passages = [self.collection.passages[place] for place in self.fresh]
+        about = {"generator": {"name": self._short(self.generator), "weights": weights}, "versions": versions()}
+        writes = QuestionShards(how, self.asks, self.queries_per_passage, self.max_passage_tokens)
+        folder, number = self.folder, len(passages)
+        self.written = DataSet(
+            folder / WRITTEN,
+            "questions",
+            number,
+            self.shard_size,
+            identity,
+            about,
+            passages,
+            writes,
+            len(self.asks.styles),
+        )
+        judge = (
+            (identify_generator(self.judge, None, "judge") if not self.served else {"model": self.judge})
+            if self.judge
+            else weights
+        )
+        judged = {
+            "kind": SCORED,
+            "judge": judge if self.has_judge else None,
+            "asked": self.asks.judge.discrimination._asdict(),
+            WRITTEN: identity,
+        }
+        work = JudgedQuestions(self.asks, self.max_passage_tokens) if self.has_judge else unjudged
+        rows = WrittenQuestions(folder / WRITTEN, passages, self.shard_size)
+        self.scored = DataSet(folder / SCORED, "judged", number, self.shard_size, judged, about, rows, work)
+
+    @property
+    def has_judge(self) -> bool:
+        """A server may be unable to, and need not where no rule asks."""
+        return self.judged and (not self.served or self.rules.p_yes is not None)
+
+    def _short(self, name: str | None) -> str:
+        source = Path(str(name))
+        return source.resolve().name if source.exists() and not self.served else str(name)
+
+    def _identify_encoder(self) -> dict[str, Any] | None:
+        if self.encoder is None:
+            return None
+        from contrastive_encoders.encoders import load_encoder
+
+        return {"name": self._short(self.encoder), "fingerprint": load_encoder(self.encoder, device="cpu").fingerprint}
+
+    def claim(self) -> bool:
+        store = ShardStore(self.folder)
+        before = read_manifest(self.folder) if (self.folder / MANIFEST).is_file() and not self.overwrite else None
+        if not self.overwrite:  # the questions must be these; the rest is made anew
+            self.written.store.is_finished(self.written.identity)
+        if before is None:
+            store.claim(self.identity, overwrite=self.overwrite)
+            return False
+        same = before["complete"] and before["identity"] == as_read(self.identity)
+        return same and self.scored.is_complete() and not self.plan_only and all(map(Path.exists, self._made()))
+
+    def _made(self) -> list[Path]:
+        """The files that are made of the questions."""
+        beir = [f"{name}/{file}" for name in HELD_OUT.values() for file in BEIR_FILES]
+        return [self.folder / name for name in (TRAIN, CANDIDATES, DOCUMENTS, SENTENCES, *beir)]
+
+    def write(self) -> None:
+        self._say_plan()
+        if self.plan_only:
+            self._measure()
+            return
+        self._write_scored()
+        candidates = self._candidates()
+        self._take(candidates, self._neighbours(candidates))
+
+    def _candidates(self) -> list[Candidate]:
+        """Return the questions of this data set and of the earlier one, in the order of their passages."""
+        here: list[Any] = list(read_entries(self.folder / SCORED))
+        rows = [{**row, "passage": self.fresh[row["passage"]]} for row in here]
+        for place in set(range(len(self.collection.passages))) - set(self.fresh):
+            rows += [{**row, "passage": place} for row in self.earlier[self._key(place)]]
+        order = {style: place for place, style in enumerate(self.asks.styles)}
+        found: list[Any] = sorted(rows, key=lambda row: (row["passage"], order[row["style"]], row["number"]))
+        return found
+
+    def _write_scored(self) -> None:
+        """Write and judge the questions that are missing. A model is loaded only if some are."""
+        scored = self.scored.folder
+        if (scored / MANIFEST).is_file() and read_manifest(scored)["identity"] != as_read(self.scored.identity):
+            log.info("%s was judged otherwise, and is judged anew; the questions stay.", scored)
+            remove(scored)
+        own = self.has_judge and self.judge is None
+        if not self.written.is_complete() or (own and not self.scored.is_complete()):
+            with self.open_pool(self.writer()) as pool:
+                write_data_set(self.written, pool, close, quiet=self.quiet)
+                if own:
+                    write_data_set(self.scored, pool, close, quiet=self.quiet)
+        if not self.scored.is_complete():
+            with self.open_pool(self._judge() if self.has_judge else nobody) as pool:
+                write_data_set(self.scored, pool, close, quiet=self.quiet)
+
+    def _judge(self) -> Start:
+        assert self.judge is not None
+        if self.served:
+            return replace(self, generator=self.judge).server()  # type: ignore[return-value]
+        return partial(load_writer, self.judge, self.precision, self.device, None, chat=self.chat_template)
+
+    def _neighbours(self, candidates: Sequence[Candidate]) -> Neighbours:
+        if self.encoder is None:
+            return nothing_found(len(candidates))
+        identity = as_read({"encoder": self.identity["encoder"]["fingerprint"], SCORED: self.scored.identity})
+        found = read_neighbours(self.scored.folder, identity)
+        if found is None:
+            from contrastive_encoders.encoders import load_encoder
+
+            encoder = load_encoder(self.encoder, device=device_of(self.device))
+            found = find_neighbours(candidates, self.collection, encoder.encode_document, encoder.encode_query)
+            write_neighbours(self.scored.folder, found, identity)
+        return found
+
+    def _take(self, candidates: Sequence[Candidate], neighbours: Neighbours) -> None:
+        """The manifest last: where it says complete, all the rest is there."""
+        collection, folder = self.collection, self.folder
+        questions = apply_rules(candidates, collection, neighbours, self.rules, self.asks.examples)
+        number = sum(one.fate == KEPT for one in questions)
+        store = ShardStore(folder)
+        about = {**self.written.about, "collection": collection.counts()}
+        counts: dict[str, Any] = {
+            "inputs": len(collection.passages),
+            "samples": len(questions),
+            "accepted": number,
+            "yield": number / max(len(questions), 1),
+            "rules": tally(questions),
+            "parts": {part: len(kept(questions, collection, part)) for part in ("train", *HELD_OUT)},
+        }
+        manifest = {
+            "version": 1,
+            "complete": False,
+            "identity": self.identity,
+            **about,
+            "shards_planned": 0,
+            "counts": counts,
+        }
+        store.write_manifest(manifest)
+        write_rows(folder / CANDIDATES, candidate_rows(questions, collection, neighbours))
+        rows = training_rows(questions, collection, neighbours, self.negatives, self.negative_margin)
+        counts["training_rows"] = write_rows(folder / TRAIN, rows)
+        write_rows(folder / DOCUMENTS, document_rows(collection))
+        write_lines(folder / SENTENCES, sentence_rows(collection))
+        for part, name in HELD_OUT.items():
+            write_beir(folder / name, kept(questions, collection, part), collection)
+        write_sheet(folder, questions, collection, self.how.seed)
+        write_question_report(folder, manifest, questions, collection)
+        write_question_card(folder, manifest)
+        worst = sorted(counts["rules"].items(), key=lambda pair: -pair[1]["left_out"])[:2]
+        why = ", ".join(f"{rule}: {one['left_out']:,}" for rule, one in worst)
+        if lacking := [part for part, share in self._wanted_parts().items() if share and not counts["parts"][part]]:
+            raise InputError(
+                f"{folder}: no question was kept of the documents of {' and '.join(lacking)}, of {len(questions):,} in "
+                f"all; left out as {why}. {SUSPECTED} Give more documents, or let the rules keep more; the questions "
+                "stay."
+            )
+        store.write_manifest({**manifest, "complete": True})
+        log.info(
+            "%s: %s of %s questions kept (%.1f %%), %s training rows; report.html says how good they are.",
+            *(folder, f"{number:,}", f"{len(questions):,}", 100 * counts["yield"], f"{counts['training_rows']:,}"),
+        )
+        if number < FEW_KEPT * len(questions):
+            log.warning("%s: almost no question was kept; left out as %s. %s", folder, why, SUSPECTED)
+
+    def _wanted_parts(self) -> dict[Part, float]:
+        train = 1 - self.held_out_share - self.choice_share
+        return {"train": train, "choice": self.choice_share, "held_out": self.held_out_share}
+
+    def _say_plan(self) -> None:
+        counts = self.collection.counts()
+        log.info(
+            "%s documents in %s groups, %s passages (%s), %s questions to write",
+            *(f"{counts[name]:,}" for name in ("documents", "groups", "passages")),
+            ", ".join(f"{part} {found['passages']:,}" for part, found in counts["parts"].items()),
+            f"{len(self.fresh) * len(self.asks.styles) * self.queries_per_passage:,}",
+        )
+        if passed := self.collection.passed_over:
+            log.info("passed over: %s", ", ".join(f"{number} {kind}" for kind, number in passed.items()))
+        for one in self.collection.unread:
+            log.warning("left out: %s", one)
+
+    def _measure(self) -> None:
+        """Write questions for some passages, and say how long all would take."""
+        passages = [self.collection.passages[place] for place in self.fresh]
+        if not passages:
+            log.info("known has the questions of all passages: nothing is to be written.")
+            return
+        some = passages[:: max(1, len(passages) // MEASURED)][:MEASURED]
+        judge = JudgedQuestions(self.asks, self.max_passage_tokens)
+        with self.open_pool(self.writer()) as pool:
+            began = time.monotonic()
+            for _, result in pool.run(self.written.work, iter([Task(0, ShardInputs(0, list(some)))]), 1):
+                if isinstance(result, WrittenShard) and self.has_judge:
+                    rows = list(candidates_in(result.lines))
+                    written = [
+                        Written(one, [row for row in rows if row["passage"] == at]) for at, one in enumerate(some)
+                    ]
+                    for _ in pool.run(judge, iter([Task(0, ShardInputs(0, written))]), 1):
+                        pass
+            seconds = (time.monotonic() - began) / len(some) * len(passages) / self.devices
+        log.info(
+            "%d passages took %.1f s: about %s for all %s. Nothing was written; leave plan_only out to begin.",
+            *(len(some), time.monotonic() - began, _about(seconds), f"{len(passages):,}"),
+        )
+
+
+def _about(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
+
+
+def as_read(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """As a manifest has them that was read again."""
+    found: dict[str, Any] = json.loads(json.dumps(entries))
+    return found
+
+
+def candidates_in(lines: bytes) -> Iterator[Candidate]:
+    return (json.loads(line) for line in lines.splitlines())
+
+
+def close(data_set: DataSet) -> None:
+    """The report lies above it."""
+    data_set.store.write_manifest(data_set.manifest(complete=True))
+
+
+def nobody() -> None:
+    """No judge is loaded."""
+
+
+def unjudged(_: Any, tasks: Iterator[Task]) -> Iterator[tuple[int | None, WrittenShard]]:
+    """The work on written questions where nobody judges."""
+    for task in tasks:
+        rows = [row for one in task.payload.inputs for row in one.candidates]
+        yield task.number, WrittenShard(as_lines(rows), {"tokens": 0, "labels": counts_of(rows), "left_out": []})
+
+
+@dataclass(frozen=True)
+class WrittenQuestions:
+    """Iterates over the passages in order, each with its questions, which are read from the shards of a data set."""
+
+    folder: Path
+    passages: Sequence[Passage]
+    shard_size: int
+
+    def __iter__(self) -> Iterator[Written]:
+        for first in range(0, len(self.passages), self.shard_size):
+            rows: dict[int, list[Any]] = {}
+            for row in read_shard(self.folder / shard_name(first // self.shard_size)):
+                one: Any = row
+                rows.setdefault(one["passage"], []).append(one)
+            for place in range(first, min(first + self.shard_size, len(self.passages))):
+                yield Written(self.passages[place], rows.get(place, []))

@@ -1,0 +1,132 @@
+"""Actions on a finished data set: write and evaluate an annotation sheet, and publish the data set."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.runtime.devices import device_of
+from contrastive_encoders.synthesis.report.annotate import TABLE, Item, agreement_table, read_agreement, write_sheet
+from contrastive_encoders.synthesis.report.publish import check_target, publish
+from contrastive_encoders.synthesis.report.report import Encoder, write_report
+from contrastive_encoders.synthesis.shards.store import read_manifest
+
+log = logging.getLogger(__name__)
+
+
+class Afterwards(NamedTuple):
+    """Actions on a finished data set; None for each that was not asked for."""
+
+    encoder: str | None  # by which the report says how similar texts are
+    annotate: int | None  # texts on the sheet
+    annotations: str | None  # file
+    publish: str | None  # folder
+
+    def for_labels(self) -> list[str]:
+        """Return the actions asked for that need texts with labels."""
+        return [name for name in self.asked() if name != "encoder"]
+
+    def asked(self) -> list[str]:
+        return [name for name, value in self._asdict().items() if value is not None]
+
+    def check(self, folder: Path, *, overwrite: bool) -> None:
+        """InputError for what could not be done, before anything is written."""
+        if self.annotate is not None and self.annotate < 1:
+            raise InputError(f"annotate={self.annotate}: wanted a number of texts, for instance 100.")
+        if self.annotate is not None and self.annotations is not None:
+            raise InputError("annotate writes a sheet, annotations reads one that is filled in. Say one of them.")
+        if self.publish is not None:
+            check_target(Path(self.publish), folder, overwrite=overwrite)
+
+    def check_encoder(self, folder: Path, *, has_pairs: bool) -> None:
+        """Load the encoder once, before texts are written for days.
+
+        Raises:
+            InputError: there is none, or there will be no pairs in ``folder``.
+        """
+        if self.encoder is not None:
+            from contrastive_encoders.encoders import load_encoder
+
+            _refuse_unless_pairs(has_pairs, folder, self.encoder)
+            load_encoder(self.encoder, device="cpu")
+
+    def do(
+        self, folder: Path, *, seed: int, device: str, overwrite: bool, as_trained: Callable[[Path], Sequence[Item]]
+    ) -> str:
+        """Perform the actions and return text for the terminal. ``as_trained`` reads pairs as training does."""
+        table = ""
+        if self.encoder is not None:
+            report_anew(folder, self.encoder, device)
+        if self.annotations is not None:
+            table = take_back(folder, Path(self.annotations))
+        elif self.annotate is not None:
+            hand_out(folder, self.annotate, seed, as_trained)
+        if self.publish is not None:
+            rows = publish(folder, Path(self.publish), overwrite=overwrite)
+            log.info("%s holds %s rows as Parquet, with a data card in README.md.", self.publish, f"{rows:,}")
+        return table
+
+
+def report_anew(folder: Path, encoder: str, device: str) -> None:
+    """Write the report again, with the similarity of the texts on its page.
+
+    Raises:
+        InputError: no data set in ``folder``, or one whose texts are no pairs.
+    """
+    manifest = read_manifest(folder)
+    kind = manifest["identity"]["kind"]
+    _refuse_unless_pairs(kind in ("x2", "triplets"), folder, encoder)
+    if not manifest["complete"]:
+        raise InputError(f"output={folder} is not finished. The command that began it goes on; say encoder then.")
+    from contrastive_encoders.encoders import load_encoder
+
+    loaded = load_encoder(encoder, device=device_of(device))
+    name = Path(encoder).resolve().name if Path(encoder).exists() else encoder
+    write_report(folder, manifest, Encoder(name, lambda texts: loaded.embed(texts, convert_to_numpy=True)))
+    log.info("%s says how similar texts are under %s.", folder / "report.html", name)
+
+
+def _refuse_unless_pairs(has_pairs: bool, folder: Path, encoder: str) -> None:
+    if not has_pairs:
+        raise InputError(
+            f"encoder={encoder}: it says how similar a text is to the one it was written for, and output={folder} "
+            "holds no such pairs. Leave encoder out."
+        )
+
+
+def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], Sequence[Item]]) -> None:
+    sheet, allowed = write_sheet(folder, number, labels_of(folder), seed, as_trained)
+    log.info(
+        "%s is written: fill in its column label with one of %s, then say annotations=%s.",
+        sheet,
+        ", ".join(allowed),
+        sheet,
+    )
+
+
+def take_back(folder: Path, sheet: Path) -> str:
+    """The table, which is written beside the data set too."""
+    if read_manifest(folder)["identity"]["kind"] == "queries":
+        from contrastive_encoders.synthesis.questions.answers import answers_table
+
+        table = answers_table(folder, sheet)
+    else:
+        labels_of(folder)
+        table = agreement_table(read_agreement(folder, sheet))
+    write_whole(folder / TABLE, table.encode())
+    return table
+
+
+def labels_of(folder: Path) -> Sequence[str]:
+    """Return the labels of a data set.
+
+    Raises:
+        InputError: the folder has no data set, or one without labels.
+    """
+    identity = read_manifest(folder)["identity"]
+    if "spec" not in identity:
+        kind = "questions, whose sheet is written with them" if identity["kind"] == "queries" else "triplets"
+        raise InputError(f"output={folder} holds {kind}. annotate is for texts that were written for labels.")
+    return list(identity["spec"]["labels"])

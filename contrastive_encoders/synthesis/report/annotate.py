@@ -1,0 +1,172 @@
+"""A blind annotation sheet, and the agreement of its labels with the intended ones.
+
+As table 3 of the paper: of the pairs that were written for a label, how many percent a person gives which label. Pairs
+whose labels are similarities (0, 0.5, 1) are drawn as they are trained on: without copies, smoothed (0.1, 0.5, 0.9),
+with random second sentences under 0.0; others as they were written. All are drawn at random, whatever their label.
+"""
+
+import csv
+import io
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.reports.tables import Cell, Column, Table, columns, markdown
+from contrastive_encoders.synthesis.shards.store import read_entries
+
+SHEET, KEY, TABLE = "annotation.csv", "annotation-key.json", "annotation.md"
+FORMULA = ("=", "+", "-", "@", "'")  # how a cell begins that a spreadsheet would calculate; behind a ' it is text
+COLUMNS = ("id", "text_a", "text_b", "label")
+RANDOM = "0.0"
+SIMILARITIES = {"0": "0.1", "0.5": "0.5", "1": "0.9"}  # as they are smoothed
+
+
+class Item(NamedTuple):
+    """A line of the sheet, and the label that is not on it."""
+
+    text_a: str
+    text_b: str
+    label: str
+
+
+def write_sheet(
+    folder: Path, number: int, labels: Sequence[str], seed: int, as_trained: Callable[[Path], Sequence[Item]]
+) -> tuple[Path, list[str]]:
+    """Random items in random order; the key lies in another file. ``as_trained`` reads pairs as training does.
+
+    Returns the sheet and the labels that a person may give.
+
+    Raises:
+        InputError: there is a sheet already (a person may be at work on it), or too few texts.
+    """
+    sheet = folder / SHEET
+    if sheet.exists():
+        raise InputError(f"{sheet} is there already, perhaps with a person's labels. Move it away to draw another.")
+    first = next(read_entries(folder), None)
+    # The labels of first sentences name an instruction, whatever they look like
+    similar = set(labels) <= set(SIMILARITIES) and first is not None and first["text_b"] is not None
+    items = draw_items(as_trained(folder) if similar else _as_written(folder), number, seed)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    writer.writerows((place, cell(item.text_a), cell(item.text_b), "") for place, item in enumerate(items, start=1))
+    allowed = [RANDOM, *sorted(SIMILARITIES[label] for label in labels)] if similar else list(labels)
+    key = {"labels": allowed, "key": {str(place): item.label for place, item in enumerate(items, start=1)}}
+    write_whole(folder / KEY, json.dumps(key, indent=1).encode())
+    write_whole(sheet, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then
+    return sheet, allowed
+
+
+def cell(text: str) -> str:
+    """Return the text in a form that a spreadsheet shows and does not calculate."""
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+
+
+def draw_items(pool: Sequence[Item], number: int, seed: int) -> list[Item]:
+    """So many of them at random, in random order.
+
+    Raises:
+        InputError: there are fewer.
+    """
+    if len(pool) < number:
+        raise InputError(f"annotate={number}: the data set has only {len(pool)} texts to draw from. Ask for fewer.")
+    return random.Random(f"{seed}/annotation").sample(pool, number)
+
+
+def _as_written(folder: Path) -> list[Item]:
+    return [Item(one["text_a"], one["text_b"] or "", one["label"]) for one in read_entries(folder)]
+
+
+class Agreement(NamedTuple):
+    """``percent[human][dino]``: of the items of a DINO label, how many percent a person gave the human label."""
+
+    labels: list[str]
+    percent: dict[str, dict[str, float]]
+    items: dict[str, int]  # per DINO label
+    unlabelled: int
+
+
+def read_agreement(folder: Path, sheet: Path) -> Agreement:
+    """Compare a filled-in sheet with the key.
+
+    Raises:
+        InputError: no sheet or key, an unknown id, or a label that is none.
+    """
+    allowed, key, given = read_column(folder, sheet, "label")
+    counts: dict[tuple[str, str], int] = {}
+    unlabelled = 0
+    for where, place, label in given:
+        if not label:
+            unlabelled += 1
+            continue
+        human = _as_label(label, allowed)
+        if human is None:
+            raise InputError(f"{where}: the label is {label!r}; wanted one of {', '.join(allowed)}, or nothing.")
+        counts[human, key[place]] = counts.get((human, key[place]), 0) + 1
+    items = {dino: sum(number for (_, of), number in counts.items() if of == dino) for dino in allowed}
+    percent = {
+        human: {dino: 100 * counts.get((human, dino), 0) / max(items[dino], 1) for dino in allowed} for human in allowed
+    }
+    return Agreement(allowed, percent, items, unlabelled)
+
+
+def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict[str, str], list[tuple[str, str, str]]]:
+    """Read a filled-in sheet and its key: the labels that a person may give, what each id stands for, and for each line
+    where it is, its id, and what the person wrote into ``column``.
+
+    Raises:
+        InputError: no sheet or key, no such column, or an unknown id.
+    """
+    try:
+        found = json.loads((folder / KEY).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"annotations={sheet}: {folder / KEY} is missing, which is written beside the sheet."
+        ) from None
+    try:
+        text = sheet.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"annotations={sheet}: wanted the filled-in {SHEET} in UTF-8, got: {error}.") from None
+    first = text.partition("\n")[0]
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in first and "," not in first else ",")
+    if not {"id", column} <= set(reader.fieldnames or ()):
+        raise InputError(f"annotations={sheet}: wanted the columns id and {column}, got {reader.fieldnames}.")
+    given = list[tuple[str, str, str]]()
+    for line, row in enumerate(reader, start=2):
+        place, where = (row["id"] or "").strip(), f"annotations={sheet}, row {line}"
+        if place not in found["key"]:
+            raise InputError(
+                f"{where}: there is no item with the id {place!r} in {KEY}. Use the sheet as it was written."
+            )
+        given.append((where, place, (row[column] or "").strip()))
+    return found["labels"], found["key"], given
+
+
+def _as_label(given: str, allowed: Sequence[str]) -> str | None:
+    """A spreadsheet may have made 0 or 0,0 of 0.0, and a ' may say that a label is text."""
+    if given not in allowed:
+        given = given.removeprefix("'")
+    if given in allowed:
+        return given
+    try:
+        value = float(given.replace(",", "."))
+        return next((label for label in allowed if float(label) == value), None)
+    except ValueError:
+        return None
+
+
+def agreement_table(agreement: Agreement) -> str:
+    """Markdown, in the form of the paper's table 3."""
+    counted = sum(agreement.items.values())
+    about = (
+        "Percent of the pairs that were written for a label (columns) to which a person gave each label (rows).\n"
+        f"{counted} pairs were labelled, {agreement.unlabelled} were left blank."
+    )
+    rows: list[list[Any]] = [[human, *by_label.values()] for human, by_label in agreement.percent.items()]
+    pairs = [Cell(str(agreement.items[label])) for label in agreement.labels]
+    table = Table([Column("human \\ DINO"), *columns(*agreement.labels, number=".0f")], [*rows, ["pairs", *pairs]])
+    return f"# Agreement with a person\n\n{about}\n\n{markdown(table)}\n"

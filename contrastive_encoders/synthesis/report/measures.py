@@ -1,0 +1,59 @@
+"""Statistics of the accepted texts of each label: lengths, distinct n-grams, copies and lexical overlap."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from contrastive_encoders.synthesis.report.texts import ReportText
+from contrastive_encoders.synthesis.rules.filters import folded, is_folded_copy
+
+MOST_FOR_DISTINCT = 20_000  # texts; distinct-n falls with the number of texts, so it is always of the first ones
+BINS = 20
+LONGEST = 60  # words; longer texts share the last bin
+IN_MANIFEST = ("mean_words", "distinct_1", "distinct_2", "copies", "folded_copies", "overlap")
+
+
+class Measured(NamedTuple):
+    """Statistics of the texts of one label. Rates are in 0..1."""
+
+    texts: int
+    mean_words: float
+    words: list[int]  # texts of 0, 1, ... LONGEST (and more) words
+    distinct_1: float  # different words over words
+    distinct_2: float  # different pairs of neighbouring words over all pairs
+    copies: float  # texts that are x1
+    folded_copies: float  # whatever the case and punctuation
+    overlap: float  # mean Jaccard of the words of x1 and x2, case and punctuation removed
+    overlaps: list[int]  # texts in BINS bins of overlap from 0 to 1
+
+
+def measure(accepted: Sequence[ReportText], labels: Sequence[str]) -> dict[str, Measured]:
+    """Return the statistics of each label."""
+    return {label: _measured([one for one in accepted if one.label == label]) for label in labels}
+
+
+def _measured(texts: Sequence[ReportText]) -> Measured:
+    lengths = [one.words for one in texts]
+    plain = [folded(one.text).split() for one in texts[:MOST_FOR_DISTINCT]]
+    words = [word for one in plain for word in one]
+    pairs = [pair for one in plain for pair in pairwise(one)]
+    given = [(one.text, one.x1) for one in texts if one.x1 is not None]
+    overlaps = [overlap for one in texts if (overlap := one.overlap) is not None]
+    return Measured(
+        texts=len(texts),
+        mean_words=sum(lengths) / max(len(lengths), 1),
+        words=np.bincount(np.minimum(lengths, LONGEST).astype(int), minlength=LONGEST + 1).tolist(),
+        distinct_1=len(set(words)) / max(len(words), 1),
+        distinct_2=len(set(pairs)) / max(len(pairs), 1),
+        copies=sum(text == x1 for text, x1 in given) / max(len(given), 1),
+        folded_copies=sum(is_folded_copy(text, x1) for text, x1 in given) / max(len(given), 1),
+        overlap=sum(overlaps) / max(len(overlaps), 1),
+        overlaps=np.histogram(overlaps, BINS, (0, 1))[0].tolist(),
+    )
+
+
+def as_json(measured: dict[str, Measured]) -> dict[str, dict[str, Any]]:
+    """Return the numbers that a manifest holds."""
+    return {label: {name: getattr(one, name) for name in IN_MANIFEST} for label, one in measured.items()}

@@ -1,0 +1,59 @@
+"""Near-duplicates among the accepted texts of a data set."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from contrastive_encoders.reports.page import Section
+from contrastive_encoders.reports.tables import Column, Table, beginning
+from contrastive_encoders.synthesis.report.texts import ReportText
+from contrastive_encoders.synthesis.rules.filters import NearDuplicates
+
+THRESHOLD = 0.8  # of their words, case and punctuation aside
+MOST_TEXTS = 5_000  # of a label
+LISTED = 30
+
+
+class Repeated(NamedTuple):
+    """A text with the later texts of its label that nearly repeat it."""
+
+    label: str
+    text: str
+    later: list[str]
+
+    @property
+    def other(self) -> str:
+        """The first of the later texts that differs in a letter; empty where none does."""
+        return next((other for other in self.later if other != self.text), "")
+
+
+def repeated(texts: Sequence[ReportText], label: str) -> list[Repeated]:
+    """Return the texts of this label that no earlier text is like."""
+    seen, found = NearDuplicates(THRESHOLD), list[Repeated]()
+    for one in texts:
+        place = seen.earlier(one.text)
+        if place is None:
+            found.append(Repeated(label, one.text, []))
+        else:
+            found[place].later.append(one.text)
+    return found
+
+
+def doubles_section(accepted: Sequence[ReportText], labels: Sequence[str]) -> Section:
+    """Count near-duplicates by label, and show the texts that come back most."""
+    rows, again = [], list[Repeated]()
+    for label in labels:
+        texts = [one for one in accepted if one.label == label][:MOST_TEXTS]
+        found = repeated(texts, label)
+        doubles = len(texts) - len(found)
+        rows.append([label, len(texts), doubles, doubles / max(len(texts), 1)])
+        again += [one for one in found if one.later]
+    again.sort(key=lambda one: -len(one.later))
+    note = (
+        f"A text is one where it shares {THRESHOLD:.0%} of its words with an earlier one of its label, case and "
+        f"punctuation aside. The first {MOST_TEXTS:,} texts of each label were looked at."
+    )
+    heads = [Column("label"), Column("texts", ","), Column("near-duplicates", ","), Column("share", ".1%")]
+    listed = [[beginning(one.text), one.label, len(one.later), beginning(one.other)] for one in again[:LISTED]]
+    title = "Texts that come back most" if len(again) <= LISTED else f"The {LISTED} texts that come back most"
+    most = Table([Column("text"), Column("label"), Column("again", ","), Column("another wording")], listed, title)
+    return Section("Near-duplicates", [note, Table(heads, rows), *([most] if listed else [])])

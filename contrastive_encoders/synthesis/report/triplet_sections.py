@@ -1,0 +1,80 @@
+"""What a report says about triplets."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contrastive_encoders.reports.page import Section
+from contrastive_encoders.reports.tables import Column, Table, beginning, columns
+from contrastive_encoders.synthesis.report import figures
+from contrastive_encoders.synthesis.report.cards import method_of
+from contrastive_encoders.synthesis.report.texts import ReportText, Subject, Texts
+from contrastive_encoders.synthesis.rules.triplet_rules import DECISION_BOUNDARY, REASONS
+from contrastive_encoders.synthesis.rules.triplets import LABEL
+
+MOST_DISAGREED = 40  # of a table
+
+
+def about_triplets(manifest: Mapping[str, Any], texts: Texts) -> Subject:
+    counts, judge, method = manifest["counts"], manifest["generator"]["name"], method_of(manifest)
+    lead = (
+        f"{counts['accepted']:,} {method.rows} from {counts['inputs']:,} sentences ({counts['yield']:.1%}), "
+        f"{method.made}{f', judged by {judge}' if judge else ''}."
+    )
+    over_time = figures.over_time(texts.records, [LABEL])
+    sections = [
+        _sentences(manifest),
+        _rules(manifest, [over_time] if over_time else []),
+        *([_curve(manifest["accepted_at_threshold"], counts)] if judge else []),
+        *_disagreed(manifest.get("answers", {}), [*texts.accepted, *texts.left_out]),
+    ]
+    labels = [str(direction) for direction in method.directions]
+    return Subject(method.rows.capitalize(), lead, labels, len(labels), sections)
+
+
+def _sentences(manifest: Mapping[str, Any]) -> Section:
+    found = manifest["sentences"]
+    rows = [("texts of the input", found["texts"]), ("sentences in them", found["sentences"])]
+    rows += [(f"left out: {reason}", number) for reason, number in found["left_out"].items()]
+    table = Table([Column(""), Column("number", ",")], [*rows, ("left", found["kept"])])
+    return Section("Sentences", ["What was given, and what was left out before anything else.", table])
+
+
+def _rules(manifest: Mapping[str, Any], more: Sequence[figures.Figure]) -> Section:
+    counts, broken = manifest["counts"], manifest["broken"]
+    total = max(counts["samples"], 1)
+    rows = [
+        (reason, counts["rejected"].get(reason, 0), broken[reason], broken[reason] / total)
+        for reason in REASONS
+        if reason in broken
+    ]
+    note = (
+        "By the first rule that a sentence's triplet breaks; and by every rule, as if it were the only one. What is "
+        "switched off is not listed."
+    )
+    heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
+    table = Table(heads, [*rows, ("accepted", counts["accepted"], None, counts["yield"])])
+    drawn = [figures.rules(broken, counts["samples"])] if broken else []
+    return Section("Rules", [note, table, *drawn, *more])
+
+
+def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> Section:
+    rows = [(threshold, number, number / max(counts["samples"], 1)) for threshold, number in curve.items()]
+    note = (
+        "Triplets that would be accepted at other thresholds, the other rules as they are: recipe=gense_filter "
+        "rules.threshold=... takes them without writing anything anew."
+    )
+    table = Table([Column("threshold"), Column("triplets", ","), Column("yield", ".1%")], rows)
+    return Section("Threshold", [note, table, figures.thresholds(curve, counts["samples"])])
+
+
+def _disagreed(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]) -> list[Section]:
+    """Empty where nothing was judged."""
+    if not answers:
+        return []
+    judged = [(one.p, one) for one in texts if one.p is not None and one.p < DECISION_BOUNDARY]
+    surest = sorted(judged, key=lambda pair: pair[0])[:MOST_DISAGREED]
+    rows = [(beginning(one.text), beginning(one.x1 or ""), one.label, p, one.fate) for p, one in surest]
+    heads = [Column("text"), Column("sentence"), Column("written as"), Column("probability", ".3f"), Column("fate")]
+    note = "The texts of which the discriminator is surest that they are not what they should be."
+    table = Table(heads, rows, "Where the discriminator disagreed", note, "disagreed")
+    return [Section("Discriminator", [figures.answers(answers), table])]

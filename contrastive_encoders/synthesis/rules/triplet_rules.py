@@ -1,0 +1,205 @@
+"""Rules that turn scored rows into triplets: the published ones, each with a switch.
+
+A row is taken if no rule that is switched on is broken. All are looked at for every row, so it is also known how many
+each breaks alone. Of several candidates the one stands for its direction that breaks no rule about texts, and of those
+the one that the discriminator was asked about and is surest of: else a copy of the premise, which always follows from
+it, would win.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
+
+from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.gense_prompts import Direction
+from contrastive_encoders.synthesis.checked_settings import Bounded
+from contrastive_encoders.synthesis.shards.store import LeftOut
+
+ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
+    "no candidate",
+    "empty",
+    "cut off",
+    "discriminator disagrees",
+    "below the threshold",
+    "premise too short",
+    "hypothesis too short",
+    "near-copy",
+)
+REASONS = (ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY)  # the first that applies is the reason
+OTHER_TEXT_REJECTED = "left out with the other text"  # of a text that breaks no rule itself
+ANSWER_BINS = 20  # bins
+SURETY_BINS = 100  # of the probability that both texts are what they were written for
+DECISION_BOUNDARY = 0.5
+
+
+class Triplet(TypedDict):
+    """A line of the data set."""
+
+    premise: str
+    entailment: str
+    contradiction: NotRequired[str]  # not where no contradictions were looked for
+    p_entailment: float | None  # P("true") that the entailment follows; None: it was not judged
+    p_contradiction: NotRequired[float | None]  # P("false") of the contradiction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules(Bounded):
+    """Published (Chen et al. 2022, and their code): the first two with 0.9, words 8 and 5, and near-copies dropped."""
+
+    prefix: ClassVar[str] = "rules."
+
+    agree: bool  # the likelier answer is "true" for the entailment and "false" for the contradiction
+    threshold: float | None = key(least=0, most=1)  # that answer's probability is at least so much; None: off
+    min_premise_words: int = key(least=0)  # 0: off
+    min_hypothesis_words: int = key(least=0)
+    drop_near_copies: bool  # a text without its last character stands within the other
+    drop_cut: bool  # texts that did not end by themselves (not published)
+
+    def broken_by_text(self, premise: str, text: str, closed: bool) -> set[str]:
+        """Return the rules that a text breaks, whatever the discriminator says."""
+        broken = set()
+        if not text or text.isspace():
+            broken.add(EMPTY)  # no switch: nothing can be learnt from it, and readers refuse it
+        if self.drop_cut and not closed:
+            broken.add(CUT)
+        if len(text.split()) < self.min_hypothesis_words:
+            broken.add(HYPOTHESIS)
+        if self.drop_near_copies and (text[:-1] in premise or premise[:-1] in text):
+            broken.add(COPY)
+        return broken
+
+    def switched_on(self) -> list[str]:
+        """The reasons for which a row may be left out."""
+        on = {
+            EMPTY: True,
+            CUT: self.drop_cut,
+            AGREE: self.agree,
+            THRESHOLD: self.threshold is not None,
+            PREMISE: self.min_premise_words > 0,
+            HYPOTHESIS: self.min_hypothesis_words > 0,
+            COPY: self.drop_near_copies,
+        }
+        return [reason for reason in REASONS if on.get(reason)]
+
+    def asks(self) -> bool:
+        """Whether the discriminator's answer is needed."""
+        return self.agree or self.threshold is not None
+
+    def broken_by_answer(self, p_true: float | None, wanted: bool) -> set[str]:
+        """Return the rules that the discriminator's answer breaks. At one half it says "true", as the first of two
+        equal logits wins.
+        """
+        broken = set[str]()
+        if self.agree and (p_true is None or (p_true >= DECISION_BOUNDARY) != wanted):
+            broken.add(AGREE)
+        if self.threshold is not None and (p_true is None or self.surety(p_true, wanted) < self.threshold):
+            broken.add(THRESHOLD)
+        return broken
+
+    def surety(self, p_true: float | None, wanted: bool) -> float:
+        """Probability of the wanted answer, in the digits that are kept; without any 0 if it is asked for, else 1."""
+        if p_true is None:
+            return 0.0 if self.asks() else 1.0
+        return p_true if wanted else round(1 - p_true, 6)
+
+
+class JudgedRow(NamedTuple):
+    """On one row."""
+
+    triplet: Triplet
+    broken: set[str]  # reasons; empty: it is taken
+    surety: float  # the lower of the two probabilities
+    choices: dict[Direction, "ChosenCandidate"]
+
+
+def judge(row: Mapping[str, Any], rules: Rules) -> JudgedRow:
+    """Return the triplet of a scored row, with the rules that it breaks."""
+    premise: str = row["premise"]
+    entailment = _choose(premise, row["entailment"], rules, wanted=True)
+    broken, sure = entailment.broken, entailment.surety
+    choices: dict[Direction, ChosenCandidate] = {"entailment": entailment}
+    if "contradiction" in row:
+        contradiction = _choose(premise, row["contradiction"], rules, wanted=False)
+        choices["contradiction"] = contradiction
+        broken, sure = broken | contradiction.broken, min(sure, contradiction.surety)
+        triplet = Triplet(
+            premise=premise,
+            entailment=entailment.text,
+            contradiction=contradiction.text,
+            p_entailment=entailment.p,
+            p_contradiction=contradiction.p,
+        )
+    else:
+        triplet = Triplet(premise=premise, entailment=entailment.text, p_entailment=entailment.p)
+    if len(premise.split()) < rules.min_premise_words:
+        broken = broken | {PREMISE}
+    return JudgedRow(triplet, broken, sure, choices)
+
+
+class ChosenCandidate(NamedTuple):
+    """The candidate that stands for its direction."""
+
+    text: str
+    p: float | None  # of the wanted answer
+    broken: set[str]
+    surety: float
+
+
+def _choose(premise: str, candidates: Sequence[Mapping[str, Any]], rules: Rules, *, wanted: bool) -> ChosenCandidate:
+    best: tuple[bool, bool, float] | None = None
+    chosen: Mapping[str, Any] = {}
+    for one in candidates:
+        broken = rules.broken_by_text(premise, one["text"], one["closed"])
+        rank = (not broken, one["p_true"] is not None, rules.surety(one["p_true"], wanted))
+        if best is None or rank > best:
+            best, chosen, chosen_broken = rank, one, broken
+    if best is None:
+        return ChosenCandidate("", None, {ABSENT}, 0.0)
+    p_true = chosen["p_true"]
+    answer = rules.broken_by_answer(p_true, wanted)
+    p = None if p_true is None else rules.surety(p_true, wanted)
+    return ChosenCandidate(chosen["text"], p, chosen_broken | answer, best[2])
+
+
+def first_reason(broken: set[str]) -> str:
+    return next(reason for reason in REASONS if reason in broken)
+
+
+def left_out(verdict: JudgedRow) -> Iterator[LeftOut]:
+    """Yield the texts of a rejected row, each with the first rule that it breaks, or that the other does."""
+    premise = verdict.triplet["premise"]
+    for direction, choice in verdict.choices.items():
+        broken = choice.broken | (verdict.broken & {PREMISE})
+        if choice.text.strip():
+            why = first_reason(broken) if broken else OTHER_TEXT_REJECTED
+            yield LeftOut(x1=premise, text=choice.text, label=direction, why=why, p=choice.p)
+
+
+class RuleCounts:
+    """Counts over rows."""
+
+    def __init__(self) -> None:
+        self.rows = self.accepted = 0
+        self.rejected = Counter[str]()  # by the first reason
+        self.broken = Counter[str]()  # by every one
+        self.answers: dict[
+            str, list[int]
+        ] = {}  # of each direction, in ANSWER_BINS bins of the wanted answer's probability
+        self.sureties = [0] * (
+            SURETY_BINS + 1
+        )  # of judged rows that break at most the threshold, in SURETY_BINS bins and 1.0
+
+    def add(self, verdict: JudgedRow) -> None:
+        self.rows += 1
+        if verdict.broken:
+            self.rejected[first_reason(verdict.broken)] += 1
+            self.broken.update(reason for reason in REASONS if reason in verdict.broken)
+        else:
+            self.accepted += 1
+        for direction, choice in verdict.choices.items():
+            if choice.p is not None:
+                bins = self.answers.setdefault(direction, [0] * ANSWER_BINS)
+                bins[min(int(choice.p * ANSWER_BINS), ANSWER_BINS - 1)] += 1
+        if verdict.broken <= {THRESHOLD} and all(choice.p is not None for choice in verdict.choices.values()):
+            self.sureties[round(verdict.surety * 1e6) // 10_000] += 1

@@ -1,0 +1,122 @@
+"""Triplets from scored rows, in parallel and without a model."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.child_processes import cores
+from contrastive_encoders.runtime.worker_pool import open_pool
+from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.synthesis.rules.triplet_rules import RuleCounts, Rules, Triplet, judge, left_out
+from contrastive_encoders.synthesis.shards.store import (
+    LeftOut,
+    ShardStore,
+    as_lines,
+    read_finished,
+    shard_name,
+    some_left_out,
+)
+
+SCORED = "scored"  # within a folder of triplets, what they were taken from
+LABEL = "triplet"
+FEW = 8  # shards that are not worth starting a process for
+
+
+def find_scored(folder: Path) -> Path:
+    """The scored data set that a folder is or holds, checked.
+
+    Raises:
+        InputError: there is none, or it is not finished, or shards are missing.
+    """
+    found = folder / SCORED if (folder / SCORED).is_dir() else folder
+    manifest = read_finished(found, SCORED, "recipe=gense")
+    store, shards = ShardStore(found), range(manifest["shards_planned"])
+    if lost := [number for number in shards if not store.is_done(number)]:
+        raise InputError(
+            f"input={folder}: {len(lost)} of its {len(shards)} shards are not there, or not whole; the first is "
+            f"{found / shard_name(lost[0])}. The command that wrote them writes them again."
+        )
+    return found
+
+
+def filter_identity(scored: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
+    """Return the identity of the triplets: the rules, and the identity of the scored rows."""
+    return {"kind": "triplets", "rules": asdict(rules), SCORED: dict(scored)}
+
+
+def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int], workers: int | None = None) -> None:
+    """Write these shards of triplets. ``workers`` processes; None: as many as there are cores."""
+    if workers is None:
+        workers = max(1, min(cores(), len(shards) // FEW))
+    store = ShardStore(folder)
+    with open_pool(_nothing, workers) as pool:
+        for number, (lines, about) in pool.run(Filter(source, rules), map(Task, shards), len(shards)):
+            assert number is not None, "nothing is reported in between"
+            store.write(number, lines, about, sync=False)
+
+
+def _nothing() -> None:
+    """No model is loaded."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The work of taking triplets: the lines of a shard of them, and its record."""
+
+    source: Path
+    rules: Rules
+
+    def __call__(self, _: None, tasks: Iterator[Task]) -> Iterator[tuple[int, tuple[bytes, dict[str, Any]]]]:
+        for task in tasks:
+            tally, refused = RuleCounts(), list[LeftOut]()
+            lines = as_lines(_triplets(self.source / shard_name(task.number), self.rules, tally, refused))
+            record = ShardStore(self.source).record(task.number)
+            counts = {"samples": tally.rows, "accepted": tally.accepted, "rejected": dict(tally.rejected)}
+            about = {
+                "first": record["first"] if record else 0,
+                "inputs": tally.rows,
+                "tokens": 0,
+                "labels": {LABEL: counts},
+                "broken": dict(tally.broken),
+                "sureties": tally.sureties,
+                "answers": tally.answers,
+                "left_out": some_left_out(refused),
+                **({"written": record["written"]} if record else {}),  # when the texts were
+            }
+            yield task.number, (lines, about)
+
+
+def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[LeftOut]) -> Iterator[Triplet]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            verdict = judge(json.loads(line), rules)
+            tally.add(verdict)
+            if not verdict.broken:
+                yield verdict.triplet
+            else:
+                refused.extend(left_out(verdict))
+
+
+def filter_manifest(folder: Path, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
+    """The manifest of the triplets; it also counts how many rows each rule alone would leave out, none included."""
+    store = ShardStore(folder)
+    broken, sureties = Counter[str](), Counter[int]()
+    answers: dict[str, list[int]] = {}
+    for record in store.records(shards):
+        own: Any = record
+        broken.update(own["broken"])
+        sureties.update(dict(enumerate(own["sureties"])))
+        for direction, found in own.get("answers", {}).items():
+            answers[direction] = [a + b for a, b in zip(found, answers.get(direction, [0] * len(found)), strict=True)]
+    curve = {
+        f"{threshold / 100:.2f}": sum(count for place, count in sureties.items() if place >= threshold)
+        for threshold in (50, 60, 70, 75, 80, 85, 90, 95, 96, 97, 98, 99, 100)
+    }
+    manifest = store.manifest(header, shards, complete=complete)
+    on = Rules(**header["identity"]["rules"]).switched_on()
+    counted = dict(broken.most_common()) | {reason: broken[reason] for reason in on}
+    return {**manifest, "broken": counted, "accepted_at_threshold": curve, "answers": answers}

@@ -1,0 +1,191 @@
+"""Input texts as a stream: lines, a column of a table, or both sentences of STS-B.
+
+Read once to count and check, and once by each process that writes for them: any number in constant memory. Texts stay
+as they are; blank ones are left out and counted. Nothing is de-duplicated, as published.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.file_discovery import check_output_apart, form_of, list_files
+from contrastive_encoders.io.manifest import sha256_of, sha256_of_all
+from contrastive_encoders.io.rows import AUTO, EMPTY, LINE, BadRow, Encoding, Row, read_rows, sound, text_in
+
+FORMS = {  # of each input_type
+    "text": (".txt",),
+    "jsonl": (".jsonl", ".json"),
+    "parquet": (".parquet",),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "stsb": (".tsv", ".csv"),
+}
+STSB_NAMES = ("sentence1", "sentence2")
+
+
+class Summary(NamedTuple):
+    """Counts and checksum of the input files."""
+
+    texts: int
+    blank: int  # left out
+    sha256: str  # of the file, or of the sums of several
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Files of first sentences, one after the other."""
+
+    files: tuple["InputFile", ...]
+
+    def __iter__(self) -> Iterator[str]:
+        return (text for text in self.all_texts() if text.strip())
+
+    def all_texts(self) -> Iterator[str]:
+        """Yield blank ones too.
+
+        Raises:
+            InputError: a row cannot be read, or has no text.
+        """
+        for file in self.files:
+            yield from file.all_texts()
+
+    def summary(self) -> Summary:
+        """Read all of it.
+
+        Raises:
+            InputError: as above, or there is no text in it.
+        """
+        texts = blank = 0
+        for text in self.all_texts():
+            texts, blank = (texts + 1, blank) if text.strip() else (texts, blank + 1)
+        if not texts:
+            raise InputError(f"input={self.name}: wanted sentences, got {blank} blank lines. Give at least one text.")
+        return Summary(texts, blank, self.sha256())
+
+    @property
+    def name(self) -> str:
+        """In messages."""
+        first, others = self.files[0].path, len(self.files) - 1
+        return f"{first} and {others} more" if others else str(first)
+
+    @property
+    def kind(self) -> str:
+        return "+".join(dict.fromkeys(file.kind for file in self.files))
+
+    @property
+    def column(self) -> str:
+        return self.files[0].column
+
+    def sha256(self) -> str:
+        """Return the sum of the file's bytes, or of the sums of several."""
+        return sha256_of_all([sha256_of(file.path) for file in self.files])
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One of the input files."""
+
+    path: Path
+    kind: str  # a key of FORMS
+    column: str
+    encoding: Encoding = AUTO
+
+    def all_texts(self) -> Iterator[str]:
+        """Yield the texts as `Inputs` does."""
+        columns = {"stsb": STSB_NAMES, "text": (LINE,)}.get(self.kind, (self.column,))
+        form = form_of(self.path) if form_of(self.path) in FORMS[self.kind] else FORMS[self.kind][0]
+        for found in read_rows(self.path, columns, form, self.encoding):
+            row = sound(found, self.path)
+            if row.values:
+                for name in columns:
+                    yield self._text(row, name)
+            elif self.kind != "stsb":
+                yield ""
+
+    def is_stsb(self) -> bool:
+        """Whether its first row has both sentences of STS-B, and not the column that is asked for."""
+        rows = read_rows(self.path, encoding=self.encoding)
+        first = next((row for row in rows if isinstance(row, Row) and row.values), None)
+        return first is not None and set(STSB_NAMES) <= first.values.keys() and self.column not in first.values
+
+    def _text(self, row: Row, name: str) -> str:
+        if self.kind == "parquet" and row.values.get(name, "") is None:
+            return ""
+        text = text_in(row, name)
+        if isinstance(text, BadRow):
+            raise InputError(f"{self.path}:{row.line}: {text.message}. {self._advice()}")
+        return text
+
+    def _advice(self) -> str:
+        if self.kind == "stsb":
+            return "STS-B's table has the sentences in the columns 6 and 7, or names them. Say another input_type."
+        return "Name the column of the texts: input_column=..."
+
+
+def open_inputs(
+    path: str | Sequence[str],
+    kind: str = "auto",
+    column: str = "text_a",
+    *,
+    output: Path | None = None,
+    encoding: Encoding = AUTO,
+) -> Inputs:
+    """Find the files of a path, several, folders or patterns, as `list_files` does, and how each is read.
+
+    ``kind="auto"`` goes by the name, knows STS-B's tables by what they hold, and takes a name that says nothing for
+    lines of text; another takes of folders the files of this kind. What is written to ``output`` must not become input.
+
+    Raises:
+        InputError: there is no such file, or it is empty, or ``output`` is in the folder.
+    """
+    given = [path] if isinstance(path, str) else list(path)
+    if output is not None:
+        check_output_apart(given, output)
+    found = list_files(given, "input", any_name=True)
+    if kind != "auto":
+        found = [file for file in found if not file.in_folder or form_of(file.path) in FORMS[kind]]
+    if not found:
+        raise InputError(
+            f"input={path}: no file in it is of input_type={kind}. Name a file, or say another input_type."
+        )
+    for file in found:
+        if file.path.stat().st_size == 0:
+            raise InputError(f"{file.path}:1: {EMPTY}.")
+    return Inputs(tuple(_input_file(file.path, kind, column, encoding) for file in found))
+
+
+def _input_file(path: Path, kind: str, column: str, encoding: Encoding) -> InputFile:
+    form = form_of(path) or ".txt"
+    by_name = next(name for name, forms in FORMS.items() if form in forms)
+    if kind != "auto":
+        return InputFile(path, kind, column, encoding)
+    file = InputFile(path, by_name, column, encoding)
+    return InputFile(path, "stsb", column, encoding) if by_name in ("csv", "tsv") and file.is_stsb() else file
+
+
+@dataclass(frozen=True)
+class SampledTexts:
+    """Texts at some places, in their order."""
+
+    texts: Iterable[str]
+    places: frozenset[int]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (text for place, text in enumerate(self.texts) if place in self.places)
+
+
+def sample(texts: Iterable[str], number: int, wanted: int, seed: int) -> SampledTexts:
+    """Draw ``wanted`` of the ``number`` texts at random; all where there are not so many.
+
+    Raises:
+        InputError: not even one is wanted.
+    """
+    if wanted < 1:
+        raise InputError(f"input_sample={wanted}: wanted a number of texts, at least 1.")
+    wanted = min(wanted, number)
+    places = np.random.default_rng(seed).choice(number, wanted, replace=False)
+    return SampledTexts(texts, frozenset(places.tolist()))

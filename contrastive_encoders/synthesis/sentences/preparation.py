@@ -1,0 +1,194 @@
+"""Input sentences for triplets: split, cleaned, filtered and deduplicated.
+
+Done once, before anything is written for them, by one process; the others wait. It leaves one sentence per line and the
+counts of what was left out. Both are renamed into place when whole. Any number of sentences takes constant memory.
+"""
+
+import logging
+import re
+import shutil
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from filelock import FileLock
+
+from contrastive_encoders.composition.config_keys import settings
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.manifest import Damaged, read_record, sha256_of, write_record
+from contrastive_encoders.synthesis.sentences.duplicates import Duplicates
+from contrastive_encoders.synthesis.sentences.inputs import Inputs, open_inputs
+from contrastive_encoders.synthesis.sentences.split import clean, has_letters, split
+from contrastive_encoders.synthesis.shards.store import SENTENCES_FOLDER
+
+log = logging.getLogger(__name__)
+
+TEXTS, COUNTS = "sentences.txt", "counts.json"
+KINDS = ("sentences", "documents")
+NOT_BARE = re.compile(r"[\W_]+")
+
+
+class Preparation(NamedTuple):
+    """The rules for sentences that texts are written for. ``without`` is a file of texts, one per line, that are left
+    out: those of a test, for instance. Case, blanks and punctuation do not tell them apart. Where documents are split,
+    so are these: the sentences of one are left out, too.
+    """
+
+    kind: Literal["sentences", "documents"] = "sentences"
+    min_words: int = 8
+    max_words: int | None = None
+    drop_duplicates: bool = True
+    without: str | None = None
+
+    def check(self) -> None:
+        """InputError for settings that mean nothing."""
+        if self.min_words < 1:
+            raise InputError(f"sentences.min_words={self.min_words}: wanted at least 1.")
+        if self.max_words is not None and self.max_words < self.min_words:
+            raise InputError(
+                f"sentences.max_words={self.max_words} is less than sentences.min_words={self.min_words}: no sentence "
+                "can be both. Raise it, or say null."
+            )
+        if self.without is not None and not Path(self.without).is_file():
+            raise InputError(f"sentences.without={self.without} is no file; wanted sentences, one per line, or null.")
+
+    def unwanted(self) -> frozenset[str]:
+        """Texts of ``without``, as `bare` has them.
+
+        Raises:
+            InputError: it is not UTF-8.
+        """
+        found = set[str]()
+        if self.without is None or not Path(self.without).stat().st_size:
+            return frozenset(found)
+        try:
+            for text in open_inputs(self.without, "text"):
+                found.add(bare(text))
+                if self.kind == "documents":
+                    found.update(map(bare, split(text)))
+        except InputError as error:
+            raise InputError(f"sentences.without={error}") from None
+        return frozenset(found - {""})
+
+    def rejected(self, sentence: str) -> str:
+        """Why a cleaned sentence is left out; empty where it is not."""
+        if not sentence:
+            return "blank"
+        words = sentence.count(" ") + 1
+        if words < self.min_words:
+            return "too few words"
+        if self.max_words is not None and words > self.max_words:
+            return "too many words"
+        return "" if has_letters(sentence) else "no letters"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A file of sentences, and the counts of its preparation."""
+
+    path: Path
+    counts: dict[str, Any]
+
+    @property
+    def number(self) -> int:
+        return int(self.counts["kept"])
+
+    def __iter__(self) -> Iterator[str]:
+        with self.path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line[:-1]
+
+
+def read_preparation(recipe: Any) -> Preparation:
+    """Return the checked settings by the keys of a recipe."""
+    return settings(Preparation, {"kind": recipe.input_kind, **recipe.sentences}, "sentences.")
+
+
+def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
+    """Return the identity of the sentences: the input and the rules."""
+    found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, **how._asdict()}
+    if how.without is None:
+        del found["without"]
+    else:
+        found["without"] = sha256_of(Path(how.without))
+    return found
+
+
+def bare(sentence: str) -> str:
+    """Its letters and digits, in small letters; however its accents are encoded."""
+    if not sentence.isascii():
+        sentence = unicodedata.normalize("NFKC", sentence)
+    return NOT_BARE.sub("", sentence.casefold())
+
+
+def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[str, Any] | None = None) -> Prepared:
+    """The sentences in ``folder``; they are written where they are not there yet, or others are.
+
+    ``identity`` is what `identify` says, where that is known already: it reads all of the input.
+
+    Raises:
+        InputError: the file cannot be read, or no sentence is left.
+    """
+    place, wanted = folder / SENTENCES_FOLDER, dict(identity or identify(inputs, how))
+    place.mkdir(parents=True, exist_ok=True)
+    with FileLock(place / "lock"):
+        counts = _counted(place, wanted)
+        if counts is None:
+            (place / COUNTS).unlink(missing_ok=True)
+            counts = _write(inputs, how, place)
+            write_record(place / COUNTS, {"of": wanted, **counts})
+    if not counts["kept"]:
+        reasons = ", ".join(f"{reason} {number:,}" for reason, number in counts["left_out"].items())
+        raise InputError(
+            f"input={inputs.name}: none of its {counts['sentences']:,} sentences is left ({reasons or 'it has none'}). "
+            "Lower sentences.min_words, or give other texts."
+        )
+    return Prepared(place / TEXTS, counts)
+
+
+def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The counts of the sentences there; None where these are not there, not the wanted ones, or damaged."""
+    try:
+        found = read_record(place / COUNTS)
+        return found if found.pop("of", None) == wanted and (place / TEXTS).is_file() else None
+    except FileNotFoundError:
+        return None
+    except Damaged as error:
+        log.warning("%s: %s. The sentences are prepared again.", place, error)
+        return None
+
+
+def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
+    work = place / "work"
+    shutil.rmtree(work, ignore_errors=True)  # of a run that was killed
+    work.mkdir()
+    counts = Counter[str]()
+    left_out = Counter[str]()
+    unwanted = how.unwanted()
+    with closing(Duplicates(work)) as seen, (work / TEXTS).open("w", encoding="utf-8", newline="\n") as file:
+        for sentence in _sentences(inputs.all_texts(), how.kind, counts):
+            # Held out first: how many there are is asked, too short ones included
+            why = "held out" if unwanted and bare(sentence) in unwanted else how.rejected(sentence)
+            if not why and how.drop_duplicates and not seen.is_new(sentence):
+                why = "duplicate"
+            if why:
+                left_out[why] += 1
+            else:
+                file.write(sentence + "\n")
+    (work / TEXTS).replace(place / TEXTS)
+    shutil.rmtree(work)
+    kept = counts["sentences"] - left_out.total()
+    return {"texts": counts["texts"], "sentences": counts["sentences"], "kept": kept, "left_out": dict(left_out)}
+
+
+def _sentences(texts: Iterable[str], kind: str, counts: Counter[str]) -> Iterator[str]:
+    """Cleaned."""
+    for text in texts:
+        counts["texts"] += 1
+        for sentence in split(text) if kind == "documents" else (text,):
+            counts["sentences"] += 1
+            yield clean(sentence)

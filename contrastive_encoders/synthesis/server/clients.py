@@ -1,0 +1,135 @@
+"""Clients in the roles of a generator and of a discriminator."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.gense_prompts import Direction, PromptIds, Prompts
+from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
+from contrastive_encoders.synthesis.decoding.discriminator import PROBABILITY_DIGITS, Pair
+from contrastive_encoders.synthesis.decoding.sampling import digest
+from contrastive_encoders.synthesis.server.protocol import probability, text_of, to_judge, to_write
+from contrastive_encoders.synthesis.server.server import Server
+
+log = logging.getLogger(__name__)
+
+
+def ask(
+    server: Server, prompts: Iterator[Prompt | None], how: Decoding, statistics: Statistics | None = None
+) -> Iterator[Continuation]:
+    """Every sample of every prompt, in the order in which they come; see `synthesis.decoding.loop.decode`.
+
+    Raises:
+        InputError: a setting is out of its range, or the server refuses it.
+        SynthesisFailed: the server is gone.
+    """
+    how.check()
+    counts = Statistics() if statistics is None else statistics
+    under_way: dict[asyncio.Task[Continuation], None] = {}
+    exhausted = False
+    try:
+        while True:
+            while not exhausted and len(under_way) < 2 * server.requests.in_flight:  # some wait for room there
+                prompt = next(prompts, "done")
+                if prompt is None:
+                    break
+                if isinstance(prompt, str):
+                    exhausted = True
+                    break
+                counts.prompts += 1
+                under_way |= {server.begin(_write(server, prompt, sample, how)): None for sample in prompt.samples}
+            if not under_way:
+                return
+            done, _ = server.run(asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED))
+            for task in [task for task in under_way if task in done]:
+                del under_way[task]
+                sampled = task.result()
+                counts.samples += 1
+                counts.tokens += sampled.tokens
+                yield sampled
+    finally:
+        for task in under_way:
+            task.cancel()
+            if task.done() and not task.cancelled():
+                task.exception()  # one was raised; nobody wants the others
+
+
+async def _write(server: Server, prompt: Prompt, sample: int, how: Decoding) -> Continuation:
+    assert isinstance(prompt.text, str)
+    key = [*prompt.key, sample]
+    seed = digest(how.seed, key) % 2**31
+    answer = await server.answer(to_write(prompt.text, how, seed, chat=server.chat), key, how.seed)
+    if answer["refused"]:
+        return Continuation(prompt, sample, "", False, 0, answer["refused"])
+    text, closed = text_of(answer, prompt.text, how, chat=server.chat)
+    return Continuation(prompt, sample, text, closed, answer["tokens"])
+
+
+class ServedPromptIds(PromptIds):
+    """As texts: no tokenizer is at hand, and sentences are cut at so many words."""
+
+    def __init__(self, prompts: Prompts) -> None:
+        self.prompts = prompts
+
+    def _cut(self, sentences: Sequence[str], most: int) -> list[str]:
+        words = [sentence.split() for sentence in sentences]
+        return [one if len(own) <= most else " ".join(own[:most]) for one, own in zip(sentences, words, strict=True)]
+
+
+class ServedDiscriminator:
+    """P("true") that the second sentence of a pair follows from the first, by what the server says of the first token.
+
+    Raises:
+        InputError: it says nothing, or the answers cannot be told apart.
+    """
+
+    def __init__(self, server: Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool) -> None:
+        self.server, self.asks, self.most = server, ServedPromptIds(prompts), max_pair_tokens
+        self.judged, self.listed = judged, False
+        words = prompts.discrimination
+        self.answers = {"yes": words.yes, "no": words.no}
+        yes, no = (word.strip().casefold() for word in self.answers.values())
+        if judged and (not yes or not no or yes[0] == no[0]):
+            raise InputError(
+                f"prompts.discrimination: the answers {words.yes!r} and {words.no!r} begin alike, and a server tells "
+                "of the first token. Choose other words: prompts.discrimination.yes and .no."
+            )
+        self([("The cat is black.", "It is black.")])  # refused before anything is written
+
+    def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[str]:
+        return self.asks.generation_texts(direction, sentences, most)
+
+    def __call__(self, pairs: Sequence[Pair]) -> list[float | None]:
+        """One per pair; equal pairs are asked once. None where nothing is judged, or the answer is no answer."""
+        if not self.judged:
+            return [None] * len(pairs)
+        wanted = list(dict.fromkeys(pairs))
+        asked = self.asks.discrimination_texts([one for one, _ in wanted], [other for _, other in wanted], self.most)
+        found = self.server.run(self._all(asked))
+        if undecided := found.count(None):
+            log.warning(
+                "%s: neither %s was among the likeliest answers for %d of %d pairs: they stay undecided, which breaks "
+                "rules.agree and rules.threshold.",
+                self.server.name,
+                " nor ".join(self.answers.values()),
+                undecided,
+                len(found),
+            )
+        of = {pair: None if p is None else round(p, PROBABILITY_DIGITS) for pair, p in zip(wanted, found, strict=True)}
+        return [of[pair] for pair in pairs]
+
+    async def _all(self, asked: Sequence[str]) -> list[float | None]:
+        return await asyncio.gather(*map(self._p_true, asked))
+
+    async def _p_true(self, text: str) -> float | None:
+        answer = await self.server.answer(to_judge(text, chat=self.server.chat), "judge")
+        if answer["refused"] or (not answer["listed"] and self.listed):  # the latter ended before its first token
+            return None
+        if not answer["listed"]:
+            raise InputError(
+                f"base_url={self.server.url}: the server gives no log-probabilities, by which candidates are judged. "
+                "Take one that does, or rules.agree=false rules.threshold=null, which keep what is written unjudged."
+            )
+        self.listed = True
+        return probability(answer["listed"], self.answers)

@@ -1,0 +1,133 @@
+"""Requests and responses of the OpenAI protocol, for chats and completions.
+
+A chat is asked what stands before a prompt's last line, as a model in this process is; but no server promises to go on
+in an answer that was begun. So the last line is not sent, and is taken off where the answer begins in it.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from contrastive_encoders.synthesis.decoding.continuations import Decoding, asked_and_begun
+
+FINISH_REASONS = {"stop", "eos", "eos_token", "stop_sequence"}  # why a text ended by itself, as servers have it
+REFUSALS = NO_ANSWER, REFUSED = "no answer", "refused by the server"  # why there is no text, besides the context's end
+LOGPROBS = "logprobs"
+TOP_LOGPROBS = 5  # likeliest first tokens that a judge is asked for: as many as every server gives
+
+
+class UnusableAnswer(ValueError):
+    """A response does not follow the protocol."""
+
+
+class Answer(TypedDict):
+    """An answer as the journal has it."""
+
+    text: str
+    whole: bool  # it ended by itself; by the stop string, where the server tells these apart
+    tokens: int
+    listed: list[tuple[str, float]]  # the likeliest first tokens with log p; empty where the server gives none
+    refused: str  # why there is none; empty where there is one
+
+
+def refusal(why: str) -> Answer:
+    return Answer(text="", whole=False, tokens=0, listed=[], refused=why)
+
+
+def to_write(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, Any]:
+    """Return the body of a request for one text."""
+    body: dict[str, Any] = {"max_tokens": how.max_new_tokens, "temperature": how.temperature, "seed": seed}
+    if how.top_p is not None and how.top_p < 1:
+        body["top_p"] = how.top_p
+    if how.top_k:
+        body["top_k"] = how.top_k  # of all servers but OpenAI's own
+    if how.stop and not chat:
+        body["stop"] = [how.stop]
+    return {**_said(prompt, chat), **body}
+
+
+def to_judge(prompt: str, *, chat: bool) -> dict[str, Any]:
+    """Return the body of a request for the probabilities of the first token. At temperature 1 servers leave them as
+    they are.
+    """
+    listed = {LOGPROBS: True, "top_logprobs": TOP_LOGPROBS} if chat else {LOGPROBS: TOP_LOGPROBS}
+    return {**_said(prompt, chat), "max_tokens": 1, "temperature": 1.0, **listed}
+
+
+def with_another_prompt(body: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+    """Return the same request with a short plain prompt, which every server can answer."""
+    return {**body, **_said("Hello", chat)}
+
+
+def _said(prompt: str, chat: bool) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": asked_and_begun(prompt)[0]}]} if chat else {"prompt": prompt}
+
+
+def read_answer(content: bytes, *, chat: bool, stop: object = None) -> Answer:
+    """Read the answer of a response. ``stop`` is the key of this name that was sent.
+
+    Raises:
+        UnusableAnswer: it is no JSON, or anything is missing, or of another type.
+    """
+    try:
+        found = json.loads(content)
+        choice = found["choices"][0]
+        text = (choice["message"].get("content") or "") if chat else choice["text"]
+        tokens = (found.get("usage") or {}).get("completion_tokens")
+        whole = choice.get("finish_reason") in FINISH_REASONS
+        if stop and "stop_reason" in choice:  # vLLM's: null where the model ended without the mark
+            whole = whole and choice["stop_reason"] is not None
+        listed = _first_token(choice.get(LOGPROBS), chat)
+        text = text.encode("utf-8", "replace").decode()  # halves of a surrogate pair are no text
+        tokens = tokens if isinstance(tokens, int) and tokens >= 0 else len(text.split())
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise UnusableAnswer(f"no answer of the protocol ({type(error).__name__}: {error})") from None
+    return Answer(text=text, whole=whole, tokens=tokens, listed=listed, refused="")
+
+
+def _first_token(found: Any, chat: bool) -> list[tuple[str, float]]:
+    if not found:
+        return []
+    if chat:
+        tokens = (found.get("content") or [{}])[0].get("top_logprobs") or []
+        pairs = [(one["token"], one["logprob"]) for one in tokens]
+    else:
+        pairs = list(((found.get("top_logprobs") or [None])[0] or {}).items())
+    listed = [(str(token), float(log_p)) for token, log_p in pairs if log_p is not None]
+    return [(token, min(log_p, 0.0)) for token, log_p in listed if not math.isnan(log_p)]
+
+
+def text_of(answer: Answer, prompt: str, how: Decoding, *, chat: bool) -> tuple[str, bool]:
+    """The text that was written, without what stands around it, and whether it is closed."""
+    text, whole, mark = answer["text"], answer["whole"], how.stop
+    if not chat:
+        text, found, _ = text.partition(mark) if mark else (text, "", "")
+        return text, (whole or bool(found)) and not (how.abandon and how.abandon in text)
+    text = text.strip()
+    if not mark:
+        return text, whole
+    label = asked_and_begun(prompt)[1].removesuffix(mark).strip()
+    if label and label in text:
+        text = text.partition(label)[2].strip()
+    opened = text.startswith(mark)
+    if opened:
+        text, found, _ = text[len(mark) :].partition(mark)
+        return text, bool(found) and not (how.abandon and how.abandon in text)
+    return text, whole and mark not in text and not (how.abandon and how.abandon in text)
+
+
+def probability(listed: Sequence[tuple[str, float]], answers: Mapping[str, str]) -> float | None:
+    """P(yes) of {yes, no}; None where neither is listed. Tokens that begin one answer, and not the other, count for it
+    whatever their case and blanks; an answer that is not listed is taken to be as likely as the least that is: it is at
+    most that."""
+    yes, no = (answers[name].strip().casefold() for name in ("yes", "no"))
+    sums = {yes: 0.0, no: 0.0}
+    for token, log_p in listed:
+        plain = token.strip(" \t\n\r\"'*Ġ▁Ċ").casefold()
+        begins = [word for word in sums if plain and word.startswith(plain)]
+        if len(begins) == 1:
+            sums[begins[0]] += math.exp(log_p)
+    least = max(min(math.exp(log_p) for _, log_p in listed), 1e-12)
+    true, false = (total or least for total in sums.values())
+    return true / (true + false) if any(sums.values()) else None

@@ -1,0 +1,264 @@
+"""Send concurrent requests to a server of a language model by openai's client.
+
+The client asks again what may pass (429, 5xx, no connection, silence, and what is no answer), and waits longer each
+time. What the server refuses is the user's to correct while nothing has been answered yet, and counted where only some
+prompts are refused.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.synthesis.checked_settings import Bounded
+from contrastive_encoders.synthesis.server.journal import Journal, name_of
+from contrastive_encoders.synthesis.server.protocol import (
+    LOGPROBS,
+    NO_ANSWER,
+    REFUSED,
+    Answer,
+    UnusableAnswer,
+    read_answer,
+    refusal,
+    with_another_prompt,
+)
+from contrastive_encoders.synthesis.shards.store import SynthesisFailed
+
+API_KEY_VARIABLE = "OPENAI_API_KEY"  # of the environment; it is written nowhere
+RETRIES_OF_FIRST = 2  # while nothing shows that there is such a server
+MOST_REFUSED = 20  # one after the other: it is not the prompts
+SECONDS_BETWEEN_LINES = 20.0  # of the log
+PROMPT_STATUSES = (400, 413, 422)  # statuses that may be about one prompt alone
+MOST_SHOWN_CHARACTERS = 300  # characters of what a server says
+Outcome = TypeVar("Outcome")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requests(Bounded):
+    """Settings of the requests to a server."""
+
+    prefix: ClassVar[str] = "requests."
+
+    in_flight: int = key(least=1)
+    timeout: float = key(above=0)  # seconds
+    max_retries: int = key(least=0)
+    body: dict[str, Any]
+
+
+@dataclass
+class Server:
+    """The model ``name`` at ``url``. Requests are sent within ``at_work``."""
+
+    name: str
+    url: str
+    requests: Requests
+    chat: bool
+    folder: Path  # of the recorded answers
+    context: int = field(init=False, default=10**9)  # the server knows it
+    answered: float = field(init=False, default=0.0)  # when the last answer came; 0: none yet
+    refused: int = field(init=False, default=0)  # one after the other
+    logged: float = field(init=False, default=0.0)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Open the client and the journal; requests that are under way at the end are cancelled."""
+        openai = library()
+        import httpx2
+
+        self.openai, self.httpx, self.key = openai, httpx2, key_of_environment()
+        self.journal = Journal(self.folder)
+        with contextlib.closing(self.journal), asyncio.Runner() as self.runner:
+            self.room, self.gate = asyncio.Semaphore(self.requests.in_flight), asyncio.Lock()
+            self.client = openai.AsyncOpenAI(
+                base_url=self.url,
+                api_key=self.key or "none",
+                timeout=self.requests.timeout,
+                http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [self._read_whole]}),
+            )
+            yield
+
+    def run(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Run ``work`` to its end and return its result; other requests go on meanwhile.
+
+        The journal is on the disk when this returns.
+        """
+        try:
+            return self.runner.run(work)
+        finally:
+            self.journal.sync()
+
+    def begin(self, work: Coroutine[Any, Any, Outcome]) -> "asyncio.Task[Outcome]":
+        return self.runner.get_loop().create_task(work)
+
+    async def answer(self, body: Mapping[str, Any], *which: Any) -> Answer:
+        """Return the answer to a request, from the journal or from the server.
+
+        ``which`` tells requests of the same body apart.
+        """
+        whole = {"model": self.name, **body, **self.requests.body}
+        whole = {key: value for key, value in whole.items() if value is not None}
+        asked = name_of(self.chat, whole, *which)
+        if known := self.journal.known(asked):
+            return Answer(**known)  # type: ignore[typeddict-item]
+        async with self.gate:  # the first goes alone
+            found = None if self.answered else await self._until_answered(whole)
+        if found is None:
+            async with self.room:
+                found = await self._until_answered(whole)
+        if found["listed"] or found["refused"] or LOGPROBS not in whole:  # without, the server may be told to give them
+            self.journal.record(asked, found)
+        return found
+
+    async def _until_answered(self, body: dict[str, Any]) -> Answer:
+        """Send a request until it is answered or refused, or the retries are spent."""
+        known = self.answered or self.journal.places
+        retries = self.requests.max_retries if known else min(RETRIES_OF_FIRST, self.requests.max_retries)
+        while True:
+            began = time.monotonic()
+            try:
+                found = await self._ask(body, retries)
+            except self.openai.RateLimitError as error:
+                if self.answered < began:  # else others are answered: who is told to wait has done nothing wrong
+                    raise self._gone(error) from None
+            except (self.openai.InternalServerError, self.openai.APIConnectionError) as error:
+                if not known and type(error) is self.openai.APIConnectionError:  # not that of a timeout
+                    raise InputError(
+                        f"base_url={self.url}: wanted an answer of OpenAI's protocol, got: {self._why(error)}. Start "
+                        "the server, or correct the address, which mostly ends in /v1."
+                    ) from None
+                return await self._without(error, body)
+            except self.openai.APIStatusError as error:
+                return self._refused(error.status_code, self._why(error), body)
+            else:
+                self.refused = 0
+                return found
+
+    async def _ask(self, body: Mapping[str, Any], retries: int) -> Answer:
+        """Send a request, and again up to ``retries`` times.
+
+        Raises:
+            APIError: openai's, after the last retry.
+        """
+        path = "/chat/completions" if self.chat else "/completions"
+        response = await self.client.post(
+            path, cast_to=self.httpx.Response, body=body, options={"max_retries": retries}
+        )
+        self.answered = time.monotonic()
+        return read_answer(response.content, chat=self.chat, stop=body.get("stop"))
+
+    async def _read_whole(self, response: Any) -> None:
+        """Read a response whole; raise an error that the client retries if it holds no answer, or comes too late."""
+        try:
+            async with asyncio.timeout(self.requests.timeout):  # of all of it: a server may send a byte now and then
+                await response.aread()
+        except TimeoutError as error:
+            raise self.httpx.ReadTimeout(str(error)) from None
+        if response.is_error and time.monotonic() - self.logged > SECONDS_BETWEEN_LINES:
+            self.logged = time.monotonic()
+            log.warning("%s: %s %s", self.url, response.status_code, self._said(response.text))
+        if response.is_success:
+            try:
+                read_answer(response.content, chat=self.chat)
+            except UnusableAnswer as error:
+                raise self.httpx.RemoteProtocolError(f"{self._said(response.text)[:80]!r} ({error})") from None
+
+    async def _without(self, error: Exception, body: Mapping[str, Any]) -> Answer:
+        """Leave one text out, if the server answers another prompt.
+
+        Raises:
+            SynthesisFailed: it does not.
+        """
+        try:
+            await self._ask(with_another_prompt(body, chat=self.chat), RETRIES_OF_FIRST)
+        except self.openai.APIError:
+            raise self._gone(error) from None
+        log.warning("%s: %s, while others are answered: this text is left out", self.url, self._why(error))
+        return refusal(NO_ANSWER)
+
+    def _gone(self, error: Exception) -> SynthesisFailed:
+        return SynthesisFailed(
+            f"{self.url} does not answer, however often it is asked: {self._why(error)}. What was answered is there; "
+            "the same command goes on."
+        )
+
+    def _why(self, error: Any) -> str:
+        """Return the cause of an error: the client itself says "Connection error." of any."""
+        if isinstance(error, self.openai.APITimeoutError):
+            return f"no answer in {self.requests.timeout:g} s"
+        return self._said(error.__cause__ or error.message)
+
+    def _refused(self, status: int, why: str, body: Mapping[str, Any]) -> Answer:
+        """Count a refusal that may concern this prompt alone; raise InputError for any other."""
+        if "context" in why.casefold() and status in PROMPT_STATUSES:
+            return refusal("no room in the context")
+        self.refused += 1
+        if self.answered and status in PROMPT_STATUSES and self.refused <= MOST_REFUSED:
+            return refusal(REFUSED)
+        sent = ", ".join(key for key in body if key not in ("model", "messages", "prompt"))
+        advice = {
+            401: f"Put the key in the environment variable {API_KEY_VARIABLE}.",
+            403: f"Put the key in the environment variable {API_KEY_VARIABLE}.",
+            404: "base_url mostly ends in /v1, and model=NAME is one of those that the server lists there under "
+            f"/models; {'chat_template=false asks /completions' if self.chat else 'chat_template=true asks a chat'}.",
+        }.get(
+            status,
+            f"Sent besides the prompt: {sent}. top_p=1 top_k=0 leave two of these out, and "
+            "+requests.body.KEY=null any.",
+        )
+        raise InputError(f"base_url={self.url} refuses what it is asked: {why}. {advice}")
+
+    def _said(self, text: object) -> str:
+        """Shorten a text of the server for a message, and hide the key in it, which some servers repeat."""
+        plain = " ".join(str(text).split())
+        return (plain.replace(self.key, "***") if self.key else plain)[:MOST_SHOWN_CHARACTERS].rstrip(".")
+
+
+def library() -> Any:
+    """Import openai's client.
+
+    Raises:
+        InputError: the package is not installed.
+    """
+    try:
+        import openai
+    except ModuleNotFoundError:
+        raise InputError(
+            "engine=openai wants the package openai, which is not installed. Say pip install "
+            "'contrastive-encoders[server]', or pip install openai."
+        ) from None
+    return openai
+
+
+def key_of_environment() -> str:
+    """Return the API key of the environment; empty where none is set, as local servers need none."""
+    key = os.environ.get(API_KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise InputError(f"{API_KEY_VARIABLE} holds letters that no key has. Set it again.")
+    return key
+
+
+def check_url(url: str | None) -> str:
+    """InputError unless it is the address of a server, without a key in it."""
+    try:
+        parts = urlsplit(url or "")
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        secret = bool(parts.username or parts.password or parts.query or parts.fragment)
+    except ValueError:
+        right = secret = False
+    if secret:
+        raise InputError(
+            f"base_url holds more than an address. Wanted http://HOST:PORT/v1; a key is put in {API_KEY_VARIABLE}."
+        )
+    if not right:
+        raise InputError(f"base_url={url}: wanted the address of a server, such as http://localhost:8000/v1.")
+    return str(url).rstrip("/")

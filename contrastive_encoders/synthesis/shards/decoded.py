@@ -1,0 +1,135 @@
+"""Shards of texts that a model decodes: prompts from tasks, and shards from the answers."""
+
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
+from contrastive_encoders.synthesis.decoding.generator import Generator
+from contrastive_encoders.synthesis.decoding.loop import decode
+from contrastive_encoders.synthesis.server.clients import ask
+from contrastive_encoders.synthesis.server.server import Server
+from contrastive_encoders.synthesis.shards.progress import Report
+from contrastive_encoders.synthesis.shards.sharded_dataset import WrittenShard
+from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut, as_lines, some_left_out
+
+SECONDS_BETWEEN_REPORTS = 0.5
+
+
+class FinishedShard(Protocol):
+    """A shard whose answers have all come."""
+
+    number: int
+    tokens: int  # drawn
+
+    def entries(self) -> Iterator[Mapping[str, Any]]: ...
+
+    def counts(self) -> dict[str, LabelCounts]: ...
+
+    def left_out(self) -> Iterator[LeftOut]:
+        """Texts that were not accepted, for a person to look at."""
+        ...
+
+
+class ShardBuilder(Protocol):
+    """Prompts for tasks, and shards from the answers."""
+
+    groups_done: int
+
+    def prompts(self) -> Iterator[Prompt | None]:
+        """For the decoder. None where the next ones depend on answers that are still to come."""
+        ...
+
+    def take(self, sampled: Continuation) -> FinishedShard | None:
+        """Add an answer, and return the shard that it completes, if any."""
+        ...
+
+
+@dataclass(frozen=True)
+class DecodedShards(ABC):
+    """A work (`runtime.worker_loop.Work`) for a generator. A subclass knows the method that asks for the texts.
+
+    In float32 shards share forward passes. In half precision the last bits of a logit depend on what else is in a pass,
+    and now and then a token on these; there a shard is decoded alone, so that its texts depend on nothing else.
+    """
+
+    how: Decoding
+
+    @abstractmethod
+    def begin(self, generator: Generator | Server, tasks: Iterator[Task]) -> ShardBuilder:
+        """Tasks are pulled as there is room for their prompts."""
+
+    @abstractmethod
+    def passes(self, sampled: Continuation) -> bool:
+        """Whether a text, seen alone, will be accepted; for the progress bar."""
+
+    def __call__(
+        self, generator: Generator | Server, tasks: Iterator[Task]
+    ) -> Iterator[tuple[int | None, WrittenShard | Report]]:
+        if self.how.max_new_tokens >= generator.context:
+            raise InputError(
+                f"max_new_tokens={self.how.max_new_tokens}: {generator.name} has {generator.context} positions, for "
+                "the prompt and what is written. Wanted fewer."
+            )
+        with generator.at_work():
+            if isinstance(generator, Server) or generator.model.dtype == torch.float32:
+                yield from self._decoded(generator, tasks)
+            else:
+                for task in tasks:
+                    yield from self._decoded(generator, iter([task]))
+
+    def _decoded(
+        self, generator: Generator | Server, tasks: Iterator[Task]
+    ) -> Iterator[tuple[int | None, WrittenShard | Report]]:
+        decoder: Any = ask if isinstance(generator, Server) else decode
+        statistics = Statistics()
+        builder = self.begin(generator, tasks)
+        counts = _Counts(builder, statistics)
+        for sampled in decoder(generator, builder.prompts(), self.how, statistics):
+            if shard := builder.take(sampled):
+                about = {
+                    "tokens": shard.tokens,
+                    "labels": shard.counts(),
+                    "left_out": some_left_out(shard.left_out()),
+                }
+                yield shard.number, WrittenShard(as_lines(shard.entries()), about)  # type: ignore[arg-type]
+            if counts.took(sampled, passes=self.passes(sampled)):
+                yield None, counts.report()
+        yield None, counts.report()
+
+
+class _Counts:
+    """What has come since the last report."""
+
+    def __init__(self, builder: ShardBuilder, statistics: Statistics) -> None:
+        self.builder, self.statistics = builder, statistics
+        self.groups = self.rows = self.wasted = 0  # reported already
+        self._begin()
+
+    def _begin(self) -> None:
+        self.drawn, self.accepted, self.tokens = Counter[str](), Counter[str](), 0
+        self.since = time.monotonic()
+
+    def took(self, sampled: Continuation, *, passes: bool) -> bool:
+        """Count an answer, and return whether it is time for a report."""
+        label = str(sampled.prompt.key[-1])
+        self.drawn[label] += 1
+        self.accepted[label] += passes
+        self.tokens += sampled.tokens
+        return time.monotonic() - self.since >= SECONDS_BETWEEN_REPORTS
+
+    def report(self) -> Report:
+        done, rows, wasted = self.builder.groups_done, self.statistics.row_steps, self.statistics.wasted_row_steps
+        found = Report(
+            done - self.groups, self.drawn, self.accepted, self.tokens, rows - self.rows, wasted - self.wasted
+        )
+        self.groups, self.rows, self.wasted = done, rows, wasted
+        self._begin()
+        return found

@@ -1,0 +1,54 @@
+"""Progress of a synthesis: rates, yield per label and remaining time."""
+
+import logging
+import time
+from collections import Counter
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from contrastive_encoders.reports.progress import Progress
+
+log = logging.getLogger(__name__)
+
+LEAST_SECONDS = 0.5  # over which a rate is taken
+
+
+class Report(NamedTuple):
+    """What a worker has done since its last report. An accepted text has passed the filters of single texts."""
+
+    groups: int  # prompts, with all of their samples
+    drawn: Counter[str] = Counter()  # samples by label
+    accepted: Counter[str] = Counter()
+    tokens: int = 0
+    rows: int = 0  # of forward passes
+    wasted_rows: int = 0  # of them, those whose sample was finished already
+
+
+class StageProgress:
+    """Sums the reports of all workers; a context manager."""
+
+    def __init__(self, title: str, groups: int, *, quiet: bool) -> None:
+        self.progress, self.sums = Progress(title, "prompts", groups, quiet=quiet), Report(0)
+        self.began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.bar.close()
+        if self.sums.rows:
+            log.info("%.1f %% of the rows decoded were finished ones", 100 * self.sums.wasted_rows / self.sums.rows)
+
+    def add(self, report: Report) -> None:
+        self.sums = Report(*(before + more for before, more in zip(self.sums, report, strict=True)))  # type: ignore[operator]
+        self.progress.to(self.sums.groups, self.rates())
+
+    def rates(self) -> str:
+        seconds = max(time.monotonic() - self.began, LEAST_SECONDS)
+        yields = " ".join(
+            f"{label}:{self.sums.accepted[label] / drawn:.0%}" for label, drawn in sorted(self.sums.drawn.items())
+        )
+        speed = f"{self.sums.accepted.total() / seconds:.1f} accepted/s, {self.sums.tokens / seconds:.0f} tokens/s"
+        return f"{speed}, yield {yields}" if yields else ""

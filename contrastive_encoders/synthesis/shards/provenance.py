@@ -1,0 +1,51 @@
+"""Provenance of a data set: generator and library versions."""
+
+import hashlib
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig
+
+from contrastive_encoders.encoders.loading.backbones import from_pretrained
+from contrastive_encoders.io.results import version_of
+
+LARGEST_FULLY_HASHED = 64 << 20  # bytes; of larger files the beginning, the end and the size are looked at
+HASHED_AT_EACH_END = 1 << 20
+MODEL_SUFFIXES = {".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".gguf"}
+PACKAGES = ("torch", "transformers", "tokenizers", "contrastive-encoders")
+
+
+def identify_generator(name: str, revision: str | None, setting: str = "generator") -> dict[str, Any]:
+    """Its commit on the hub, or a sha256 over its file or those of its folder: moving them changes nothing.
+
+    Raises:
+        InputError: there is no such model.
+    """
+    path = Path(name)
+    if path.exists():
+        from_pretrained(AutoConfig, name, setting=setting)  # an empty folder is refused in words
+        return {"sha256": _of_files(path.iterdir() if path.is_dir() else [path])}
+    options = {"revision": revision} if revision else {}
+    config = from_pretrained(AutoConfig, name, setting=setting, **options)
+    return {"id": name, "revision": getattr(config, "_commit_hash", None) or revision}
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{package: version_of(package) for package in PACKAGES}}
+
+
+def _of_files(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in paths if path.suffix in MODEL_SUFFIXES and path.is_file()):
+        size = path.stat().st_size
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as file:
+            if size <= LARGEST_FULLY_HASHED:
+                digest.update(file.read())
+            else:
+                digest.update(file.read(HASHED_AT_EACH_END))
+                file.seek(-HASHED_AT_EACH_END, 2)
+                digest.update(file.read())
+    return digest.hexdigest()

@@ -1,0 +1,167 @@
+"""Write a data set shard by shard: tasks for workers, shards of their results, and the manifest."""
+
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict, TypeVar
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.worker_loop import Work
+from contrastive_encoders.runtime.worker_pool import InProcess, Pool, WorkersLost
+from contrastive_encoders.runtime.worker_tasks import Task, TasksLost
+from contrastive_encoders.synthesis.shards.progress import Report, StageProgress
+from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut, ShardStore, SynthesisFailed, read_manifest
+
+log = logging.getLogger(__name__)
+
+AnyDataSet = TypeVar("AnyDataSet", bound="DataSet")
+
+
+class ShardInputs(NamedTuple):
+    """The payload of a task."""
+
+    first: int  # place of the first input in the data set
+    inputs: list[Any]
+
+
+class ShardFacts(TypedDict):
+    """What is known about a shard besides its lines."""
+
+    tokens: int  # drawn
+    labels: dict[str, LabelCounts]
+    left_out: list[LeftOut]  # some of the texts that were not accepted
+
+
+class WrittenShard(NamedTuple):
+    """The result of a task."""
+
+    lines: bytes  # JSON
+    about: ShardFacts
+
+
+@dataclass
+class DataSet:
+    """What is to be written into one folder, shard by shard."""
+
+    folder: Path
+    title: str
+    number: int  # of inputs
+    shard_size: int
+    identity: Mapping[str, Any]  # what decides the texts; another one is another data set
+    about: Mapping[str, Any]  # what the manifest says besides
+    inputs: Iterable[Any]  # in order; read once
+    work: Work  # of a worker: a `WrittenShard` for each `ShardInputs`, and a `Report` now and then
+    prompts: int = 1  # for each input
+
+    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Write what tells a person about the data set, and return what its manifest says about the texts."""
+        return {}
+
+    @property
+    def shards(self) -> int:
+        return -(-self.number // self.shard_size)
+
+    @property
+    def store(self) -> ShardStore:
+        return ShardStore(self.folder)
+
+    def missing(self) -> list[int]:
+        """Return the numbers of the shards that are not there."""
+        store = self.store
+        return [number for number in range(self.shards) if not store.is_done(number)]
+
+    def tasks(self, missing: Iterable[int]) -> Iterator[Task]:
+        """Yield a task for each of these shards, in order."""
+        wanted, inputs = set(missing), iter(self.inputs)
+        for number in range(max(wanted, default=-1) + 1):
+            some = list(islice(inputs, self.shard_size))
+            if number in wanted:
+                yield Task(number, ShardInputs(number * self.shard_size, some))
+
+    def inputs_of(self, number: int) -> int:
+        """Return the number of inputs of a shard."""
+        return min(self.shard_size, self.number - number * self.shard_size)
+
+    def manifest(self, *, complete: bool) -> dict[str, Any]:
+        return self.store.manifest({"identity": self.identity, **self.about}, self.shards, complete=complete)
+
+    def is_complete(self) -> bool:
+        """Whether every shard is there, and the manifest says so."""
+        try:
+            return bool(read_manifest(self.folder)["complete"]) and not self.missing()
+        except InputError:
+            return False
+
+
+def write_data_set(
+    data_set: AnyDataSet, pool: InProcess | Pool, finish: Callable[[AnyDataSet], None], *, quiet: bool
+) -> None:
+    """Write the shards that are missing, then call ``finish``, which completes the manifest. Cut short, this leaves the
+    shards that are whole, and a manifest that says so.
+
+    Raises:
+        SynthesisFailed: the workers of some shards ended each time that these were tried; all others are written.
+    """
+    try:
+        _write_missing(data_set, pool, quiet=quiet)
+        if not data_set.is_complete():
+            finish(data_set)
+    except (KeyboardInterrupt, SystemExit):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        _leave(data_set, complete=False)
+        log.info("%s: interrupted. What is whole is there; the same command goes on.", data_set.folder)
+        raise
+    except (TasksLost, WorkersLost) as error:
+        _leave(data_set, complete=False)
+        what = f"shards {', '.join(map(str, error.numbers))}" if isinstance(error, TasksLost) else str(error)
+        raise SynthesisFailed(
+            f"{data_set.folder}: {what}: their processes ended each time, mostly for want of memory. What is whole is "
+            "there; with fewer rows or a smaller token_budget, the same command goes on."
+        ) from error
+
+
+def _write_missing(data_set: DataSet, pool: InProcess | Pool, *, quiet: bool) -> None:
+    missing, store = data_set.missing(), data_set.store
+    if not missing:
+        return
+    prompts = data_set.prompts * sum(map(data_set.inputs_of, missing))
+    results = pool.run(data_set.work, data_set.tasks(missing), len(missing))
+    with contextlib.closing(results), StageProgress(data_set.title, prompts, quiet=quiet) as progress:
+        for place, (number, result) in enumerate(results):
+            if place == 0:  # all is loaded; a folder that a kill leaves from now on says what it is
+                store.write_manifest(data_set.manifest(complete=False))
+            if isinstance(result, Report):
+                progress.add(result)
+            elif number is not None:
+                first, inputs = number * data_set.shard_size, data_set.inputs_of(number)
+                store.write(number, result.lines, {"first": first, "inputs": inputs, **result.about})
+
+
+def finish(data_set: DataSet) -> None:
+    """Write the manifest with its measures, the report and the data card of a data set whose shards are all there."""
+    counts = _leave(data_set, complete=True)
+    if not counts["accepted"]:
+        reasons = ", ".join(f"{reason} {number}" for reason, number in counts["rejected"].items())
+        log.warning(
+            "%s: not one text was accepted (%s). report.md has more.", data_set.folder, reasons or "none was asked for"
+        )
+        return
+    log.info(
+        "%s: %s of %s texts accepted (%.1f %%); report.html says how good they are.",
+        data_set.folder,
+        f"{counts['accepted']:,}",
+        f"{counts['samples']:,}",
+        100 * counts["yield"],
+    )
+
+
+def _leave(data_set: DataSet, *, complete: bool) -> dict[str, Any]:
+    """The manifest last: where it says complete, all the rest is there."""
+    manifest = data_set.manifest(complete=complete)
+    data_set.store.write_manifest({**manifest, **data_set.describe(manifest)})
+    return manifest["counts"]

@@ -1,0 +1,375 @@
+"""The base class of triplet recipes: candidates are scored into ``OUTPUT/scored`` and filtered into triplets.
+
+Recipes differ in their candidates alone: GenSE's generator writes them, and the baselines of the paper (Chen et al.
+2022, table 8) have a *source* that says for some sentences what may follow from each and what may contradict it.
+"""
+
+import contextlib
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.gense_prompts import DIRECTIONS, Assembly, Direction, Prompts, parse_prompts
+from contrastive_encoders.io.text_files import Encoding
+from contrastive_encoders.runtime.child_processes import check_number
+from contrastive_encoders.runtime.devices import device_of
+from contrastive_encoders.runtime.worker_loop import Start
+from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.synthesis.decoding.discriminator import (
+    SENTENCES_PER_BATCH,
+    Candidate,
+    Discriminator,
+    NamedGenerator,
+    name_generator,
+)
+from contrastive_encoders.synthesis.decoding.generator import Generator
+from contrastive_encoders.synthesis.recipe import InputType, ModelRecipe, Precision
+from contrastive_encoders.synthesis.report.cards import method_of, write_triplet_card
+from contrastive_encoders.synthesis.report.report import write_report
+from contrastive_encoders.synthesis.rules.triplet_rules import Rules
+from contrastive_encoders.synthesis.rules.triplets import SCORED, filter_identity, filter_manifest, filter_shards
+from contrastive_encoders.synthesis.sentences.inputs import Inputs, open_inputs
+from contrastive_encoders.synthesis.sentences.preparation import (
+    Preparation,
+    Prepared,
+    identify,
+    prepare,
+    read_preparation,
+)
+from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
+from contrastive_encoders.synthesis.server.server import Server
+from contrastive_encoders.synthesis.shards.progress import Report
+from contrastive_encoders.synthesis.shards.provenance import versions
+from contrastive_encoders.synthesis.shards.sharded_dataset import (
+    DataSet,
+    ShardFacts,
+    ShardInputs,
+    WrittenShard,
+    write_data_set,
+)
+from contrastive_encoders.synthesis.shards.store import MANIFEST, LabelCounts, ShardStore, as_lines, read_manifest
+from contrastive_encoders.synthesis.task_spec import read_spec_file
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class TripletRecipe(ModelRecipe):
+    """Candidates are judged by GenSE's generator or by an instruct model, where ``generator`` names either."""
+
+    rules: Rules
+    workers: int | None
+    prompts: Mapping[str, Any]
+    prompt_assembly: Assembly | None
+    max_pair_tokens: int = key(least=1)
+    judge: NamedGenerator | None = field(init=False, default=None)
+    identity: dict[str, Any] = field(init=False)  # of the scored rows
+    scored: DataSet = field(init=False)
+    required: ClassVar[dict[str, str]]  # keys that must be set, and what they are
+
+    @property
+    def home(self) -> Path:
+        return self.folder / SCORED
+
+    def plan(self) -> None:
+        self.check_engine()
+        check_number("workers", self.workers or 1)
+        for name, what in self.required.items():
+            self.require(name, what)
+        self.prompts = prompts_of(self.prompts)
+        self.judge = self._name_judge() if self.generator is not None else None
+        check_judged(self.judge, self.rules)
+        self.identity = {"kind": SCORED, **self.identify()}
+        if self.chat_template:
+            self.identity["chat_template"] = True
+        if self.served:
+            self.identity |= {"precision": "the server's", "judged": self.judged}
+
+    @abstractmethod
+    def identify(self) -> dict[str, Any]:
+        """Return the identity of the scored rows."""
+
+    def claim(self) -> bool:
+        return claim_triplets(self.folder, self.identity, self.rules, overwrite=self.overwrite)
+
+    @property
+    def judged(self) -> bool:
+        """Whether candidates are; a server may be unable to, and need not where no rule asks."""
+        return self.judge is not None and (not self.served or self.rules.asks())
+
+    def _name_judge(self) -> NamedGenerator:
+        if not self.served:
+            return name_generator(self)
+        prompts = parse_prompts(self.prompts, "string", "prompts")
+        return NamedGenerator(str(self.generator), str(self.generator), self.identify_model(), prompts, True)
+
+    def writer(self) -> Start:
+        """What loads the generator, or the client of a server, in a worker."""
+        assert self.judge is not None
+        if self.served:
+            return self.server
+        chat = {"chat_template": True} if self.chat_template else {}
+        return partial(load_judge, self.judge, self.precision, self.device, revision=self.revision, **chat)
+
+    def about(self, counts: dict[str, Any]) -> dict[str, Any]:
+        """Return further entries of the manifest; ``counts`` are of the sentences."""
+        judge = self.judge
+        return {
+            "generator": {"name": judge.name if judge and self.judged else None, "weights": judge and judge.weights},
+            "versions": versions(),
+            "sentences": counts,
+        }
+
+    def write(self) -> None:
+        self.write_scored()
+        take_triplets(self.home, self.folder, self.rules, self.workers)
+
+    @abstractmethod
+    def write_scored(self) -> None:
+        """Write the scored rows that are missing."""
+
+
+def load_judge(judge: NamedGenerator, precision: Precision, device: str, **options: Any) -> Generator:
+    """Load a generator in a worker, on the worker's device."""
+    return judge.load(precision=precision, device=device_of(device), **options)
+
+
+@dataclass(kw_only=True)
+class FromSentences(TripletRecipe):
+    """Candidates are found for the sentences of files."""
+
+    input_type: InputType
+    input_column: str
+    encoding: str | None
+    input_kind: Literal["sentences", "documents"]
+    sentences: dict[str, Any]
+    inputs: Inputs = field(init=False)
+    preparation: Preparation = field(init=False)
+    given: dict[str, Any] = field(init=False)  # what decides the sentences
+    required: ClassVar[dict[str, str]] = {"input": "sentences, or documents. Say input=..."}
+
+    def plan(self) -> None:
+        if self.input is not None:
+            self.preparation = read_preparation(self)
+            encoding = Encoding(self.encoding, "encoding")
+            self.inputs = open_inputs(
+                self.input, self.input_type, self.input_column, output=self.folder, encoding=encoding
+            )
+            self.given = identify(self.inputs, self.preparation)
+        super().plan()
+
+    def prepared(self) -> Prepared:
+        return prepare(self.inputs, self.preparation, self.home, self.given)
+
+
+def prompts_of(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the prompts of the config, or those of ``prompts=FILE`` along with the name of the file.
+
+    Raises:
+        InputError: the file cannot be read, or holds no mapping.
+    """
+    return {**read_spec_file(given["file"], "prompts"), "file": given["file"]} if "file" in given else given
+
+
+def check_judged(judge: object, rules: Rules) -> None:
+    """InputError for rules that ask a discriminator where there was none."""
+    if judge is None and rules.asks():
+        raise InputError(
+            "rules.agree and rules.threshold ask what a discriminator said, but nothing was judged. Say "
+            "rules.agree=false rules.threshold=null; or write the data set with generator=..., a GenSE generator."
+        )
+
+
+def close_scored(data_set: DataSet) -> None:
+    """The triplets beside it have the report."""
+    data_set.store.write_manifest(data_set.manifest(complete=True))
+
+
+def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None) -> None:
+    """Write shards, report and manifest, where they are not there yet."""
+    scored = read_manifest(source)
+    shards = int(scored["shards_planned"])
+    header = {
+        "identity": filter_identity(scored["identity"], rules),
+        **{key: scored[key] for key in ("generator", "versions", "sentences")},
+    }
+    store = ShardStore(folder)
+    there = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
+    if there.get("complete") and all(store.is_done(number) for number in range(shards)):
+        return
+    store.write_manifest(filter_manifest(folder, header, shards, complete=False))
+    filter_shards(source, folder, rules, range(shards), workers)
+    os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
+    manifest = filter_manifest(folder, header, shards, complete=True)
+    measures = write_report(folder, manifest)
+    write_triplet_card(folder, manifest)
+    store.write_manifest({**manifest, **measures})
+    counts, rows = manifest["counts"], method_of(manifest).rows
+    log.info(
+        "%s: %s %s from %s sentences (%.1f %%); report.html says how good they are.",
+        folder,
+        f"{counts['accepted']:,}",
+        rows,
+        f"{counts['samples']:,}",
+        100 * counts["yield"],
+    )
+    if not counts["accepted"]:
+        log.warning("%s: nothing was accepted. report.md says which rules they broke.", folder)
+
+
+# ------------------------------------------------------------------------------- the baselines
+
+
+class SentenceCandidates(NamedTuple):
+    """The candidates for a sentence."""
+
+    premise: str
+    texts: dict[Direction, list[tuple[str, bool]]]  # text, whether it is whole; of a direction that is absent nothing
+    about: dict[str, str] = {}  # what the row says besides
+
+
+class CandidateSource(Protocol):
+    """Says what may follow from inputs, the first of which is at the place ``first``, as a function of these."""
+
+    def __call__(self, first: int, inputs: Sequence[Any]) -> list[SentenceCandidates]: ...
+
+
+class Premises(NamedTuple):
+    """The sentences that candidates are found for."""
+
+    number: int
+    counts: dict[str, Any]  # of the sentences
+    inputs: Iterable[Any]
+
+
+@dataclass(kw_only=True)
+class Baseline(TripletRecipe):
+    """Candidates are not written by GenSE's generator."""
+
+    @abstractmethod
+    def method(self) -> dict[str, Any]:
+        """Return the identity of the candidates."""
+
+    @abstractmethod
+    def premises(self) -> Premises:
+        """Return what candidates are found for, in order."""
+
+    @abstractmethod
+    def source(self, inputs: Iterable[Any]) -> Callable[[], CandidateSource]:
+        """Return what loads the source of candidates in a worker."""
+
+    def identify(self) -> dict[str, Any]:
+        return {
+            "method": self.recipe["name"],
+            "generator": self.judge and self.judge.weights,
+            "prompts": self.judge and self.judge.prompts.to_json(),
+            "precision": self.precision,
+            "max_pair_tokens": self.max_pair_tokens,
+            "shard_size": self.shard_size,
+            **self.method(),
+        }
+
+    def write_scored(self) -> None:
+        number, counts, inputs = self.premises()
+        prompts = self.judge.prompts if self.judge is not None else None
+        about, work = self.about(counts), JudgedShards(prompts, self.max_pair_tokens)
+        candidates = DataSet(
+            self.home, self.recipe["name"], number, self.shard_size, self.identity, about, inputs, work
+        )
+        start = partial(load_source, self.source(inputs), self.writer() if self.judged else None)
+        with self.open_pool(start) as pool:
+            write_data_set(candidates, pool, close_scored, quiet=self.quiet)
+
+
+class Loaded(NamedTuple):
+    """What a worker has loaded."""
+
+    source: CandidateSource
+    generator: Generator | Server | None  # None: nothing is judged
+
+
+def load_source(source: Callable[[], CandidateSource], writer: Start | None) -> Loaded:
+    return Loaded(source(), writer() if writer is not None else None)
+
+
+def discriminator_of(
+    generator: Generator | Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool = True
+) -> Discriminator | ServedDiscriminator:
+    """The generator as its own discriminator."""
+    if isinstance(generator, Server):
+        return ServedDiscriminator(generator, prompts, max_pair_tokens, judged=judged)
+    return Discriminator(generator, prompts, max_pair_tokens)
+
+
+@dataclass(frozen=True)
+class JudgedShards:
+    """The work on candidates of a source. A shard is made at once: nothing is under way between two of them."""
+
+    prompts: Prompts | None
+    max_pair_tokens: int
+
+    def __call__(self, loaded: Loaded, tasks: Iterator[Task]) -> Iterator[tuple[int | None, WrittenShard | Report]]:
+        source, generator = loaded
+        with generator.at_work() if isinstance(generator, Server) else contextlib.nullcontext():
+            score = None
+            if generator is not None and self.prompts is not None:
+                score = discriminator_of(generator, self.prompts, self.max_pair_tokens)
+            for task in tasks:
+                payload: ShardInputs = task.payload
+                rows = list[dict[str, Any]]()
+                for begin in range(0, len(payload.inputs), SENTENCES_PER_BATCH):
+                    some = payload.inputs[begin : begin + SENTENCES_PER_BATCH]
+                    rows += _judged(source(payload.first + begin, some), score)
+                    yield None, Report(len(some))
+                about = ShardFacts(tokens=0, labels=count_candidates(rows), left_out=[])
+                yield task.number, WrittenShard(as_lines(rows), about)
+
+
+def _judged(
+    found: Sequence[SentenceCandidates], score: Discriminator | ServedDiscriminator | None
+) -> Iterator[dict[str, Any]]:
+    pairs = [(one.premise, text) for one in found for texts in one.texts.values() for text, _ in texts]
+    p_true = iter(score(pairs) if score else [None] * len(pairs))
+    for one in found:
+        judged: dict[str, Any] = {
+            direction: [Candidate(text=text, p_true=next(p_true), closed=whole) for text, whole in texts]
+            for direction, texts in one.texts.items()
+        }
+        yield {"premise": one.premise, **one.about, **judged}
+
+
+def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
+    """Count all candidates as accepted; the rules choose later."""
+    numbers = {direction: sum(len(row.get(direction, ())) for row in rows) for direction in DIRECTIONS}
+    return {
+        direction: LabelCounts(samples=number, accepted=number, rejected={}) for direction, number in numbers.items()
+    }
+
+
+def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool) -> bool:
+    """Return whether triplets and scored rows are finished; the latter only where they were not thrown away.
+
+    Raises:
+        InputError: the folder is another data set's.
+    """
+    store, identity = ShardStore(folder), filter_identity(scored, rules)
+    if not overwrite and (folder / MANIFEST).is_file():
+        before = read_manifest(folder)["identity"]
+        if before.get(SCORED) == identity[SCORED] and before != identity:
+            raise InputError(
+                f"output={folder} holds triplets that were taken by other rules. To take them anew, without "
+                f"writing anew: recipe=gense_filter input={folder} output=ANOTHER_FOLDER rules. ..."
+            )
+    finished = store.claim(identity, overwrite=overwrite)
+    if not overwrite and (folder / SCORED / MANIFEST).is_file():
+        finished = ShardStore(folder / SCORED).is_finished(scored) and finished
+    if not finished:  # cut short now, the folder says already what it will be
+        store.write_manifest(store.manifest({"identity": identity}, 0, complete=False))
+    return finished

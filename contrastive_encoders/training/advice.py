@@ -1,0 +1,172 @@
+"""Advice where training did not improve the encoder, derived from measurements of the run.
+
+Each sentence states the fact first, and then the settings of the next run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from contrastive_encoders.training.data_summary import is_unread
+
+MAX_REASONS = 3
+MIN_EXAMPLES = 1_000
+MIN_CUT = 0.05  # of the tokens: from this on it is worth reading more of a text
+MIN_COPIES = 0.05  # of the examples
+MIN_LOSSES = 8  # of a curve whose end means something
+NEARLY_ALL = 95.0  # of 100 points
+COLLAPSE = 0.5  # of the score: from this loss on the rate was no near miss
+MAX_QUERIES = 10  # times as many
+FALLING = 0.05  # of what the loss has lost in all: more in the last quarter is a fall, surely less is a floor
+
+
+class Facts(NamedTuple):
+    """What is known of one run. A default means that it is not known."""
+
+    examples: int
+    steps: int
+    worse: bool = False  # by the verdict
+    limits: str = ""  # settings that lift the limits besides max_steps, e.g. max_epochs=null
+    stops_early: bool = False  # a score decides on the number of steps
+    rate: float | None = None
+    losses: Sequence[float] = ()  # as they were logged
+    scores: Sequence[float] = ()  # the headline before training and at each scoring since; more is better
+    length: int | None = None  # at which texts were cut
+    cut: float = 0.0  # share of the tokens behind it
+    longer: str = ""  # a value of data.max_length that cuts less; empty if the encoder reads no more
+    copies: float = 0.0  # share of the examples that repeat an earlier row of the user's files
+    unknown: str = ""  # what the tokenizer cannot read, if it matters
+    multilingual: str = ""  # the setting of a backbone that can
+    more: str = ""  # a setting that gives more examples
+    files: str = ""  # the files of the examples
+    queries: int = 0  # or pairs of texts, that the score is of
+    doubt: float = 0.0  # half of the 95 % interval of its change
+    before: str = ""  # of a key of a stage: stages.NAME.
+
+
+def to_try(facts: Facts) -> list[str]:
+    """Return at most three pieces of advice, the strongest reason first."""
+    key = facts.before
+    found = list[str]()
+    first, last = (facts.scores[0], facts.scores[-1]) if facts.scores else (0.0, 0.0)
+    if facts.worse and facts.rate and first - last > COLLAPSE * abs(first):  # nothing else is known of it
+        return [f"More than half of the score is gone: learn far more slowly, {key}model.lr={facts.rate / 100:.1e}."]
+    fell = len(facts.scores) > 1 and all(score < first for score in facts.scores[1:])
+    if facts.unknown:
+        found.append(f"{facts.unknown}: use a multilingual backbone, {facts.multilingual}.")
+    if not facts.worse and first >= NEARLY_ALL:
+        found.append(
+            f"It had {first:.1f} of 100 before, so these texts leave little to gain: harder ones, "
+            f"{key}evaluation.tasks=[FILE]."
+        )
+    elif wanted := _queries_wanted(facts, last - first):
+        found.append(
+            f"{facts.queries:,} are few to tell {last - first:+.1f} from chance, about {wanted:,} would do: give more, "
+            f"{key}evaluation.tasks=[FILE]."
+        )
+    if fell and (facts.worse or len(facts.scores) > 2) and facts.rate:  # one score a little lower may be chance
+        found.append(
+            f"The score fell from the first scoring on: learn more slowly, {key}model.lr={facts.rate / 3:.1e}."
+        )
+    if facts.cut >= MIN_CUT and facts.longer:
+        found.append(
+            f"{facts.cut:.0%} of the tokens lie behind token {facts.length}, where texts are cut: read more of them, "
+            f"{key}data.max_length={facts.longer}."
+        )
+    match end_of(facts.losses):
+        case "falling" if not (facts.worse or facts.stops_early):  # else what it learns is not what is scored
+            settings = [f"{key}{one}" for one in (f"max_steps={2 * facts.steps}", *facts.limits.split())]
+            found.append(f"The loss was still falling at the end: {' '.join(settings)}.")
+        case "still" if not (facts.worse or fell):  # else it did learn, and too fast
+            found.append(
+                f"The loss did not fall by more than its noise in {facts.steps:,} steps: the encoder knows these texts "
+                f"already, or it learns too slowly{f', {key}model.lr={3 * facts.rate:.1e}' if facts.rate else ''}."
+            )
+        case "floor" if not facts.stops_early:
+            found.append(
+                f"The loss was at its floor for the last half of the {facts.steps:,} steps: more texts, or fewer "
+                f"steps, {key}max_steps={max(1, facts.steps // 2)}."
+            )
+    if facts.copies >= MIN_COPIES and facts.files:
+        found.append(
+            f"{facts.copies:.0%} of the examples are copies of others, and teach nothing more: leave one of each in "
+            f"{facts.files}."
+        )
+    if facts.examples < MIN_EXAMPLES and not facts.unknown:
+        setting = f", {key}{facts.more}" if facts.more else ""
+        found.append(f"{facts.examples:,} examples are few: give more{setting}.")
+    return found[:MAX_REASONS]
+
+
+def _queries_wanted(facts: Facts, gain: float) -> int:
+    """So many that the interval of a gain of this size would lie above 0, in two digits; 0 where that is no advice."""
+    if facts.worse or not facts.queries or gain <= 0 or not gain <= facts.doubt <= gain * MAX_QUERIES**0.5:
+        return 0
+    return int(float(f"{1.1 * facts.queries * (facts.doubt / gain) ** 2:.1e}"))
+
+
+def end_of(losses: Sequence[float]) -> str:
+    """Return ``falling``, ``floor`` or, of one that never fell, ``still``; empty if none of them is sure.
+
+    Means of quarters are compared by their standard error, since the loss of a batch is noisy. A floor needs proof,
+    too: the interval of the fall in the last half must lie within `FALLING` of the whole fall.
+    """
+    if len(losses) < MIN_LOSSES:
+        return ""
+    first, _, third, fourth = (np.asarray(part, np.float64) for part in np.array_split(losses, 4))
+    whole, fallen = _difference(first, fourth), _difference(third, fourth)
+    if fallen.sure > 0 and fallen.mean >= FALLING * whole.mean:
+        return "falling"
+    if fallen.sure < 0 or whole.sure < 0:
+        return ""
+    if whole.sure == 0:
+        return "still"
+    return "floor" if abs(fallen.mean) + fallen.doubt <= FALLING * whole.mean else ""
+
+
+class _Difference(NamedTuple):
+    mean: float
+    doubt: float  # two standard errors
+
+    @property
+    def sure(self) -> int:
+        """1 or -1 if it is larger than chance would have it, else 0."""
+        return int(np.sign(self.mean)) if abs(self.mean) > self.doubt else 0
+
+
+def _difference(one: np.ndarray, other: np.ndarray) -> _Difference:
+    error = np.sqrt(sum(part.var(ddof=1) / len(part) for part in (one, other)))
+    return _Difference(float(one.mean() - other.mean()), 2 * float(error))
+
+
+def of_manifest(manifest: Mapping[str, Any], reads: int | None = None) -> dict[str, Any]:
+    """Return those facts that an account of the data has.
+
+    Args:
+        manifest: the account. Of a mixture, that of each part.
+        reads: tokens that the encoder reads at most.
+    """
+    parts = list((manifest.get("parts") or {"": manifest}).values())
+    found: dict[str, Any] = {"examples": sum(int(part["used"]) for part in parts)}
+    if kept := sum(part.get("kept", 0) for part in parts):
+        found["copies"] = sum(part.get("repeated", 0) for part in parts) / kept
+    unread = [counts for part in parts if (counts := part.get("unknown_tokens")) and is_unread(counts)]
+    if unread:
+        found["unknown"] = _unread(unread)
+    cuts = [cut for part in parts for cut in part.get("cuts", ())]
+    if cuts and "parts" not in manifest:  # each part of a mixture has a length of its own
+        most = max(cuts, key=lambda cut: cut["share_behind"])
+        found |= {"cut": most["share_behind"], "length": most["max_length"]}
+        if most["wanted"] is None and reads is not None and reads > most["max_length"]:  # else it was chosen by both
+            found["longer"] = "null" if most["of"] == "texts" else str(min(reads, 2 * most["max_length"]))
+    return found
+
+
+def _unread(counts: Sequence[Mapping[str, Any]]) -> str:
+    """Return the shares of unknown tokens and of the rows that cannot be read."""
+    unknown, tokens, affected, rows = (
+        sum(one[key] for one in counts) for key in ("unknown", "tokens", "rows_affected", "rows")
+    )
+    tokens_unknown = f"{unknown / max(1, tokens):.1%} of the tokens are unknown to the tokenizer, and "
+    return f"{tokens_unknown if unknown else ''}{affected / max(1, rows):.1%} of the rows have a text it cannot read"

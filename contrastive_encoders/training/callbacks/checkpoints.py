@@ -1,0 +1,332 @@
+"""Checkpoints: ``last.ckpt`` to resume from and ``best.ckpt`` to export.
+
+Files appear whole: written beside, synced, renamed; the ``last.ckpt`` before stays as ``previous.ckpt``. One small
+reduction per step lets all ranks agree on whether to save now (the clock is rank 0's) and whether a signal came.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.encoders.sharding import is_part_of
+from contrastive_encoders.io.atomic import link_whole, sync_folder
+from contrastive_encoders.io.checkpoint import load_checkpoint, remove_optimizer_states, remove_unused_shards
+from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.training import collectives as agreement
+from contrastive_encoders.training.callbacks.checkpoint_io import PatientIO, reason
+from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
+from contrastive_encoders.training.callbacks.telemetry import is_last_step
+from contrastive_encoders.training.metrics_csv import MetricsCSV
+
+LAST, BEST, PREVIOUS = "last.ckpt", "best.ckpt", "previous.ckpt"
+BETTER = {"max": lambda new, old: new > old, "min": lambda new, old: new < old}
+FOR_WEIGHTS = ("state_dict", "global_step")  # entries that best.ckpt needs
+WITHOUT_OPTIMIZER = (*FOR_WEIGHTS, "loops", "callbacks")
+NEEDED = (*WITHOUT_OPTIMIZER, "optimizer_states")
+
+
+log = logging.getLogger(__name__)
+
+
+class RunCheckpoints(Checkpoint):
+    """Saves every ``every_n_steps`` optimizer steps, every ``every_n_minutes``, at the end, and when a signal asks.
+
+    ``monitor`` names an entry of ``trainer.callback_metrics``; among equal values the earlier step stays. Without a
+    monitored value best is last. ``best_score`` is None until something was scored. After ``patience`` monitored
+    values in a row that are no better than the best one, training ends. Rank 0 calls ``saved`` whenever the files of a
+    save are in place.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        every_n_steps: int | None,
+        every_n_minutes: float | None,
+        monitor: str | None,
+        mode: str,
+        patience: int | None,
+        saved: Callable[[], None] | None = None,
+    ) -> None:
+        if mode not in BETTER:
+            raise ValueError(f"mode must be max or min, got {mode!r}.")
+        self.folder = Path(folder)
+        self.every_n_steps = every_n_steps
+        self.every_n_minutes = every_n_minutes
+        self.monitor = monitor
+        self.mode = mode
+        self.patience = patience
+        self.saved = saved
+        self.best_score: float | None = None
+        self.best_step: int | None = None
+        self.no_better = 0  # monitored values in a row
+        self._io = PatientIO()
+        self._step_seen = 0
+        self._saved_step: int | None = None  # of last.ckpt, with the best score of that moment
+        self._saved_best_step: int | None = None
+        self._last_is_good = False  # a last.ckpt that could not be read must not push out previous.ckpt
+        self._best_is_damaged = False
+        self._looked_at: Any = None
+        self._clock = time.monotonic()
+
+    @property
+    def last_path(self) -> Path:
+        return self.folder / LAST
+
+    @property
+    def best_path(self) -> Path:
+        return self.folder / BEST
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "best_score": self.best_score,
+            "best_step": self.best_step,
+            "monitor": self.monitor,
+            "mode": self.mode,
+            "no_better": self.no_better,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The best so far, unless it is of another score, lies in the folder of another run, or is damaged."""
+        same_score = (state_dict.get("monitor"), state_dict.get("mode")) == (self.monitor, self.mode)
+        if not same_score or not self.best_path.exists() or self._best_is_damaged:
+            return
+        self.best_score = state_dict["best_score"]
+        self.best_step = state_dict["best_step"]
+        self.no_better = state_dict["no_better"]
+
+    # ------------------------------------------------------------------------------- Lightning's hooks
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        trainer.strategy.checkpoint_io = self._io
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        resumed = Path(str(trainer.ckpt_path)).resolve()
+        self._last_is_good = resumed == self.last_path.resolve()
+        if self._last_is_good:
+            self._saved_step = checkpoint["global_step"]
+        why = unreadable(self.best_path, FOR_WEIGHTS) if self.best_path.exists() else None
+        (damaged,) = agreement.maximum([why is not None])
+        self._best_is_damaged = bool(damaged)
+        if damaged and trainer.is_global_zero:
+            log.warning("%s: %s. The best is chosen anew among the steps from here on.", self.best_path, why)
+            link_whole(resumed, self.best_path)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        """Undo Lightning's count of an epoch that ended at ``max_steps``, before its last batch: a run that continues
+        with more steps would end as many epochs too early.
+        """
+        loop = checkpoint["loops"]["fit_loop"]
+        if loop["epoch_loop.batch_progress"]["is_last_batch"]:
+            return
+        for counts in loop["epoch_progress"].values():
+            for name in ("processed", "completed"):
+                counts[name] = min(counts[name], counts["started"] - 1)
+        checkpoint["epoch"] = loop["epoch_progress"]["current"]["processed"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._clock = time.monotonic()
+        self._step_seen = trainer.global_step
+        self._saved_best_step = self.best_step
+        self._end_without_patience(trainer)  # again, where a kill came before the results were written
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step == self._step_seen:
+            return  # half a step, with accumulated gradients that no checkpoint holds
+        self._step_seen = trainer.global_step
+        interruption = Interruption.of(trainer)
+        signum, by_clock = self._agree(pl_module, interruption)
+        best = self._improved(trainer) or (is_last_step(trainer) and self._is_unscored())
+        due = self.every_n_steps is not None and trainer.global_step % self.every_n_steps == 0
+        self._save(trainer, last=due or by_clock or signum != 0, best=best)
+        if signum and interruption is not None:
+            interruption.stop(trainer, signum)
+        self._end_without_patience(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        improved = self._improved(trainer)  # by a score of the last step
+        interruption = Interruption.of(trainer)
+        finished = interruption is None or interruption.exit_status is None
+        best = improved or (finished and self._is_unscored())
+        stale = self._saved_step != trainer.global_step or self._saved_best_step != self.best_step
+        if stale or (best and self._has_other_weights(trainer)):
+            self._save(trainer, last=stale, best=best)
+        elif best:  # it is last.ckpt; one that is saved again after a kill would count another epoch
+            if trainer.is_global_zero:
+                link_whole(self.last_path, self.best_path)
+                sync_folder(self.folder)
+            trainer.strategy.barrier("checkpoint is in place")
+
+    # ------------------------------------------------------------------------------------------- when
+
+    def _agree(self, pl_module: pl.LightningModule, interruption: Interruption | None) -> tuple[int, bool]:
+        waited = time.monotonic() - self._clock
+        # other ranks' clocks differ by moments, which is enough to disagree on one step in a thousand
+        minutes = self.every_n_minutes if pl_module.global_rank == 0 else None
+        by_clock = minutes is not None and waited >= 60 * minutes
+        received = interruption.received if interruption is not None else 0
+        signum, due = agreement.maximum([received, by_clock])
+        return int(signum), bool(due)
+
+    def _improved(self, trainer: pl.Trainer) -> bool:
+        """Whether the monitored value beats the best one; a value that merely stays in the metrics never does."""
+        if self.monitor is None or (found := trainer.callback_metrics.get(self.monitor)) is None:
+            return False
+        if self._is_the_same(found):
+            return False
+        score = float(found)
+        beaten = self.best_score is None or BETTER[self.mode](score, self.best_score)
+        if not beaten or math.isnan(score):  # a correlation of constant vectors
+            self.no_better += 1
+            return False
+        self.best_score, self.best_step, self.no_better = score, trainer.global_step, 0
+        return True
+
+    def _end_without_patience(self, trainer: pl.Trainer) -> None:
+        if self.patience is not None and self.no_better >= self.patience and not trainer.should_stop:
+            log.info(
+                "%s has had no better value %d times since step %s: training ends.",
+                self.monitor,
+                self.no_better,
+                self.best_step,
+            )
+            trainer.should_stop = True
+
+    def _is_the_same(self, found: Any) -> bool:
+        """Whether this is the tensor of the last look, found without asking the device for its value."""
+        before, self._looked_at = self._looked_at, found
+        if not isinstance(found, Tensor) or not isinstance(before, Tensor):
+            return False
+        # the one looked at before is still held, so that nothing else can lie at its address
+        return found.data_ptr() == before.data_ptr() and found._version == before._version
+
+    def _is_unscored(self) -> bool:
+        """No score picked a best one: best is last."""
+        return self.best_step is None
+
+    def _has_other_weights(self, trainer: pl.Trainer) -> bool:
+        """Whether they are no longer last.ckpt's: another callback has put an average in their place. A collective."""
+        now, other = trainer.strategy.lightning_module_state_dict(), False
+        if trainer.is_global_zero or any(isinstance(tensor, DTensor) for tensor in now.values()):
+            try:
+                saved = load_checkpoint(self.last_path)["state_dict"]
+                other = not all(name in now and is_part_of(saved[name], now[name]) for name in saved)
+            except (OSError, Damaged):
+                other = True
+        (found,) = agreement.maximum([other])
+        return bool(found)
+
+    # -------------------------------------------------------------------------------------------- how
+
+    def _save(self, trainer: pl.Trainer, last: bool, best: bool) -> None:
+        """A collective. Both files at one step are one file written once."""
+        if not last and not best:
+            return
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsCSV):
+                logger.save()
+        temporary = self.folder / "writing.part"  # not *.ckpt: a kill may leave it behind
+        trainer.save_checkpoint(temporary)
+        self._refuse_failed_write(trainer)
+        if trainer.is_global_zero:
+            if best:  # first, so that wherever last.ckpt is the final step's there is a best.ckpt too
+                link_whole(temporary, self.best_path)
+            if last:
+                if self._last_is_good and self.last_path.exists():
+                    self.last_path.replace(self.folder / PREVIOUS)
+                temporary.replace(self.last_path)
+            else:
+                temporary.unlink()
+            sync_folder(self.folder)
+            remove_unused_shards(self.folder)
+            if self.saved is not None:
+                self.saved()
+        if last:
+            self._last_is_good = True
+            self._saved_step, self._saved_best_step = trainer.global_step, self.best_step
+            self._clock = time.monotonic()
+        trainer.strategy.barrier("checkpoint is in place")
+
+    def _refuse_failed_write(self, trainer: pl.Trainer) -> None:
+        error = self._io.error
+        (failed,) = agreement.maximum([error is not None])
+        if failed:
+            why = reason(error) if error is not None else "see the message of rank 0"
+            raise TrainingFailed(
+                f"Cannot write a checkpoint of step {trainer.global_step} to {self.folder}: {why}. The one before "
+                "it is kept. Make room, then start the same command again: it continues from there."
+            ) from error
+
+
+def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
+    """The checkpoint to go on from and, where it is not the newest, a warning; (None, None) where there is none.
+
+    Raises:
+        InputError: there are checkpoints, and none can be read.
+    """
+    folder = Path(folder)
+    last, previous = folder / LAST, folder / PREVIOUS
+    if not last.exists() and not previous.exists():
+        return None, None
+    broken = unreadable(last)
+    if broken is None:
+        return last, None
+    if unreadable(previous) is None:
+        return previous, f"{last} cannot be read ({broken}); going on from {PREVIOUS}, the checkpoint before it."
+    raise InputError(
+        f"{last}: wanted a whole checkpoint, got a file that cannot be read ({broken}), and {PREVIOUS} is no better. "
+        "Copy a good checkpoint there, or start anew with overwrite=true."
+    )
+
+
+def keep_resumable(folder: Path) -> None:
+    """Reduce the checkpoints of a finished run to last.ckpt, which can be resumed, and the weights of best.ckpt.
+
+    A sharded best.ckpt keeps its optimizer state, which is in the same files.
+    """
+    last, best = folder / LAST, folder / BEST
+    if not last.exists() or unreadable(last):
+        return
+    (folder / PREVIOUS).unlink(missing_ok=True)
+    if best.exists() and not best.samefile(last):
+        remove_optimizer_states(best)
+    remove_unused_shards(folder)
+
+
+def keep_best_weights(folder: Path) -> None:
+    """Reduce the checkpoints of a stage to the weights of best.ckpt, from which the next stage begins."""
+    best = folder / BEST
+    if not best.exists() or unreadable(best, WITHOUT_OPTIMIZER):
+        return
+    for name in (PREVIOUS, LAST):
+        (folder / name).unlink(missing_ok=True)
+    remove_optimizer_states(best)
+    remove_unused_shards(folder)
+
+
+def unreadable(path: str | Path, needed: Sequence[str] = NEEDED) -> str | None:
+    """Return why a checkpoint cannot be loaded, in a few words; None if it can. All of it is compared with its sums.
+
+    Args:
+        needed: entries that it must have.
+    """
+    if not Path(path).exists():
+        return "no such file"
+    try:
+        found = load_checkpoint(path)
+    except Damaged as error:
+        return str(error)
+    missing = [name for name in needed if name not in found]
+    return f"no {missing[0]!r} in it" if missing else None

@@ -1,0 +1,49 @@
+"""The config of a run in its checkpoints, and its precedence over the restored state of callbacks."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+
+from contrastive_encoders.core import ResumedSettings
+from contrastive_encoders.encoders.optimizers import NAMES, names_of_groups
+from contrastive_encoders.encoders.sharding import is_sharded
+from contrastive_encoders.training.resume import CONFIG, RATES_DIFFER, RESUMED, as_entry
+
+
+class ConfigRecord(pl.Callback):
+    """Stores all keys of the run and the names of weights in each checkpoint, and keeps the arguments of callbacks as
+    the config has them.
+
+    Some callbacks restore an argument of theirs from a checkpoint, as Lightning's EarlyStopping does its patience.
+
+    Args:
+        recipe: all keys of the run.
+    """
+
+    def __init__(self, recipe: Mapping[str, Any]) -> None:
+        self.recipe = as_entry(recipe)
+        self.rates_differ = False  # whether earlier steps had other learning rates than the schedule gives them now
+        self.resumed: list[ResumedSettings] = []
+        self._arguments: list[tuple[pl.Callback, dict[str, Any]]] = []
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        checkpoint |= {CONFIG: self.recipe, RATES_DIFFER: self.rates_differ, RESUMED: self.resumed}
+        if is_sharded(pl_module):  # its groups have names in place of numbers
+            return
+        for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
+            for group, names in zip(state["param_groups"], names_of_groups(optimizer, pl_module), strict=True):
+                group[NAMES] = names
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        """Keep the arguments of all callbacks; their states are restored after this."""
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]  # a connector sets it
+        for callback in callbacks:
+            names = inspect.signature(type(callback).__init__).parameters
+            kept = {name: vars(callback)[name] for name in names if name in vars(callback)}
+            self._arguments.append((callback, kept))
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        for callback, kept in self._arguments:
+            vars(callback).update(kept)

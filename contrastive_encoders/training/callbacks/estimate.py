@@ -1,0 +1,167 @@
+"""Estimate of the time and the memory of a run: before the first step by a probe, after the third by what they took."""
+
+import logging
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from contrastive_encoders.core import Ragged
+from contrastive_encoders.encoders.kernels.chunks import concatenate
+from contrastive_encoders.encoders.kernels.compiled_layers import compiled
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.evaluation.callback import ScoreCallback
+from contrastive_encoders.io.results import held_memory_bytes, peak_memory_bytes
+from contrastive_encoders.reports.progress import clock
+
+PROBE_TOKENS = 3_000  # of the longer probe; a shorter one before it takes the cost of a first call
+SAMPLE = 256  # examples by whose lengths the tokens of a step are estimated
+MEASURED_STEPS = 3
+ADAM_BYTES = 12  # of a weight that is trained: its gradient and two moments
+
+log = logging.getLogger("train")
+
+
+class Step(NamedTuple):
+    """Tokens of the texts of a step: on average, and at most in one of a hundred."""
+
+    mean: float
+    most: float
+
+
+class Probe(NamedTuple):
+    """What a forward and a backward pass over some tokens took."""
+
+    tokens: int
+    seconds: float
+    saved_bytes: int  # that the forward pass keeps for the backward pass
+
+
+class Estimate(pl.Callback):
+    """Logs the expected time of all steps and of scoring, and the memory at its peak, unless ``quiet``.
+
+    The probe is of a single process and of models whose loss is made of vectors; others are estimated after the third
+    step alone.
+    """
+
+    def __init__(self, scorer: ScoreCallback, *, quiet: bool) -> None:
+        self.scorer, self.quiet = scorer, quiet
+        self._began = self._first = 0.0
+        self._first_step = 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Scoring before training comes first, so that its time is known."""
+        self._first_step = trainer.global_step
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        if self.quiet or trainer.world_size > 1 or not hasattr(data, "batch") or not self._steps(trainer):
+            pass
+        elif isinstance(pl_module, Objective) and not compiled(pl_module.transformer):  # a probe would be compiled, too
+            with trainer.precision_plugin.forward_context():
+                log.info("%s", self._before(trainer, pl_module, data))
+        self._began = time.monotonic()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        done, now = trainer.global_step - self._first_step, time.monotonic()
+        if done == 1 and not self._first:
+            self._first = now
+        if done != MEASURED_STEPS or self.quiet or not trainer.is_global_zero or not (left := self._steps(trainer)):
+            return
+        a_step = (now - self._first) / (MEASURED_STEPS - 1)  # the first one has costs of its own
+        training = now - self._began + a_step * left
+        log.info("%s", shown(f"after {MEASURED_STEPS} steps", training, self._scoring(), peak_memory_bytes()))
+        self.quiet = True  # once
+
+    def _before(self, trainer: pl.Trainer, module: Objective, data: Any) -> str:
+        step = tokens_of_step(module, data)
+        probe = run_probe(module, data)
+        budget = module.encoder.budget(module.device)
+        again = module.encoder.recompute == "on" or step.mean > budget
+        trained = sum(one.numel() for one in module.parameters() if one.requires_grad)
+        at_once = min(step.most, budget)
+        memory = held_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
+        a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if again else 1)
+        training = a_step * self._steps(trainer)
+        return shown("before step 1", training, self._scoring(), max(peak_memory_bytes(), memory))
+
+    def _steps(self, trainer: pl.Trainer) -> int:
+        """Return the steps that are left; 0 if nobody knows."""
+        total = trainer.estimated_stepping_batches
+        return 0 if total == float("inf") else int(total) - trainer.global_step
+
+    def _scoring(self) -> float:
+        """Return the seconds of the scoring at the end."""
+        return self.scorer.seconds
+
+
+def shown(when: str, training: float, scoring: float, memory: float) -> str:
+    """``estimate   before step 1: 0:02:10 of training, 0:00:12 of scoring at the end, 2.4 GiB``."""
+    scored = f", {clock(scoring)} of scoring at the end" if scoring else ""
+    return f"estimate   {when}: {clock(training)} of training{scored}, {memory / 2**30:.1f} GiB at most"
+
+
+def tokens_of_step(module: Objective, data: Any) -> Step:
+    """Return the tokens of the texts of a step, by a sample of the examples, two at a time."""
+    pairs = np.array_split(_sample(data), max(1, min(SAMPLE, data.num_examples) // 2))
+    tokens = [_sequences(module, data, pair).lengths.sum() / len(pair) for pair in pairs]
+    size = data.batch_size * data.passes
+    mean, spread = float(np.mean(tokens)), float(np.std(tokens)) * 2**0.5
+    return Step(mean * size, mean * size + 2.3 * spread * size**0.5)
+
+
+def run_probe(module: Objective, data: Any) -> Probe:
+    """Run a forward and a backward pass over some examples. No weight, gradient, or random state changes."""
+    rows = _sample(data)
+    per_example = _sequences(module, data, rows).lengths.sum() / len(rows)
+    number = max(2, int(PROBE_TOKENS / per_example))
+    modes = module.training
+    devices = [module.device] if module.device.type == "cuda" else []
+    module.train()
+    try:
+        with torch.random.fork_rng(devices=devices), torch.enable_grad():
+            for size in (max(1, number // 4), number):  # the first call prepares kernels
+                found = _probed(module, _sequences(module, data, rows[:size]))
+    finally:
+        module.train(modes)
+        module.zero_grad(set_to_none=True)
+    return found
+
+
+def _probed(module: Objective, sequences: Ragged) -> Probe:
+    saved = dict[int, int]()
+    weights = {one.untyped_storage().data_ptr() for one in module.parameters()}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    _wait(module.device)
+    began = time.perf_counter()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        vectors_ND = module.encoder.encode_sequences(sequences).vectors
+    vectors_ND.float().square().mean().backward()
+    _wait(module.device)
+    return Probe(int(sequences.lengths.sum()), time.perf_counter() - began, sum(saved.values()))
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _sample(data: Any) -> np.ndarray:
+    """Return examples at even distances, in random order."""
+    rows = np.unique(np.linspace(0, data.num_examples - 1, min(SAMPLE, data.num_examples)).astype(np.int64))
+    return np.random.default_rng(0).permutation(rows)
+
+
+def _sequences(module: Objective, data: Any, examples: np.ndarray) -> Ragged:
+    batch = data.batch(0, examples)
+    found = concatenate(module.views(batch))
+    return found._replace(ids=found.ids.to(module.device))

@@ -1,0 +1,102 @@
+"""Progress of training: a live line on a terminal, log lines elsewhere."""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Column
+
+from contrastive_encoders.reports.progress import clock
+from contrastive_encoders.training.callbacks.telemetry import Telemetry
+
+WIDE = 140  # columns of a terminal that has room for what says nothing new
+
+log = logging.getLogger(__name__)
+
+
+class Progress(pl.Callback):
+    """A live line on rank 0 of a terminal, else a line at each log step; silent when ``quiet``.
+
+    Rates and loss are those of the last log step of ``Telemetry``, so that looking costs no device sync. The time that
+    is left is by all that this process has spent since it began to train, scoring included.
+    """
+
+    def __init__(self, *, quiet: bool, monitor: str | None, console: Console | None = None) -> None:
+        self.quiet = quiet
+        self.monitor = monitor
+        self._console = console if console is not None else Console(stderr=True)
+        self._bar: Bar | None = None
+        self._total: int | None = None
+        self._began, self._first = 0.0, 0
+        self._told: Mapping[str, float] = {}
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        total = trainer.estimated_stepping_batches
+        self._total = None if total == float("inf") else int(total)
+        self._began, self._first = time.monotonic(), trainer.global_step
+        watched = self._console.is_terminal and not self._console.is_jupyter
+        if self.quiet or not trainer.is_global_zero or not watched:
+            return
+        wide = [BarColumn(bar_width=20), TimeElapsedColumn()] if self._console.width >= WIDE else []
+        facts = TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+        self._bar = Bar(facts, *wide, console=self._console)
+        self._bar.start()
+        self._bar.add_task("train", total=self._total, completed=trainer.global_step, facts=self._facts(trainer, {}))
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]  # a connector sets it
+        telemetry = next((callback for callback in callbacks if isinstance(callback, Telemetry)), None)
+        latest = telemetry.latest if telemetry is not None else {}
+        if self._bar is not None:
+            facts = self._facts(trainer, latest)
+            self._bar.update(self._bar.task_ids[0], completed=trainer.global_step, facts=facts)
+        elif latest is not self._told and latest and not self.quiet:
+            self._told = latest
+            log.info("%s", self._facts(trainer, latest))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        """Give the terminal back, whatever happened."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _facts(self, trainer: pl.Trainer, latest: Mapping[str, float]) -> str:
+        step, score = trainer.global_step, trainer.callback_metrics.get(self.monitor) if self.monitor else None
+        left = None
+        if self._total is not None and step > self._first:
+            left = (time.monotonic() - self._began) / (step - self._first) * (self._total - step)
+        return described(step, self._total, latest, self.monitor, score, left)
+
+
+def described(
+    step: int, total: int | None, latest: Mapping[str, float], monitor: str | None, score: Any, left: float | None
+) -> str:
+    """``step 20/40  loss 0.412  stsb-dev spearman 61.20  35 ex/s  0:01:10 left  9,120 tokens/s  4% padding``.
+
+    A narrow terminal cuts the end: 80 columns show what stands before the tokens. Of the monitored score the task and
+    the metric are named, of rates those of examples and real tokens.
+    """
+    facts = [f"step {step}" if total is None else f"step {step}/{total}"]
+    facts += [f"loss {latest['train/loss']:.3g}"] if latest else []
+    if score is not None and monitor is not None and monitor not in latest:
+        task, _, rest = monitor.partition("/")
+        facts.append(f"{task} {rest.rpartition('/')[2]} {float(score):.2f}")
+    facts += [f"{latest['throughput/documents_per_s']:,.0f} ex/s"] if latest else []
+    facts += [] if left is None else [f"{clock(left)} left"]
+    facts += [f"{latest['throughput/real_tokens_per_s']:,.0f} tokens/s"] if latest else []
+    if padding := latest.get("throughput/padding_share"):  # none where texts stand one behind the other
+        facts.append(f"{padding:.0%} padding")
+    return "  ".join(facts)

@@ -1,0 +1,130 @@
+"""Settings in which a run differs from an earlier one, and which of them a resumed run can take."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from contrastive_encoders.core.config_schema import cut
+from contrastive_encoders.training.identity import deciding_keys
+
+CONFIG = Path(".hydra", "config.yaml")  # of a run directory: all keys of the run
+MAX_CHANGES = 8  # shown in a message
+LENGTH = ("max_steps", "max_epochs")
+# Keys that a resumed run cannot change: restored tensors belong to their old value, or the weights were trained for it
+FIXED = (
+    *("backbone", "freeze", "layers", "lora", "frozen_weights", "optimizer", "teacher", "tiny"),
+    *("pooling", "normalize", "attention", "append_end", "prompt", "mlp", "mlp_only_train", "matryoshka"),
+)
+DATA = ("batch_size", "data", "held_out_share", "neighbours", "seed")  # which a checkpoint compares with its own data
+FREE = ("tiny.dropout", "model.lora.dropout", "model.lora.seed")
+
+
+class Change(NamedTuple):
+    """A key with another value than before; null if it had or has none."""
+
+    key: str
+    before: Any
+    now: Any
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether a resumed run has to keep the value."""
+        return self._begins_with(FIXED)
+
+    @property
+    def can_be_resumed(self) -> bool:
+        """Whether a run can be resumed with the new value."""
+        return not self.is_fixed and not self._begins_with(DATA)
+
+    def _begins_with(self, names: Sequence[str]) -> bool:
+        name = self.key.removeprefix("model.")
+        return name.split(".")[0] in (*names, "class") and self.key not in FREE
+
+    @property
+    def shown_before(self) -> str:
+        return _shown(self.before)
+
+    @property
+    def shown_now(self) -> str:
+        return _shown(self.now)
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.shown_before}, not {self.shown_now}"
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
+    """Return the settings that decide the result and differ between two runs, each under one key.
+
+    Args:
+        before: all keys of a run, as `training.build.recipe_of` returns them.
+        now: those of the other run.
+    """
+    there, here = (json.loads(json.dumps(deciding_keys(keys), default=str)) for keys in (before, now))
+    found = {one.key: one for one in _changes(there, here, "")}
+    return [one for one in found.values() if not _follows(one, found)]
+
+
+def changes_in(folder: Path, now: Mapping[str, Any]) -> list[Change]:
+    """Return the settings in which a run differs from the run in a directory; none if those are not recorded there.
+
+    Stages are compared with each other. A setting that differs alike in all of them is listed once.
+    """
+    try:
+        before: Any = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))
+    except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException):
+        return []
+    if not isinstance(before, dict):
+        return []
+    there, here = before.get("stages") or {}, now.get("stages") or {}
+    if not there and not here:
+        return changes(before, now)
+    if [*there] != [*here]:
+        return [Change("stages", [*there], [*here])]
+    of_stages = {name: changes(there[name], here[name]) for name in here}
+    shared = [one for one in next(iter(of_stages.values())) if all(one in found for found in of_stages.values())]
+    own = [
+        one._replace(key=f"stages.{name}.{one.key}")
+        for name, found in of_stages.items()
+        for one in found
+        if one not in shared
+    ]
+    return shared + own
+
+
+def described(found: Iterable[Change]) -> str:
+    """Return changes as text: ``max_steps=4, not 8; model.lr=3e-05, not 1e-06``."""
+    found = list(found)
+    shown = "; ".join(map(str, islice(found, MAX_CHANGES)))
+    return f"{shown}; and {len(found) - MAX_CHANGES} more" if len(found) > MAX_CHANGES else shown
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> Iterator[Change]:
+    if before.get("class") != now.get("class"):  # its keys are others, too
+        yield Change(prefix.rstrip("."), before.get("class"), now.get("class"))
+        return
+    for name in dict.fromkeys([*before, *now]):
+        there, here = before.get(name), now.get(name)
+        if isinstance(there, dict) and isinstance(here, dict):
+            yield from _changes(there, here, f"{prefix}{name}.")
+        elif there != here:
+            yield Change(f"{prefix}{name}", there, here)
+
+
+def _follows(one: Change, found: Mapping[str, Change]) -> bool:
+    """Return whether a key has only taken the value of a plain key of the run, which is listed too."""
+    group, _, name = one.key.rpartition(".")
+    if group == "trainer":
+        return name in found or (name in LENGTH and any(key in found for key in LENGTH))
+    plain = found.get(name)
+    return bool(group) and plain is not None and (plain.before, plain.now) == (one.before, one.now)
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return cut(text) if len(text) > 60 else text

@@ -1,0 +1,235 @@
+"""Checks of a run's config before anything is built, trained or written."""
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytorch_lightning as pl
+import torch
+
+from contrastive_encoders.composition.config_files import choices
+from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core.config_schema import build, check, keys_of, nearest
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.evaluation.scorer import Scorer
+from contrastive_encoders.io.checkpoint import load_checkpoint
+from contrastive_encoders.io.sharded_tensors import shapes
+from contrastive_encoders.runtime.child_processes import check_number
+from contrastive_encoders.runtime.process_group import launched
+from contrastive_encoders.training.build import data_of, is_sharded_run, recipe_of, trainer_keys
+from contrastive_encoders.training.callbacks.checkpoints import LAST, WITHOUT_OPTIMIZER, unreadable
+from contrastive_encoders.training.resume import check_settings
+from contrastive_encoders.training.run_config import Run, Trainer
+
+LOGGED_BY_EVERY_RUN = (
+    "train/loss",
+    "train/lr",
+    "throughput/documents_per_s",
+    "throughput/real_tokens_per_s",
+    "throughput/padding_share",
+    "time/elapsed_s",
+)
+OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measures; the losses of parts, by their names
+
+
+MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
+
+
+def check_model_and_data(run: Run) -> Any:
+    """Check that model and data are there and made for each other, and return the model's class."""
+    for group, settings in (("model", run.model), ("data", run.data)):
+        if settings is None:
+            raise InputError(
+                f"no {group} was chosen; say {group}=NAME with one of {', '.join(choices(group))}, or take a recipe "
+                "with experiment=NAME. python train.py --help lists everything."
+            )
+    model: Any = hydra.utils.get_class(run.model.target)
+    consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)
+    for place, settings in data_of(run).items():
+        yields = hydra.utils.get_object(settings.target).yields
+        if yields is not None and yields not in consumes:
+            raise InputError(
+                f"model={model.objective} learns from {' or '.join(one.__name__ for one in consumes)}, but "
+                f"{place}={settings.target} yields {yields.__name__}. Choose a data that fits."
+            )
+        if model.objective == "reranker" and getattr(settings, "prompts", None):
+            raise InputError(
+                f"{place}.prompts: a folder of a cross-encoder has no place for prompts, so whoever uses it would "
+                "leave them out. Set it to null."
+            )
+    return model
+
+
+def check_average(run: Run, model: Any, *, is_stage: bool) -> None:
+    """Check that the weights of this model class can be averaged, where ``average_with_start`` asks for it."""
+    if not run.average_with_start:
+        return
+    said = f"average_with_start={run.average_with_start:g}"
+    if is_stage:
+        raise InputError(f"{said} is for a run without stages, whose next stage would not begin from what it leaves.")
+    if not issubclass(model, Objective):
+        raise InputError(f"{said} is for encoders, and model={model.objective} trains none. Leave it out.")
+    if run.model.lora.rank is not None:
+        raise InputError(
+            f"{said} averages all weights, and model.lora.rank={run.model.lora.rank} trains an adapter. Leave one out."
+        )
+    if is_sharded_run(run):
+        raise InputError(f"{said} keeps a copy of whole weights, and trainer=fsdp shards them. Take trainer=ddp.")
+
+
+def check_values(run: Run) -> None:
+    """Every value is of the type that its reader declares, and no count is below 1."""
+    check(run)
+    known = {one.name for one in keys_of(Trainer)}  # others are given to Lightning as they are
+    build(Trainer, {name: value for name, value in trainer_keys(run).items() if name in known}, "trainer.")
+    for place, settings in {"data": run.data, **data_of(run)}.items():
+        check(settings, f"{place}.")
+    if run.model is not None:  # a preview has none
+        check(run.model, "model.")
+        betas = run.model.betas
+        if len(betas) != 2:
+            raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")
+    if run.max_time is not None and not MAX_TIME.fullmatch(run.max_time):
+        raise InputError(f"max_time={run.max_time}: wanted DD:HH:MM:SS, up to 23 hours, 59 minutes and 59 seconds.")
+    if run.max_steps == 0 or run.max_steps < -1:
+        raise InputError(f"max_steps={run.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
+
+
+def check_device(run: Run) -> None:
+    """Lightning would take bf16 in place of fp16 on a CPU, and only warn; and start any number of processes there."""
+    keys = trainer_keys(run)
+    accelerator = keys["accelerator"]
+    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
+    if run.precision == "fp16" and on_cpu:
+        raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
+    devices = str(keys["devices"])  # Lightning reads "8" as 8
+    if devices.strip().isdigit() and not launched():
+        check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
+    if is_sharded_run(run) and run.model.frozen_weights == "nf4":
+        raise InputError(
+            "trainer=fsdp shards weights of 16 or 32 bits, and model.frozen_weights=nf4 has 4. Take "
+            "model.frozen_weights=bf16, or trainer=ddp."
+        )
+    averaging = (pl.callbacks.StochasticWeightAveraging, pl.callbacks.WeightAveraging)
+    for name, callback in run.callbacks.items() if is_sharded_run(run) else ():
+        if issubclass(hydra.utils.get_class(callback["_target_"]), averaging):
+            raise InputError(
+                f"callbacks.{name}: {callback['_target_']} keeps a copy of whole weights, and trainer=fsdp shards "
+                "them. Leave it out, or take trainer=ddp."
+            )
+    for key in ("num_workers", "tokenizer_workers"):
+        check_number(f"data.{key}", getattr(run.data, key, 0))
+
+
+def check_scoring(run: Run, whole: Scorer, during: Scorer) -> None:
+    """Check that the tasks to be scored while training exist and that one of them computes the monitored score."""
+    names = list(dict.fromkeys(task.name for task in [*whole, *during]))
+    often = run.evaluation.every_n_steps
+    if often:
+        for name in names_of(run.evaluation.during):
+            if name not in names:
+                there = f"the tasks of this run are {', '.join(names)}" if names else "this run has no tasks"
+                raise InputError(
+                    f"evaluation.during: there is no task {name!r}; {there}. Name some of these, or give "
+                    "evaluation.data_root and a suite that has it, or evaluation.every_n_steps=null."
+                )
+    monitor = run.monitor
+    if run.early_stopping is not None and monitor is None:
+        raise InputError(
+            f"early_stopping={run.early_stopping}: there is nothing to wait for. Name a score: "
+            "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=N, or monitor=train/loss."
+        )
+    if monitor is None or monitor in LOGGED_BY_EVERY_RUN or run.callbacks:
+        return
+    if monitor.startswith((OF_THE_STEP, *{f"{one.partition('/')[0]}/" for one in LOGGED_BY_EVERY_RUN})):
+        _check_logged(run, monitor)
+        return
+    if not often:
+        raise InputError(
+            f"monitor={monitor}: nothing is scored while training. Set evaluation.every_n_steps too, or monitor=null."
+        )
+    known = sorted(during.score_names())
+    if monitor not in known:
+        near = nearest(monitor, known)
+        raise InputError(
+            f"monitor={monitor}: no such score is computed while training."
+            + (f" The nearest is {near}." if near else "")
+            + f" There are {', '.join(known)}, and train/loss; evaluation.during names the tasks."
+        )
+
+
+def _check_logged(run: Run, monitor: str) -> None:
+    """A name that the first logged step will not have; what the objective measures is known then (telemetry.py)."""
+    parts = [f"{OF_A_PART}{place.rpartition('.')[2]}" for place in data_of(run) if place != "data"]
+    known = [*LOGGED_BY_EVERY_RUN, *(parts if getattr(run.data, "homogeneous", False) else [])]
+    is_of_step = monitor.startswith(OF_THE_STEP) and not (parts and monitor.startswith(OF_A_PART))
+    if monitor in known or is_of_step:
+        return
+    near = nearest(monitor, known)
+    raise InputError(
+        f"monitor={monitor}: no step logs it." + (f" The nearest is {near}." if near else "") + f" There are "
+        f"{', '.join(known)}, and what the objective measures."
+    )
+
+
+def names_of(value: str | Sequence[str]) -> list[str]:
+    """A key that takes one name or a list of them."""
+    return [value] if isinstance(value, str) else list(value)
+
+
+def check_room(folder: Path, model: pl.LightningModule) -> None:
+    """A checkpoint fits onto the disk: the weights, four bytes for each of an optimiser's two moments, and as many for
+    those that it keeps besides.
+
+    Raises:
+        NotWritten: it does not.
+    """
+    of_optimizer = 8  # bytes for each weight that is trained
+    wanted = sum(weight.nbytes + weight.requires_grad * of_optimizer * weight.numel() for weight in model.parameters())
+    free = shutil.disk_usage(folder).free
+    if free < wanted:
+        raise NotWritten(
+            f"output_dir={folder}: a checkpoint takes about {wanted / 2**30:.2f} GiB, and {free / 2**30:.2f} are free "
+            "there. Make room, or choose another output_dir."
+        )
+
+
+def check_checkpoint(path: str, model: pl.LightningModule, run: Run) -> None:
+    """Check that a checkpoint can be read, holds this model, and fits the settings of the run that continues from it.
+
+    Raises:
+        InputError: it does not.
+    """
+    if (why := unreadable(path)) and unreadable(path, WITHOUT_OPTIMIZER) is None:
+        folder = Path(path).parent
+        words = word_of("resume", str(folder / LAST)), word_of("backbone", str(folder.parent))
+        raise InputError(
+            key="resume",
+            value=path,
+            expected="a checkpoint with optimizer state, which the best one of a finished run does not have",
+            hint=f"To continue that run, set {words[0]}. To begin a new run from its weights, set {words[1]} without "
+            "resume.",
+        )
+    if why:
+        raise InputError(f"resume={path}: wanted a checkpoint of a run, got a file that cannot be used ({why}).")
+    found = load_checkpoint(path)
+    objective = found.get("objective")
+    if objective != model.objective:
+        raise InputError(
+            f"resume={path}: a checkpoint of objective {objective}, but this run trains {model.objective}."
+        )
+    check_settings(path, found, recipe_of(run))
+    model.on_load_checkpoint(found)
+    wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    saved = shapes(found["state_dict"])
+    if different := sorted(name for name in wanted.keys() | saved.keys() if wanted.get(name) != saved.get(name)):
+        name = different[0]
+        raise InputError(
+            f"resume={path}: {len(different)} weights do not fit this model, the first is {name}: wanted "
+            f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run; to "
+            "start a new run from its weights, say backbone=RUN_FOLDER."
+        )

@@ -1,0 +1,325 @@
+"""Compose a run, its stages and the parts of a mixture from the arguments of a command line.
+
+The words of the command line are above what an experiment says under ``stages.NAME``, and below
+``stages.NAME.KEY=VALUE``: who says ``batch_size=8`` means all stages, and ``stages.nli.batch_size=8`` means one.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any, NamedTuple
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from contrastive_encoders.composition.command_names import command_of
+from contrastive_encoders.composition.config_files import choices
+from contrastive_encoders.composition.config_keys import check_numbers
+from contrastive_encoders.composition.config_store import assign, composed, dotted, keys_below, nested, resolved
+from contrastive_encoders.composition.key_suggestions import unknown_key
+from contrastive_encoders.composition.literal_values import literal_words
+from contrastive_encoders.composition.override_checks import check_paths
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import check, keys_of, nearest, read, refuse_unknown, settings_class
+from contrastive_encoders.datamodules.data_configs import KINDS as DATA
+from contrastive_encoders.encoders.model_configs import KINDS as MODELS
+from contrastive_encoders.runtime.exit_codes import explained
+from contrastive_encoders.training.run_config import Run
+
+STAGE_WORD = re.compile(r"\+{0,2}stages[.=]")
+NAME = re.compile(r"[A-Za-z0-9_-]+")
+CHOSEN = ("model", "data", "trainer", "logger")  # groups of which a stage may choose another file
+OF_THE_WHOLE = (  # no stage has its own: where the run lies, and the processes, which live through all of it
+    "output_dir",
+    "resume",
+    "overwrite",
+    "mirror",
+    "only_stage",
+    "stages",
+    "experiment",
+    "domain",
+    "devices",
+    "num_nodes",
+    "trainer",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.strategy",
+    "trainer.accelerator",
+    "tiny",
+    "hydra",
+)
+OURS: Mapping[str, Any] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
+
+
+class _OfStage(NamedTuple):
+    """One key of a stage that was said, and whether the stage is made where there is none."""
+
+    text: str
+    name: str
+    key: str
+    value: Any
+    makes: bool
+
+
+class _Asked(NamedTuple):
+    """What was asked for, whatever the stage."""
+
+    words: Sequence[str]
+    chosen: Mapping[str, str]  # group -> name of a file
+    keys: Mapping[str, Any]  # dotted
+
+    @property
+    def names(self) -> list[str]:
+        """The keys that were set."""
+        return [*self.chosen, *self.keys, *(word.lstrip("+~").partition("=")[0] for word in self.words)]
+
+
+def compose(
+    words: Sequence[str] = (),
+    chosen: Mapping[str, str] | None = None,
+    keys: Mapping[str, Any] | None = None,
+    whole: DictConfig | None = None,
+) -> Run:
+    """The run that these words of a command line make, ``["model=declutr", "data=text", "data.path=FILE"]``.
+
+    ``chosen`` (group -> name of a file) and ``keys`` (dotted) say the same without words. ``whole`` is what Hydra has
+    composed from the words alone.
+
+    Raises:
+        InputError: a key is unknown, or a value is not of its type.
+    """
+    words, for_stages = _split(literal_words("train", words))
+    for name, value in list((keys or {}).items()):
+        if name.partition(".")[0] == "stages":
+            for_stages += _of_stages(name, value, makes=name == "stages")
+    asked = _Asked(words, chosen or {}, {key: one for key, one in (keys or {}).items() if not _is_of_stages(key, one)})
+    if whole is None or for_stages:
+        whole = composed("train", asked.words, asked.chosen)
+    for name, value in asked.keys.items():
+        assign(whole, name, value, in_python=True)
+    known, stages = [*map(str, whole), *CHOSEN], dict[str, Run]()
+    for name, written in _stages(whole, for_stages).items():
+        own = {one.key: one.value for one in for_stages if one.name == name}
+        try:
+            stages[name] = _stage(name, dotted(written), own, asked, known)
+        except (HydraException, OmegaConfBaseException) as error:
+            files = [f"{key}={value}" for key, value in own.items() if key in CHOSEN]
+            raise InputError(f"stages.{name}: {explained(error, 'train', [*asked.words, *files])}") from error
+        except InputError as error:
+            if str(error).startswith("stages."):
+                raise
+            raise InputError(f"stage {name} (its keys are stages.{name}.KEY): {error}") from error
+    return replace(run_of(whole, asked.names), stages=stages)
+
+
+def _stage(name: str, written: Mapping[str, Any], said: Mapping[str, Any], asked: _Asked, known: Sequence[str]) -> Run:
+    """A stage of which the configs have ``written``, and the command line ``said``, both dotted."""
+    for key in [*written, *said]:
+        _check_key(name, key)
+        refuse_unknown([key.partition(".")[0]], known, f"stages.{name}.")
+    for key, value in {**written, **said}.items():
+        if key in CHOSEN and not isinstance(value, str | Mapping):
+            raise InputError(
+                f"stages.{name}.{key}={value}: wanted the name of one of its choices: {', '.join(choices(key))}."
+            )
+    files = {key: value for key, value in {**written, **said}.items() if key in CHOSEN and isinstance(value, str)}
+    below = {key: value for key, value in written.items() if key not in files}
+    words = [word for word in asked.words if word.partition("=")[0] not in files.keys() & said.keys()]
+    cfg = composed("train", words, {**asked.chosen, **files}, nested(below))
+    for key, value in asked.keys.items():
+        assign(cfg, key, value)
+    for key, value in said.items():
+        if key not in files:
+            OmegaConf.update(cfg, key, value, merge=True, force_add=True)
+    cfg.only_stage = None
+    return run_of(cfg, [*asked.names, *said])
+
+
+def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> Run:
+    """The run that a composed config says, without its stages.
+
+    Raises:
+        InputError: a key of the model or of the data is unknown, or a class may not be taken.
+    """
+    check_numbers(cfg)
+    check_paths(cfg)
+    _refuse_unread(cfg)
+    plain = {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg and one.name != "stages"}
+    allowed = plain.get("allow_targets") or ()
+    for name, part in _parts(cfg).items():
+        cfg.data.parts[name] = part
+    run = read(Run, plain)
+    check(run)
+    return replace(
+        run,
+        model=_settings(cfg.get("model"), "model", allowed),
+        data=_settings(cfg.get("data"), "data", allowed),
+        trainer=resolved(cfg.trainer),
+        logger=resolved(cfg.logger) or {},
+        asked=tuple(asked),
+    )
+
+
+def _refuse_unread(cfg: DictConfig) -> None:
+    """Refuse a key that no run has and no other key is made of, as +KEY=... and a file of one's own may bring one."""
+    taken = set(re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str(OmegaConf.to_container(cfg, resolve=False))))))
+    known = {*(one.name for one in keys_of(Run)), *CHOSEN}
+    for key in map(str, cfg):
+        if key not in taken | known:
+            others = (one for one in keys_below(cfg) if one.partition(".")[0] != key)
+            raise unknown_key(key, cfg[key], others, f"{command_of('train')} --help lists the keys.")
+
+
+def _parts(cfg: DictConfig) -> dict[str, Any]:
+    """The parts of a mixture that name their kind, as that kind's config with their own keys."""
+    data = cfg.get("data") or {}
+    parts = data.get("parts")
+    if "parts" in data and not isinstance(parts, DictConfig):
+        raise InputError(f"data.parts={parts}: wanted the name of each part with its keys: data.parts.NAME.data=qa.")
+    if parts is None:
+        return {}
+    found: dict[str, Any] = {}
+    for name, part in parts.items():
+        place = f"data.parts.{name!s}"
+        kind = part.get("data") if isinstance(part, DictConfig) else None
+        if isinstance(part, DictConfig) and "_target_" in part:
+            if kind is not None:
+                raise InputError(f"{place}.data={kind}: the recipe has chosen what this part is. Name another part.")
+            continue
+        if not isinstance(kind, str):
+            raise InputError(
+                f"{place}: nobody says what it is. Say {place}.data=triplets, or any other; in a YAML file, under "
+                f"defaults: /data@{place}: triplets."
+            )
+        try:
+            known = composed(f"data/{kind}", ()).data
+        except HydraException as error:
+            near = nearest(kind, choices("data"))
+            raise InputError(
+                f"{place}.data={kind} does not exist; choose {', '.join(choices('data'))}."
+                + (f" The nearest is {near}." if near else "")
+            ) from error
+        if "parts" in known:
+            raise InputError(f"{place}: a mixture is no part of another. Name its parts beside the others.")
+        own = {key: value for key, value in part.items() if key != "data"}
+        refuse_unknown(own, map(str, known), f"{place}.")
+        found[str(name)] = OmegaConf.merge(known, own)
+    return found
+
+
+def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
+    """The settings at a place of a config; None where nothing was chosen."""
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        return None
+    target = node["_target_"]
+    if not isinstance(target, str) or (kind := OURS.get(target)) is None:
+        from hydra.utils import get_class
+
+        from contrastive_encoders.training.target_checks import check_target  # with Lightning
+
+        check_target(place, target, allowed)
+        kind = settings_class(get_class(target))
+    plain = _plain(node, kind)
+    if "parts" in plain:
+        parts = node["parts"]
+        plain["parts"] = {str(name): _settings(part, f"{place}.parts.{name}", allowed) for name, part in parts.items()}
+    return read(kind, plain, f"{place}.", target)
+
+
+def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
+    """The values of its keys; what nobody has said keeps its mark, by which `read` knows it."""
+    known = {one.name: one for one in keys_of(kind)}
+    raw: Any = OmegaConf.to_container(node, resolve=False)
+    found = {}
+    for name in (name for name in map(str, raw) if not name.startswith("_")):
+        if name in known and raw[name] == known[name].written:
+            found[name] = raw[name]
+        elif name in known and is_dataclass(known[name].type) and isinstance(node[name], DictConfig):
+            found[name] = _plain(node[name], known[name].type)
+        else:
+            found[name] = resolved(node[name])
+    return found
+
+
+def _stages(cfg: DictConfig, for_stages: Sequence[_OfStage]) -> dict[str, Mapping[str, Any]]:
+    """Names of stages in their order, and what the configs say of them."""
+    written: Any = resolved(cfg.get("stages", {}))
+    if not isinstance(written, dict):
+        raise InputError(f"stages={written!r}: wanted a mapping, of the name of each stage to its keys.")
+    for name, keys in written.items():
+        _check_stage(str(name), keys)
+    found = {str(name): keys or {} for name, keys in written.items()}
+    for one in for_stages:
+        if one.makes:
+            _check_stage(one.name, {one.key: one.value})
+            found.setdefault(one.name, {})
+    for one in for_stages:
+        if one.name not in found:
+            raise InputError(f"{one.text}: {no_stage(one.name, list(found))}")
+    return found
+
+
+def _check_stage(name: str, keys: Any) -> None:
+    if not NAME.fullmatch(name) or not isinstance(keys, dict | None):
+        raise InputError(f"stages.{name}={keys!r}: wanted a name of letters, digits, - and _, and its keys.")
+
+
+def no_stage(name: str, names: Sequence[str]) -> str:
+    """That a stage does not exist, and what to do."""
+    if not names:
+        return f"this run has no stages. +stages.{name}.KEY=VALUE makes one; experiment=gense has some."
+    near = nearest(name, names, cutoff=0.4)
+    advice = f" The nearest is {near}." if near else ""
+    return f"there is no stage {name!r}; there are {', '.join(names)}.{advice} +stages.{name}.KEY=VALUE makes one."
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[_OfStage]]:
+    """The words for all stages, and the keys that others give to one."""
+    parser, for_all, for_one = OverridesParser.create(), list[str](), list[_OfStage]()
+    for word in words:
+        if not STAGE_WORD.match(word):
+            for_all.append(word)
+            continue
+        try:
+            said = parser.parse_override(word)
+        except HydraException:
+            for_all.append(word)  # which Hydra refuses, and says where
+            continue
+        if said.is_sweep_override():
+            raise InputError(
+                f"{word}: wanted one value; several are the arms of a sweep (contrastive-encoders compare)."
+            )
+        value = said.value()
+        if _is_of_stages(said.key_or_group, value):
+            sign = word[: len(word) - len(word.lstrip("+"))]
+            for_one += _of_stages(said.key_or_group, value, makes=sign == "+" or said.key_or_group == "stages")
+        else:
+            for_all.append(word)
+    return for_all, for_one
+
+
+def _is_of_stages(key: str, value: Any) -> bool:
+    """Whether it says keys of stages: ``stages.nli.max_steps: 3``, or the same as a mapping at ``stages.nli``."""
+    first, *below = key.split(".")
+    return first == "stages" and (len(below) > 1 or (isinstance(value, Mapping) and bool(value)))
+
+
+def _of_stages(key: str, value: Any, makes: bool) -> list[_OfStage]:
+    """Keys of stages that are at a dotted key, ``stages`` or one below it."""
+    _, name, below = [*key.split(".", 2), "", ""][:3]
+    if not name:
+        return [one for stage, keys in value.items() for one in _of_stages(f"{key}.{stage}", keys or {}, makes)]
+    keys = {below: value} if below else dotted(value)
+    return [_OfStage(f"stages.{name}.{one}={entry}", name, one, entry, makes) for one, entry in keys.items()]
+
+
+def _check_key(name: str, key: str) -> None:
+    if key == "backbone":
+        raise InputError(
+            f"stages.{name}.backbone: a stage begins from the one before it. Say backbone=... for the first, or for a "
+            f"stage that runs alone: only_stage={name} backbone=..."
+        )
+    if key in OF_THE_WHOLE or key.partition(".")[0] in ("hydra", "tiny", "domain", "stages"):
+        raise InputError(f"stages.{name}.{key}: this is the same for all stages. Say {key}=... instead.")

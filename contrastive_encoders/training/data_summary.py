@@ -1,0 +1,153 @@
+"""Summary of a run's data in words: rows left out, repeated rows, cut texts, unknown tokens."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from contrastive_encoders.core import Seq2SeqBatch, SpanBatch
+
+MULTILINGUAL: dict[type | None, str] = {  # class of the batches -> a backbone that reads about 100 languages
+    SpanBatch: "FacebookAI/xlm-roberta-base",
+    Seq2SeqBatch: "google/mt5-small",
+    None: "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
+}
+LONGEST_REASON = 160  # characters of why the first row cannot be read
+MIN_UNKNOWN = 0.01  # of the tokens
+MIN_AFFECTED = 0.05  # of the rows
+MAX_WITH_TAGS = 0.1  # of the rows
+
+
+def account_of(
+    found: Mapping[str, Any], batches: type | None = None, prefix: str = "data."
+) -> Iterator[tuple[str, str]]:
+    """Name and fact of each line.
+
+    Args:
+        found: a data manifest. Of a mixture, the lines of each part follow each other.
+        batches: the class of the batches, on which the advice depends.
+        prefix: of the keys of these data, in the advice.
+    """
+    for name, part in found.get("parts", {}).items():
+        yield from ((fact, f"{name}: {said}") for fact, said in account_of(part, batches, f"data.parts.{name}."))
+    source = found.get("source", {})
+    if files := _files(source):
+        yield "files", files
+    if made := source.get("pairs_by_kind"):
+        yield "pairs", ", ".join(f"{number:,} of {kind}" for kind, number in made.items())
+    if steps := [step for step in source.get("steps", ()) if step["added"]]:
+        yield "added", _added(steps, source)
+    if held := source.get("held_out"):
+        yield "held out", _held_out(**held)
+    for cut in found.get("cuts", ()):
+        yield "length", _cut(**cut)
+    if unknown := _unknown(found.get("unknown_tokens"), batches):
+        yield "unknown", unknown
+    if html := _html(source.get("source", source), prefix):
+        yield "HTML", html
+    if out := _left_out(found):
+        yield "left out", out
+    if twice := found.get("repeated"):
+        yield "twice", f"{twice:,} of {found['kept']:,} rows have all texts of an earlier one"
+
+
+def _added(steps: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> str:
+    number = sum(step["added"] for step in steps)
+    smoothing = source["settings"].get("smoothing")
+    labels = f", and labels 0 and 1 become {smoothing / 2:g} and {1 - smoothing / 2:g}" if smoothing else ""
+    return f"{number:,} random pairs with label 0{labels}; data.postprocess=off leaves the pairs as they are"
+
+
+def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> str:
+    chosen = ""
+    if wanted is not None:
+        most = f", all that the encoder reads ({wanted:,} would hold 99% of them whole)"
+        chosen = ", which holds 99% of them whole" if wanted <= max_length else most
+    behind = f"{_percent(share_behind)} of their tokens lie behind that" if share_behind else "none is longer"
+    return f"{of} are cut at {max_length:,} tokens{chosen}; {behind}"
+
+
+def is_unread(unknown_tokens: Mapping[str, Any]) -> bool:
+    """Return whether so much of the texts is unknown to the tokenizer that another backbone is needed."""
+    unknown, tokens, affected, rows = (unknown_tokens[key] for key in ("unknown", "tokens", "rows_affected", "rows"))
+    return unknown >= MIN_UNKNOWN * max(1, tokens) or affected >= MIN_AFFECTED * max(1, rows)
+
+
+def multilingual(batches: type | None) -> str:
+    """Return the setting of a multilingual backbone that can be trained on batches of this class."""
+    return f"backbone={MULTILINGUAL.get(batches, MULTILINGUAL[None])}"
+
+
+def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
+    """Return the counts of unknown tokens where a row can be read in part only; from some share on, advice, too."""
+    if found is None or not (is_unread(found) or (found["rows_affected"] and not found["bytes"])):
+        return ""
+    affected = (
+        f"{found['rows_affected']:,} of {found['rows']:,} rows ({_percent(found['rows_affected'] / found['rows'])})"
+    )
+    if found["bytes"]:
+        counts = f"{affected} have a text with more than 1.5 tokens for each character"
+    else:
+        share = _percent(found["unknown"] / max(1, found["tokens"]))
+        counts = (
+            f"{found['unknown']:,} of {found['tokens']:,} tokens ({share}) in {found['rows_with_unknown']:,} rows are "
+            f"unknown to the tokenizer; {affected} have a text that is more than half unknown"
+        )
+    sample = f" (counted on {found['rows']:,} of {found['of']:,} rows)" if found["rows"] < found["of"] else ""
+    advice = (
+        f". The encoder cannot read such texts. Use a multilingual one: {multilingual(batches)}"
+        if is_unread(found)
+        else ""
+    )
+    return f"{counts}{sample}{advice}"
+
+
+def _html(source: Mapping[str, Any], prefix: str) -> str:
+    """Return the share of the rows with HTML tags, from some share on."""
+    counts = source.get("html", {"rows": 0, "with_tags": 0})
+    rows, with_tags = counts["rows"], counts["with_tags"]
+    if with_tags <= MAX_WITH_TAGS * rows:
+        return ""
+    return (
+        f"{with_tags:,} of {rows:,} rows ({_percent(with_tags / rows)}) contain HTML tags. Set {prefix}strip_html=true."
+    )
+
+
+def _files(source: Mapping[str, Any]) -> str:
+    """Of a folder of documents, or of several files: how many of each kind."""
+    read, passed_over = (
+        ", ".join(f"{number:,} {kind}" for kind, number in source.get(key, {}).items())
+        for key in ("kinds", "passed_over")
+    )
+    if passed_over:
+        return f"{read}; passed over: {passed_over}"
+    return read if source.get("number_of_files", 1) > 1 else ""
+
+
+def _held_out(
+    rows: int, queries: int, documents: int, near_copies_left_out: int, kept_apart_by: str, scored: str = ""
+) -> str:
+    if not rows:
+        return "none: the rows or their texts are too few for a test, so there is no verdict but of evaluation.tasks"
+    also = f"; {near_copies_left_out:,} rows that repeat them are not trained on" if near_copies_left_out else ""
+    shared = ", whose right documents are trained on, too: rows share them" if kept_apart_by == "anchors" else ""
+    kind = f" ({scored})" if scored else ""
+    return f"{rows:,} rows; scored: {queries:,} queries{kind} among {documents:,} documents of all data{shared}{also}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if share >= 0.0005 else "less than 0.1%"
+
+
+def _left_out(found: Mapping[str, Any]) -> str:
+    source = found.get("source", {})
+    source = source.get("source", source)  # of pairs that were prepared before they were stored
+    counts = {
+        **source.get("left_out", {"blank": source.get("blank", 0)}),
+        **{fault: source.get(fault, 0) for fault in ("empty", "undecodable", "malformed")},
+        "without a token": found.get("without_tokens", 0),
+        "too short": found.get("too_short", 0) + found.get("too_few_tokens", 0),
+        **{f"with split={name!r}": number for name, number in source.get("other_splits", {}).items()},
+    }
+    where = "".join(f"; the first that cannot be used: {one}" for one in source.get("skipped_where", [])[:1])
+    said = ", ".join(f"{number:,} {reason}" for reason, number in counts.items() if number)
+    return f"{said}{textwrap.shorten(where, LONGEST_REASON, placeholder=' ...')}"

@@ -1,0 +1,71 @@
+"""The prompts of a run: those of ``data.prompts``, or by default those of the backbone.
+
+Training texts, scores, and the exported directory use the same ones.
+"""
+
+import json
+import logging
+import shlex
+from typing import Any
+
+from contrastive_encoders.core import NO_PROMPTS, EncoderPrompts
+from contrastive_encoders.datamodules.sources.records import list_setting
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.training.build import built
+
+ROLE_WORDS = (("query", "question"), ("document", "doc", "passage", "corpus"))  # in names such as search_query
+
+log = logging.getLogger(__name__)
+
+
+def settle_prompts(model: Any, data: Any) -> None:
+    """Give the encoder of a model the prompts of its training texts, unless they are the backbone's own, and tell the
+    objective which texts begin with which prompts. The data must be set up.
+
+    The first text of a row is a query, the second a document; a row of one text is both. If the parts of a mixture have
+    different prompts for a role, the role has none.
+    """
+    if not isinstance(model, Objective):
+        return
+    parts, of_backbone = built(data), model.encoder.prompts
+    rows = [part.prompts_of(part.store.width) for part in parts.values()]
+    columns = [{row[min(place, len(row) - 1)] for row in rows} for place in range(max(map(len, rows)))]
+    model.know_prompts(columns)
+    inheriting = [f"{place}.prompts={{}}" for place, part in parts.items() if part.inherits_prompts]
+    if len(inheriting) < len(parts):
+        of_roles = {"query": columns[0], "document": columns[:2][-1]}
+        named = {role: next(iter(prompts)) if len(prompts) == 1 else "" for role, prompts in of_roles.items()}
+        model.encoder.prompts = EncoderPrompts(named) if any(named.values()) else NO_PROMPTS
+    for part in parts.values():
+        part.encoder_prompts = model.encoder.prompts
+    for place, part in parts.items():
+        if part.inherits_prompts and part.has_roles and of_backbone and not (of_backbone.query or of_backbone.document):
+            _warn_of_no_role(of_backbone, f"{place}.prompts", part.store.width)
+    if of_backbone and inheriting:
+        where = ", from the backbone" if len(inheriting) == len(parts) else " in scores and the export, as parts differ"
+        used = f"{_described(model.encoder.prompts)}{where}; {' '.join(inheriting)} turns the backbone's off"
+        model.settled = {**model.settled, "data.prompts": used}
+
+
+def _warn_of_no_role(prompts: EncoderPrompts, key: str, width: int) -> None:
+    """Warn that no prompt of a backbone is that of queries or of documents, which the rows have."""
+    named = {name: text for name, text in prompts.named.items() if text}
+    query, document = (
+        next((text for name, text in named.items() if any(word in name.lower() for word in words)), "")
+        for words in ROLE_WORDS
+    )
+    if query or document:
+        word = list_setting(key, [query, *[document] * (min(width, 3) - 1)])
+    else:
+        word = shlex.quote(f"{key}={prompts.default or next(iter(named.values()))}")
+    log.warning(
+        "The backbone has prompts (%s), but none named query or document: these texts have no prompt. To use them, "
+        "set %s.",
+        *(", ".join(named), word),
+    )
+
+
+def _described(prompts: EncoderPrompts) -> str:
+    texts = {"queries": prompts.query, "documents": prompts.document, "other texts": prompts.default}
+    quoted = {name: json.dumps(text, ensure_ascii=False) for name, text in texts.items() if text}
+    return ", ".join(f"{name} {text}" for name, text in quoted.items()) or "none"

@@ -1,0 +1,357 @@
+"""The outputs of a finished run: encoder, curve, ``results.json`` and the closing table."""
+
+import logging
+import shlex
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+from rich.table import Table
+
+from contrastive_encoders.core import (
+    ITEMS_FILE,
+    RESULTS_VERSION,
+    Changes,
+    DataModule,
+    EncoderPrompts,
+    Results,
+    Spent,
+    StageResults,
+)
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.encoders.sharding import is_sharded
+from contrastive_encoders.export.model_card import model_card
+from contrastive_encoders.export.run_export import export_product
+from contrastive_encoders.io.atomic import whole_folder
+from contrastive_encoders.io.checkpoint import link_checkpoint, load_checkpoint
+from contrastive_encoders.io.item_scores import items_beside, write_items
+from contrastive_encoders.io.model_names import PRODUCTS
+from contrastive_encoders.io.results import environment, read_results, write_results
+from contrastive_encoders.reports.figure import NotDrawn
+from contrastive_encoders.reports.progress import clock
+from contrastive_encoders.training.build import make_model, recipe_of
+from contrastive_encoders.training.callbacks.checkpoints import BEST, keep_best_weights, keep_resumable
+from contrastive_encoders.training.curve import Reference, draw_curve, is_alike
+from contrastive_encoders.training.fit import Fitted
+from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all
+from contrastive_encoders.training.stages import Stage
+from contrastive_encoders.training.teacher_comparison import beside_teacher, table_beside_teacher
+
+MOST_ROWS = 16  # of the closing table, where it shows all scores
+MOST_SHOWN = 100  # characters of a query, and of a text that was found
+log = logging.getLogger(__name__)
+
+
+def finish(
+    run: Run,
+    model: Any,
+    data: DataModule,
+    fitted: Fitted,
+    stage: str = "",
+    of_teacher: Mapping[str, float] | None = None,
+) -> None:
+    """What was trained, the curve, and results.json last: its presence says that the run is done. ``stage``: its name
+    where it is one of several; ``of_teacher``: the scores of the run's teacher, where they are to stand beside."""
+    folder = Path(str(run.output_dir))
+    results, items = collect_results(run, model, data, fitted), items_of(fitted)
+    for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
+        logger.log_metrics(results["scores"], step=results["best_step"])
+    reads = min(model.encoder.longest, model.encoder.max_length) if isinstance(model, Objective) else None
+    if verdict := verdict_of(
+        run, results, items, fitted.scorer.history, folder, getattr(data, "yields", None), reads, stage
+    ):
+        results["verdict"] = verdict
+    export_product(folder, _unsharded(fitted.run, model), results)
+    if of_teacher is not None:
+        results["beside_teacher"] = beside_teacher(run, folder, data, results, of_teacher)
+    curve = Reference(
+        results["best_step"],
+        results["scores"],
+        results["intervals"],
+        results.get("scores_before", {}),
+        results.get("baselines", {}),
+    )
+    title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.resolve().name}"
+    try:
+        draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=run.monitor, against=curve, title=title)
+    except (NotDrawn, ValueError) as error:  # the latter: metrics.csv was edited by hand
+        log.warning("%s is not written: %s", folder / "curve.png", error)
+    if items:
+        write_items(items_beside(folder / "results.json"), items)
+    write_results(folder / "results.json", results)
+    if not run.checkpoint.keep_all:
+        keep_resumable(folder / "checkpoints")
+    if not run.quiet:
+        closing_table(results, folder, run.next_steps)
+
+
+def _unsharded(run: Run, model: Any) -> Any:
+    """The model with the best weights in this process alone; one whose weights are sharded is made anew for it."""
+    if not is_sharded(model):
+        return model
+    best = load_checkpoint(Path(str(run.output_dir)) / "checkpoints" / BEST)
+    prompts = model.encoder.prompts if isinstance(model, Objective) else EncoderPrompts()
+    teaching, model = getattr(model, "teaching", None), make_model(run)
+    if teaching is not None:
+        model.learn_from_teacher(teaching.width, run.seed)
+    model.on_load_checkpoint(best)
+    model.load_state_dict(best["state_dict"])
+    if isinstance(model, Objective):
+        model.encoder.prompts = prompts
+    return model
+
+
+def collect_results(run: Run, model: Any, data: DataModule, fitted: Fitted) -> Results:
+    """The account of a run without stages, or of one stage."""
+    suite, scores = fitted.scorer.suite, fitted.final.scores
+    made_with = environment()
+    results = Results(
+        version=RESULTS_VERSION,
+        objective=model.objective,
+        backbone=str(run.backbone),
+        recipe=recipe_of(run),
+        scores=scores.values,
+        intervals={name: list(interval) for name, interval in scores.intervals.items()},
+        best_step=fitted.final.best_step,
+        spent=fitted.telemetry.total,
+        seeds=[run.seed],
+        versions=made_with["versions"],
+        device=made_with["device"],
+        processes=fitted.trainer.world_size,
+        git_commit=made_with["git_commit"],
+        data=[data.manifest() | ({"licence": run.data_licence} if run.data_licence else {})],
+        overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
+    )
+    where_there_are_some = {
+        "scores_before": fitted.scorer.scores_before,
+        "scores_at_start": fitted.scorer.scores_at_start,
+        "changed_keys": fitted.changes,
+        "resumed": fitted.resumed,
+        "averages": scores.members,
+        "baselines": suite.baselines(),
+        "corpora": suite.corpora(),
+        "changes": suite.changes(fitted.scorer.found_before, scores.found),
+        "settled": dict(model.settled),
+        "not_as_published": suite.not_as_published,
+        "vectors": model.encoder.vectors if isinstance(model, Objective) else None,
+        "prompts": model.encoder.prompts.to_json() if isinstance(model, Objective) else None,
+    }
+    return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
+
+
+def finish_stages(run: Run, stages: Sequence[Stage]) -> bool:
+    """Leave the last stage's encoder and the account of all, if all are there; results.json last, as above."""
+    if not all(stage.is_finished for stage in stages):
+        return False
+    folder, folders = Path(str(run.output_dir)), [stage.folder for stage in stages]
+    parts = {stage.name: read_results(stage.folder / "results.json") for stage in stages}
+    results, last = whole(parts, backbone=str(stages[0].run.backbone)), parts[stages[-1].name].get("verdict")
+    items = items_of_all(folders)
+    if verdict := verdict_of_all(results, last, items):
+        results["verdict"] = verdict
+    for made in PRODUCTS:
+        if (folders[-1] / made).is_dir():
+            with whole_folder(folder / made) as part:
+                shutil.copytree(folders[-1] / made, part, dirs_exist_ok=True)
+    if (folder / "encoder").is_dir():
+        (folder / "encoder" / "README.md").write_text(model_card(results), encoding="utf-8")
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    link_checkpoint(folders[-1] / "checkpoints" / BEST, folder / "checkpoints" / BEST)  # so that backbone=FOLDER works
+    if items:
+        write_items(folder / ITEMS_FILE, items)
+    write_results(folder / "results.json", results)
+    if not run.checkpoint.keep_all:
+        for one in folders[:-1]:
+            keep_best_weights(one / "checkpoints")
+    if not run.quiet:
+        closing_table(results, folder, run.next_steps)
+    return True
+
+
+def whole(parts: Mapping[str, Results], backbone: str) -> Results:
+    """``results.json`` of the whole: the last stage's, from the backbone that the first began from."""
+    stages = list(parts.values())
+    results = stages[-1].copy()
+    results["backbone"] = backbone
+    results["spent"] = summed([stage["spent"] for stage in stages])
+    results["data"] = [manifest for stage in stages for manifest in stage["data"]]
+    results["overlap"] = _overlap(stages)
+    results.pop("changes", None)
+    results.pop("verdict", None)  # on the last stage alone
+    first: Any = stages[0]
+    whole: Any = results
+    for key in ("scores_before", "scores_at_start", "changed_keys"):  # of the encoder that the first began from
+        whole.pop(key, None)
+        if key in first:
+            whole[key] = first[key]
+    results["stages"] = {
+        name: StageResults(
+            place=place,
+            objective=stage["objective"],
+            backbone=stage["backbone"],
+            scores=stage["scores"],
+            best_step=stage["best_step"],
+            spent=stage["spent"],
+            overlap=stage["overlap"],
+        )
+        for place, (name, stage) in enumerate(parts.items(), start=1)
+    }
+    return results
+
+
+def summed(parts: Sequence[Spent]) -> Spent:
+    """Of all stages; the memory is the most that any of them held."""
+    some: list[Any] = list(parts)
+    compiled: Any = {
+        name: sum(part.get(name, 0) for part in some)
+        for name in ("compile_seconds", "compiled_graphs")
+        if any(name in part for part in some)
+    }
+    return Spent(
+        **compiled,
+        steps=sum(part["steps"] for part in parts),
+        examples=sum(part["examples"] for part in parts),
+        real_tokens=sum(part["real_tokens"] for part in parts),
+        padded_tokens=sum(part["padded_tokens"] for part in parts),
+        wall_seconds=sum(part["wall_seconds"] for part in parts),
+        peak_memory_bytes=max(part["peak_memory_bytes"] for part in parts),
+    )
+
+
+def _overlap(stages: Sequence[Results]) -> dict[str, dict[str, int]]:
+    """At most so many: a sentence that two stages were trained on counts twice."""
+    found = dict[str, dict[str, int]]()
+    for stage in stages:
+        for task, counts in stage["overlap"].items():
+            sums = found.setdefault(task, {"checked": counts["checked"], "found": 0})
+            sums["found"] = min(sums["checked"], sums["found"] + counts["found"])
+    return found
+
+
+def scores_table(
+    before: Mapping[str, float], after: Mapping[str, float], baselines: Mapping[str, float] | None = None
+) -> Table:
+    """The closing table, in 0..100: what was not scored on one side is left blank.
+
+    A baseline stands in the row of the score that has its name, or but for the protocol its name; else in its own.
+    """
+    given = baselines or {}
+    heading = "TF-IDF" if all("/tfidf/" in name for name in given) else "baseline"
+    baselines = {_row_of(name, after): value for name, value in given.items()}
+    table = Table(title="Scores", title_justify="left")
+    table.add_column("task / protocol / metric")
+    for name, shown in (("before", before), ("after", True), ("change", before), (heading, baselines)):
+        if shown:
+            table.add_column(name, justify="right")
+    for name in sorted({*before, *after, *baselines}):
+        first, last = before.get(name), after.get(name)
+        change = "" if first is None or last is None else f"{last - first:+.2f}"
+        row = [name, _number(last)]
+        if before:
+            row = [name, _number(first), _number(last), change]
+        table.add_row(*row, *([_number(baselines.get(name))] if baselines else []))
+    return table
+
+
+def _row_of(baseline: str, scores: Iterable[str]) -> str:
+    same = [name for name in scores if is_alike(baseline, name)]
+    return same[0] if len(same) == 1 and baseline not in scores else baseline
+
+
+def headlines(results: Results, names: Sequence[str]) -> list[str]:
+    """All where they are few; else averages, the monitored score and what else there is of its task and metric."""
+    monitor = results["recipe"].get("monitor") or ""
+    task, metric = monitor.partition("/")[0], monitor.rpartition("/")[2]
+    shown = [
+        name
+        for name in names
+        if name in results.get("averages", {}) or (name.startswith(f"{task}/") and name.endswith(f"/{metric}"))
+    ]
+    return list(names) if len(names) <= MOST_ROWS or not shown else shown
+
+
+def closing_table(
+    results: Results, folder: Path, next_steps: str | None = None, console: Console | None = None
+) -> None:
+    """Show what a run has found, where it lies and what to try next; also where nobody watches, for a job's log."""
+    console = console if console is not None else Console()
+    before, baselines = results.get("scores_before", {}), results.get("baselines", {})
+    if every := {**before, **results["scores"], **baselines}:
+        shown = headlines(results, sorted(every))
+        console.print(
+            scores_table(
+                *({name: of[name] for name in shown if name in of} for of in (before, results["scores"], baselines))
+            )
+        )
+        if more := len(every) - len(shown):
+            console.print(f"{more} other scores are in {folder / 'results.json'}", soft_wrap=True, highlight=False)
+    if beside := results.get("beside_teacher"):
+        console.print(table_beside_teacher(beside, results))
+    if verdict := results.get("verdict"):
+        console.print(in_words(verdict), soft_wrap=True, highlight=False, markup=False)
+    for task, changes in results.get("changes", {}).items():
+        console.print(described(task, changes), soft_wrap=True, highlight=False, markup=False)
+    spent = results["spent"]
+    console.print(
+        f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
+        f"{clock(spent['wall_seconds'])}; best step {results['best_step']:,}. "
+        f"Everything lies in {folder}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    if line := disk_usage(folder):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    if next_steps:
+        console.print(f"\n{next_steps.rstrip()}", soft_wrap=True, highlight=False, markup=False)
+
+
+def disk_usage(folder: Path) -> str:
+    """Return a sentence about the size of a run directory, and how to make it smaller; empty without checkpoints."""
+    places = sorted(folder.glob("**/checkpoints"))
+    if not places:
+        return ""
+    remove = f"rm -r {' '.join(shlex.quote(str(place)) for place in places)}"
+    return (
+        f"The directory takes {size_of(folder)}, its checkpoints {size_of(*places)}. To remove these, so that the run "
+        f"can no longer be resumed: {remove}. To keep more of them: checkpoint.keep_all=true."
+    )
+
+
+def size_of(*folders: Path) -> str:
+    """Return the size of all files in directories, a file with several names once, as text."""
+    found = [path.stat() for folder in folders for path in folder.rglob("*") if path.is_file()]
+    size = sum({one.st_ino: one.st_size for one in found}.values())
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def described(task: str, changes: Changes) -> str:
+    """What training has changed in what queries find, with examples, a line for each text."""
+    after = changes["right_before"] + changes["gained"] - changes["lost"]
+    lines = [
+        f"{task}: {changes['right_before']} of {changes['queries']} queries found their own text first before "
+        f"training, {after} do after it: {changes['gained']} gained, {changes['lost']} lost."
+    ]
+    if changes["examples"]:
+        lines.append(f"{len(changes['examples'])} of these, drawn at random, and what they find first:")
+    for change in changes["examples"]:
+        lines.append(f"  {_beginning(change['query'])}")
+        for when, text in (("before", change["before"]), ("after", change["after"])):
+            mark = "right" if change["right"] == when else "wrong"
+            lines.append(f"    {when:6} {mark}  {_beginning(text)}")
+    return "\n".join(lines)
+
+
+def _beginning(text: str) -> str:
+    """On one line, cut between words where there are any: not all scripts put blanks there."""
+    line = " ".join(text.split())
+    if len(line) <= MOST_SHOWN:
+        return line
+    words = line[: MOST_SHOWN + 1].rpartition(" ")[0]
+    return f"{words if len(words) > MOST_SHOWN // 2 else line[:MOST_SHOWN]} ..."
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

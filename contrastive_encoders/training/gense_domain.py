@@ -1,0 +1,130 @@
+"""Synthesise triplets from the user's in-domain sentences before the first stage of a GenSE run.
+
+What is to be scored is left out of the texts: the sentences of the run's tasks go to synthesis as a file, which counts
+those that it meets. Everything lies in ``domain.folder``; the command goes on where it was.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from contrastive_encoders.composition.config_keys import check_numbers, of_defaults, settings
+from contrastive_encoders.composition.config_store import assign, composed, dotted
+from contrastive_encoders.composition.override_checks import check_paths
+from contrastive_encoders.core import InputError, is_address
+from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.evaluation.task import Options
+from contrastive_encoders.io.file_discovery import list_files
+from contrastive_encoders.synthesis.recipes.gense import Gense
+from contrastive_encoders.synthesis.report.actions import Afterwards
+from contrastive_encoders.synthesis.run_recipe import write
+from contrastive_encoders.synthesis.shards.store import SynthesisFailed
+from contrastive_encoders.training.build import data_of, make_data
+from contrastive_encoders.training.checks import names_of
+from contrastive_encoders.training.run_config import Domain, Run
+from contrastive_encoders.training.scoring import in_form_that_is_there, own_suite
+from contrastive_encoders.training.stages import TRIPLETS, Stage
+
+HELD_OUT = "held_out.txt"
+
+log = logging.getLogger(__name__)
+
+
+def synthesise_domain(run: Run, selected: Sequence[Stage]) -> bool:
+    """Write the triplets, unless they are there or no stage that is ``selected`` reads them; whether they are needed.
+
+    Raises:
+        InputError: something is wrong with what is given, the data of the other stages too: hours may go by until their
+            turn comes.
+        TrainingFailed: the synthesis ended without all of them.
+    """
+    domain, output = run.domain, Path(str(run.output_dir))
+    done = (output / "results.json").is_file() and not run.overwrite
+    if domain.path is None or done:
+        return False
+    folder = Path(domain.folder).absolute()
+    wanted = str(folder / TRIPLETS)
+    readers = [
+        stage for stage in selected if wanted in (getattr(one, "path", None) for one in data_of(stage.run).values())
+    ]
+    if not readers and run.backbone != "tiny":  # whose vocabulary is of all stages
+        return False
+    list_files(paths_of(domain), "domain.path", any_name=True)
+    if domain.generator is None:
+        raise InputError("domain.generator=null: wanted a run of model=gense_generator, or a hub id. Name one.")
+    for stage in selected:
+        if stage not in readers:
+            with stage.named_in_errors():
+                make_data(stage.run)
+    folder.mkdir(parents=True, exist_ok=True)
+    number = write_held_out(run, folder / HELD_OUT)
+    log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
+    try:
+        recipe = synthesis_of(run, folder)
+        recipe.plan()
+        write(recipe)
+    except InputError as error:
+        raise InputError(
+            f"domain: {error} (domain.path, domain.generator and domain.folder are input, generator and output of "
+            "contrastive-encoders generate; its other keys are +domain.synthesis.KEY=VALUE.)"
+        ) from error
+    except SynthesisFailed as error:
+        raise TrainingFailed(f"domain: {error}") from error
+    log.info("domain: %s", outcome(folder / TRIPLETS))
+    return True
+
+
+def paths_of(domain: Domain) -> list[str]:
+    return [domain.path] if isinstance(domain.path, str) else list(domain.path or [])
+
+
+def synthesis_of(run: Run, folder: Path) -> Gense:
+    """The recipe ``gense`` on the sentences of the domain; what the user says about it comes last."""
+    domain = run.domain
+    cfg = composed("synthesis", (), {"recipe": "gense"})
+    given = {
+        "generator": _absolute(str(domain.generator)),
+        "input": [one if is_address(one) else str(Path(one).absolute()) for one in paths_of(domain)],  # patterns too
+        "output": str(folder / TRIPLETS),
+        "sentences.without": str(folder / HELD_OUT),
+        "quiet": run.quiet,
+    }
+    for name, value in {**given, **dotted(domain.synthesis)}.items():
+        assign(cfg, name, value)
+    check_numbers(cfg)
+    check_paths(cfg)
+    return settings(Gense, cfg, besides=Afterwards._fields)
+
+
+def write_held_out(run: Run, path: Path) -> int:
+    """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
+    scoring, options = run.evaluation, of_defaults(Options, "evaluation")
+    tasks = own_suite(run, options)
+    if scoring.data_root is None:
+        log.warning("domain: evaluation.data_root is not set, so no sentences of its suite could be left out.")
+    else:
+        during = [in_form_that_is_there(scoring.data_root, name) for name in names_of(scoring.during)]
+        names = dict.fromkeys([*names_of(scoring.suite), *during])
+        tasks += load_tasks(scoring.data_root, list(names), options, prefix="evaluation.").tasks
+    whole = {text for task in Suite(tasks) for texts in task.texts() for text in texts}
+    sentences = {" ".join(part.split()) for text in whole for part in (text, *text.splitlines())} - {""}
+    path.write_text("".join(f"{one}\n" for one in sorted(sentences)), encoding="utf-8")
+    return len(sentences)
+
+
+def outcome(triplets: Path) -> str:
+    """What came out, by the manifest of the synthesis."""
+    found = json.loads((triplets / "manifest.json").read_text(encoding="utf-8"))
+    sentences, left_out = found["sentences"]["sentences"], found["sentences"]["left_out"].get("held out", 0)
+    return (
+        f"{left_out:,} of its {sentences:,} sentences are among those that are scored, and were left out; "
+        f"{found['counts']['accepted']:,} triplets in {triplets}"
+    )
+
+
+def _absolute(name: str) -> str:
+    """Of a file or folder; ids of the hub stay."""
+    return str(Path(name).absolute()) if Path(name).exists() else name

@@ -1,0 +1,111 @@
+"""The identity of a run: eight hex digits of what decides its result, in its folder name and record."""
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contrastive_encoders.core.config_schema import check
+from contrastive_encoders.io.output_directory import read_marker
+from contrastive_encoders.training.build import keys_of
+from contrastive_encoders.training.run_config import Run
+
+# What does not change the result, so that a run is found again on another machine, or with other loggers.
+NOT_IDENTITY = (
+    "output_dir",
+    "mirror",
+    "verify",
+    "devices",
+    "num_nodes",
+    "logger",
+    "resume",
+    "overwrite",
+    "quiet",
+    "name",
+    "next_steps",
+    "data_licence",
+    "stages",
+    "only_stage",
+    "training_length",
+    "usual_length",
+    "allow_targets",
+    "documents_as",
+)
+NOT_IDENTITY_WITHIN = {
+    "checkpoint": ("keep_all",),
+    "data": ("quiet", "verify", "cache_dir", "num_workers", "tokenizer_workers"),
+    "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
+}
+OFF = {"model.lora": "rank", "domain": "path"}  # groups that say nothing while this key of theirs is null
+
+
+def identity_of(run: Run) -> str:
+    """Return the identity of a run: eight hex digits of a hash over its keys and values. The module of a class does not
+    count, nor does a key whose value is null.
+
+    Raises:
+        InputError: a value is of another type.
+    """
+    check(run)
+    return _digest(deciding_keys(keys_of(run)))
+
+
+def deciding_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a run that decide its result, nested, without null values.
+
+    Args:
+        keys: all keys, as `training.build.keys_of` returns them.
+    """
+    kept: dict[str, Any] = copy.deepcopy({name: value for name, value in keys.items() if name not in NOT_IDENTITY})
+    for group, names in NOT_IDENTITY_WITHIN.items():
+        for one in _of_group(kept, group):
+            for name in names:
+                one.pop(name, None)
+    for key, switch in OFF.items():
+        group, _, name = key.rpartition(".")
+        among = kept.get(group) if group else kept
+        if isinstance(among, dict) and isinstance(among.get(name), dict) and among[name].get(switch, 0) is None:
+            del among[name]
+    plain: dict[str, Any] = _keys_and_values(kept)
+    return plain
+
+
+def following(before: str, name: str, own: str) -> str:
+    """Return the identity of stage ``name``, whose config has the identity ``own``, after a stage of identity
+    ``before``.
+    """
+    return hashlib.sha256(f"{before} {name} {own}".encode()).hexdigest()[:8]
+
+
+def identity_in(folder: Path) -> str | None:
+    """Return the identity of the run in a folder; None where there is no run.
+
+    Raises:
+        InputError: the marker of the folder is damaged.
+    """
+    marker = read_marker(folder)
+    return (marker.identity or {}).get("config") if marker else None
+
+
+def _of_group(kept: dict[str, Any], group: str) -> list[dict[str, Any]]:
+    """Return the keys of a group, and those of each part of a mixture."""
+    found = kept.get(group)
+    parts = found.get("parts") if isinstance(found, dict) and group == "data" else None
+    several = [found, *(parts.values() if isinstance(parts, dict) else [])]
+    return [one for one in several if isinstance(one, dict)]
+
+
+def _keys_and_values(value: Any) -> Any:
+    """Return a config without null values, and with bare names of classes: two kinds of data may have equal keys."""
+    if isinstance(value, list):
+        return [_keys_and_values(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {str(key): _keys_and_values(one) for key, one in value.items() if one is not None and str(key)[:1] != "_"}
+    return found | ({"class": str(value["_target_"]).rpartition(".")[2]} if "_target_" in value else {})
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]

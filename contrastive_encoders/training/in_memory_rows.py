@@ -1,0 +1,332 @@
+"""Rows in memory: accepted types, their columns, and their checks."""
+
+import itertools
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sources.row_schemas import NLI, PAIRS, QA, SENTENCES, TRIPLETS, numbered_columns
+
+ACCEPTED = "texts, tuples of two or more texts, (text, text, score from 0 to 1), or mappings of columns to these"
+NAMES = {  # data= -> columns of its files
+    "sentences": ("text",),
+    "text": ("text",),
+    "qa": ("question", "answer"),
+    "triplets": ("anchor", "positive"),
+    "dino": ("sentence1", "sentence2", "score"),
+    "nli": ("premise", "hypothesis", "label"),
+}
+MODELS = {"sentences": "simcse", "triplets": "simcse", "dino": "sroberta"}  # of rows that nobody names
+LABELS = ("score", "label")
+KINDS = {
+    "triplets": TRIPLETS,
+    "qa": QA,
+    "dino": PAIRS,
+    "nli": NLI,
+    "sentences": SENTENCES,
+}  # data= -> columns of its rows
+MAX_LISTED = 3  # rows that a warning names
+NEGATIVE = re.compile(r"neg|contradict|distract|wrong", re.IGNORECASE)  # what the name of a column of such texts has
+
+log = logging.getLogger("train")
+
+
+class Shape(NamedTuple):
+    """How many texts a row has, and whether a number stands behind them."""
+
+    texts: int
+    has_score: bool
+
+
+def keys_of_rows(
+    rows: Iterable[Any], said: Mapping[str, Any], keep: Callable[[Iterator[dict[str, Any]]], Path]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The choices and the keys of a run that trains on them; ``said`` are those given, ``keep`` writes a file.
+
+    Raises:
+        InputError: they are no rows, or not alike.
+    """
+    rows = _rows_in(rows)
+    columns = _names_said(said.get("data.columns"))
+    kind = said.get("data", "")
+    complete = _Complete(rows, kind, columns, fail=said.get("data.on_error") == "fail")
+    places = iter(complete)
+    first = next(places, None)
+    if first is None:
+        raise InputError(
+            key="rows",
+            value=f"{len(complete.empty):,} rows with an empty cell" if complete.empty else "no rows",
+            expected="at least one batch of rows",
+        )
+    rows = itertools.chain([first], places)
+    if _has_lists(first):
+        kind = kind or "triplets"  # one of several positives, and negatives: the reader knows the columns
+    elif not kind or not isinstance(first, Mapping):  # else the reader knows its columns
+        chosen = complete.columns if isinstance(first, Mapping) else []
+        if chosen and (columns or chosen != list(first)):  # known names may be in another order
+            rows = (_chosen(row, place, chosen) for place, row in enumerate(rows))
+            first = _chosen(first, 0, chosen)
+        shape = _shape(first, 0)
+        kind = kind or ("dino" if shape.has_score else "sentences" if shape.texts == 1 else "triplets")
+        if not columns:  # else the reader is told which column is which
+            names = _names(kind, shape)
+            if isinstance(first, Mapping):
+                _say_columns(dict(zip(names, map(str, first), strict=True)))
+            rows = _columns(rows, shape, names)
+    choices, keys = dict[str, str](), {"data.path": str(keep(_mappings(rows)))}
+    complete.warn()
+    if "data" not in said and "experiment" not in said:
+        choices["data"] = kind
+        if kind == "dino":
+            keys["data.postprocess"] = "off"
+        if "model" not in said:
+            choices["model"] = MODELS[kind]
+    return choices, keys
+
+
+def _rows_in(rows: Any) -> Iterable[Any]:
+    """Return an iterable of rows; those of a pandas DataFrame as mappings.
+
+    Raises:
+        InputError: this is no collection of rows.
+    """
+    if isinstance(rows, str | Path):
+        raise InputError(
+            key="rows",
+            value=rows,
+            expected=ACCEPTED,
+            hint='Read a file by its path: train(data="qa", data__path=PATH).',
+        )
+    if isinstance(rows, Mapping):
+        splits = ", ".join(map(str, rows))
+        raise InputError(
+            key="rows", value=f"a mapping of {splits}", expected="the rows of one split", hint="Pass rows[SPLIT]."
+        )
+    if hasattr(rows, "iterrows"):
+        if not rows.columns.is_unique:
+            raise InputError(key="rows", value=list(rows.columns), expected="a DataFrame with unique column names")
+        return ({str(name): value for name, value in row.items()} for row in rows.to_dict("records"))
+    if not hasattr(rows, "__iter__") and not hasattr(rows, "__getitem__"):
+        raise InputError(key="rows", value=repr(rows), expected=ACCEPTED)
+    return rows
+
+
+class _Complete:
+    """The rows without an empty cell in the columns that are trained on; the others are counted.
+
+    A cell is empty if it is ``None``, NaN, pandas' NA or NaT, or a text of whitespace.
+    """
+
+    def __init__(self, rows: Iterable[Any], kind: str, columns: list[Any], fail: bool) -> None:
+        self.rows, self.kind, self.texts, self.fail = rows, kind, columns, fail
+        self.columns: list[Any] = []  # of the texts and the label; known from the first mapping on
+        self.number = 0
+        self.empty: list[str] = []  # "rows[3], answer"
+
+    def __iter__(self) -> Iterator[Any]:
+        for place, row in enumerate(self.rows):
+            self.number += 1
+            name = next((name for name, value in self._cells(row) if _is_empty(value)), None)
+            if name is None:
+                yield row
+                continue
+            if self.fail:
+                raise InputError(
+                    location=f"rows[{place}]",
+                    key=name or None,
+                    value="an empty cell",
+                    expected="a text",
+                    hint=f'{_columns_hint(row)}Set data__on_error="skip" to leave such rows out.',
+                )
+            self.empty.append(f"rows[{place}]{f', {name}' if name else ''}")
+
+    def warn(self) -> None:
+        if self.empty:
+            listed = "; ".join(self.empty[:MAX_LISTED]) + ("; ..." if len(self.empty) > MAX_LISTED else "")
+            log.warning(
+                "rows: %s of %s have an empty cell and are left out (%s).",
+                *(f"{len(self.empty):,}", f"{self.number:,}", listed),
+            )
+
+    def _cells(self, row: Any) -> list[tuple[str, Any]]:
+        """Return name and value of the cells that have to be there."""
+        if isinstance(row, Mapping):
+            if not self.columns:
+                self.columns = _columns_used(row, self.kind, self.texts)
+            return [] if _has_lists(row) else [(str(name), row[name]) for name in self.columns if name in row]
+        several = isinstance(row, Sequence) and not isinstance(row, str | bytes)
+        return [("", cell) for cell in (row if several else [row])]
+
+
+def _columns_used(row: Mapping[Any, Any], kind: str, texts: Sequence[Any]) -> list[Any]:
+    """Return the columns of the texts and of the label.
+
+    They are ``texts`` with a label, those that files of this kind have, or of a known pair or triplet; otherwise all.
+    """
+    labels = [label for label in LABELS if label in row]
+    if texts:
+        return [*texts, *labels]
+    for one in [KINDS[kind]] if kind in KINDS else [TRIPLETS, QA, PAIRS] if not kind else []:
+        if numbered := numbered_columns(one, list(row)):
+            return list(numbered)
+        for names in one.columns:
+            if set(names) <= row.keys() and (one.label is None or labels):
+                return [*names, *(labels if one.label else [])]
+    return [] if kind else list(row)
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, str):
+        return not value.strip()
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, Real) and value != value)
+    )
+
+
+def _has_lists(row: Any) -> bool:
+    return isinstance(row, Mapping) and any(_is_list(value) for value in row.values())
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) or type(value).__name__ == "ndarray"
+
+
+def _columns_hint(row: Any) -> str:
+    return f"Columns: {', '.join(map(str, row))}. " if isinstance(row, Mapping) else ""
+
+
+def _names_said(columns: Any) -> list[Any]:
+    try:
+        found = (yaml.safe_load(columns) if isinstance(columns, str) else columns) or []
+    except yaml.YAMLError:
+        found = columns
+    if not isinstance(found, list):
+        raise InputError(f"data.columns={columns}: wanted a list of names, such as ['question', 'answer'].")
+    return found
+
+
+def _names(kind: str, shape: Shape) -> Sequence[str]:
+    names = NAMES.get(kind)
+    if names is None:
+        raise InputError(f"data={kind} takes no rows without the names of columns. Wanted one of {', '.join(NAMES)}.")
+    more = shape.texts - 2
+    if kind == "triplets" and more > 0 and not shape.has_score:
+        return (*names, "negative") if more == 1 else (*names, *(f"negative_{place + 1}" for place in range(more)))
+    if len(names) != shape.texts + shape.has_score:
+        raise InputError(f"data={kind}: wanted rows of {', '.join(names)}; the first has {_described(shape)}.")
+    return names
+
+
+def _say_columns(meant: Mapping[str, str]) -> None:
+    """``anchor=question, positive=answer``: columns are taken in order, whatever they are called.
+
+    Raises:
+        InputError: what would be a negative is not called one.
+    """
+    for place, own in meant.items():
+        if place.startswith("negative") and not NEGATIVE.search(own):
+            raise InputError(
+                f"rows: the column {own} would be trained on as a {place.partition('_')[0]}, texts that do not belong "
+                f"to the {next(iter(meant.values()))} of their row. If they are such, call it negative; else say which "
+                f"columns are meant, in this order: data__columns={list(meant.values())[:2]}."
+            )
+    log.info("rows: %s", ", ".join(f"{place}={own}" for place, own in meant.items()))
+
+
+def _chosen(row: Any, place: int, columns: Sequence[str]) -> dict[str, Any]:
+    """Return the cells of these columns."""
+    lacking = [name for name in columns if not isinstance(row, Mapping) or name not in row]
+    if lacking:
+        raise InputError(
+            location=f"rows[{place}]",
+            key=str(lacking[0]),
+            value="no such column" if isinstance(row, Mapping) else repr(row),
+            expected="a text",
+            hint=_columns_hint(row).strip() or None,
+        )
+    return {name: row[name] for name in columns}
+
+
+def _columns(rows: Iterable[Any], shape: Shape, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    columns: list[Any] = []
+    for place, row in enumerate(rows):
+        if isinstance(row, Mapping):
+            columns = columns or list(row)
+            if row.keys() != set(columns):
+                raise InputError(
+                    f"rows[{place}] has the columns {', '.join(map(str, row))}; wanted {', '.join(map(str, columns))}, "
+                    "as the first has."
+                )
+            row = {name: row[name] for name in columns}  # in whatever order it has them
+        if (found := _shape(row, place)) != shape:
+            raise InputError(f"rows[{place}] has {_described(found)}; wanted {_described(shape)}, as the first has.")
+        values = [float(one) if isinstance(one, Real) else one for one in _cells(row)]
+        yield dict(zip(names, values, strict=True))
+
+
+def _mappings(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    for place, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(
+                location=f"rows[{place}]", value=repr(row), expected="a mapping of columns, as the first row is"
+            )
+        yield {str(name): _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return the value as JSON has it; types that JSON doesn't have, such as dates, become texts."""
+    if _is_list(value):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    if _is_empty(value):
+        return None
+    value = value.item() if hasattr(value, "item") else value
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
+def _cells(row: Any) -> Sequence[Any]:
+    return [row] if isinstance(row, str) else list(row.values()) if isinstance(row, Mapping) else list(row)
+
+
+def _shape(row: Any, place: int) -> Shape:
+    fits = isinstance(row, str | Mapping | Sequence) and not isinstance(row, bytes)
+    cells = _cells(row) if fits else []
+    texts = list(itertools.takewhile(lambda cell: isinstance(cell, str), cells))
+    rest = cells[len(texts) :]
+    if not texts or rest not in ([], [*filter(_is_number, rest)][:1]) or (rest and len(texts) != 2):
+        raise _no_example(row, place)
+    return Shape(len(texts), bool(rest))
+
+
+def _no_example(row: Any, place: int) -> InputError:
+    """Return the error of a row that isn't one of the accepted forms; it names the first cell that isn't a text."""
+    if not isinstance(row, Mapping):
+        return InputError(location=f"rows[{place}]", value=repr(row), expected=ACCEPTED)
+    name, value = next((name, value) for name, value in row.items() if not isinstance(value, str))
+    texts = [str(name) for name, cell in row.items() if isinstance(cell, str)][:2]
+    named = f"Name the columns of the texts: data__columns={texts}." if texts else ""
+    return InputError(
+        location=f"rows[{place}]",
+        key=str(name),
+        value=repr(value),
+        expected="a text",
+        hint=f"{_columns_hint(row)}{named}".strip(),
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _described(shape: Shape) -> str:
+    texts = "1 text" if shape.texts == 1 else f"{shape.texts} texts"
+    return f"{texts} and a number" if shape.has_score else texts

@@ -1,0 +1,144 @@
+"""``metrics.csv``: written so that a killed run can be continued without losing rows.
+
+Lightning's own CSV logger deletes the file when a run is continued. Here rows beyond the checkpoint's step are cut and
+the rest is kept, so that the file of a killed and continued run equals that of an uninterrupted one.
+"""
+
+import csv
+import io
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.utilities import rank_zero_only
+
+from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.metrics import Row, read_rows
+
+log = logging.getLogger(__name__)
+
+
+class MetricsCSV(Logger):
+    """A Lightning logger; only rank 0 writes. ``folder`` is the run's output folder."""
+
+    def __init__(self, folder: str | Path, filename: str = "metrics.csv") -> None:
+        super().__init__()
+        self.path = Path(folder) / filename
+        self._names: list[str] = []  # the columns behind "step"; empty until the file was read or begun
+        self._last: Row = {}
+        self._last_offset = 0  # bytes before the last row, which is written again when its step gets more values
+        self._opened = False
+        self._number = 0  # of rows
+
+    @property
+    def name(self) -> str:
+        return "csv"
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    @property
+    def save_dir(self) -> str:
+        return str(self.path.parent)
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Nothing: the resolved config lies in the run folder already."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Add values to the row of ``step``, by default to the last row. A value that is logged twice is replaced."""
+        values = {name: _text(value) for name, value in metrics.items() if name != "step"}
+        if not values:
+            return
+        try:
+            self._open()
+            number = int(self._last.get("step", 0)) if step is None else int(step)
+            self._write(number, values)
+        except OSError as error:
+            raise TrainingFailed(
+                f"Cannot write {self.path}: {error.strerror or error}. Make room or correct the permissions, "
+                "then start the same command again: it continues from the last checkpoint."
+            ) from error
+
+    def kept(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the file: how many rows it has, and the last of them."""
+        return {"rows": self._number, "last": dict(self._last)}
+
+    @rank_zero_only
+    def truncate(self, step: int, kept: Mapping[str, Any] | None = None) -> None:
+        """Cut the rows beyond ``step``, and a row that a kill left unfinished. ``-1`` empties the file.
+
+        Rows that the file had when the checkpoint kept this of it are missed: the last is put back, others are told.
+        """
+        if not self.path.exists():
+            return
+        rows = [row for row in read_rows(self.path) if int(row["step"]) <= step]
+        if kept and kept["last"] and len(rows) < kept["rows"]:
+            if not rows or int(rows[-1]["step"]) < int(kept["last"]["step"]):
+                rows.append(dict(kept["last"]))
+            lost = kept["rows"] - len(rows)
+            log.warning(
+                "%s was cut short: its row of step %s is put back from the checkpoint%s.",
+                self.path,
+                kept["last"]["step"],
+                f", {lost} before it are lost" if lost else "",
+            )
+        self._rewrite(rows)
+        self._opened = True
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Wait until the rows are on the disk; called before a checkpoint, which must never be ahead of them."""
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                os.fsync(file.fileno())
+
+    def _open(self) -> None:
+        if not self._opened:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._rewrite(read_rows(self.path) if self.path.exists() else [])
+            self._opened = True
+
+    def _write(self, step: int, values: Row) -> None:
+        last_step = int(self._last["step"]) if self._last else -1
+        known = values.keys() <= set(self._names)
+        if known and step >= last_step:
+            row = self._last | values if step == last_step else {"step": str(step)} | values
+            self._append(row, replace=step == last_step)
+            return
+        rows = {int(row["step"]): row for row in read_rows(self.path)}
+        rows[step] = rows.get(step, {"step": str(step)}) | values
+        self._rewrite([rows[number] for number in sorted(rows)])
+
+    def _append(self, row: Row, replace: bool) -> None:
+        with self.path.open("r+b") as file:
+            file.seek(self._last_offset) if replace else file.seek(0, os.SEEK_END)
+            self._last_offset = file.tell()
+            file.write(_lines(["step", *self._names], [row]))
+            file.truncate()
+        self._last, self._number = row, self._number + (not replace)
+
+    def _rewrite(self, rows: list[Row]) -> None:
+        """Replace the file at once: whoever is killed here leaves the old file or the new one."""
+        self._names = sorted({name for row in rows for name in row} - {"step"})
+        columns = ["step", *self._names]
+        head = b"" if not rows else _lines(columns, [dict(zip(columns, columns, strict=True)), *rows[:-1]])
+        write_whole(self.path, head + _lines(columns, rows[-1:]))
+        self._last, self._last_offset, self._number = (dict(rows[-1]) if rows else {}), len(head), len(rows)
+
+
+def _text(value: Any) -> str:
+    """Shortest text that reads back as the same number."""
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def _lines(columns: list[str], rows: list[Row]) -> bytes:
+    text = io.StringIO()
+    csv.DictWriter(text, columns, restval="", lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()

@@ -1,0 +1,364 @@
+"""Copies of a run's folder at an address (``mirror=s3://BUCKET/PREFIX``), so that another machine can go on with it.
+
+ADDRESS/files/SHA256 is the content of a file, ADDRESS/index.json says which files the folder had at one moment. The
+index is written last, so whoever reads it finds all of a moment, whenever the writer was killed. Contents that no index
+names are removed after the next one.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+from contrastive_encoders.core import InputError, is_address, without_secrets
+from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.io.atomic import remove, whole_folder
+from contrastive_encoders.io.manifest import sha256_of
+from contrastive_encoders.io.remote_files import explained, is_object_store, system_of
+from contrastive_encoders.reports.progress import Progress
+
+SNAPSHOTS = ".mirror"  # within the folder: links to the files of one moment, until they are copied
+INDEX, CONTENTS = "index.json", "files"
+OURS = re.compile("[0-9a-f]{64}")  # how contents are called
+NEVER_CHANGED = (".ckpt", ".safetensors", ".bin")  # files that are replaced by others, so a link keeps what they were
+TRIES, BETWEEN, LOOK = 5, 3.0, 0.5  # of the last copy; seconds between two, and between looks at one
+
+log = logging.getLogger(__name__)
+
+
+class TakenOver(Exception):
+    """Raised when another process has begun to copy to the address."""
+
+
+class Mirror:
+    """Copies a run's ``folder`` to an ``address``, and fetches it from there.
+
+    Args:
+        entries: patterns of what belongs to the folder.
+        identity: of the run in the folder; copies of another run are refused.
+    """
+
+    def __init__(self, folder: Path, address: str, entries: Sequence[str], identity: str) -> None:
+        self.folder, self.address, self.entries, self.identity = folder, address, entries, identity
+        self.shown = str(without_secrets(address))
+        self._writer, self._started = uuid.uuid4().hex, time.time()  # in the index: who copied last
+        self._numbers = count()
+        self._sent = 0  # bytes of the copy under way
+        self._there = set[str]()  # contents that are whole at the address
+        self._sums: dict[tuple[int, int, int], str] = {}  # of files that were read once
+        self._waiting: Path | None = None  # the newest snapshot that nobody copies yet
+        self._changed = threading.Condition()
+        self._copying, self._failed, self._taken_over = False, False, False
+        self._thread: threading.Thread | None = None
+
+    def begin(self, *, anew: bool, fetch: bool) -> list[str]:
+        """Check that the address can be written, take it over from whoever has copied there, and ``fetch`` what is
+        there in the folder's place. ``anew``: what is there does not count. Return the names of its files.
+
+        Raises:
+            InputError: it cannot, or the copies are of another run.
+        """
+        self._refuse_nested()
+        probe = f".probe-{self._writer}"
+        with self._plain_errors("written"):
+            self._write(probe, b"")
+            self._system.rm(self._path(probe))
+        index = self._index()
+        if index is None:
+            self._refuse_foreign()
+            return []
+        if not anew and index["identity"] != self.identity:
+            raise InputError(
+                f"mirror={self.shown}: copies of another run (config {index['identity']}, this one is "
+                f"{self.identity}). Give the same words as for that run, another address, or overwrite=true to replace "
+                "them."
+            )
+        files = {} if anew else index["files"]
+        self._there = {file["sha256"] for file in files.values()}
+        with self._plain_errors("written"):
+            self._write_index(files)
+        if fetch and files:
+            self._fetch(files)
+        return sorted(files)
+
+    def copy(self) -> None:
+        """Have the folder, as it is now, copied in the background. One that waits to be copied is passed over."""
+        if self._taken_over:
+            return
+        try:
+            if self._thread is None:
+                remove(self.folder / SNAPSHOTS)  # left by one that was killed
+            snapshot = self._snapshot()
+        except OSError as error:
+            self._say_failed(error)
+            return
+        with self._changed:
+            before, self._waiting = self._waiting, snapshot
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        if before is not None:
+            remove(before)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for copies under way, so long at most; return whether there are none any more."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._waiting is None and not self._copying, seconds)
+
+    def wait_at_end(self, seconds: float) -> None:
+        """The same for a run that was ended; say so if the last checkpoint is not there."""
+        if whole := self.wait(seconds):
+            remove(self.folder / SNAPSHOTS)
+        if not whole or self._failed:
+            log.warning("mirror=%s: the last checkpoint is not there; what was copied before is.", self.shown)
+
+    def finish(self) -> None:
+        """Copy the folder once more, and wait for it.
+
+        Raises:
+            TrainingFailed: it was in vain.
+        """
+        for again in range(TRIES):
+            time.sleep(BETWEEN if again else 0)
+            self.copy()
+            files = [path.stat().st_size for path in self._files()]
+            log.info("mirror: copying %d files, %.1f MB, to %s", len(files), sum(files) / 1e6, self.shown)
+            with Progress("copying", "MB", round(sum(files) / 1e6)) as progress:
+                while not self.wait(LOOK):
+                    progress.to(round(self._sent / 1e6))
+            if not self._failed:
+                break
+        remove(self.folder / SNAPSHOTS)
+        if self._failed:
+            raise TrainingFailed(
+                f"mirror={self.shown}: the last copy is not whole; what is there is older. All of it lies in "
+                f"{self.folder}. Start the same command again: it copies the folder."
+            )
+
+    def _snapshot(self) -> Path:
+        snapshot = self.folder / SNAPSHOTS / str(next(self._numbers))
+        for path in self._files():
+            kept = snapshot / path.relative_to(self.folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            _keep(path, kept)
+        return snapshot
+
+    # ------------------------------------------------------------------------------------------- in the background
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting is not None)
+                snapshot, self._waiting, self._copying = self._waiting, None, True
+            try:
+                self._copy_and_say(cast(Path, snapshot))
+            finally:
+                with self._changed:
+                    self._copying = False
+                    self._changed.notify_all()
+
+    def _copy_and_say(self, snapshot: Path) -> None:
+        try:
+            self._copy(snapshot)
+        except TakenOver:
+            log.warning("mirror=%s: another start of this run copies there now, and this one no more.", self.shown)
+            self._failed, self._taken_over = False, True
+        except Exception as error:  # noqa: BLE001  each library of an address has its own
+            self._say_failed(error)
+        else:
+            if self._failed:
+                log.warning("mirror=%s: copied again.", self.shown)
+            self._failed = False
+        finally:
+            remove(snapshot)
+
+    def _say_failed(self, error: Exception) -> None:
+        """Warn that a copy has failed; once, until a copy is whole again."""
+        if not self._failed:
+            said = explained(self.address, "mirror", error, "written")
+            log.warning("%s Training goes on, and the next copy is tried after the next checkpoint.", said or error)
+        self._failed = True
+
+    def _copy(self, snapshot: Path) -> None:
+        self._check_taken_over()
+        if not is_object_store(self._system):
+            self._system.makedirs(self._path(CONTENTS), exist_ok=True)
+        files: dict[str, dict[str, Any]] = {}
+        self._sent = 0
+        for path in sorted(path for path in snapshot.rglob("*") if path.is_file()):
+            checksum, size = self._sum_of(path), path.stat().st_size
+            files[path.relative_to(snapshot).as_posix()] = {"sha256": checksum, "bytes": size}
+            if checksum not in self._there:
+                self._system.put_file(str(path), self._path(CONTENTS, checksum))
+                self._there.add(checksum)
+            self._sent += size
+        found = {name for name in self._names(CONTENTS) if OURS.fullmatch(name)}  # files of others are left alone
+        self._there &= found
+        wanted = {file["sha256"] for file in files.values()}
+        if lost := wanted - self._there:
+            raise FileNotFoundError(f"{len(lost)} files that were copied there are gone")
+        self._check_taken_over()  # an upload may have taken hours
+        self._write_index(files)
+        for name in found - wanted:
+            self._system.rm(self._path(CONTENTS, name))
+        self._there = wanted
+
+    def _sum_of(self, path: Path) -> str:
+        about = path.stat()
+        key = about.st_ino, about.st_size, about.st_mtime_ns
+        if key not in self._sums:
+            self._sums[key] = sha256_of(path)
+        return self._sums[key]
+
+    # ------------------------------------------------------------------------------------------------------- fetching
+
+    def _fetch(self, files: Mapping[str, Mapping[str, Any]]) -> None:
+        """
+        Raises:
+            InputError: a file is not what was copied.
+        """
+        size = sum({file["sha256"]: file["bytes"] for file in files.values()}.values())
+        log.info("mirror: fetching %d files, %.1f MB, from %s", len(files), size / 1e6, self.shown)
+        fetched: dict[str, Path] = {}
+        with whole_folder(self.folder) as part:
+            for name, file in sorted(files.items()):
+                path = part / _within(name, self.shown)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if (before := fetched.setdefault(file["sha256"], path)) != path:
+                    _keep(before, path)
+                    continue
+                with self._plain_errors("read"):
+                    self._system.get_file(self._path(CONTENTS, file["sha256"]), str(path))
+                if sha256_of(path) != file["sha256"]:
+                    raise InputError(
+                        f"mirror={self.shown}: {name} is not the file that was copied there. Remove the copies, or "
+                        "give another address, to begin anew."
+                    )
+
+    def _index(self) -> dict[str, Any] | None:
+        with self._plain_errors("read"):
+            if not self._system.exists(self._path(INDEX)):
+                return None
+            content = self._system.cat_file(self._path(INDEX))
+        try:
+            index: dict[str, Any] = json.loads(content)
+            _ = index["identity"], index["writer"], float(index["started"]), index["files"].values()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"mirror={self.shown}: wanted copies of a run, got an {INDEX} that is none of ours ({error}). Give "
+                "another address."
+            ) from error
+        return index
+
+    def _write_index(self, files: Mapping[str, Mapping[str, Any]]) -> None:
+        index = {"identity": self.identity, "writer": self._writer, "started": self._started, "files": files}
+        self._write(INDEX, json.dumps(index, indent=1).encode())
+
+    def _check_taken_over(self) -> None:
+        """Raises TakenOver where a process that has started later has written the index."""
+        index = self._index()
+        if index is not None and index["writer"] != self._writer and index["started"] > self._started:
+            raise TakenOver
+
+    # -------------------------------------------------------------------------------------------------------- both ends
+
+    def _files(self) -> Iterator[Path]:
+        for pattern in self.entries:
+            for entry in sorted(self.folder.glob(pattern)):
+                inside = sorted(entry.rglob("*")) if entry.is_dir() else [entry]
+                yield from (path for path in inside if path.is_file() and not path.name.endswith((".part", ".lock")))
+
+    def _names(self, *within: str) -> list[str]:
+        """List the names of what lies at the address, or in a folder there."""
+        self._system.invalidate_cache()
+        try:
+            paths: list[str] = self._system.ls(self._path(*within), detail=False)
+        except FileNotFoundError:
+            return []
+        return [name for path in paths if (name := PurePosixPath(path).name)]
+
+    def _refuse_foreign(self) -> None:
+        """Check that an address without an index has no files but contents that a mirror has written.
+
+        Raises:
+            InputError: it has others.
+        """
+        names = {*self._names(), *self._names(CONTENTS)} - {CONTENTS, INDEX}
+        if foreign := sorted(name for name in names if not OURS.fullmatch(name)):
+            raise InputError(
+                f"mirror={self.shown}: wanted copies of a run or nothing, got {', '.join(foreign[:3])}. Give an "
+                "address of its own."
+            )
+
+    def _refuse_nested(self) -> None:
+        """Check that neither the mirror nor the run's folder lies in the other.
+
+        Raises:
+            InputError: one does.
+        """
+        if is_address(self.address):
+            return
+        here, there = self.folder.resolve(), Path(self.address).resolve()
+        if here.is_relative_to(there) or there.is_relative_to(here):
+            raise InputError(
+                f"mirror={self.shown}: wanted a place outside of output_dir={self.folder}, on another disk. Give "
+                "another address."
+            )
+
+    @contextlib.contextmanager
+    def _plain_errors(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # each library of an address has its own
+            if (said := explained(self.address, "mirror", error, done)) is None:
+                raise
+            raise said from error
+
+    @property
+    def _system(self) -> Any:
+        return system_of(self.address)[0]
+
+    def _path(self, *names: str) -> str:
+        return "/".join([system_of(self.address)[1].rstrip("/"), *names])
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Write a small file, which appears whole."""
+        system, path = self._system, self._path(name)
+        if is_object_store(system):
+            system.pipe_file(path, content)
+        else:
+            system.makedirs(self._path(CONTENTS), exist_ok=True)
+            system.pipe_file(f"{path}.part", content)
+            system.mv(f"{path}.part", path)
+
+
+def _keep(path: Path, kept: Path) -> None:
+    """Keep a file as it is now under another name."""
+    if path.suffix in NEVER_CHANGED:
+        _link(path, kept)
+    else:
+        shutil.copy2(path, kept)
+
+
+def _link(path: Path, other: Path) -> None:
+    try:
+        os.link(path, other)
+    except OSError:  # the file system has no links
+        shutil.copy2(path, other)
+
+
+def _within(name: str, address: object) -> Path:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise InputError(f"mirror={address}: a file of its {INDEX} lies outside of the folder: {name}.")
+    return Path(path)

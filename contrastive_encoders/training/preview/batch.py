@@ -1,0 +1,276 @@
+"""The texts of a batch with their roles: anchors, positives, negatives, masked tokens and duplicates.
+
+Of span batches (DeCLUTR) the hard negatives of an anchor are what was drawn around the other anchors of its document,
+the easy ones what was drawn in other documents. Of triplets the third column is the hard negative, and the other rows'
+positives are the easy ones.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from contrastive_encoders.core import (
+    IGNORED_LABEL,
+    NLIBatch,
+    Ragged,
+    ScoredPairBatch,
+    SentenceBatch,
+    Seq2SeqBatch,
+    SpanBatch,
+    TripletBatch,
+)
+from contrastive_encoders.losses.duplicate_masking import FILLER, count_negatives, text_hashes
+
+RELATIONS = ("entailment", "neutral", "contradiction")
+EASY_SHOWN = 2
+
+
+class Piece(NamedTuple):
+    """The text of one or more tokens. ``fate`` says what masking did to them (mask, random, kept), or is empty."""
+
+    text: str
+    fate: str = ""
+
+
+class Part(NamedTuple):
+    role: str  # anchor, positive, hard negative, easy negative, text, source, target
+    pieces: list[Piece]
+    tokens: int
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+
+class Example(NamedTuple):
+    name: str
+    parts: list[Part]
+
+
+class Sequences(NamedTuple):
+    """All sequences of one role, decoded when asked for."""
+
+    role: str
+    ids: list[np.ndarray]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.array([len(ids) for ids in self.ids], dtype=np.int64)
+
+    def duplicates(self) -> int:
+        """Sequences that are there before."""
+        counts = Counter(ids.tobytes() for ids in self.ids)
+        return sum(count - 1 for count in counts.values())
+
+
+def sequences_of(batch: Any) -> list[Sequences]:
+    """Return the sequences of a batch by role, in the order of its fields."""
+    roles: dict[str, Ragged | None]
+    if isinstance(batch, SpanBatch):
+        roles = {"anchor": batch.anchors, "positive": batch.positives}
+    elif isinstance(batch, SentenceBatch):
+        roles = {"sentence": batch.sentences, "damaged sentence": batch.damaged}
+    elif isinstance(batch, ScoredPairBatch):
+        roles = {"left": batch.left, "right": batch.right}
+    elif isinstance(batch, NLIBatch):
+        roles = {"premise": batch.premises, "hypothesis": batch.hypotheses}
+    elif isinstance(batch, TripletBatch):
+        roles = {"anchor": batch.anchors, "positive": batch.positives, "hard negative": batch.negatives}
+    elif isinstance(batch, Seq2SeqBatch):
+        roles = {"source": batch.sources, "target": batch.targets}
+    else:
+        raise TypeError(f"no preview of a {type(batch).__name__}")
+    return [Sequences(role, split(part)) for role, part in roles.items() if part is not None]
+
+
+def split(part: Ragged) -> list[np.ndarray]:
+    return np.split(part.ids.numpy(), np.cumsum(part.lengths)[:-1])
+
+
+def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
+    """Yield the first ``number`` rows, each with the texts that it is pulled to and pushed from."""
+    if isinstance(batch, SpanBatch):
+        yield from _spans(batch, tokenizer, number)
+        return
+    columns = sequences_of(batch)
+    for row in _rows(batch, number):
+        parts = [
+            _part(one.role, ids, tokenizer)
+            for one in columns
+            for place, ids in enumerate(_of_row(one.ids, row, len(batch.rows)))
+            if one.role != "hard negative" or not _is_filler(batch, row, place)
+        ]
+        name = f"{_part_of(batch, row)}row {int(batch.rows[row])}"
+        if isinstance(batch, ScoredPairBatch):
+            name += f", score {float(batch.scores[row]):.2f}"
+        elif isinstance(batch, NLIBatch):
+            name += f", {RELATIONS[int(batch.labels[row])]}"
+        elif isinstance(batch, TripletBatch):
+            groups = np.array(_groups(batch))
+            same = groups == groups[row]
+            parts += [_part("easy negative", columns[1].ids[other], tokenizer) for other in _others(~same)]
+            twins = int(same.sum()) - 1
+            name += f", its anchor is there {twins} more times" if twins else ""
+        elif isinstance(batch, SentenceBatch) and batch.damaged is None:
+            others = np.arange(len(batch.rows)) != row
+            parts += [_part("easy negative", columns[0].ids[other], tokenizer) for other in _others(others)]
+            name += ", its own positive under another dropout mask"
+        yield Example(name, parts)
+
+
+def _rows(batch: Any, number: int) -> list[int]:
+    """Return the first rows; if the batch mixes several parts, the first of each part in turn."""
+    rows = range(len(batch.rows))
+    if isinstance(batch.part, np.ndarray):
+        of_each = [np.flatnonzero(batch.part == name) for name in np.unique(batch.part)]
+        turns = {row: turn for own in of_each for turn, row in enumerate(own.tolist())}
+        return sorted(rows, key=turns.__getitem__)[:number]
+    return list(rows[:number])
+
+
+def _part_of(batch: Any, row: int) -> str:
+    part = batch.part[row] if isinstance(batch.part, np.ndarray) else batch.part
+    return f"{part}, " if part else ""
+
+
+def _of_row(ids: list[np.ndarray], row: int, rows: int) -> list[np.ndarray]:
+    """Return the sequences of one row; a role has equally many of them for each row."""
+    each = len(ids) // rows
+    return ids[row * each : (row + 1) * each]
+
+
+def _is_filler(batch: TripletBatch, row: int, place: int) -> bool:
+    """Whether a hard negative of a row is an empty text that only fills up the row."""
+    return batch.fillers is not None and bool(batch.fillers.reshape(len(batch.rows), -1)[row, place])
+
+
+def _others(mask: np.ndarray) -> list[int]:
+    return np.flatnonzero(mask)[:EASY_SHOWN].tolist()
+
+
+def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
+    documents = len(batch.rows)
+    anchors, positives = split(batch.anchors), split(batch.positives)
+    masked = np.split(batch.masked_ids.numpy(), np.cumsum(batch.anchors.lengths)[:-1])
+    labels = np.split(batch.labels.numpy(), np.cumsum(batch.anchors.lengths)[:-1])
+    each, around = len(anchors) // documents, len(positives) // len(anchors)
+    for anchor in range(min(number, len(anchors))):
+        document = anchor // each
+        own = range(anchor * around, (anchor + 1) * around)
+        near = [
+            p
+            for other in range(document * each, (document + 1) * each)
+            if other != anchor
+            for p in range(other * around, (other + 1) * around)
+        ]
+        far = [p for p in range(len(positives)) if p // (each * around) != document][:: max(1, each * around)]
+        parts = [
+            Part("anchor", pieces_of(anchors[anchor], masked[anchor], labels[anchor], tokenizer), len(anchors[anchor]))
+        ]
+        for role, chosen in (("positive", own), ("hard negative", near), ("easy negative", far[:EASY_SHOWN])):
+            parts += [_part(role, positives[place], tokenizer) for place in chosen]
+        name = f"{_part_of(batch, document)}document {int(batch.rows[document])}"
+        yield Example(f"{name}, anchor {anchor % each + 1} of {each}", parts)
+
+
+def pieces_of(ids: np.ndarray, masked: np.ndarray, labels: np.ndarray, tokenizer: Any) -> list[Piece]:
+    """Split an anchor into parts, so that each token that is predicted stands alone, with what the model sees in its
+    place.
+    """
+    pieces, run = list[Piece](), list[int]()
+    for token, seen, label in zip(ids.tolist(), masked.tolist(), labels.tolist(), strict=True):
+        if label == IGNORED_LABEL:
+            run.append(token)
+            continue
+        if run:
+            pieces.append(Piece(tokenizer.decode(run)))
+            run = []
+        fate = "mask" if seen == tokenizer.mask_token_id else "kept" if seen == token else "random"
+        word = tokenizer.decode([token])
+        pieces.append(Piece(word if fate != "random" else f"{word}→{tokenizer.decode([seen])}", fate))
+    return [*pieces, *([Piece(tokenizer.decode(run))] if run else [])]
+
+
+def _part(role: str, ids: np.ndarray, tokenizer: Any) -> Part:
+    return Part(role, [Piece(tokenizer.decode(ids.tolist()))], len(ids))
+
+
+def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
+    """Return the share of the anchors' tokens that are predicted, and the shares of what the model sees in their place;
+    ``mask`` is the id of the mask."""
+    predicted = (batch.labels != IGNORED_LABEL).numpy()
+    original, seen = batch.anchors.ids.numpy()[predicted], batch.masked_ids.numpy()[predicted]
+    masked = float((seen == mask).mean()) if len(seen) else 0.0
+    kept = float((original == seen).mean()) if len(seen) else 0.0
+    replaced = float(((original != seen) & (seen != mask)).mean()) if len(seen) else 0.0
+    return {"predicted": float(predicted.mean()), "masked": masked, "kept": kept, "replaced": replaced}
+
+
+def false_negatives(batch: Any) -> tuple[int, int] | None:
+    """Count the pairs of an anchor and a negative, and those in which the negative is the anchor's own text or
+    its positive once more; None for batches without negatives.
+    """
+    if isinstance(batch, SentenceBatch) and batch.damaged is not None:
+        return None
+    if not isinstance(batch, SpanBatch | SentenceBatch | TripletBatch):
+        return None
+    columns = [[ids.tobytes() for ids in one.ids] for one in sequences_of(batch)]
+    anchors = columns[0]
+    groups = _groups(batch) if isinstance(batch, TripletBatch) else list(range(len(anchors)))
+    found = columns[0] if isinstance(batch, SentenceBatch) else columns[1]
+    candidates = [(groups[place * len(anchors) // len(found)], text) for place, text in enumerate(found)]
+    if isinstance(batch, TripletBatch):
+        candidates += [(-1, text) for column in columns[2:] for text in column]
+    everywhere, own = Counter(text for _, text in candidates), dict[int, Counter[bytes]]()
+    for group, text in candidates:
+        own.setdefault(group, Counter())[text] += 1
+    pairs = sum(len(candidates) - own[group].total() for group in groups)
+    clashes = 0
+    for anchor, group in zip(anchors, groups, strict=True):
+        clashes += sum(everywhere[text] - own[group][text] for text in {anchor, *own[group]})
+    return pairs, clashes
+
+
+def _groups(batch: TripletBatch) -> list[int]:
+    """Number the rows, with equal numbers in a group: the groups of the data, else rows of equal anchors."""
+    if batch.groups is not None:
+        return [int(group) for group in batch.groups]
+    numbers = dict[bytes, int]()
+    return [numbers.setdefault(ids.tobytes(), len(numbers)) for ids in sequences_of(batch)[0].ids]
+
+
+def repeated(batches: Sequence[Any], tokenizer: Any, most: int) -> list[tuple[str, int]]:
+    """Return the texts that stand more than once in a batch, in any role, with the largest count of a batch."""
+    often, ids_of = Counter[bytes](), dict[bytes, np.ndarray]()
+    for batch in batches:
+        counts = Counter[bytes]()
+        for ids in (ids for one in sequences_of(batch) for ids in one.ids):
+            ids_of.setdefault(ids.tobytes(), ids)
+            counts[ids.tobytes()] += 1
+        often |= Counter({text: count for text, count in counts.items() if count > 1})
+    return [(tokenizer.decode(ids_of[text].tolist()), count) for text, count in often.most_common(most)]
+
+
+def shared_texts(columns: Sequence[Sequences]) -> int:
+    """Count the texts that stand in two roles of a batch. A text that is both a positive and a negative is one."""
+    seen = [{ids.tobytes() for ids in one.ids} for one in columns]
+    return sum(len(a & b) for place, a in enumerate(seen) for b in seen[place + 1 :])
+
+
+def usable_negatives(batch: Any) -> np.ndarray | None:
+    """Count the negatives of each anchor that the loss does not leave out, as equal texts are; None for batches without
+    positives.
+    """
+    if not isinstance(batch, TripletBatch):
+        return None
+    numbers = [text_hashes(one.ids, one.lengths) for one in (batch.anchors, batch.positives, batch.negatives) if one]
+    accepted = None
+    if batch.fillers is not None:
+        numbers[2] = numbers[2].masked_fill(torch.from_numpy(batch.fillers), FILLER)
+    if (others := batch.all_positives) is not None:
+        accepted = text_hashes(others.ids, others.lengths).view(len(batch.rows), -1)
+        accepted = torch.cat([accepted, torch.full_like(accepted[:, :1], FILLER)], dim=1)
+    return count_negatives(*numbers, groups=batch.groups, accepted=accepted).numpy()

@@ -1,0 +1,168 @@
+"""Statistics over many batches: lengths, padding, duplicates."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from contrastive_encoders.core import SpanBatch
+from contrastive_encoders.training.preview.batch import (
+    Example,
+    Sequences,
+    examples_of,
+    false_negatives,
+    masking,
+    repeated,
+    sequences_of,
+    shared_texts,
+    usable_negatives,
+)
+from contrastive_encoders.training.preview.span_positions import Document
+
+BINS = 12
+REPEATED = 20  # texts that are shown
+
+
+class Histogram(NamedTuple):
+    role: str
+    edges: list[int]  # at most BINS + 1, of tokens
+    counts: list[int]
+    shortest: int
+    median: float
+    longest: int
+
+
+class Padding(NamedTuple):
+    """Tokens of a batch, on average: real ones, and with padding as one rectangle and in chunks."""
+
+    real: float
+    whole: float
+    chunks: float
+
+
+class Preview(NamedTuple):
+    part: str  # of a mixture; else empty
+    kind: str
+    batches: int
+    facts: list[tuple[str, str]]
+    histograms: list[Histogram]
+    examples: list[Example]
+    padding: Padding
+    masks: dict[str, float]  # shares, as `masking` has them
+    repeated: list[tuple[str, int]]
+    first: Sequence[Document]  # where spans lie: in the first batch, and over many draws
+    draws: Sequence[Document]
+
+    @property
+    def title(self) -> str:
+        return f"{self.part}{': ' if self.part else ''}{self.kind}, {self.batches} batches"
+
+
+Places = Callable[[Sequence[Any]], tuple[Sequence[Document], Sequence[Document]]]
+
+
+def summaries(
+    batches: Iterable[Any], tokenizer: Any, examples: int, chunked: Callable[[np.ndarray], int], places: Places
+) -> list[Preview]:
+    """Of each part of a mixture that was drawn in batches of its own; else one of all.
+
+    ``chunked(lengths)``: tokens with padding when a batch is cut in chunks. ``places(batches)``: where spans lie, in
+    the first of these batches and over many draws.
+    """
+    by_part: dict[str, list[Any]] = {}
+    for batch in batches:
+        by_part.setdefault(batch.part if isinstance(batch.part, str) else "", []).append(batch)
+    return [
+        summary(kept, tokenizer, examples, chunked, *places(kept), part=part) for part, kept in sorted(by_part.items())
+    ]
+
+
+def summary(
+    kept: list[Any],
+    tokenizer: Any,
+    examples: int,
+    chunked: Callable[[np.ndarray], int],
+    first: Sequence[Document] = (),
+    draws: Sequence[Document] = (),
+    part: str = "",
+) -> Preview:
+    """The examples are of the first batch."""
+    by_role = [sequences_of(batch) for batch in kept]
+    joined = [
+        Sequences(roles[0].role, [ids for one in roles for ids in one.ids]) for roles in zip(*by_role, strict=True)
+    ]
+    padding = _padding(by_role, chunked)
+    masks = _masks(kept, tokenizer)
+    return Preview(
+        part,
+        type(kept[0]).__name__,
+        len(kept),
+        list(_facts(kept, by_role, padding, masks)),
+        [histogram(one) for one in joined],
+        list(examples_of(kept[0], tokenizer, examples)),
+        padding,
+        masks,
+        repeated(kept, tokenizer, REPEATED),
+        first,
+        draws,
+    )
+
+
+def _padding(by_role: list[list[Sequences]], chunked: Callable[[np.ndarray], int]) -> Padding:
+    lengths = [np.concatenate([one.lengths for one in roles]) for roles in by_role]
+    return Padding(
+        float(np.mean([one.sum() for one in lengths])),
+        float(np.mean([one.max() * len(one) for one in lengths])),
+        float(np.mean([chunked(one) for one in lengths])),
+    )
+
+
+def _masks(batches: list[Any], tokenizer: Any) -> dict[str, float]:
+    shares = [masking(batch, tokenizer.mask_token_id) for batch in batches if isinstance(batch, SpanBatch)]
+    return {name: float(np.mean([one[name] for one in shares])) for name in shares[0]} if shares else {}
+
+
+def plural(role: str) -> str:
+    return "hypotheses" if role == "hypothesis" else f"{role}s"
+
+
+def histogram(one: Sequences) -> Histogram:
+    lengths = one.lengths
+    low, high = int(lengths.min()), int(lengths.max())
+    width = -(-(high - low + 1) // BINS)  # the same for all, or their heights could not be compared
+    edges = low + width * np.arange(-(-(high - low + 1) // width) + 1)
+    counts, _ = np.histogram(lengths, edges)
+    return Histogram(one.role, edges.tolist(), counts.tolist(), low, float(np.median(lengths)), high)
+
+
+def _facts(
+    batches: list[Any], by_role: list[list[Sequences]], padding: Padding, masks: dict[str, float]
+) -> Iterable[tuple[str, str]]:
+    rows = [len(batch.rows) for batch in batches]
+    what = "documents" if isinstance(batches[0], SpanBatch) else "rows"
+    yield f"{what} in a batch", f"{np.mean(rows):g}"
+    if isinstance(batches[0].part, np.ndarray):
+        names, counts = np.unique(np.concatenate([batch.part for batch in batches]), return_counts=True)
+        for name, count in zip(names, counts, strict=True):
+            yield f"{what} of {name} in a batch", f"{count / len(batches):.3g}"
+    for place, one in enumerate(by_role[0]):
+        yield f"{plural(one.role)} in a batch", f"{np.mean([len(roles[place].ids) for roles in by_role]):g}"
+    yield "tokens in a batch", f"{padding.real:,.0f}"
+    for name, tokens in (
+        ("padded to its longest", padding.whole),
+        ("in chunks, where a family is padded", padding.chunks),
+    ):
+        yield name, f"{tokens:,.0f} ({1 - padding.real / tokens:.0%} padding)"
+    for place, one in enumerate(by_role[0]):
+        twice = float(np.mean([roles[place].duplicates() for roles in by_role]))
+        yield f"{plural(one.role)} that are there before", f"{twice:g} a batch"
+    yield "texts in two roles", f"{np.mean([shared_texts(roles) for roles in by_role]):g} a batch"
+    if negatives := [found for found in map(false_negatives, batches) if found]:
+        pairs, clashes = np.mean(negatives, axis=0)
+        yield "negatives that are the anchor's own text, or its positive", f"{clashes:g} of {pairs:,.0f} pairs a batch"
+    if usable := [found for found in map(usable_negatives, batches) if found is not None]:
+        of_anchors = np.concatenate(usable)
+        spread = "" if of_anchors.min() == of_anchors.max() else f" ({of_anchors.min():,} to {of_anchors.max():,})"
+        yield "negatives of an anchor, equal texts not counted", f"{of_anchors.mean():,.1f}{spread}"
+    for name, share in masks.items():
+        yield f"tokens {name}", f"{share:.1%}" + (" of the anchors' tokens" if name == "predicted" else " of those")

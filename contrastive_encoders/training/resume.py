@@ -1,0 +1,140 @@
+"""What a resumed run takes from its checkpoint, and what from its config.
+
+Weights, moments, and counts are the checkpoint's. Every setting is that of the config; one that the restored tensors
+belong to cannot be changed.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.core import InputError, ResumedSettings
+from contrastive_encoders.encoders.optimizers import make_schedule, planned_steps
+from contrastive_encoders.io.model_names import run_folder
+from contrastive_encoders.training.changed_settings import LENGTH, Change, changes, described
+
+CONFIG, RATES_DIFFER, RESUMED = "config", "rates_differ", "resumed"  # entries of a checkpoint
+OF_THE_RATES = (
+    *LENGTH,
+    "model.lr",
+    "model.lr_schedule",
+    "model.cut_fraction",
+    "model.schedule_ratio",
+    "model.layer_decay",
+    "model.head_lr",
+)
+OF_GROUPS = ("model.layer_decay", "model.head_lr")  # by which some weights have another rate
+
+
+class Resumption(NamedTuple):
+    """A run that continues from a checkpoint."""
+
+    path: str
+    step: int
+    changed: list[Change]
+    total_steps: int
+    rates_differ: bool  # whether earlier steps had other learning rates than the schedule gives them now
+    earlier: list[ResumedSettings]  # changes of earlier resumptions
+
+    @property
+    def history(self) -> list[ResumedSettings]:
+        """All changes of settings, in their order."""
+        now = ResumedSettings(step=self.step, changed={one.key: [one.before, one.now] for one in self.changed})
+        return [*self.earlier, now] if self.changed else self.earlier
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Yield lines of the startup summary, each as a name and a text."""
+        yield "resumed", f"from {self.path}, step {self.step:,}"
+        if self.changed:
+            yield "changed", "; ".join(f"{one.key}={one.shown_now} (was {one.shown_before})" for one in self.changed)
+        if any(one.key in OF_THE_RATES for one in self.changed) or self.rates_differ:
+            first = f"the first {self.step:,} had" if self.step > 1 else "the first had"
+            yield (
+                "schedule",
+                f"over {self.total_steps:,} steps; {first} other learning rates than in an uninterrupted run"
+                if self.rates_differ
+                else f"over {self.total_steps:,} steps; {first} the learning rates of an uninterrupted run",
+            )
+
+
+def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        InputError: the config changes a setting that the tensors of the checkpoint belong to.
+    """
+    fixed = [one for one in changes(checkpoint.get(CONFIG, recipe), recipe) if one.is_fixed and not _is_moved(one)]
+    if not fixed:
+        return
+    before = " ".join(word_of(one.key, one.shown_before) for one in fixed)
+    run = Path(path).parent.parent
+    anew = f" To start a new run from its weights, set {word_of('backbone', str(run))} without resume."
+    raise InputError(
+        key="resume",
+        value=path,
+        expected=f"the settings of that checkpoint: {described(fixed)}",
+        hint=f"Set {before}.{anew if run_folder(str(run)) else ''}",
+    )
+
+
+def resumption(
+    path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str, Any], folder: Path, batches: int, examples: int
+) -> Resumption:
+    """Compare a checkpoint with the run that continues from it.
+
+    Args:
+        recipe: all keys of the run.
+        folder: the run directory.
+        batches: steps of an epoch.
+        examples: number of training examples.
+
+    Raises:
+        InputError: nothing is left to train, and the checkpoint is that of another run.
+    """
+    step, before = int(checkpoint["global_step"]), checkpoint.get(CONFIG, recipe)
+    total, rate = _rates(recipe, batches, examples)
+    if step >= total and folder.resolve() not in Path(path).resolve().parents:
+        by_steps = recipe["trainer"]["max_steps"] > 0
+        least = step + 1 if by_steps else math.ceil((step + 1) / batches)
+        key = LENGTH[0] if by_steps else LENGTH[1]
+        raise InputError(
+            key=key,
+            value=recipe["trainer"][key],
+            expected=f"at least {least}, since {path} is of step {step}",
+            hint=f"Set {key}={least} or more.",
+        )
+    changed = changes(before, recipe)
+    differ = bool(checkpoint.get(RATES_DIFFER)) or any(one.key in OF_GROUPS for one in changed)
+    if not differ and any(one.key in OF_THE_RATES for one in changed):
+        _, rate_before = _rates(before, batches, examples)
+        differ = any(rate_before(done) != rate(done) for done in range(step))
+    return Resumption(path, step, changed, total, differ, checkpoint.get(RESUMED, []))
+
+
+def as_entry(recipe: Mapping[str, Any]) -> Any:
+    """Return the keys of a run in types that a checkpoint may hold."""
+    return json.loads(json.dumps(recipe, default=str))
+
+
+def _rates(recipe: Mapping[str, Any], batches: int, examples: int) -> tuple[int, Callable[[int], float]]:
+    """Return the number of steps and the function from steps done to learning rate."""
+    model, trainer = recipe["model"], recipe["trainer"]
+    total = planned_steps(trainer["max_steps"], trainer["max_epochs"], batches)
+    factor = make_schedule(
+        model["lr_schedule"],
+        total_steps=total,
+        steps_per_epoch=batches,
+        epochs=math.ceil(total / batches),
+        instances=examples,
+        cut_fraction=model["cut_fraction"],
+        ratio=model["schedule_ratio"],
+    )
+    return total, lambda done: model["lr"] * factor(done)
+
+
+def _is_moved(one: Change) -> bool:
+    """Return whether this is a backbone of the same name in another place."""
+    names: Sequence[str] = [Path(str(value)).name for value in (one.before, one.now)]
+    return one.key.removeprefix("model.") == "backbone" and names[0] == names[1]

@@ -1,0 +1,216 @@
+"""The output folder of a run: who owns it, and from which checkpoint the run continues."""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.core import InputError, check_local_output
+from contrastive_encoders.export.atomic_export import EXPORT
+from contrastive_encoders.io.manifest import damage_of
+from contrastive_encoders.io.model_names import PRODUCTS
+from contrastive_encoders.io.output_directory import (
+    LOCK,
+    MARKER,
+    Marker,
+    check_owner,
+    check_replaceable,
+    let_go,
+    lock_folder,
+    remove_entries,
+    write_marker,
+)
+from contrastive_encoders.training.callbacks.checkpoints import LAST, find_resumable
+from contrastive_encoders.training.changed_settings import CONFIG, Change, changes_in, described
+from contrastive_encoders.training.mirror import SNAPSHOTS, Mirror
+
+log = logging.getLogger(__name__)
+
+RUN = "run"  # kind of output
+STAGES = "stage-*"  # folders of runs, one for each stage
+ENTRIES = (
+    "results.json",  # removed first: without it a run is not finished
+    ".hydra",
+    "metrics.csv",
+    "checkpoints",
+    *PRODUCTS,
+    "backbone",
+    "neighbours",
+    "teacher.json",
+    "curve.png",
+    "items.npz",
+    "wandb",
+    "tensorboard",
+    SNAPSHOTS,
+    STAGES,
+)
+RESULTS_OF_TRAINING = ("metrics.csv", "checkpoints", "results.json", *PRODUCTS)
+
+
+MIRRORED = (MARKER, *(name for name in ENTRIES if name not in (SNAPSHOTS, "wandb")))
+
+
+def mirror_of(folder: Path, address: str | None, identity: str) -> Mirror | None:
+    """The copies of a run's folder, where an address is given for them."""
+    return None if address is None else Mirror(folder, address, MIRRORED, identity)
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether nothing of a run is in a folder yet.
+
+    Raises:
+        InputError: other files are there, or another process is training in it.
+    """
+    check_owner("output_dir", folder, RUN)
+    if folder.exists():
+        lock_folder("output_dir", folder)
+        let_go(folder / LOCK)
+    return not _holds_work(folder)
+
+
+class Claim(NamedTuple):
+    finished: bool
+    checkpoint: str | None  # to continue from
+
+
+def claim_folder(
+    folder: Path,
+    identity: str,
+    *,
+    resume: str | None,
+    overwrite: bool,
+    writer: bool,
+    recipe: Mapping[str, Any] | None = None,
+) -> Claim:
+    """Take ``folder`` for the run of this identity. Only the writer, rank 0, changes anything.
+
+    Args:
+        recipe: all keys of the run, to name those in which another run in the folder differs.
+
+    Raises:
+        InputError: the folder holds another run or other files, what it holds would be lost, or another process is
+            training in it.
+    """
+    given = _given(resume)
+    marker = check_owner("output_dir", folder, RUN)
+    if not overwrite and marker and _is_finished(folder, writer):
+        _check_same_run(folder, marker, identity, recipe)
+        return Claim(True, None)
+    if writer:
+        lock_folder("output_dir", folder)
+        marker = check_owner("output_dir", folder, RUN)  # another process may have written it meanwhile
+    begins = overwrite or marker is None or _never_trained(folder, marker, identity)
+    if marker and not begins:
+        _check_same_run(folder, marker, identity, recipe)
+    if writer:
+        for name in () if begins else PRODUCTS:
+            if (folder / name).exists():  # it is replaced at the end of the run, and should not fail there
+                check_replaceable("output_dir", folder / name, EXPORT)
+        if begins:
+            remove_entries(folder)
+        write_marker(folder, RUN, ENTRIES, _named(identity))
+    # a given checkpoint is where the run began, and not where it continues
+    return Claim(False, given if begins else _continued(folder, resume) or given)
+
+
+def check_writable(folder: Path) -> None:
+    """
+    Raises:
+        InputError: no folder of this name can be made or written to.
+    """
+    check_local_output("output_dir", str(folder))
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise InputError(f"output_dir={folder}: wanted a folder, but {there} is a file. Choose another output_dir.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"output_dir={folder}: {there} cannot be written to. Choose another output_dir.")
+
+
+def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping[str, Any] | None) -> None:
+    """
+    Raises:
+        InputError: the folder holds a run of other settings.
+    """
+    if marker.identity == _named(identity):
+        return
+    found = changes_in(folder, recipe or {})
+    there = f": {described(found)}" if found else f", which {folder / CONFIG} does not have"
+    raise InputError(
+        key="output_dir",
+        value=folder,
+        expected=f"the settings of the run that is there{there}",
+        hint=_ways_on(folder, found),
+    )
+
+
+def _ways_on(folder: Path, found: Sequence[Change]) -> str:
+    """Return what to set for a run whose settings differ from those of the run in its folder."""
+    other, last = new_folder(folder), folder / "checkpoints" / LAST
+    anew = f"To train anew, set {word_of('output_dir', str(other))}, or overwrite=true, which removes that run."
+    if not found or not last.is_file() or not all(one.can_be_resumed for one in found):
+        return anew
+    words = f"{word_of('resume', str(last))} {word_of('output_dir', str(other))}"
+    return f"To continue that run with the new settings, set {words}. {anew}"
+
+
+def new_folder(folder: Path) -> Path:
+    """Return a name like that of the folder which is not taken."""
+    return next(one for number in count(2) if not (one := folder.with_name(f"{folder.name}-{number}")).exists())
+
+
+def _named(identity: str) -> dict[str, str]:
+    return {"config": identity}
+
+
+def _never_trained(folder: Path, marker: Marker, identity: str) -> bool:
+    """Whether another command claimed the folder and ended before its first step, as with a wrong key."""
+    return marker.identity != _named(identity) and not _holds_work(folder)
+
+
+def _is_finished(folder: Path, writer: bool) -> bool:
+    """Return whether the folder has readable results of a run. Damaged ones do not count: the run writes them again,
+    from its last checkpoint, and the writer logs so.
+    """
+    path = folder / "results.json"
+    why = damage_of(path)
+    if why and writer:
+        log.warning("%s: %s. The run goes on from its last checkpoint, and writes it again.", path, why)
+    return path.is_file() and not why
+
+
+def _holds_work(folder: Path) -> bool:
+    if any((folder / name).exists() for name in RESULTS_OF_TRAINING):
+        return True
+    return any(_holds_work(stage) for stage in folder.glob(STAGES))
+
+
+def _continued(folder: Path, resume: str | None) -> str | None:
+    checkpoints = folder / "checkpoints"
+    if not any(checkpoints.glob("*.ckpt")):
+        return None
+    if resume is None:
+        raise InputError(
+            f"resume=null would start over, but {checkpoints} holds a run that can be continued. Say resume=auto "
+            "to continue it, overwrite=true to throw it away, or choose another output_dir."
+        )
+    path, warning = find_resumable(checkpoints)
+    if warning:
+        log.warning(warning)
+    return str(path) if path is not None else None  # killed between the first best.ckpt and the first last.ckpt
+
+
+def _given(resume: str | None) -> str | None:
+    if resume in (None, "auto"):
+        return None
+    if not Path(resume).is_file():
+        paths = (Path(resume) / LAST, Path(resume) / "checkpoints" / LAST)
+        last = next((path for path in paths if path.is_file()), ".../checkpoints/last.ckpt")
+        raise InputError(
+            key="resume", value=resume, expected="a file, auto, or null", hint=f"Set {word_of('resume', str(last))}."
+        )
+    return resume

@@ -1,0 +1,146 @@
+"""The verdict of a run: its headline score before and after training, and what to try next."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contrastive_encoders.core import ITEMS_FILE, ItemScores, Results, Verdict
+from contrastive_encoders.datamodules.sources.hub_datasets import NAME
+from contrastive_encoders.datamodules.sources.records import list_setting
+from contrastive_encoders.io.item_scores import read_items
+from contrastive_encoders.io.metrics import read_rows
+from contrastive_encoders.statistics.verdict import Headline, choose_headline, judge, with_before
+from contrastive_encoders.training.advice import Facts, of_manifest, to_try
+from contrastive_encoders.training.build import data_of
+from contrastive_encoders.training.data_summary import multilingual
+from contrastive_encoders.training.fit import Fitted, mode_of
+from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.startup_summary import changed_keys
+
+
+def items_of(fitted: Fitted) -> ItemScores | None:
+    """What test items came to at the end, by TF-IDF, and before training."""
+    if (found := fitted.final.scores.items) is None:
+        return None
+    return with_before(fitted.scorer.suite.with_baselines(found), fitted.scorer.items_before)
+
+
+def verdict_of(
+    run: Run,
+    results: Results,
+    items: ItemScores | None,
+    history: Mapping[int, Mapping[str, float]],
+    folder: Path,
+    batches: type | None = None,
+    reads: int | None = None,
+    stage: str = "",
+) -> Verdict | None:
+    """Return the verdict on the weights that are kept; None if nothing was scored before training.
+
+    Args:
+        history: step -> scores.
+        batches: class of the batches of the data.
+        reads: tokens that the encoder reads at most.
+    """
+    if (headline := headline_of(results)) is None:
+        return None
+    scorings = [scores for _, scores in sorted(history.items())]
+    chosen = headline.scores == [results["recipe"].get("monitor")]
+    verdict = _judged(headline, results, items, len(scorings) - 1 if chosen else 1)
+    if verdict["outcome"] == "better":
+        return verdict
+    scored = [*scorings, results["scores"]]
+    sign = -1 if headline.less_is_better else 1
+    more, files = sources_of(run, results["data"][0])
+    facts = Facts(
+        **of_manifest(results["data"][0], reads),
+        steps=results["spent"]["steps"],
+        worse=verdict["outcome"] == "worse",
+        limits=" ".join(f"{name}=null" for name in ("max_epochs", "max_time") if getattr(run, name) is not None),
+        stops_early=run.early_stopping is not None,
+        multilingual=multilingual(batches),
+        more=more,
+        files=files,
+        rate=None
+        if hasattr(run.model, "retriever")
+        else getattr(run.model, "lr", None),  # before training another model was scored
+        losses=[float(row["train/loss"]) for row in read_rows(folder / "metrics.csv") if "train/loss" in row],
+        scores=[sign * headline.of(one) for one in scored if all(name in one for name in headline.scores)],
+        queries=verdict["items"] or 0,
+        doubt=(verdict["interval"][1] - verdict["interval"][0]) / 2 if verdict["interval"] else 0.0,
+        before=f"stages.{stage}." if stage else "",
+    )
+    verdict["to_try"] = to_try(facts)
+    return verdict
+
+
+def sources_of(run: Run, manifest: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the setting that gives a run more examples, and the files of its data; empty if there is none."""
+    parts = manifest.get("parts") or {"": manifest}
+    places = {
+        place: (keys, parts[place.rpartition(".")[2] if "parts" in manifest else ""])
+        for place, keys in data_of(run).items()
+    }
+    shares = [f"{place}.fraction=1.0" for place, (_, part) in places.items() if part.get("fraction", 1.0) < 1]
+    paths = {
+        place: [path] if isinstance(path, str) else list(map(str, path))
+        for place, (keys, _) in places.items()
+        if (path := getattr(keys, "path", None))
+    }
+    files = {place: names for place, names in paths.items() if not any(map(_is_of_hub, names))}
+    more = next(iter(shares), "")
+    if files and not more:
+        fewest = min(files, key=lambda place: places[place][1]["used"])
+        more = list_setting(f"{fewest}.path", [*files[fewest], "ANOTHER_FILE"])
+    return more, ", ".join(name for names in files.values() for name in names)
+
+
+def _is_of_hub(path: str) -> bool:
+    return bool(NAME.fullmatch(path)) and not Path(path).exists()
+
+
+def items_of_all(folders: Sequence[Path]) -> ItemScores | None:
+    """Of a run in stages: the last one's, with those from before the first."""
+    first, last = (folder / ITEMS_FILE for folder in (folders[0], folders[-1]))
+    if not last.is_file():
+        return None
+    items, begun = read_items(last), read_items(first) if first.is_file() else None
+    before = begun and begun._replace(replicates=begun.replicates_before, values=begun.values_before)
+    return with_before(items._replace(replicates_before={}, values_before={}), before)
+
+
+def verdict_of_all(results: Results, last: Verdict | None, items: ItemScores | None) -> Verdict | None:
+    """Of a run in stages: its end against what the first began from. What to try is what the last one speaks for."""
+    if (headline := headline_of(results)) is None:
+        return None
+    verdict = _judged(headline, results, items)
+    if last and verdict["outcome"] != "better":
+        verdict["to_try"] = last["to_try"]
+    return verdict
+
+
+def headline_of(results: Results) -> Headline | None:
+    recipe, before = results["recipe"], results.get("scores_before", {})
+    monitor = recipe.get("monitor")
+    less = mode_of(monitor, recipe.get("monitor_mode")) == "min"
+    return choose_headline(before, results["scores"], results.get("averages", {}), monitor, less)
+
+
+def _judged(headline: Headline, results: Results, items: ItemScores | None, best_of: int = 1) -> Verdict:
+    return judge(
+        headline,
+        results["scores_before"],
+        results["scores"],
+        items,
+        results.get("baselines"),
+        best_of,
+        results.get("corpora"),
+        at_start=results.get("scores_at_start"),
+        changed=changed_keys(results.get("changed_keys", {})),
+    )
+
+
+def in_words(verdict: Verdict) -> str:
+    """The verdict, and a line for each thing to try."""
+    tries = [f"  {one}" for one in verdict["to_try"]]
+    return "\n".join([verdict["sentence"], *(["What this run shows, and what to try:", *tries] if tries else [])])

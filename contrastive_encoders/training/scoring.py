@@ -1,0 +1,132 @@
+"""The choice of what is scored during and after training, and of the monitored score."""
+
+import logging
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+from contrastive_encoders.composition.config_keys import of_defaults
+from contrastive_encoders.core import DataModule, PairScorer, Writer
+from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.evaluation.callback import Suites, choose_suites
+from contrastive_encoders.evaluation.catalog import files, is_task
+from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.reranking import Reranking
+from contrastive_encoders.evaluation.task import Options, Task
+from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.evaluation.tsv import SENTEVAL
+from contrastive_encoders.training.build import device_to_load
+from contrastive_encoders.training.checks import check_scoring, names_of
+from contrastive_encoders.training.run_config import Run
+
+USUAL = "sts"  # the suite of configs/train.yaml
+
+log = logging.getLogger(__name__)
+
+
+def choose(run: Run, model: pl.LightningModule, data: DataModule) -> tuple[Run, Suites]:
+    """Return the run with what is really scored and monitored, and what is scored at the end and while training.
+
+    Raises:
+        InputError: what is to be scored or monitored is not there.
+    """
+    scoring, held_out = run.evaluation, list[Any](data.held_out())
+    options = of_defaults(Options, "evaluation", protocol=scoring.protocol, allow_targets=list(run.allow_targets))
+    if not isinstance(model, Writer):
+        own = own_suite(run, options)
+        held_out += own
+        if own and "evaluation.during" not in run.asked:
+            monitored = (run.monitor or "").partition("/")[0]
+            usual = [
+                name
+                for name in names_of(scoring.during)
+                if scoring.data_root is not None or name == monitored or not is_task(name)
+            ]
+            run = _scoring(run, during=list(dict.fromkeys([*usual, *(task.name for task in own)])))
+        run = _without_tables(run, {task.name for task in held_out})
+    scoring = run.evaluation
+    during = names_of(scoring.during) if scoring.every_n_steps else []
+    sizes = model.sizes if isinstance(model, Objective) else []
+    suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, options, sizes)
+    if isinstance(model, PairScorer):
+        suites = reranked(suites, run)
+    check_scoring(run, *suites)
+    return run, suites
+
+
+def reranked(suites: Suites, run: Run) -> Suites:
+    """Return the suites of a reranker: the retrieval tasks of a run. Other tasks are left out."""
+    settings: Any = run.model
+    tasks = [task for task in suites.final if isinstance(task, Retrieval) and settings.retriever]
+    if others := [task.name for task in suites.final if task not in tasks]:
+        why = "reranks documents for queries" if settings.retriever else "has no model.retriever, which finds documents"
+        log.warning("%s: this model %s, so they are not scored.", ", ".join(others), why)
+    if tasks:
+        load_encoder(settings.retriever, device="cpu")  # what is no encoder is refused before the training
+    device = device_to_load(run)
+    final = Reranking(tasks, lambda: load_encoder(settings.retriever, device=device), settings.rerank_top)
+    during = {task.name for task in suites.during}
+    return Suites(final, final.of(task for task in tasks if task.name in during))
+
+
+def own_suite(run: Run, options: Options) -> list[Task]:
+    """Read the test sets that the user has named in ``evaluation.tasks``.
+
+    Raises:
+        InputError: one is not there or damaged.
+    """
+    return [task for own in own_tasks(run.evaluation.tasks, "evaluation.tasks") for task in own.read(options)]
+
+
+def _scoring(run: Run, **changed: Any) -> Run:
+    return replace(run, evaluation=replace(run.evaluation, **changed))
+
+
+def _without_tables(run: Run, held_out: Collection[str]) -> Run:
+    """What a recipe scores while training is left out without tables, and where they lack SentEval's form of it, the
+    plain one is taken; what the user has asked for stays.
+    """
+    scoring, unscored = run.evaluation, ""
+    by_steps = "evaluation.every_n_steps" in run.asked and not run.monitor
+    asked = by_steps or not {"monitor", "evaluation.during"}.isdisjoint(run.asked)
+    during = [] if asked or not scoring.every_n_steps else names_of(scoring.during)
+    of_tables = [name for name in during if is_task(name) and name not in held_out]
+    if scoring.data_root is None:
+        if of_tables and run.monitor and run.monitor.partition("/")[0] in of_tables:
+            run = replace(run, monitor=None)
+            unscored = f"{', '.join(of_tables)} while training; best.ckpt is the last one"
+        rest = [name for name in names_of(scoring.during) if name not in of_tables]
+        run = _scoring(run, during=rest)
+        if of_tables and not rest:
+            run = _scoring(run, every_n_steps=None)
+        suite = names_of(scoring.suite)
+        if held_out and suite == [USUAL] and "evaluation.suite" not in run.asked:
+            suite = []  # there is something to score, and nobody asked for the tables
+        if said := ", nor ".join(part for part in (", ".join(suite), unscored) if part):
+            log.info("evaluation.data_root is not set: no scores of %s.", said)
+        return run
+    for name in of_tables:
+        if (plain := in_form_that_is_there(scoring.data_root, name)) != name:
+            log.warning(
+                "%s: its texts in SentEval's form are not in %s, so %s is scored in its place, which is not what was "
+                "published. contrastive-encoders evaluate action=fetch suite=%s data_root=DIR gets them.",
+                *(name, scoring.data_root, plain, name),
+            )
+            run = _scoring(run, during=[plain if one == name else one for one in names_of(run.evaluation.during)])
+            run = replace(run, monitor=re.sub(f"^{name}/", f"{plain}/", run.monitor) if run.monitor else None)
+    return run
+
+
+def in_form_that_is_there(root: str, name: str) -> str:
+    """Return the task, or where it lacks its texts in SentEval's form, the same with them as they are."""
+    plain = name.removesuffix(SENTEVAL)
+    return plain if is_task(name) and not _is_there(root, name) and _is_there(root, plain) else name
+
+
+def _is_there(root: str, name: str) -> bool:
+    return all(path.is_file() for path in files(Path(root), name))

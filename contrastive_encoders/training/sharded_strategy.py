@@ -1,0 +1,123 @@
+"""Lightning strategy that shards weights over all processes (``trainer=fsdp``)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from pytorch_lightning.strategies import ModelParallelStrategy
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.optimizers import NAMES
+from contrastive_encoders.encoders.sharding import load_weights
+from contrastive_encoders.io.atomic import remove
+from contrastive_encoders.io.checkpoint import OF_OPTIMIZER, OF_WEIGHTS, SHARDS, new_shards, shards_of
+from contrastive_encoders.io.sharded_tensors import Shards, can_write_shards, read_shards, write_shards
+from contrastive_encoders.training.callbacks.checkpoint_io import PatientIO
+
+
+class ShardedStrategy(ModelParallelStrategy):
+    """FSDP2 over all processes, without tensor parallelism. `TrainedModule.configure_model` shards the weights.
+
+    Weights and optimiser state of a checkpoint are written by all ranks, each its own part, into a folder beside the
+    file; checkpoints of one process or of DDP can be read as well.
+    """
+
+    def __init__(self, process_group_backend: str | None = None, **options: Any) -> None:
+        super().__init__(
+            tensor_parallel_size=1,
+            save_distributed_checkpoint=True,
+            process_group_backend=process_group_backend,
+            **options,
+        )
+
+    def setup_environment(self) -> None:
+        if self.num_nodes * self.num_processes < 2:
+            raise InputError(
+                "trainer=fsdp shards weights over processes, and there is one. Say devices=N, or leave it out."
+            )
+        if not can_write_shards():
+            raise InputError(
+                f"trainer=fsdp writes checkpoints as newer versions of torch can (tested with 2.13), and torch "
+                f"{torch.__version__} is installed. Install a newer one, or take trainer=ddp."
+            )
+        if self.precision_plugin.precision == "16-mixed":
+            raise InputError("trainer=fsdp does not scale losses, which precision=fp16 wants. Take precision=bf16.")
+        self._data_parallel_size = self.num_nodes * self.num_processes
+        super().setup_environment()
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: str | Path, storage_options: Any | None = None
+    ) -> None:
+        """A collective. An error of writing is kept by ``checkpoint_io``, on all ranks."""
+        path, io = Path(self.broadcast(filepath)), cast(PatientIO, self.checkpoint_io)
+        name = self.broadcast(new_shards(path.parent, checkpoint["global_step"]) if self.is_global_zero else "")
+        weights, optimizers = checkpoint.pop("state_dict"), checkpoint.pop("optimizer_states", [])
+        same = _shared(cast(nn.Module, self.model), weights)
+        tensors = {f"{OF_WEIGHTS}{name}": tensor for name, tensor in weights.items() if name not in same}
+        for place, optimizer in enumerate(optimizers):
+            tensors |= _flat(optimizer["state"], place)
+        try:
+            sums = write_shards(path.parent / name, tensors)
+        except OSError as error:
+            io.error = error
+            if self.is_global_zero:
+                remove(path.parent / name)
+            return
+        checkpoint["optimizer_states"] = [{"param_groups": optimizer["param_groups"]} for optimizer in optimizers]
+        checkpoint[SHARDS] = {"folder": name, "files": sums, "same": same}
+        if self.is_global_zero:
+            io.save_checkpoint(checkpoint, path)
+
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
+        path, model = Path(self.broadcast(checkpoint_path)), cast(nn.Module, self.model)
+        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        folder = shards_of(path, checkpoint) if SHARDS in checkpoint else None
+        if folder:
+            checkpoint["state_dict"] = Shards(folder, OF_WEIGHTS, checkpoint[SHARDS]["same"])
+        load_weights(cast(Any, model), checkpoint["state_dict"])
+        saved = checkpoint["optimizer_states"]
+        for place, (optimizer, state) in enumerate(zip(self.optimizers, saved, strict=True)):
+            own: dict[str, Any] = get_optimizer_state_dict(model, optimizer)
+            if folder:
+                read_shards(folder, _flat(own["state"], place))
+                state["state"] = own["state"]
+            else:
+                state = _by_names(state, own["param_groups"])
+            options = StateDictOptions(full_state_dict=folder is None)
+            set_optimizer_state_dict(model, optimizer, state, options=options)
+        return checkpoint
+
+
+def _by_names(state: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The state of an optimiser in one process, which numbers weights as its groups have them, by names of weights."""
+    numbers = [number for group in state["param_groups"] for number in group["params"]]
+    own = [name for group in groups for name in group["params"]]
+    saved = [name for group in state["param_groups"] for name in group.get(NAMES, ())]
+    name = dict(zip(numbers, saved if {*saved} == {*own} else own, strict=True))
+    plain = [{key: value for key, value in group.items() if key != NAMES} for group in state["param_groups"]]
+    return {
+        "state": {name[number]: kept for number, kept in state["state"].items()},
+        "param_groups": [group | {"params": [name[one] for one in group["params"]]} for group in plain],
+    }
+
+
+def _flat(state: Mapping[str, Mapping[str, Tensor]], place: int) -> dict[str, Tensor]:
+    prefix = OF_OPTIMIZER.format(place)
+    return {f"{prefix}{name}.{key}": tensor for name, kept in state.items() for key, tensor in kept.items()}
+
+
+def _shared(model: nn.Module, names: Mapping[str, Any]) -> dict[str, str]:
+    """Names of weights that have another name, too, such as a head that is the embeddings -> the other name."""
+    first: dict[nn.Parameter, str] = {}
+    same = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        if name in names and first.setdefault(weight, name) != name:
+            same[name] = first[weight]
+    return same

@@ -1,0 +1,149 @@
+"""The opening block: what is trained, on which data and for how long, printed before the first step."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytorch_lightning as pl
+import torch
+
+from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.core import without_secrets
+from contrastive_encoders.encoders.kernels.compiled_layers import compiled
+from contrastive_encoders.encoders.kernels.compiler import check_compiler
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.encoders.optimizers import planned_steps
+from contrastive_encoders.evaluation.callback import ScoreCallback
+from contrastive_encoders.training.data_summary import account_of
+from contrastive_encoders.training.resume import Resumption
+from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.usable_negatives import Counts
+
+log = logging.getLogger("train")
+
+WIDTH, MOST_NAMED = 10, 5  # of the names; tasks
+
+
+class Opening(NamedTuple):
+    """What a run was asked to be."""
+
+    run: Run  # as it will be trained
+    backbone: str  # as it was asked for
+    resumed: Resumption | None
+    changes: Mapping[str, Sequence[Any]]  # keys that make the encoder differ from its backbone
+    negatives: Mapping[str, Counts]  # of each part of a mixture, or of ""; none: the loss has no negatives
+
+
+def say_opening(opening: Opening, model: Any, data: Any, trainer: pl.Trainer, scorer: ScoreCallback) -> None:
+    """``data`` is set up for ``trainer``."""
+    for name, fact in facts(opening, model, data, trainer, scorer):
+        log.info("%s", f"{name:<{WIDTH}} {fact}")
+
+
+def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) -> Iterator[tuple[str, str]]:
+    """Name and fact of each line."""
+    run = opening.run
+    yield "objective", model.objective
+    for key, became in model.settled.items():
+        yield "settled", f"{key}: {became}"
+    weights = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
+    total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
+    some = "" if trained == total else f", {millions(trained)} of them trained"
+    yield "backbone", f"{opening.backbone}, {millions(total)} parameters{some}"
+    found = data.manifest()
+    yield "data", f"{name_of(run.data)}: {_counted(found)}"
+    yield from account_of(found, data.yields)
+    loader = data.train_dataloader()
+    yield "batch", f"{data.batch_size:,} examples{_negatives(opening.negatives)}"
+    steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
+    limit = f", {run.max_time} at most" if run.max_time else ""
+    yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} an epoch{limit}"
+    if scored := [task.name for task in scorer.suite]:
+        more = f" and {len(scored) - MOST_NAMED} more" if len(scored) > MOST_NAMED else ""
+        yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(run, scorer)}"
+    yield "device", f"{_device(trainer)}, {run.precision}"
+    if isinstance(model, Objective):
+        encoder = model.encoder
+        yield "vectors", f"{encoder.width} numbers, pooling {encoder.pooled}{', length 1' if encoder.normalize else ''}"
+        if opening.changes:
+            own = {key: value for key, (value, _) in opening.changes.items()}
+            yield "changed", f"{', '.join(changed_keys(opening.changes))}; the backbone has {', '.join(overrides(own))}"
+        yield "attention", encoder.way(trainer.strategy.root_device).why
+    if found := compiled(model.transformer):
+        check_compiler(trainer.strategy.root_device, found.backend)
+        yield "compiled", f"{len(found.layers)} layers by {found.backend}, which takes a while at the first steps"
+    yield "output", str(run.output_dir)
+    if opening.resumed:
+        yield from opening.resumed.facts()
+
+
+def changed_keys(changes: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return the overrides that made the untrained encoder differ from its backbone."""
+    return overrides({key: value for key, (_, value) in changes.items()})
+
+
+def overrides(values: Mapping[str, Any]) -> list[str]:
+    """Return ``KEY=VALUE`` of each key."""
+    return [
+        word_of(key, value)
+        if isinstance(value, str) and value
+        else f"{key}={json.dumps(None if value == '' else value)}"
+        for key, value in values.items()
+    ]
+
+
+def steps_of_epoch(data: Any, steps: int) -> int:
+    """Return the steps that an epoch takes over all examples. A loader with groups has ``steps``, of fewer examples if
+    the run takes no more.
+    """
+    if not len(getattr(data, "groups", ())):
+        return steps
+    whole, rest = divmod(data.num_examples, data.batch_size)
+    return whole + (rest > 0 and not data.drop_last)
+
+
+def _negatives(counts: Mapping[str, Counts]) -> str:
+    """Of a mixture whose batches are of one part each, those of each part if they differ."""
+    rule = ", equal texts not counted" if any(one.least < one.most for one in counts.values()) else ""
+    if len(same := set(counts.values())) <= 1:
+        return "".join(f", {one} negatives for each text{rule}" for one in same)
+    of_parts = ", ".join(f"{one} in {name}" for name, one in sorted(counts.items()))
+    return f", negatives for each text{rule}: {of_parts}"
+
+
+def millions(number: int) -> str:
+    """``22.6 million``."""
+    return f"{number / 1e6:,.1f} million" if number >= 1e5 else f"{number:,}"
+
+
+def _when(run: Run, scorer: ScoreCallback) -> str:
+    start = ["before training"] if scorer.at_start else []
+    between = [f"every {scorer.every_n_steps} steps"] if scorer.every_n_steps and len(scorer.during) else []
+    best = f"; the best {run.monitor} is kept" if run.monitor else ""
+    return f"{', '.join([*start, *between, 'at the end'])}{best}"
+
+
+def name_of(data: Any) -> str:
+    """Return the path of the data, or the class that makes them."""
+    named = getattr(data, "path", None)
+    if named is None:
+        return str(data.target).rpartition(".")[2]
+    first, *more = [named] if isinstance(named, str) else [str(one) for one in named]
+    return without_secrets(f"{first} and {len(more)} more" if more else first)
+
+
+def _counted(found: Mapping[str, Any]) -> str:
+    if parts := found.get("parts"):
+        counts = ", ".join(f"{part['used']:,} of {name}" for name, part in parts.items())
+        return f"{sum(part['used'] for part in parts.values()):,} examples, {counts}"
+    of = "" if found["used"] == found["kept"] else f" of {found['kept']:,}"
+    return f"{found['used']:,}{of} examples, {found['tokens']:,} tokens"
+
+
+def _device(trainer: Any) -> str:
+    device, number = trainer.strategy.root_device, trainer.world_size
+    threads = torch.get_num_threads()
+    on_threads = f"{device.type} ({threads} thread{'s' * (threads > 1)})"
+    one = torch.cuda.get_device_name(device) if device.type == "cuda" else on_threads
+    return one if number == 1 else f"{number} processes, each on {one}"

@@ -1,0 +1,95 @@
+"""Checks of the classes that ``_target_`` may name: expected types, from this project, Lightning or allowed packages.
+
+A name is looked up, and what is found decides: where a class is defined, and what it is one of. Others need
+``allow_targets=[PREFIX]``.
+"""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.strategies import Strategy
+
+from contrastive_encoders.composition.import_target import found_at, imported, is_allowed
+from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import as_mapping, check_type
+from contrastive_encoders.training.run_config import Run
+
+OURS = ("datamodules", "encoders", "evaluation", "training")
+LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
+KINDS = {  # where it stands: what it is one of
+    "model": pl.LightningModule,
+    "data": pl.LightningDataModule,
+    "data.parts.*": pl.LightningDataModule,
+    "callbacks.*": pl.Callback,
+    "logger": Logger,
+    "trainer": pl.Trainer,
+    "trainer.strategy": Strategy,
+}
+NEEDS = {  # of a class of somebody's own: what it is made from, and what is asked of it before it is built
+    "model": ("contrastive_encoders.encoders.objective.Objective", ("objective", "consumes", "tiny_backbone")),
+    "data": ("contrastive_encoders.datamodules.text_datamodule.TextData", ("yields",)),
+    "data.parts.*": ("contrastive_encoders.datamodules.text_datamodule.TextData", ("yields",)),
+}
+MAKERS = ("contrastive_encoders.training.wandb_session.wandb_logger",)  # functions of ours that make one
+
+
+def check_targets(run: Run) -> None:
+    """Every ``_target_`` of a run names what it may.
+
+    Raises:
+        InputError: it is something else, or not to be found.
+    """
+    check_type("allow_targets", run.allow_targets, Sequence[str])
+    plain: Any = as_mapping(run)
+    allowed = run.allow_targets
+    if not isinstance(plain.get("callbacks"), dict):
+        raise InputError(f"callbacks={plain.get('callbacks')!r}: wanted a mapping, of names to what has a _target_.")
+    for name, entry in plain["callbacks"].items():
+        if not isinstance(entry, dict) or "_target_" not in entry:
+            raise InputError(f"callbacks.{name}={entry!r}: wanted keys, among them _target_, the path of a class.")
+    for place, target in _targets({name: value for name, value in plain.items() if name != "stages"}, ()):
+        check_target(".".join(place), target, allowed)
+
+
+def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield place, node["_target_"]
+        for key, value in node.items():
+            yield from _targets(value, (*place, str(key)))
+    elif isinstance(node, list):
+        for number, value in enumerate(node):
+            yield from _targets(value, (*place, str(number)))
+
+
+def check_target(key: str, target: Any, allowed: Sequence[str]) -> None:
+    """The class that a key names is one of ours or Lightning's, or of a package that the user allows.
+
+    Raises:
+        InputError: it is something else, or not to be found.
+    """
+    kind = KINDS.get(key, KINDS.get(f"{key.rpartition('.')[0]}.*"))
+    if isinstance(target, str) and is_allowed(target, allowed):
+        found = imported(f"{key}._target_", target)
+        base, needs = NEEDS.get(key, NEEDS.get(f"{key.rpartition('.')[0]}.*", ("", ())))
+        if lacking := [name for name in needs if not hasattr(found, name)]:
+            raise InputError(f"{key}._target_={target} has no {lacking[0]!r}. Make it a subclass of {base}.")
+        if not needs and kind is not None and inspect.isclass(found) and not issubclass(found, kind):
+            raise InputError(f"{key}._target_={target} is no {kind.__name__}. Make it a subclass of Lightning's.")
+        return
+    said = f"{key}._target_={target}"
+    advice = "Take a class of this project or of Lightning; of others say allow_targets=[PREFIX], if you trust them."
+    if not isinstance(target, str) or target.split(".")[0] not in (*OURS, *LIGHTNING):
+        raise InputError(f"{said}: its code is not run. {advice}")
+    if target in MAKERS and key == "logger":
+        return
+    found = found_at(target)
+    if found is None:
+        raise InputError(f"{said} is not to be found: there is no such class.")
+    if not inspect.isclass(found) or found.__module__.split(".")[0] not in (*OURS, *LIGHTNING):
+        raise InputError(f"{said}: its code is not run. {advice}")  # what a module of ours has imported
+    if kind is not None and not issubclass(found, kind):
+        raise InputError(f"{said}: wanted a kind of {kind.__name__}. {advice}")

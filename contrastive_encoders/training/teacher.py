@@ -1,0 +1,162 @@
+"""The teacher of a run (``model.teacher``): its vectors of the training texts, made once before training."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import get_class
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.row_datamodules import TextRows
+from contrastive_encoders.datamodules.store.teacher_embeddings import VERSION, VectorStore, make_or_go_on
+from contrastive_encoders.encoders.cross_encoder import SCORES_PAIRS
+from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_json
+from contrastive_encoders.io.manifest import read_record, write_record
+from contrastive_encoders.runtime.process_group import from_rank_zero
+from contrastive_encoders.training.build import built, data_of, device_to_load
+from contrastive_encoders.training.run_config import Run
+
+RECORD = "teacher.json"  # in the run's folder: where the vectors lie, and their width
+
+log = logging.getLogger(__name__)
+
+
+def _refuse_run_of_reranker(name: str) -> None:
+    if (Path(name) / "reranker").is_dir():
+        raise _is_reranker(name, "a run of model=reranker")
+
+
+def _refuse_reranker(name: str) -> None:
+    """Refuse a cross-encoder, which `load_encoder` reads as an encoder without a word."""
+    if Path(name).is_file() or read_json(name, "modules.json") is not None:
+        return
+    architectures = (read_json(name, "config.json") or {}).get("architectures") or ()
+    if found := [str(one) for one in architectures if str(one).endswith(SCORES_PAIRS)]:
+        raise _is_reranker(name, found[0])
+
+
+def _is_reranker(name: str, what: str) -> InputError:
+    return InputError(
+        f"{name} is a reranker ({what}), which gives pairs of texts a score and has no vectors to learn. python -m "
+        "contrastive_encoders.cli.mine_negatives reranker=... writes its scores, for model=distil_scores."
+    )
+
+
+def load_teacher(run: Run) -> LoadedEncoder | None:
+    """Load the teacher of a run on rank 0; None on other ranks, or if the run has none.
+
+    Raises:
+        InputError: it cannot be loaded.
+    """
+    name = getattr(run.model, "teacher", None)
+    if name is None:
+        return None
+    found = list[LoadedEncoder]()
+    from_rank_zero(partial(_load, run, str(name), found))
+    return found[0] if found else None
+
+
+def _load(run: Run, name: str, found: list[LoadedEncoder], writer: bool) -> list[bool]:
+    if writer:
+        try:
+            _refuse_run_of_reranker(name)
+            teacher = load_encoder(name, device=device_to_load(run))
+            _refuse_reranker(name)
+            found.append(teacher)
+        except InputError as error:
+            raise InputError(f"model.teacher: {error}") from error
+    return [writer]
+
+
+def check_teacher_keys(run: Run) -> None:
+    """Refuse a comparison without a teacher, and data whose texts are not those of the token store, each as a whole.
+
+    Raises:
+        InputError: there is no teacher to compare with, or texts are drawn anew in each epoch.
+    """
+    if getattr(run.model, "teacher", None) is None:
+        if run.evaluation.teacher:
+            raise InputError(
+                "evaluation.teacher=true compares with model.teacher, and there is none. Set it, or "
+                "evaluation.teacher=false."
+            )
+        return
+    for place, settings in data_of(run).items():
+        if not issubclass(get_class(settings.target), TextRows):
+            raise InputError(
+                f"model.teacher={run.model.teacher}: a teacher's vectors are of whole texts, and {place} draws spans "
+                "anew in every epoch, for model=declutr. Take model=simcse or model=pairs with data of sentences, "
+                "pairs or triplets, or set model.teacher=null."
+            )
+
+
+def learn_from_teacher(run: Run, model: Any, data: Any, folder: Path, teacher: LoadedEncoder | None) -> None:
+    """Give the data the vectors of the run's teacher, and the model their width. Rank 0, which has the ``teacher``,
+    makes what is not in the cache yet; the others wait.
+    """
+    if getattr(run.model, "teacher", None) is None:
+        return
+    data.setup()
+    if any(getattr(getattr(one, "records", None), "list_files", ()) for one in built(data).values()):
+        raise InputError(
+            key="model.teacher",
+            value=run.model.teacher,
+            expected="null for rows with lists of positives or negatives",
+            hint="Set model.teacher=null, or write one positive and as many negatives in each row.",
+        )
+    from_rank_zero(partial(_decide, run, data, folder, teacher))
+    record = read_record(folder / RECORD)
+    for place, one in built(data).items():
+        one.taught = VectorStore(record["stores"][place], one.rows_used)
+    model.learn_from_teacher(int(record["width"]), run.seed)
+
+
+def _decide(run: Run, data: Any, folder: Path, teacher: LoadedEncoder | None, writer: bool) -> list[bool]:
+    if not writer or teacher is None:
+        return [False]
+    autocast = torch.bfloat16 if run.precision == "bf16" else None
+    made_by = {"teacher": teacher.fingerprint, "products": run.precision if autocast else "fp32", "version": VERSION}
+    stores, width = dict[str, str](), 0
+    for place, one in built(data).items():
+        key = {**made_by, "tokens": one.data_id, "source": one.source().fingerprint()}
+        prompts = one.prompts_by_role(teacher.prompts, one.store.width)
+        if one.rows_used is not None:
+            key["rows"] = hashlib.sha256(one.rows_used.tobytes()).hexdigest()
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        directory = one.cache / f"teacher-{digest}"
+        log.info("teacher: vectors of %d rows in %s", one.num_examples, directory)
+        embed = partial(_embed_rows, teacher, prompts, autocast)
+        width = make_or_go_on(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
+        stores[place] = str(directory)
+    record = {"stores": stores, "width": width, "teacher": teacher.fingerprint}
+    if (folder / RECORD).is_file() and read_record(folder / RECORD).get("teacher") != record["teacher"]:
+        raise InputError(
+            f"model.teacher={run.model.teacher} has changed since this run began. Give the one that it began with, say "
+            "overwrite=true, or choose another output_dir."
+        )
+    write_record(folder / RECORD, record)
+    return [True]
+
+
+def _embed_rows(
+    teacher: LoadedEncoder, prompts: Sequence[str], autocast: torch.dtype | None, texts: Sequence[str]
+) -> np.ndarray:
+    """Return the vectors of the texts of rows, which stand one behind the other; ``prompts`` are those of a row."""
+    vectors: np.ndarray = np.array(())
+    for prompt in dict.fromkeys(prompts):
+        places = [place for place in range(len(texts)) if prompts[place % len(prompts)] == prompt]
+        found = teacher.embed(
+            [texts[place] for place in places], prompt=prompt, convert_to_numpy=True, autocast=autocast, progress=False
+        )
+        if not vectors.size:
+            vectors = np.empty((len(texts), found.shape[1]), found.dtype)
+        vectors[places] = found
+    return vectors

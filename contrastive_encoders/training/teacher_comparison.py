@@ -1,0 +1,111 @@
+"""What a run keeps of its teacher (``evaluation.teacher``): size, speed and scores of both, side by side."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from itertools import chain, islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from contrastive_encoders.core import BesideTeacher, EncoderCost, Results
+from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
+from contrastive_encoders.evaluation.callback import HEADLINES, ScoreCallback
+from contrastive_encoders.training.build import built, device_to_load
+from contrastive_encoders.training.run_config import Run
+
+TIMED = 2_048  # training texts whose embedding is timed
+ROUNDS = 5  # of each encoder, in turn; the median counts
+
+
+def score_teacher(run: Run, scorer: ScoreCallback) -> dict[str, float] | None:
+    """The teacher's scores of all tasks of the run. All ranks must call this; None where they are not wanted."""
+    if not (run.evaluation.teacher and getattr(run.model, "teacher", None)):
+        return None
+    with torch.no_grad():
+        found = scorer.suite.score(
+            SimpleNamespace(encoder=_loaded(run, run.model.teacher)),
+            intervals=False,
+            autocast=scorer.dtype,
+            progress=scorer.progress,
+        )
+    return dict(found.values)
+
+
+def beside_teacher(
+    run: Run, folder: Path, data: Any, results: Results, of_teacher: Mapping[str, float]
+) -> BesideTeacher:
+    """Compare the exported encoder with the teacher; both embed the same training texts, in turn."""
+    autocast = torch.bfloat16 if run.evaluation.precision == "bf16" else None
+    sides = {"teacher": _loaded(run, run.model.teacher), "student": _loaded(run, folder / "encoder")}
+    rows = next(iter(built(data).values())).used_texts()
+    texts = list(islice(chain.from_iterable(rows), TIMED))
+    seconds = _in_turn({side: _embedding(encoder, texts, autocast) for side, encoder in sides.items()})
+    costs = {side: _cost(encoder, len(texts) / seconds[side]) for side, encoder in sides.items()}
+    kept = {
+        name: results["scores"][name] / value
+        for name, value in of_teacher.items()
+        if name.split("/", 1)[1] in HEADLINES and value and name in results["scores"]
+    }
+    return BesideTeacher(
+        teacher=str(run.model.teacher),
+        scores={**of_teacher},
+        kept=kept,
+        of_teacher=costs["teacher"],
+        own=costs["student"],
+    )
+
+
+def table_beside_teacher(found: BesideTeacher, results: Results) -> Table:
+    """Size, speed, averages, and what is in no average."""
+    table = Table(title="Beside the teacher", title_justify="left")
+    for name in ("", "teacher", "student", "kept"):
+        table.add_column(name, justify="right" if name else "left")
+    of_teacher, own = found["of_teacher"], found["own"]
+    for title, key, form in (
+        ("million parameters", "parameters", "{:.1f}"),
+        ("MB of weights", "megabytes", "{:.0f}"),
+        ("sentences a second", "texts_per_s", "{:.0f}"),
+    ):
+        each = [float(one[key]) / (1e6 if key == "parameters" else 1) for one in (of_teacher, own)]  # type: ignore[literal-required]
+        kept = f"x {each[1] / each[0]:.2f}" if key == "texts_per_s" else f"{each[1] / max(each[0], 1e-9):.1%}"
+        table.add_row(title, *(form.format(one) for one in each), kept)
+    members = {name for names in results.get("averages", {}).values() for name in names}
+    for name in sorted(found["kept"].keys() - members):
+        table.add_row(
+            name, f"{found['scores'][name]:.2f}", f"{results['scores'][name]:.2f}", f"{found['kept'][name]:.1%}"
+        )
+    return table
+
+
+def _loaded(run: Run, name: str | Path) -> LoadedEncoder:
+    return load_encoder(name, device=device_to_load(run))
+
+
+def _embedding(encoder: LoadedEncoder, texts: list[str], autocast: torch.dtype | None) -> Callable[[], object]:
+    return lambda: encoder.embed(texts, autocast=autocast, progress=False)
+
+
+def _in_turn(several: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Seconds of each, of several rounds; the first, which warms up, does not count."""
+    seconds = {name: list[float]() for name in several}
+    for _ in range(ROUNDS + 1):
+        for name, call in several.items():
+            began = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(found[1:]) for name, found in seconds.items()}
+
+
+def _cost(encoder: LoadedEncoder, texts_per_s: float) -> EncoderCost:
+    model = encoder if isinstance(encoder, torch.nn.Module) else getattr(encoder, "model", None)
+    weights = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
+    return EncoderCost(
+        parameters=sum(weight.numel() for weight in weights),
+        megabytes=sum(weight.nbytes for weight in weights) / 1e6,
+        texts_per_s=texts_per_s,
+    )

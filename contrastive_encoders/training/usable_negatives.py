@@ -1,0 +1,89 @@
+"""Count the negatives of the planned batches before training, and refuse data that the loss cannot learn from."""
+
+import logging
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.optimizers import planned_steps
+
+MAX_ROWS, MAX_BATCHES = 8_192, 128  # that are counted, if one of them has a gradient
+MIN_BATCHES = 1_000  # without a gradient, or an epoch if it has more, before data are refused
+MAX_SUGGESTED = 64  # examples of a larger batch that is advised
+
+log = logging.getLogger(__name__)
+
+
+class Counts(NamedTuple):
+    """Negatives of an anchor over some batches."""
+
+    mean: float
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        if self.least == self.most:
+            return f"{self.most:,}"
+        return f"{self.mean:,.1f} ({self.least:,} to {self.most:,})"
+
+
+def count_usable_negatives(model: Any, data: Any, loader: Any, trainer: Any, name: str) -> dict[str, Counts]:
+    """Count the negatives of each anchor in the first batches: part of a mixture, or "" -> its counts. It is empty if
+    the loss has no negatives.
+
+    A warning says how many batches have none. The batches are those of all ranks together, so the counts are the same
+    on every rank. ``name`` is that of the data.
+
+    Raises:
+        InputError: no term of the loss can have a gradient in any batch.
+    """
+    steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader)) * trainer.accumulate_grad_batches
+    found, looked, rows, empty, learns = dict[str, list[torch.Tensor]](), 0, 0, 0, False
+    for batch in islice(loader.global_batches(), min(steps, max(MIN_BATCHES, len(loader)))):
+        batch = model.on_before_batch_transfer(batch, 0)
+        counts = model.negatives(batch)
+        can_learn = model.can_learn(batch, counts)
+        looked, rows, learns = looked + 1, rows + len(batch.rows), learns or can_learn
+        empty += not can_learn or (counts is not None and not counts.any())
+        if counts is not None:
+            found.setdefault(batch.part if isinstance(batch.part, str) else "", []).append(counts)
+        if learns and (rows >= MAX_ROWS or looked >= MAX_BATCHES):
+            break
+    if not learns:
+        raise _no_gradient(model, data, looked, trainer.world_size, name)
+    if empty == looked:
+        log.warning("No batch has %s: only other terms of the loss are trained. %s", model.needs, model.remedy)
+    elif empty:
+        log.warning(
+            "%d of the first %d batches have no %s. Remove rows that repeat others, or set a larger batch_size.",
+            *(empty, looked, model.needs),
+        )
+    return {part: _counts(torch.cat(several).double()) for part, several in found.items()}
+
+
+def _counts(counts: torch.Tensor) -> Counts:
+    return Counts(float(counts.mean()), int(counts.min()), int(counts.max()))
+
+
+def _no_gradient(model: Any, data: Any, looked: int, processes: int, name: str) -> InputError:
+    """The error of data without a gradient: a larger batch is advised if it would have one."""
+    most = min(MAX_SUGGESTED, data.num_examples)
+    size = most - most % processes
+    if size > data.batch_size and hasattr(data, "batch"):
+        batch = data.batch(0, np.arange(size))
+        if model.can_learn(batch, model.negatives(batch)):
+            return InputError(
+                key="batch_size",
+                value=data.batch_size,
+                expected=f"batches with {model.needs}; none of {looked:,} has any, so the loss has no gradient",
+                hint=f"Set batch_size={size}.",
+            )
+    return InputError(
+        location=name,
+        expected=model.needs,
+        value=f"none in {looked:,} batches of {data.batch_size:,}, so the loss has no gradient",
+        hint=model.remedy,
+    )

@@ -1,0 +1,27 @@
+"""The mean of the weights before and after training: it keeps more of what an encoder could do before (WiSE-FT).
+
+Wortsman et al. 2022, "Robust fine-tuning of zero-shot models" (arXiv:2109.01903), equation 1: (1 - a) * start + a *
+trained, for every weight of the backbone.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from contrastive_encoders.encoders.objective import Objective
+
+
+def copy_of_weights(model: Objective) -> dict[str, Tensor]:
+    """Return a copy of the floating-point weights of the backbone, on the CPU."""
+    weights = model.transformer.state_dict()
+    return {name: weight.detach().cpu().clone() for name, weight in weights.items() if weight.is_floating_point()}
+
+
+@torch.no_grad()
+def average_with(model: Objective, start: Mapping[str, Tensor], share: float) -> None:
+    """Put ``share`` * start + (1 - ``share``) * trained into the backbone, in place; float32 between."""
+    own = model.transformer.state_dict()
+    mean = {name: torch.lerp(own[name].float(), at.to(own[name].device).float(), share) for name, at in start.items()}
+    for name, weight in mean.items():  # all means first: weights that are tied have several names
+        own[name].copy_(weight)

@@ -1,0 +1,380 @@
+"""Data modules whose examples are rows of texts: sentences, NLI pairs, triplets, questions with answers."""
+
+import hashlib
+import itertools
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from contrastive_encoders.core import (
+    EncoderPrompts,
+    InputError,
+    NLIBatch,
+    Ragged,
+    RetrievalTask,
+    ScoredTripletBatch,
+    SentenceBatch,
+    TripletBatch,
+)
+from contrastive_encoders.datamodules.data_configs import (
+    Data,
+    FileData,
+    NLIData,
+    QuestionData,
+    ScoredTripletData,
+    SentenceData,
+    TextsData,
+    TripletData,
+)
+from contrastive_encoders.datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
+from contrastive_encoders.datamodules.sampling.word_deletion import WordDeletion
+from contrastive_encoders.datamodules.sources.hub_datasets import HubKeys
+from contrastive_encoders.datamodules.sources.joined_sentences import JoinedSentences
+from contrastive_encoders.datamodules.sources.records import RecordSource
+from contrastive_encoders.datamodules.sources.row_schemas import NLI, QA, SCORED_TRIPLETS, SENTENCES, TRIPLETS, RowKind
+from contrastive_encoders.datamodules.sources.text_prompts import PromptedSource, of_columns
+from contrastive_encoders.datamodules.store.row_statistics import LONGEST_COUNTED
+from contrastive_encoders.datamodules.store.teacher_embeddings import VectorStore
+from contrastive_encoders.datamodules.store.token_store import BATCH_CHARACTERS, RowSource, TokenStore, batches
+from contrastive_encoders.datamodules.store.tokenization import WholeRows
+from contrastive_encoders.datamodules.store.tokenizer import special_tokens
+from contrastive_encoders.datamodules.text_datamodule import TextData, Truncation
+from contrastive_encoders.io.model_names import prompt_ids
+
+COVERED = 0.99  # of the texts, by the length that is chosen where none is given
+
+log = logging.getLogger(__name__)
+
+
+class StoredRows(TextData):
+    """Rows of files, or of a data set of the hub."""
+
+    settings: FileData
+    kind: ClassVar[RowKind]
+
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
+        hub = HubKeys(self.settings.name, self.settings.revision, self.settings.data_files, self.settings.streaming)
+        self.records = RecordSource(
+            self.settings.path,
+            self.kind,
+            columns=self.settings.columns,
+            split=self.settings.split,
+            on_error=self.settings.on_error,
+            hub=hub,
+            max_skipped=self.settings.max_skipped,
+            encoding=self.settings.encoding,
+            strip_html=self.settings.strip_html,
+        )
+
+    def source(self) -> RowSource:
+        return self.records
+
+    def reading(self, tokenizer: Any) -> WholeRows:
+        label = self.kind.label
+        return WholeRows(tokenizer, labelled=0 if label is None else self.records.width - 1 if label.several else 1)
+
+
+class TextRows(TextData):
+    """Base class of data modules in which a row of a table is an example. `settle_length` chooses ``max_length`` if
+    the settings leave it null.
+    """
+
+    settings: TextsData
+    kind: ClassVar[RowKind]
+
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
+        self.taught: VectorStore | None = None  # a teacher's vectors of the rows that are drawn
+        self.max_length: int | None = self.settings.max_length
+        self._wanted: int | None = None
+        self._behind = 0
+
+    def settle_length(self, most: int, behind: int = 0) -> int:
+        """Return ``max_length``. Where it is null it is chosen once, at most ``most``. The texts must be stored.
+
+        ``behind`` are tokens that the model puts behind every text, and has within that length.
+        """
+        self._behind = behind
+        if self.max_length is None:
+            others = special_tokens(self.load_tokenizer()).number + behind
+            self._wanted = self.lengths.covering(COVERED) + others
+            self.max_length = min(most, self._wanted)
+        return self.max_length
+
+    def cuts(self) -> list[Truncation]:
+        room = max(0, self.sequences.room - self._behind)
+        return [Truncation("texts", self.sequences.max_length, self.lengths.share_behind(room), self._wanted)]
+
+    @property
+    def has_roles(self) -> bool:
+        return issubclass(self.yields, TripletBatch | ScoredTripletBatch)
+
+    def prompts_of(self, width: int) -> list[str]:
+        if self.inherits_prompts:
+            return self.prompts_by_role(self.backbone_prompts, width)
+        return of_columns(self.settings.prompts, self.kind, getattr(self.settings, "columns", None), width)
+
+    def prompt_lengths(self, tokenizer: Any) -> list[int]:
+        prompts = self.prompts_of(self.store.width)
+        return [len(prompt_ids(tokenizer, prompt)) for prompt in prompts]
+
+    def prompts_by_role(self, prompts: EncoderPrompts, width: int) -> list[str]:
+        """Return an encoder's prompt of each text of a row: of a query and documents, if the rows have these roles."""
+        if self.has_roles:
+            return [prompts.query] + [prompts.document] * (width - 1)
+        return [prompts.default] * width
+
+    def task_prompts(self) -> list[str | None]:
+        """Return the prompts of both sides of a held-out task; None: those of the encoder, as they are the same."""
+        own = self.prompts_of(2)
+        same = self.encoder_prompts is not None and own == self.prompts_by_role(self.encoder_prompts, 2)
+        return [None, None] if same else [*own]
+
+    def prompted(self, source: RowSource) -> RowSource:
+        """Return the same rows with the prompts before their texts."""
+        prompts = self.prompts_of(source.width)
+        return PromptedSource(source, prompts) if any(prompts) else source
+
+    def texts(self) -> Iterator[str]:
+        return (text for record in self.prompted(self.source()) for text in record.texts)
+
+    def open_store(self, source: RowSource, quiet: bool) -> TokenStore:
+        return super().open_store(self.prompted(source), quiet)
+
+    @abstractmethod
+    def make_batch(self, store: TokenStore, rows: np.ndarray) -> Any:
+        """(N,) rows of the store -> what the class ``yields``."""
+
+    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+        most = min(int(tokenizer.model_max_length), LONGEST_COUNTED)  # where no model says what it reads
+        self.sequences = Sequences(tokenizer, self.settle_length(most, self._behind))
+        return len(store)
+
+    def batch(self, pass_index: int, examples: np.ndarray) -> Any:
+        batch = self.make_batch(self.store, self.subset[examples])
+        return batch if self.taught is None else batch._replace(taught=self.taught.of(batch.rows))
+
+    @property
+    def rows_used(self) -> np.ndarray | None:
+        """Return the rows of the store that may be drawn, (examples,) ascending; None: all. Call it after `setup`."""
+        if self.num_examples == len(self.store):
+            return None
+        return np.sort(self.subset[np.arange(self.num_examples)])
+
+    def used_texts(self) -> Iterator[tuple[str, ...]]:
+        """Yield the texts of the rows that may be drawn, in order and without prompts, as the source has them.
+
+        They are for readers with another tokenizer than the store's. The source is read and tokenised again to find
+        the rows that the store has kept.
+        """
+        reading, source = self.reading(self.load_tokenizer()), self.source()
+        prompts, used = self.prompts_of(source.width), self.rows_used
+        is_used = None if used is None else np.isin(np.arange(len(self.store)), used, assume_unique=True)
+        row = 0
+        for records in batches(source, BATCH_CHARACTERS):
+            texts = [record.texts for record in records]
+            prompted = [
+                tuple(text and prompt + text for prompt, text in zip(prompts, several, strict=True))
+                for several in texts
+            ]
+            kept = list(itertools.compress(texts, reading.keep(prompted).rows))
+            yield from kept if is_used is None else itertools.compress(kept, is_used[row : row + len(kept)])
+            row += len(kept)
+
+    def manifest(self) -> dict[str, Any]:
+        found = super().manifest()
+        return found | {"rows_per_batch": self.batch_size, "max_length": self.max_length}
+
+
+class Sentences(TextRows, StoredRows):
+    """Single texts; with ``deletion`` also a copy of each that has lost a share of its words."""
+
+    settings: SentenceData
+    yields = SentenceBatch
+    kind = SENTENCES
+
+    def source(self) -> RowSource:
+        return self.records if self.settings.joined is None else JoinedSentences(self.records, self.settings.joined)
+
+    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+        if self.settings.deletion is not None:
+            [prompt] = self.prompts_of(1)
+            self.prompt_ids = np.array(prompt_ids(tokenizer, prompt), np.int64)
+            self.delete_words = WordDeletion(tokenizer, self.settings.deletion, seed=self.settings.seed)
+        return super().ready(store, tokenizer)
+
+    def batch(self, pass_index: int, examples: np.ndarray) -> SentenceBatch:
+        whole: SentenceBatch = super().batch(pass_index, examples)
+        if self.settings.deletion is None:
+            return whole
+        left = [self._damaged(self.store.text(row), pass_index, row) for row in whole.rows.tolist()]
+        ends = np.cumsum([len(ids) for ids in left])
+        starts = np.concatenate([[0], ends[:-1]])
+        return whole._replace(damaged=self.sequences.framed(np.concatenate(left), starts, ends))
+
+    def _damaged(self, ids: np.ndarray, pass_index: int, row: int) -> np.ndarray:
+        """Delete words of the ids of a text, but not of its prompt."""
+        prompt = common_prefix(ids, self.prompt_ids)
+        return np.concatenate([ids[:prompt], self.delete_words(ids[prompt:], pass_index, row)])
+
+    def make_batch(self, store: TokenStore, rows: np.ndarray) -> SentenceBatch:
+        return SentenceBatch(self.sequences(store, rows, 0), rows)
+
+
+class NLIPairs(TextRows, StoredRows):
+    """Pairs of a premise and a hypothesis with their relation. It leaves out pairs without a gold label."""
+
+    settings: NLIData
+    yields = NLIBatch
+    kind = NLI
+
+    def make_batch(self, store: TokenStore, rows: np.ndarray) -> NLIBatch:
+        assert store.labels is not None
+        labels = torch.from_numpy(store.labels[rows].astype(np.int64))
+        return NLIBatch(self.sequences(store, rows, 0), self.sequences(store, rows, 1), labels, rows)
+
+
+class TripletRows(TextRows):
+    """Anchor, positive and, where a row has more texts, hard negatives; a subclass says where rows come from."""
+
+    yields = TripletBatch
+
+    def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
+        return TripletBatch(
+            self.sequences(store, rows, 0),
+            self.sequences(store, rows, 1),
+            self.sequences.from_column(2, store, rows) if store.width > 2 else None,
+            None,
+            rows,
+            self.sequences.max_length,
+        )
+
+
+POSITIVES = 0x9051  # stream of the draws of a positive
+
+
+class Triplets(TripletRows, StoredRows):
+    """Triplets of files. Of a row with a list of positives one is drawn in every epoch. A share of the rows can be kept
+    from training and scored.
+    """
+
+    settings: TripletData
+    kind = TRIPLETS
+
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
+        options = HeldOutOptions(max_documents=self.settings.max_held_out_documents)
+        self.apart = AllButHeldOut.of(self.records, self.settings.held_out_share, self.cache, options)
+
+    def source(self) -> RowSource:
+        return self.apart or self.records
+
+    def batch(self, pass_index: int, examples: np.ndarray) -> TripletBatch:
+        """Make a batch; of the positives of a list one is drawn from (seed, epoch, row)."""
+        batch: TripletBatch = super().batch(pass_index, examples)
+        if not self.records.list_files:
+            return batch
+        store, rows, number = self.store, batch.rows, self.records.positives
+        is_filler = np.diff(np.stack(store.bounds(rows[:, None], np.arange(store.width))), axis=0)[0] == 0
+        numbers = (~is_filler[:, 1 : 1 + number]).sum(1)  # of positives, which come before the fillers
+        drawn = [
+            np.random.default_rng((self.settings.seed, pass_index, row, POSITIVES)).integers(several)
+            for row, several in zip(rows.tolist(), numbers.tolist(), strict=True)
+        ]
+        has_negatives = store.width > 1 + number
+        return batch._replace(
+            positives=self.sequences(store, rows, 1 + np.array(drawn, np.int64)),
+            negatives=self.sequences.from_column(1 + number, store, rows) if has_negatives else None,
+            all_positives=self.sequences(store, np.repeat(rows, number), np.tile(np.arange(1, 1 + number), len(rows))),
+            fillers=is_filler[:, 1 + number :].ravel() if has_negatives else None,
+        )
+
+    def held_out(self) -> Sequence[RetrievalTask]:
+        return self.apart.tasks(self.task_prompts()) if self.apart else []
+
+    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+        if store.width == 2 and len(self.kind.columns[0]) == 3:
+            log.info("data: two columns of texts, so there are no hard negatives")
+        return super().ready(store, tokenizer)
+
+
+class ScoredTriplets(TextRows, StoredRows):
+    """Triplets with a teacher's scores of the anchor with each other text, as `cli.mine_negatives` writes them."""
+
+    settings: ScoredTripletData
+    yields = ScoredTripletBatch
+    kind = SCORED_TRIPLETS
+
+    def make_batch(self, store: TokenStore, rows: np.ndarray) -> ScoredTripletBatch:
+        assert store.labels is not None
+        return ScoredTripletBatch(
+            self.sequences(store, rows, 0),
+            self.sequences(store, rows, 1),
+            self.sequences.from_column(2, store, rows),
+            torch.from_numpy(store.labels[rows].reshape(len(rows), -1)),
+            rows,
+        )
+
+
+class QuestionAnswers(Triplets):
+    """Questions with their answers: triplets of two columns."""
+
+    settings: QuestionData
+    kind = QA
+
+
+class Sequences:
+    """Reads the token sequences of texts from the store, with special tokens and cut at ``max_length``, as the
+    tokenizer makes them.
+    """
+
+    def __init__(self, tokenizer: Any, max_length: int) -> None:
+        specials = special_tokens(tokenizer)
+        self.before, self.after, self.max_length = specials.before, specials.after, max_length
+        self.room = max_length - specials.number
+        self.keeps_end = tokenizer.truncation_side == "left"
+        if self.room < 1:
+            raise InputError(
+                f"data.max_length={max_length}: {specials.number} special tokens stand around a text, which leaves no "
+                f"token of it. Wanted {specials.number + 1} or more; 32 to 128 are usual."
+            )
+
+    def __call__(self, store: TokenStore, rows: np.ndarray, column: int | np.ndarray) -> Ragged:
+        """Read the texts of (N,) rows, of one column or of (N,) columns, and return them as N token sequences."""
+        return self.framed(store.ids, *store.bounds(rows, column))
+
+    def from_column(self, first: int, store: TokenStore, rows: np.ndarray) -> Ragged:
+        """The texts of (N,) rows from column ``first`` on, those of a row side by side."""
+        columns = np.arange(first, store.width)
+        return self(store, np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
+
+    def framed(self, flat: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Ragged:
+        """Cut N slices of the ids (tokens,) to the longest allowed, and add the special tokens to each of them."""
+        kept = np.minimum(ends - starts, self.room)
+        starts = ends - kept if self.keeps_end else starts
+        lengths = kept + (len(self.before) + len(self.after))
+        lasts = np.cumsum(lengths)
+        firsts = lasts - lengths
+        ids = np.empty(int(lengths.sum()), np.int64)
+        ids[firsts[:, None] + np.arange(len(self.before))] = self.before
+        ids[lasts[:, None] - np.arange(len(self.after), 0, -1)] = self.after
+        within = np.arange(int(kept.sum())) - np.repeat(np.cumsum(kept) - kept, kept)
+        ids[np.repeat(firsts + len(self.before), kept) + within] = flat[np.repeat(starts, kept) + within]
+        return Ragged(torch.from_numpy(ids), lengths)
+
+
+def common_prefix(ids: np.ndarray, prompt_ids: np.ndarray) -> int:
+    """Return how many ids of a prompt begin those of a text, at most all but one of the text."""
+    most = min(len(ids) - 1, len(prompt_ids))
+    return int(np.cumprod(ids[:most] == prompt_ids[:most]).sum())
+
+
+def text_groups(store: TokenStore, rows: np.ndarray, column: int) -> torch.Tensor:
+    """(N,) rows -> (N,) int64, equal where the whole texts in this column are, on any process."""
+    digests = (hashlib.blake2b(store.text(int(row), column).tobytes(), digest_size=8).digest() for row in rows)
+    return torch.from_numpy(np.frombuffer(b"".join(digests), "<i8").astype(np.int64))

@@ -1,0 +1,159 @@
+"""The order of examples: a permutation per epoch, computed position by position and dealt to ranks.
+
+No index is ever held in memory: the example at any place follows from (seed, epoch, place) alone. So 61 million
+examples start at once, and the k-th global batch holds the same examples on any number of processes.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from contrastive_encoders.core import InputError
+
+ROUNDS = 8  # a Feistel network of 4 rounds is already a strong permutation of large sets; small sets want more
+_SUBSET_STREAM = 0x5EB5  # keeps the draw of a subset apart from every epoch's order
+
+
+class Permutation:
+    """A pseudo-random bijection of 0..n-1 with random access and constant memory.
+
+    A Feistel network over Z_a x Z_a with a = ceil(sqrt(n)), additive instead of XOR, so that its domain a*a exceeds n
+    by at most 2*sqrt(n); places that fall outside 0..n-1 are walked on along their cycle (Black and Rogaway 2002,
+    "Ciphers with arbitrary finite domains").
+    """
+
+    def __init__(self, n: int, seed: int, epoch: int, *, stream: int = 0) -> None:
+        if not 1 <= n < 2**62:
+            raise ValueError(f"a permutation needs 1 <= n < 2**62, got {n}")
+        self.n = n
+        root = math.isqrt(n - 1) + 1
+        self._side = np.uint64(root)
+        self._keys = np.random.SeedSequence((seed, epoch, stream)).generate_state(ROUNDS, np.uint64)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, places: np.ndarray) -> np.ndarray:
+        """(k,) places in 0..n-1 -> (k,) int64 examples."""
+        values = np.asarray(places).astype(np.uint64)
+        if values.size and int(values.max()) >= self.n:
+            raise IndexError(f"places must lie in 0..{self.n - 1}")
+        values = self._encrypt(values)
+        while (outside := values >= self.n).any():
+            values[outside] = self._encrypt(values[outside])
+        return values.astype(np.int64)
+
+    def _encrypt(self, values: np.ndarray) -> np.ndarray:
+        left, right = np.divmod(values, self._side)
+        for key in self._keys:
+            total = left + _scaled(_mixed(right + key), self._side)
+            left, right = right, np.where(total >= self._side, total - self._side, total)
+        return left * self._side + right
+
+
+class NestedSubset:
+    """The first ``round(n * fraction)`` places of one fixed permutation: 10 % lies inside 20 % of the same seed."""
+
+    def __init__(self, n: int, fraction: float, seed: int) -> None:
+        if not 0 < fraction <= 1:
+            raise InputError(f"data.fraction: wanted a share in (0, 1], got {fraction}; 1.0 takes all of the data.")
+        self.size = max(1, round(n * fraction)) if n else 0
+        self._permutation = Permutation(n, seed, 0, stream=_SUBSET_STREAM) if 0 < self.size < n else None
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, places: np.ndarray) -> np.ndarray:
+        """(k,) places in 0..size-1 -> (k,) int64 examples in 0..n-1."""
+        return np.asarray(places, dtype=np.int64) if self._permutation is None else self._permutation[places]
+
+
+def nested_subset(n: int, fraction: float, seed: int) -> NestedSubset:
+    """A seeded subset of 0..n-1; a larger fraction of the same seed contains a smaller one."""
+    return NestedSubset(n, fraction, seed)
+
+
+class Order:
+    """Which examples this rank takes in batch k of a pass: block k of the pass's permutation, dealt like cards.
+
+    Rank r takes places r, r + world, ... of the block. What does not fill a batch at the end of a pass is left out
+    and comes up in other passes; without ``drop_last`` it is a smaller batch. ``groups``, which hold each example once
+    at most, are dealt whole, in a new order every pass; then there are no other examples.
+    """
+
+    def __init__(
+        self,
+        examples: int,
+        batch_size: int,
+        *,
+        seed: int,
+        rank: int = 0,
+        world: int = 1,
+        drop_last: bool = True,
+        groups: Sequence[np.ndarray] = (),
+    ) -> None:
+        examples = sum(map(len, groups)) or examples
+        check_batch_size(examples, batch_size, world)
+        self.whole, rest = divmod(examples, batch_size)
+        self.has_rest = rest > 0 and not drop_last
+        if self.has_rest and rest % world:
+            raise InputError(
+                f"data.drop_last=false: the last batch has {rest} of the {examples} examples, which do not split "
+                f"evenly over {world} processes. Say data.drop_last=true, or take another batch_size."
+            )
+        self.examples, self.batch_size, self.seed, self.rank, self.world = examples, batch_size, seed, rank, world
+        self.drop_last, self.groups = drop_last, groups
+        self._permutation: tuple[int, Permutation | np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        """Batches in one pass; the same on every rank."""
+        return self.whole + self.has_rest
+
+    def batch(self, epoch: int, k: int) -> np.ndarray:
+        """(batch_size / world,) int64: this rank's examples of global batch k."""
+        if not 0 <= k < len(self):
+            raise IndexError(f"batch {k} of {len(self)}")
+        end = min((k + 1) * self.batch_size, self.examples)
+        return self.at(epoch, np.arange(k * self.batch_size + self.rank, end, self.world))
+
+    def at(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """(k,) places of a pass -> (k,) int64 examples."""
+        if self._permutation is None or self._permutation[0] != epoch:
+            self._permutation = epoch, self._order_of(epoch)
+        return self._permutation[1][places]
+
+    def _order_of(self, epoch: int) -> Permutation | np.ndarray:
+        if not self.groups:
+            return Permutation(self.examples, self.seed, epoch)
+        dealt = Permutation(len(self.groups), self.seed, epoch)[np.arange(len(self.groups))]
+        return np.concatenate([self.groups[number] for number in dealt])
+
+
+def check_batch_size(examples: int, batch_size: int, world: int) -> None:
+    """InputError where a global batch does not exist or does not split evenly."""
+    if batch_size < 1:
+        raise InputError(f"batch_size: wanted a positive number of examples over all processes, got {batch_size}.")
+    if batch_size % world:
+        below, above = batch_size // world * world, (batch_size // world + 1) * world
+        raise InputError(
+            f"batch_size: {batch_size} examples do not split evenly over {world} processes; batch_size counts all "
+            f"processes together. Take {f'{below} or ' if below else ''}{above}."
+        )
+    if batch_size > examples:
+        raise InputError(
+            f"batch_size: a batch of {batch_size} examples is larger than the data, which has {examples}. "
+            f"Set batch_size={max(world, examples // world * world)} or less, or give more data."
+        )
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64 (Steele, Lea and Flood 2014): every input bit moves every output bit."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _scaled(values: np.ndarray, side: np.uint64) -> np.ndarray:
+    """64-bit hashes -> 0..side-1, by multiplying the upper half; side < 2**31."""
+    return ((values >> np.uint64(32)) * side) >> np.uint64(32)

@@ -1,0 +1,160 @@
+"""Record types of the objectives: column names and labels."""
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from contrastive_encoders.core import InputError
+
+MOST_SCORE = 3.4e38  # float32's largest
+
+
+class NoExample(NamedTuple):
+    """A row that is sound, and is left out and counted under this reason."""
+
+    reason: str
+
+
+class Label(NamedTuple):
+    """The label of a row; ``read`` raises ValueError that says which values are wanted."""
+
+    columns: tuple[str, ...]  # names that it goes by
+    read: Callable[[object], "float | tuple[float, ...] | NoExample"]
+    several: bool = False  # a number for each text behind the first
+
+
+class RowKind(NamedTuple):
+    """The columns of a kind of row. ``columns`` are sets of names with the same meaning, of which the first that a file
+    has is taken.
+    """
+
+    name: str
+    columns: tuple[tuple[str, ...], ...]
+    label: Label | None = None
+    drop_blank: bool = False  # leave rows with an empty text out; else they are errors
+    numbered: tuple[str, ...] = ()  # the last name begins those of one text or more: negative_1, negative_2, ...
+    lists: tuple[tuple[str, ...], ...] = ()  # names of a text, a list of positives, and perhaps a list of negatives
+
+
+def score(value: object) -> float:
+    """A similarity in 0..1; the published generator of DINO writes it as a text."""
+    wanted = 'wanted a number from 0 to 1, or its text ("0", "0.5", "1")'
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(wanted)
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):  # the latter of an integer with hundreds of digits
+        raise ValueError(wanted) from None
+    if math.isfinite(number) and number > 1:
+        raise ValueError(f"{wanted}; divide ratings from 0 to 5 by 5, and labels 0, 1, 2 by 2")
+    if not 0 <= number <= 1:  # false for NaN as well
+        raise ValueError(wanted)
+    return number
+
+
+def scores(value: object) -> tuple[float, ...]:
+    """Numbers of any size; a table without lists has them as JSON."""
+    wanted = "wanted a list of numbers, [of the positive, of each negative]"
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise ValueError(wanted) from None
+    if not isinstance(value, list | tuple):
+        raise ValueError(wanted)
+    for one in value:
+        if isinstance(one, bool) or not isinstance(one, int | float) or not abs(one) <= MOST_SCORE:  # nor for NaN
+            raise ValueError(f"{wanted}, finite ones")
+    return tuple(map(float, value))
+
+
+RELATIONS = ("entailment", "neutral", "contradiction")
+_RELATION_OF = {**{name: i for i, name in enumerate(RELATIONS)}, **{str(i): i for i in range(3)}}
+_NO_GOLD = ("-1", "-", "")
+
+
+def relation(value: object) -> float | NoExample:
+    """0 entailment, 1 neutral, 2 contradiction; -1 and "-" are SNLI's marks of pairs that the raters disagreed on."""
+    text = value
+    if isinstance(value, int | float) and value in (-1, 0, 1, 2) and not isinstance(value, bool):
+        text = str(int(value))
+    if isinstance(text, str):
+        text = text.strip().lower()
+        if text in _NO_GOLD:
+            return NoExample("no gold label")
+        if text in _RELATION_OF:
+            return _RELATION_OF[text]
+    raise ValueError(f"wanted {', '.join(RELATIONS)}, or 0, 1, 2 in that order (-1 or - for none)")
+
+
+SENTENCES = RowKind("sentences", (("text",), ("sentence",)))
+PAIRS = RowKind(
+    "pairs",
+    (("text_a", "text_b"), ("sentence1", "sentence2")),
+    Label(("label", "score"), score),
+    drop_blank=True,  # the published generator leaves texts of blanks in its files
+)
+POSITIVE_LISTS = (  # FlagEmbedding's and Tevatron's formats
+    ("query", "pos", "neg"),
+    ("query", "pos"),
+    ("query", "positive_passages", "negative_passages"),
+    ("query", "positive_passages"),
+)
+TRIPLETS = RowKind(
+    "triplets",
+    (
+        ("premise", "entailment", "contradiction"),
+        ("sent0", "sent1", "hard_neg"),
+        ("anchor", "positive", "negative"),
+        ("premise", "entailment"),
+        ("sent0", "sent1"),
+        ("anchor", "positive"),
+    ),
+    numbered=("anchor", "positive", "negative_"),
+    lists=POSITIVE_LISTS,
+)
+SCORED_TRIPLETS = RowKind(
+    "scored_triplets",
+    (("anchor", "positive", "negative"), ("query", "positive", "negative")),
+    Label(("scores", "score", "labels", "label"), scores, several=True),
+    numbered=("anchor", "positive", "negative_"),
+)
+MINED = RowKind(  # pairs that hard negatives are found for
+    "mined", (("anchor", "positive"), ("question", "answer"), ("premise", "entailment"), ("sent0", "sent1"))
+)
+NLI = RowKind("nli", (("premise", "hypothesis"), ("sentence1", "sentence2")), Label(("label", "gold_label"), relation))
+QA = RowKind("qa", (("question", "answer"), ("query", "answer"), ("anchor", "positive")), lists=POSITIVE_LISTS)
+
+
+def own_columns(columns: Sequence[str], kind: RowKind) -> tuple[str, ...]:
+    widths = sorted({len(names) for names in (*kind.columns, *kind.lists)})
+    more = bool(kind.numbered) and len(columns) > widths[-1]
+    if not (more or len(columns) in widths) or len(set(columns)) < len(columns):
+        raise InputError(
+            f"data.columns={list(columns)}: wanted {' or '.join(map(str, widths))} different names, of the columns "
+            f"that stand for {', '.join(kind.columns[0])}{', or more of the last' if kind.numbered else ''}."
+        )
+    return tuple(columns)
+
+
+def numbered_columns(kind: RowKind, present: Collection[str]) -> tuple[str, ...] | None:
+    """Return the columns of a row with ``NAME_1``, ``NAME_2`` and so on, where a kind has such; None where the first is
+    missing.
+    """
+    if not kind.numbered:
+        return None
+    *first, stem = kind.numbered
+    many = list(itertools.takewhile(present.__contains__, (f"{stem}{number}" for number in itertools.count(1))))
+    return (*first, *many) if many and set(first) <= set(present) else None
+
+
+def _shown(numbered: Sequence[str]) -> list[list[str]]:
+    return [[*numbered[:-1], f"{numbered[-1]}1", f"{numbered[-1]}2, ..."]] if numbered else []
+
+
+def described(kind: RowKind) -> str:
+    lists = [f"{', '.join(names)} (lists)" for names in kind.lists if len(names) > 2]
+    sets = " or ".join([*(", ".join(names) for names in [*kind.columns, *_shown(kind.numbered)]), *lists])
+    return sets + (f", with {' or '.join(kind.label.columns)}" if kind.label else "")

@@ -1,0 +1,167 @@
+"""The vectors of a teacher, beside the token store: memory-mapped, in 16 bits, written in parts.
+
+A directory of ``vectors.bin`` and ``meta.json``, which has the sum of each part that is whole. A process that is killed
+leaves those, and the next one goes on behind them.
+"""
+
+import hashlib
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from filelock import FileLock
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.io.atomic import explained, remove
+from contrastive_encoders.io.manifest import read_record, write_record
+from contrastive_encoders.reports.progress import Progress
+
+VERSION = 1  # part of the key: raise it when the same vectors would be stored otherwise
+PART = 4096  # rows whose vectors are written at once: what a kill can cost
+DTYPE = np.dtype("<f2")
+META, VECTORS = "meta.json", "vectors.bin"
+
+log = logging.getLogger(__name__)
+
+Embed = Callable[[list[str]], np.ndarray]  # texts -> (texts, width) float32
+
+
+class VectorStore:
+    """R rows of C vectors of W numbers.
+
+    ``rows`` says of which rows of the token store they are, in ascending order; None: of all.
+
+    Raises:
+        InputError: the store is not whole. With ``verify`` its content is compared with its sums, too.
+    """
+
+    def __init__(self, directory: str | Path, rows: np.ndarray | None = None, *, verify: bool = False) -> None:
+        self.directory, self.rows = Path(directory), rows
+        try:
+            meta = read_record(self.directory / META)
+            shape = int(meta["rows"]), int(meta["texts_per_row"]), int(meta["width"])
+            parts, path = list(meta["parts"]), self.directory / VECTORS
+            size = DTYPE.itemsize * int(np.prod(shape))
+            if len(parts) < -(-shape[0] // PART):
+                raise ValueError(f"{len(parts)} of {-(-shape[0] // PART)} parts are there")
+            if path.stat().st_size != size:
+                raise ValueError(f"{VECTORS} has {path.stat().st_size} bytes, wanted {size}")
+            if verify and _sums(path, size, DTYPE.itemsize * PART * shape[1] * shape[2]) != parts:
+                raise ValueError("its content has changed since it was written")
+            self.width = shape[2]
+            self._vectors = np.asarray(np.memmap(path, dtype=DTYPE, mode="r", shape=shape))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{directory}: not a whole store of a teacher's vectors ({error}).") from error
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def of(self, rows: np.ndarray) -> torch.Tensor:
+        """(N,) rows of the token store -> (N, C, W) float16."""
+        places = rows if self.rows is None else np.searchsorted(self.rows, rows)
+        return torch.from_numpy(self._vectors[places])
+
+
+def make_or_go_on(
+    directory: Path, texts: Callable[[], Iterable[tuple[str, ...]]], rows: int, embed: Embed, *, quiet: bool = False
+) -> int:
+    """Write the vectors of so many rows of ``texts`` unless a whole store is there, or those that it lacks. One that is
+    damaged is made anew.
+
+    Returns:
+        The width of a vector.
+
+    Raises:
+        InputError: there are other rows, a vector is not finite, or the directory is read-only.
+        NotWritten: the disk is full.
+    """
+    with explained(directory, "data.cache_dir"):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{directory}.lock"):  # others wait here
+            meta = _begun(directory, rows)
+            if meta is None or len(meta["parts"]) < -(-rows // PART):
+                meta = _write(directory, meta, texts(), rows, embed, quiet)
+    return int(meta["width"])
+
+
+def _begun(directory: Path, rows: int) -> dict[str, Any] | None:
+    """What is there already, and is whole as far as it goes; None: nothing."""
+    if not directory.exists():
+        return None
+    try:
+        meta = read_record(directory / META)
+        each = int(meta["texts_per_row"]) * int(meta["width"]) * DTYPE.itemsize
+        size = min(len(meta["parts"]) * PART, rows) * each
+        if meta["rows"] != rows or _sums(directory / VECTORS, size, PART * each) != meta["parts"]:
+            raise ValueError("its content is not what was written")
+    except FileNotFoundError:  # killed before its first part was whole
+        meta = None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s: cut short or damaged (%s). The teacher's vectors are made anew.", directory, error)
+        meta = None
+    if meta is None:
+        remove(directory)
+    return meta
+
+
+def _sums(path: Path, size: int, part: int) -> list[str]:
+    """The sha256 of each part of the first ``size`` bytes."""
+    with path.open("rb") as file:
+        if path.stat().st_size < size:
+            raise ValueError(f"{path.name} has {path.stat().st_size} bytes, wanted {size}")
+        return [_sum_of(file, min(part, size - at)) for at in range(0, size, part)]
+
+
+def _sum_of(file: BinaryIO, size: int) -> str:
+    return hashlib.sha256(file.read(size)).hexdigest()
+
+
+def _write(
+    directory: Path,
+    begun: dict[str, Any] | None,
+    texts: Iterable[tuple[str, ...]],
+    rows: int,
+    embed: Embed,
+    quiet: bool,
+) -> dict[str, Any]:
+    directory.mkdir(exist_ok=True)
+    meta: dict[str, Any] = begun or {"rows": rows, "parts": []}
+    done = len(meta["parts"]) * PART
+    if done:
+        log.info("%s: going on behind row %d of %d", directory, done, rows)
+    with (directory / VECTORS).open("r+b" if begun else "wb") as file:
+        file.truncate(0 if begun is None else done * meta["texts_per_row"] * meta["width"] * DTYPE.itemsize)
+        file.seek(0, 2)
+        with Progress("teacher", "rows", rows, before=done, quiet=quiet) as progress:
+            for part in _in_parts(itertools.islice(texts, done, None)):
+                vectors = embed([text for row in part for text in row])
+                with np.errstate(over="ignore"):
+                    narrow = vectors.astype(DTYPE)
+                if not np.isfinite(narrow).all():
+                    raise InputError(
+                        "model.teacher: it makes vectors with numbers that are no numbers, or beyond 65,504."
+                    )
+                content = narrow.tobytes()
+                file.write(content)
+                file.flush()
+                meta |= {"texts_per_row": len(part[0]), "width": vectors.shape[1]}
+                meta["parts"].append(hashlib.sha256(content).hexdigest())
+                done += len(part)
+                if done > rows or (len(part) < PART and done < rows):
+                    break
+                write_record(directory / META, meta)
+                progress.to(done)
+    if done != rows:
+        remove(directory)
+        raise InputError(f"{directory}: the data had {rows} rows, and has others now. Start the command again.")
+    return meta
+
+
+def _in_parts(rows: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+    several = iter(rows)
+    while part := list(itertools.islice(several, PART)):
+        yield part

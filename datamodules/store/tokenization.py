@@ -1,0 +1,294 @@
+"""Tokenisation of the rows of a source: it normalises texts, and decides which rows are stored.
+
+`WholeRows` reads rows of texts as they are; `LongDocuments` normalises documents and drops those that are too short.
+"""
+
+import hashlib
+import itertools
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.datamodules.sources.records import Record
+from contrastive_encoders.runtime.worker_tasks import Task
+
+Texts = tuple[str, ...]  # of a row
+
+
+class TokenisedRows(NamedTuple):
+    """The token ids of a batch of rows, of those rows that are kept."""
+
+    ids: np.ndarray  # (tokens,) in the type of the store, all texts one behind the other
+    lengths: np.ndarray  # (rows kept * texts of a row,) int64
+    rows: np.ndarray  # (rows,) bool: which of those that were given
+    counts: dict[str, int]  # of those that were given
+    longest: tuple[int, int] = (0, 0)  # of those, its length and its place, where documents are measured
+
+
+class Reading(ABC):
+    """A tokenisation of rows, with the rule which of them are stored. It counts the rows of one store.
+
+    Each worker has a copy and calls `keep` alone; the driver calls `add`, and so has the counts.
+    """
+
+    unit: str  # what a row is called
+    counts: dict[str, int]
+    special_tokens_are_text = False
+
+    def __init__(self, tokenizer: Any, *, labelled: int = 0) -> None:
+        self.labelled = labelled  # numbers of a row
+        self.serialised = serialised(tokenizer)
+        self.dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
+
+    @cached_property
+    def backend(self) -> Tokenizer:
+        """The tokenizer without truncation and padding. It is made at the first access: opening a store needs none."""
+        backend = Tokenizer.from_str(self.serialised)
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = self.special_tokens_are_text
+        return backend
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what cannot be pickled: a hash, and a backend, which would lose its treatment of special tokens."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("backend", "text_hash")}
+
+    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the (tokens,) ids of all texts, one behind the other, in the type of the store, and (texts,) int64
+        lengths.
+        """
+        lists = [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        return np.fromiter(itertools.chain.from_iterable(lists), self.dtype, int(lengths.sum())), lengths
+
+    @abstractmethod
+    def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
+        """Tokenise a batch of rows, and choose those to store. The result depends on the texts alone."""
+
+    def add(self, records: Sequence[Record], kept: TokenisedRows) -> None:
+        """Count a batch and what was kept of it; batches come in the order of the source."""
+        for name, number in kept.counts.items():
+            self.counts[name] += number
+
+    @abstractmethod
+    def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
+        """Return the spellings in which each sentence may occur in a text; the first gives its length."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the ids depend on besides the source."""
+        content = self.serialised[self.serialised.index('"added_tokens"') :]  # behind "truncation" and "padding"
+        return {"tokenizer": hashlib.sha256(content.encode()).hexdigest()}
+
+    def account(self) -> dict[str, Any]:
+        """Return the counts of the rows for the manifest of the store."""
+        return dict(self.counts)
+
+    @abstractmethod
+    def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
+        """Return a line for the log about the rows left out. ``source`` is the manifest of the source."""
+
+    @abstractmethod
+    def nothing_kept(self, source: dict[str, Any]) -> str:
+        """Return why no row was kept, and a remedy."""
+
+
+class WholeRows(Reading):
+    """Whole rows: the ids that ``tokenizer(text)`` has between its special tokens.
+
+    A row is left out if one of its texts has no token, except for "", which fills up a row with lists of texts.
+    """
+
+    unit = "rows"
+
+    def __init__(self, tokenizer: Any, *, labelled: int = 0) -> None:
+        super().__init__(tokenizer, labelled=labelled)
+        self.counts = {"without_tokens": 0}
+
+    def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
+        flat = [text for texts in rows for text in texts]
+        ids, lengths = self.encode(flat)
+        is_filler = np.fromiter((not text for text in flat), bool, len(flat))
+        kept = np.all(((lengths > 0) | is_filler).reshape(len(rows), -1), axis=1)
+        if not kept.all():
+            texts = np.repeat(kept, len(lengths) // len(kept))
+            ids, lengths = ids[np.repeat(texts, lengths)], lengths[texts]
+        return TokenisedRows(ids, lengths, kept, {"without_tokens": int((~kept).sum())})
+
+    def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
+        """Return the spellings of a sentence that is a whole row, and of one inside a row."""
+        return [list(sentences), [f" {sentence}" for sentence in sentences]]
+
+    def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
+        return f"kept {kept} rows, {tokens} tokens{left_out(source, self.counts['without_tokens'])}"
+
+    def nothing_kept(self, source: dict[str, Any]) -> str:
+        return (
+            f"data: none of the {source.get('rows', 0)} rows has a token in each of its texts. Is the backbone's "
+            "vocabulary made for another script? Take another backbone."
+        )
+
+
+class LengthRule(NamedTuple):
+    """The least length that a document must have to be stored.
+
+    ``tokens`` keeps n >= min_length tokens. ``words`` keeps n > min_length whitespace words, strictly, as DeCLUTR's
+    published script does, and drops what has fewer than ``min_tokens`` tokens besides.
+    """
+
+    min_length: int
+    unit: Literal["tokens", "words"]
+    min_tokens: int  # what the sampler needs besides; only for words
+
+    def describe(self) -> str:
+        if self.unit == "tokens":
+            return f"at least {self.min_length} tokens"
+        return f"more than {self.min_length} words and at least {self.min_tokens} tokens"
+
+
+class LongDocuments(Reading):
+    """Documents: rows of one text each, which is normalised. Those that are long enough are stored.
+
+    A special token that a text spells out is tokenised as plain text.
+
+    Args:
+        shortest_for_auto: length from which ``data.max_span=auto`` takes a document, in the unit of the rule.
+    """
+
+    unit = "documents"
+    special_tokens_are_text = True
+
+    def __init__(self, tokenizer: Any, rule: LengthRule, *, lowercase: bool, shortest_for_auto: int = 0) -> None:
+        super().__init__(tokenizer)
+        self.rule, self.lowercase, self.shortest_for_auto = rule, lowercase, shortest_for_auto
+        self.unknown: int | None = tokenizer.unk_token_id
+        self.specials = np.array(sorted(set(tokenizer.all_special_ids) - {self.unknown}), np.int64)
+        # literal_specials: "<mask>" and its like in the text, where the vocabulary could not spell them
+        self.counts = dict.fromkeys(("read", "too_short", "too_few_tokens", "words", "literal_specials"), 0)
+        self.longest, self.longest_where = 0, ""  # of all documents read, in the unit of the rule
+        self.text_hash = hashlib.sha256()  # of all documents read, each followed by a zero byte
+
+    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        ids, lengths, _ = self._without_specials(*super().encode(texts))
+        return ids, lengths
+
+    def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
+        texts = [normalised(text, self.lowercase) for (text,) in rows]
+        words = np.array([text.count(" ") for text in texts], np.int64)  # a space in front of each word
+        in_words = self.rule.unit == "words"
+        kept = words > self.rule.min_length if in_words else np.ones(len(rows), dtype=bool)
+        ids, lengths = super().encode(list(itertools.compress(texts, kept)))
+        measured = words if in_words else lengths
+        longest = int(measured.max()), int(measured.argmax())
+        ids, lengths, specials = self._without_specials(ids, lengths)
+        long_enough = lengths >= (self.rule.min_tokens if in_words else self.rule.min_length)
+        counts = {
+            "read": len(rows),
+            "too_short": int((~kept if in_words else ~long_enough).sum()),
+            "too_few_tokens": int((~long_enough).sum()) if in_words else 0,
+            "words": int(words[kept][long_enough].sum()),
+            "literal_specials": int(specials[long_enough].sum()),
+        }
+        kept[kept] = long_enough
+        return TokenisedRows(ids[np.repeat(long_enough, lengths)], lengths[long_enough], kept, counts, longest)
+
+    def add(self, records: Sequence[Record], kept: TokenisedRows) -> None:
+        super().add(records, kept)
+        for record in records:
+            self.text_hash.update(record.texts[0].encode() + b"\0")
+        length, place = kept.longest
+        if length > self.longest:
+            self.longest, self.longest_where = length, records[place].where
+
+    def _without_specials(self, ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Replace ids of special tokens by the unknown token, or drop them; return their number in each text, too.
+
+        Unigram may tokenise "<s>" as itself.
+        """
+        special = np.isin(ids, self.specials)
+        numbers = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[special], minlength=len(lengths))
+        if self.unknown is None:
+            return ids[~special], lengths - numbers, numbers
+        ids[special] = self.unknown
+        return ids, lengths, numbers
+
+    def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
+        return [[normalised(sentence, self.lowercase) for sentence in sentences]]
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "lowercase": self.lowercase, "rule": self.rule._asdict()}
+
+    def account(self) -> dict[str, Any]:
+        return {
+            **self.counts,
+            "longest": self.longest,
+            "longest_unit": self.rule.unit,
+            "longest_where": self.longest_where,
+            "text_sha256": self.text_hash.hexdigest(),
+            "lowercase": self.lowercase,
+        }
+
+    def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
+        return f"kept {kept} of {self.counts['read']} documents, {tokens} tokens"
+
+    def nothing_kept(self, source: dict[str, Any]) -> str:
+        remedy = "Set model=simcse data=sentences to train on short texts as a whole."
+        if self.longest >= self.shortest_for_auto:
+            remedy = "Set data.max_span=auto data.min_document_length=null."
+        return (
+            f"none of the {self.counts['read']} documents is long enough: wanted {self.rule.describe()}; the longest "
+            f"has {self.longest} {self.rule.unit} ({self.longest_where}). {remedy} If each of these is only a piece of "
+            "a document, put whole documents on a line, or each into a file of a folder."
+        )
+
+
+def serialised(tokenizer: Any) -> str:
+    """Return a fast tokenizer as JSON, from which a worker restores it without importing transformers.
+
+    Raises:
+        InputError: the tokenizer is not a fast one.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
+            "parallel; got one written in Python. Convert it: AutoTokenizer.from_pretrained(..., use_fast=True)."
+        )
+    return str(tokenizer.backend_tokenizer.to_str())
+
+
+def keep_rows(reading: Reading, tasks: Iterator[Task]) -> Iterator[tuple[int, TokenisedRows]]:
+    """Yield the tokenised rows of each task, in order. A thread tokenises, while the next task is fetched."""
+    with ThreadPoolExecutor(1) as tokeniser:
+        under_way = deque[tuple[int, Future[TokenisedRows]]]()
+        for task in tasks:
+            under_way.append((task.number, tokeniser.submit(reading.keep, task.payload)))
+            if len(under_way) == 2:
+                number, kept = under_way.popleft()
+                yield number, kept.result()
+        for number, kept in under_way:
+            yield number, kept.result()
+
+
+def normalised(text: str, lowercase: bool) -> str:
+    """Normalise as DeCLUTR's reader does: white space collapsed, one space in front, so that the first word is like any
+    other.
+    """
+    return " " + " ".join((text.lower() if lowercase else text).split())
+
+
+def left_out(manifest: dict[str, Any], without_tokens: int = 0) -> str:
+    """Return, for the log, the unused rows of a source and the reasons."""
+    counts = {
+        **manifest.get("left_out", {}),
+        **{fault: manifest.get(fault, 0) for fault in ("empty", "undecodable", "malformed")},
+        "without a token": without_tokens,
+        **{f"with split={name!r}": number for name, number in manifest.get("other_splits", {}).items()},
+    }
+    found = [f"{number} {reason}" for reason, number in counts.items() if number]
+    return f"; left out {', '.join(found)}" if found else ""

@@ -1,0 +1,66 @@
+"""``model.recompute=layers``: a layer keeps only its input, and is computed again in the backward pass.
+
+Within a chunk, so that a single long text needs the memory of one layer and of the inputs of all of them (activation
+checkpointing, Chen et al., 2016). Dropout draws the same numbers again.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.kernels.chunks import LAYERS
+from contrastive_encoders.encoders.kernels.onednn_layers import replaced
+from contrastive_encoders.encoders.layers import layers_of
+
+
+def check_layers(how: str, model: PreTrainedModel) -> None:
+    """Check that a model has layers, if ``how`` asks to compute them again.
+
+    Raises:
+        InputError: it has none with weights of their own.
+    """
+    if how == LAYERS and not layers_of(cast(PreTrainedModel, model.base_model)):
+        raise InputError(
+            f"model.recompute={LAYERS}: this {model.config.model_type} has no layers with weights of their own. "
+            "Take on, which computes whole chunks again."
+        )
+
+
+@contextlib.contextmanager
+def recomputed_layers(
+    model: PreTrainedModel, how: str, around: Callable[[], AbstractContextManager[Any]]
+) -> Iterator[None]:
+    """Inside, the layers of ``model`` keep their inputs alone, where ``how`` is "layers" and a gradient is wanted.
+
+    A layer is computed again as it was: with the functions that stood in for those of its parts, and inside of what
+    ``around`` makes. Other contexts that change what a layer computes have to be entered before this one.
+    """
+    wanted = how == LAYERS and torch.is_grad_enabled()
+    layers = layers_of(cast(PreTrainedModel, model.base_model)) if wanted else []
+    with replaced(layers, lambda layer: _checkpointed(layer, around)):
+        yield
+
+
+def _checkpointed(layer: nn.Module, around: Callable[[], AbstractContextManager[Any]]) -> Callable[..., Any]:
+    forward = layer.forward
+    inner = {part: part.forward for part in layer.modules() if part is not layer and "forward" in vars(part)}
+
+    def surroundings() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        return contextlib.nullcontext(), _again()
+
+    @contextlib.contextmanager
+    def _again() -> Iterator[None]:
+        with around(), replaced(list(inner), lambda part: inner[part]):
+            yield
+
+    def computed(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, context_fn=surroundings, **kwargs)
+
+    return computed

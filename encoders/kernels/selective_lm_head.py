@@ -1,0 +1,62 @@
+"""The language-model head applied to the predicted tokens only.
+
+Over a vocabulary of 50,000 the head is as dear as several layers; 15 % of the anchors' tokens need it. A hook on the
+model's trunk pools the full states and hands the chosen rows to the head: the same for every architecture, whatever its
+head is called.
+
+Shape letters: B sequences, T tokens, D width, M chosen tokens, V vocabulary.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from contrastive_encoders.encoders.kernels.gpu_kernels import is_unaligned, product_of_aligned_rows
+from contrastive_encoders.encoders.kernels.host_layout import Places
+from contrastive_encoders.encoders.kernels.onednn_layers import replaced
+
+
+@contextlib.contextmanager
+def _only_rows(trunk: nn.Module, pool: Callable[[Any], Tensor], chosen: Places) -> Iterator[list[Tensor]]:
+    pooled: list[Tensor] = []
+
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        pooled.append(pool(output))
+        output.last_hidden_state = chosen.of(output.last_hidden_state).unsqueeze(0)
+        return output
+
+    handle = trunk.register_forward_hook(hook, with_kwargs=True)
+    try:
+        yield pooled
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
+def head_sees(model: PreTrainedModel, places: Places) -> Iterator[None]:
+    """Inside, the product with the vocabulary is given the states of these places alone, whatever was done to them
+    before it: the logits of ``model`` are (M, V).
+    """
+    head = cast(nn.Module, model.get_output_embeddings())
+    handle = head.register_forward_pre_hook(lambda module, args: (places.of(args[0]), *args[1:]))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def vectors_and_logits(
+    model: PreTrainedModel, pool: Callable[[Any], Tensor], chosen: Places, inputs: Mapping[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Run a language model once; return the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
+    head = cast(nn.Module, model.get_output_embeddings())
+    with _only_rows(model.base_model, pool, chosen) as pooled, replaced([head] if is_unaligned(head) else [], _aligned):
+        logits = model(**inputs).logits
+    return pooled[0], logits[0]
+
+
+def _aligned(head: Any) -> Callable[[Tensor], Tensor]:
+    return lambda states: product_of_aligned_rows(states, head.weight, head.bias)

@@ -1,0 +1,214 @@
+"""The return type of ``load_encoder``.
+
+``embed`` takes one text or many and returns torch or NumPy vectors; ``encode`` and ``similarity`` are those of
+sentence-transformers.
+
+Its fingerprint is a sha256 over everything that a vector depends on: the key under which vectors may be kept.
+"""
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.core.config_schema import cut
+from contrastive_encoders.encoders.similarity import similarity_matrix
+
+LONE_SURROGATE = re.compile("[\\ud800-\\udfff]")  # as of a text that was cut inside of an emoji
+
+
+class Options(TypedDict, total=False):
+    """How texts are embedded in one call; None: as the encoder does by itself."""
+
+    prompt: str | None
+    autocast: torch.dtype | None
+    progress: bool | None
+    batch_size: int | None
+
+
+class LoadedEncoder(ABC):
+    """An `Embedder` that can say what it is. How it embeds, says ``embed_list``."""
+
+    description: dict[str, str]  # kind, backbone, pooling, prompt, max_length, precision
+    normalize: bool = False
+    prompts: EncoderPrompts = EncoderPrompts()
+    similarity_fn_name: str = "cosine"
+
+    @property
+    def prompt(self) -> str:
+        """The prompt of texts without a role."""
+        return self.prompts.default
+
+    @property
+    def role_prompts(self) -> dict[str, str]:
+        """The prompts of queries and documents, as ``description`` has them, if they are not that of all texts."""
+        of_roles = {"query_prompt": self.prompts.query, "document_prompt": self.prompts.document}
+        return {name: prompt for name, prompt in of_roles.items() if prompt != self.prompt}
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """sha256 over weights, tokenizer and all settings that change a vector."""
+
+    @overload
+    def embed(
+        self, texts: str | Sequence[str], *, convert_to_numpy: Literal[False] = False, **options: Unpack[Options]
+    ) -> Tensor: ...
+
+    @overload
+    def embed(
+        self, texts: str | Sequence[str], *, convert_to_numpy: Literal[True], **options: Unpack[Options]
+    ) -> np.ndarray: ...
+
+    def embed(
+        self, texts: str | Sequence[str], *, convert_to_numpy: bool = False, **options: Unpack[Options]
+    ) -> Tensor | np.ndarray:
+        """N texts -> (N, width) float32 rows on the CPU, in input order; one text, not in a list -> (width,).
+
+        ``prompt`` stands before each text, in the place of the encoder's own. Where it takes longer than a moment a bar
+        is drawn, if somebody watches; ``progress=False`` draws none. ``autocast`` is a type for products.
+        ``batch_size`` limits the texts that are computed together.
+        """
+        several = [texts] if isinstance(texts, str) else texts
+        vectors = self.embed_list(several, **options)
+        vectors = vectors[0] if isinstance(texts, str) else vectors
+        return vectors.numpy() if convert_to_numpy else vectors
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        *,
+        normalize_embeddings: bool = False,
+        convert_to_tensor: bool = False,
+    ) -> Any:
+        """Return the embeddings of texts as sentence-transformers' ``encode`` does.
+
+        Args:
+            texts: one text or several.
+            prompt_name: name of the prompt in front of each text; None: the default prompt of the encoder.
+            prompt: the prompt itself, in place of the one with that name.
+            batch_size: largest number of texts computed together; None: as many as have a certain number of tokens.
+            show_progress_bar: None: if it takes long and standard error is a terminal.
+            normalize_embeddings: scale each embedding to length 1.
+            convert_to_tensor: return a tensor on the CPU instead of an array.
+
+        Returns:
+            A float32 array (texts, width); (width,) for one text that is not in a list.
+
+        Raises:
+            InputError: the encoder has no prompt with this name, ``batch_size`` is less than 1, or an item of ``texts``
+                is not a text.
+        """
+        if batch_size is not None and batch_size < 1:
+            raise InputError(key="batch_size", value=batch_size, expected="a whole number from 1")
+        if prompt is None and prompt_name is not None:
+            prompt = self._prompt_named(prompt_name)
+        several = _list_of_texts([texts] if isinstance(texts, str) else texts)
+        options = Options(prompt=prompt, progress=show_progress_bar, batch_size=batch_size)
+        vectors = self.embed_list(several, **options)
+        vectors = normalize(vectors, dim=-1) if normalize_embeddings else vectors
+        vectors = vectors[0] if isinstance(texts, str) else vectors
+        return vectors if convert_to_tensor else vectors.numpy()
+
+    def encode_query(
+        self, texts: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
+    ) -> Any:
+        """Return the embeddings of queries: `encode` with the encoder's prompt of queries."""
+        own = self.prompts.query if prompt is None and prompt_name is None else prompt
+        return self.encode(texts, prompt_name, own, **options)
+
+    def encode_document(
+        self, texts: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
+    ) -> Any:
+        """Return the embeddings of documents: `encode` with the encoder's prompt of documents."""
+        own = self.prompts.document if prompt is None and prompt_name is None else prompt
+        return self.encode(texts, prompt_name, own, **options)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Return the similarities of all embeddings with all others, by the encoder's ``similarity_fn_name``.
+
+        Args:
+            embeddings1: (N, width) tensor, array or list; a single embedding counts as one row.
+            embeddings2: (M, width) likewise.
+
+        Returns:
+            (N, M).
+        """
+        return similarity_matrix(self.similarity_fn_name, embeddings1, embeddings2)
+
+    def _prompt_named(self, name: str) -> str:
+        known = {"query": "", "document": "", **self.prompts.named}  # sentence-transformers knows both of any encoder
+        if name not in known:
+            raise InputError(key="prompt_name", value=name, expected=f"one of {', '.join(known)}")
+        return known[name]
+
+    @abstractmethod
+    def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
+        """N texts -> (N, width) float32 on the CPU, without a gradient."""
+
+
+VERSION = 1  # raise it when `embed` starts to give other vectors for the same weights
+OF_NO_EFFECT = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")  # config entries
+
+
+def fingerprint(weights: Mapping[str, Tensor], **settings: Any) -> str:
+    """``settings`` are JSON values; what orders or formats them must not depend on the process."""
+    digest = hashlib.sha256(f"{VERSION}".encode())
+    for name, weight in sorted(weights.items()):
+        digest.update(f"\n{name} {tuple(weight.shape)} {weight.dtype} ".encode())
+        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    digest.update(json.dumps(settings, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def described_config(config: Any) -> dict[str, Any]:
+    """A transformers config without what changes no vector."""
+    return {name: str(value) for name, value in config.to_dict().items() if name not in OF_NO_EFFECT}
+
+
+def described_tokenizer(tokenizer: Tokenizer) -> str:
+    """All that a tokenizer does to a text, except for padding and truncation: those belong to the call before."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return json.dumps([sorted(tokenizer.get_vocab().items()), repr(tokenizer)])
+    described = json.loads(backend.to_str())
+    return json.dumps({**described, "padding": None, "truncation": None}, sort_keys=True)
+
+
+def _list_of_texts(texts: Any) -> list[str]:
+    """Return the texts as a list.
+
+    Raises:
+        InputError: an item is not a text.
+    """
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping) or getattr(texts, "ndim", 1) != 1:
+        raise InputError(key="texts", value=cut(texts), expected="a text or a list of texts")
+    several = list(texts)
+    for position, text in enumerate(several):
+        if not isinstance(text, str):
+            raise InputError(key=f"texts[{position}]", value=cut(text), expected="a text")
+        if lone := LONE_SURROGATE.search(text):
+            raise InputError(
+                key=f"texts[{position}]",
+                value=cut(ascii(text)),
+                expected=f"Unicode text; character {lone.start()} is half of a surrogate pair",
+                hint='Replace such characters: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").',
+            )
+    return several

@@ -1,0 +1,62 @@
+"""Matryoshka vectors (Kusupati et al., NeurIPS 2022): the loss of a batch is summed over prefixes of its vectors, so
+that each prefix is a vector of its own right.
+
+Shape letters: B texts, D width.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from contrastive_encoders.core import InputError
+
+log = logging.getLogger(__name__)
+
+
+class Prefix(NamedTuple):
+    size: int
+    weight: float
+
+
+def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width: int) -> list[Prefix]:
+    """The longest first; none without sizes. Weights are 1 where there are none.
+
+    Raises:
+        InputError: a size that is none of ``width`` numbers, or other weights than sizes.
+    """
+    if sizes is None:
+        if weights is not None:
+            raise InputError("model.matryoshka_weights: there are no sizes to weigh. Set model.matryoshka, too.")
+        return []
+    if not sizes or len(set(sizes)) < len(sizes) or not all(1 <= size <= width for size in sizes):
+        raise InputError(
+            f"model.matryoshka={list(sizes)}: wanted different sizes from 1 to {width}, the width of this encoder's "
+            f"vectors, such as [{width},{max(1, width // 2)},{max(1, width // 4)}]."
+        )
+    weights = [1.0] * len(sizes) if weights is None else weights
+    if len(weights) != len(sizes) or min(weights) <= 0:
+        raise InputError(
+            f"model.matryoshka_weights={list(weights)}: wanted a number above 0 for each of the {len(sizes)} sizes."
+        )
+    if width not in sizes:
+        log.warning(
+            "model.matryoshka=%s: whole vectors, of %d numbers, are not trained. Add %d if they are to be used, too.",
+            list(sizes),
+            width,
+            width,
+        )
+    return sorted(map(Prefix, sizes, weights), reverse=True)
+
+
+def over_prefixes(loss: Callable[..., Any], chosen: Sequence[Prefix], *views: Tensor) -> tuple[Any, dict[str, Tensor]]:
+    """The named tuple that ``loss`` makes of the longest prefixes of (B, D) views, with the weighted sum over all for
+    its ``loss``; and the loss of each. Without prefixes it is what ``loss`` makes of the views.
+    """
+    if not chosen:
+        return loss(*views), {}
+    found = [loss(*(view[:, : one.size] for view in views)) for one in chosen]
+    total = sum((one.weight * part.loss for one, part in zip(chosen, found, strict=True)), start=views[0].new_zeros(()))
+    each = {f"loss@{one.size}": part.loss.detach() for one, part in zip(chosen, found, strict=True)}
+    return found[0]._replace(loss=total), each

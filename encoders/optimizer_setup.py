@@ -1,0 +1,77 @@
+"""Optimisation: optimiser, learning-rate schedule and gradient clipping."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.encoders.layers import decayed_rates
+from contrastive_encoders.encoders.model_configs import Trained
+from contrastive_encoders.encoders.optimizers import adafactor, adamw, make_schedule, planned_steps
+from contrastive_encoders.encoders.sharding import full_tensor, is_sharded
+
+
+def optimizer_of(
+    settings: Trained,
+    module: nn.Module,
+    transformer: PreTrainedModel,
+    rates: Mapping[nn.Parameter, float],
+    trainer: Any,
+) -> dict[str, Any]:
+    """Return Lightning's optimiser dictionary for the weights of a module. ``rates`` gives weights behind the
+    transformer learning rates of their own.
+
+    Raises:
+        InputError: all weights are frozen, or the run has no end that a schedule could be drawn to.
+    """
+    # Not trainer.estimated_stepping_batches: under max_epochs it sets the loader up before its state is restored,
+    # and a continued run would begin its epoch anew.
+    steps_per_epoch = len(trainer.datamodule.train_dataloader())
+    total_steps = planned_steps(trainer.max_steps, trainer.max_epochs, steps_per_epoch)
+    schedule = make_schedule(
+        settings.lr_schedule,
+        total_steps=total_steps,
+        steps_per_epoch=steps_per_epoch,
+        epochs=math.ceil(total_steps / steps_per_epoch),
+        instances=trainer.datamodule.num_examples,
+        cut_fraction=settings.cut_fraction,
+        ratio=settings.schedule_ratio,
+    )
+    if not any(weight.requires_grad for weight in module.parameters()):
+        raise InputError(f"freeze={settings.freeze}: nothing is left to train. Freeze fewer layers.")
+    rates = decayed_rates(transformer, settings.lr, settings.layer_decay) | dict(rates)
+    if settings.optimizer != "adamw":
+        if is_sharded(module):
+            raise InputError(
+                f"model.optimizer={settings.optimizer} keeps sums over rows of whole weights, and trainer=fsdp "
+                "shards them. Take model.optimizer=adamw with a rate for it (model.lr=2e-5 is usual), or trainer=ddp."
+            )
+        return adafactor(
+            module,
+            lr=settings.lr,
+            weight_decay=settings.weight_decay,
+            schedule=schedule,
+            scaled=settings.optimizer == "adafactor_scaled",
+            rates=rates,
+        )
+    return adamw(
+        module,
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        betas=(settings.betas[0], settings.betas[1]),
+        eps=settings.eps,
+        bias_correction=settings.bias_correction,
+        schedule=schedule,
+        rates=rates,
+    )
+
+
+def clip_gradients(optimizer: Any, most: float) -> Tensor:
+    """Scale the gradients of an optimiser's weights, in place, so that their norm is at most ``most``; return the norm
+    before, on the device.
+    """
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    return full_tensor(nn.utils.clip_grad_norm_(weights, most))

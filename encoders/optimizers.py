@@ -1,0 +1,265 @@
+"""AdamW, Adafactor and the learning-rate schedules of the papers."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.optimization import Adafactor
+
+from contrastive_encoders.core import InputError
+
+Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
+NAMES = "names"  # of the weights of a parameter group, in a checkpoint
+
+
+def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -> Schedule:
+    """Linear up to the cut, then linear down to 1 / ratio (Howard and Ruder, 2018, eq. 3)."""
+    cut = int(total_steps * cut_fraction)
+
+    def factor(step: int) -> float:
+        step = min(step, total_steps)
+        height = step / cut if step < cut else 1 - (step - cut) / max(1, total_steps - cut)
+        return (1 + height * (ratio - 1)) / ratio
+
+    return factor
+
+
+def published_constant(steps_per_epoch: int, epochs: int, *, cut_fraction: float, ratio: float) -> Schedule:
+    """What AllenNLP 1.1 did with DeCLUTR's lazy reader: it took the steps done so far for a whole epoch.
+
+    The rate stays constant through the first epoch (base / 32 when there is only one) and follows the triangle
+    from the second on.
+    """
+
+    def factor(step: int) -> float:
+        seen = max(1, step) if step < steps_per_epoch else steps_per_epoch
+        return slanted_triangular(epochs * seen, cut_fraction=cut_fraction, ratio=ratio)(max(1, step))
+
+    return factor
+
+
+def linear(total_steps: int, *, cut_fraction: float, from_zero: bool = False) -> Schedule:
+    """Linear warm-up over ``cut_fraction`` of the steps, rounded up, then linear to zero.
+
+    ``from_zero`` is transformers' own: its first step of a warm-up has the rate zero, and changes nothing.
+    """
+    cut, first = math.ceil(total_steps * cut_fraction), 0 if from_zero else 1
+
+    def factor(step: int) -> float:
+        return (step + first) / cut if step < cut else max(0.0, (total_steps - step) / max(1, total_steps - cut))
+
+    return factor
+
+
+def linear_constant(total_steps: int, *, cut_fraction: float) -> Schedule:
+    """Constant over ``cut_fraction`` of the steps, rounded down, then linear to zero: GenSE's published runs."""
+    cut = int(total_steps * cut_fraction)
+    return lambda step: 1.0 if step < cut else max(0.0, (total_steps - step) / max(1, total_steps - cut))
+
+
+def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) -> int:
+    """Optimiser steps of a run that ends at whichever limit comes first; -1 (for epochs also None) is no limit.
+
+    Raises:
+        InputError: there is no limit, so no schedule can be drawn.
+    """
+    by_epochs = max_epochs * steps_per_epoch if max_epochs is not None and max_epochs >= 0 else None
+    limits = [limit for limit in (max_steps if max_steps >= 0 else None, by_epochs) if limit is not None]
+    if not limits:
+        raise InputError("max_steps=-1 and max_epochs=-1: a schedule needs an end. Set one of them.")
+    return min(limits)
+
+
+def make_schedule(
+    name: str, *, total_steps: int, steps_per_epoch: int, epochs: int, instances: int, cut_fraction: float, ratio: float
+) -> Schedule:
+    """A schedule by name.
+
+    ``slanted_triangular`` runs over the real number of optimiser steps; ``paper_literal`` over as many steps as there
+    are training instances (DeCLUTR, section 4.1.2, read literally: one epoch never leaves the warm-up);
+    ``official_code_bug`` is what the published code did unless told the number of batches; ``linear_constant`` is
+    GenSE's; ``linear`` and ``constant`` are the usual ones, ``linear_from_zero`` is the former as transformers has it.
+    """
+    if name == "slanted_triangular":
+        return slanted_triangular(total_steps, cut_fraction=cut_fraction, ratio=ratio)
+    if name == "paper_literal":
+        return slanted_triangular(instances, cut_fraction=cut_fraction, ratio=ratio)
+    if name == "official_code_bug":
+        return published_constant(steps_per_epoch, epochs, cut_fraction=cut_fraction, ratio=ratio)
+    if name in ("linear", "linear_from_zero"):
+        return linear(total_steps, cut_fraction=cut_fraction, from_zero=name == "linear_from_zero")
+    if name == "linear_constant":
+        return linear_constant(total_steps, cut_fraction=cut_fraction)
+    if name == "constant":
+        return lambda step: 1.0
+    raise InputError(
+        f"model.lr_schedule={name!r} is unknown; choose slanted_triangular, paper_literal, official_code_bug, "
+        "linear, linear_from_zero, linear_constant or constant."
+    )
+
+
+class ScaledAdafactor(Adafactor):
+    """transformers' Adafactor with rates by the size of a weight, which is not asked of the device."""
+
+    @staticmethod
+    def _get_lr(param_group: dict[str, Any], param_state: dict[str, Any]) -> Any:
+        return param_group["lr"] * param_state["RMS"].clamp(min=param_group["eps"][1])
+
+
+class AdamWithoutBiasCorrection(torch.optim.AdamW):
+    """The optimiser of BERT's release and of DeCLUTR's published runs (``correct_bias=False``).
+
+    Moments start at zero and are used as they are, which makes the first steps longer: 3.2 times at the very first,
+    with the usual betas. torch's AdamW does the work, with a learning rate and an epsilon that undo its correction.
+    """
+
+    _done: int | None = None  # steps, as the host counts them: a GPU would have to be asked each time
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._done = None
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        with torch.enable_grad():
+            loss = closure() if closure else None
+        if self._done is None:
+            self._done = max((int(state["step"]) for state in self.state.values()), default=0)
+        self._done += 1
+        kept = [(group["lr"], group["eps"], group["weight_decay"]) for group in self.param_groups]
+        for group in self.param_groups:
+            first, second = (1 - beta**self._done for beta in group["betas"])
+            factor = first / math.sqrt(second)
+            group["lr"] *= factor
+            group["eps"] /= math.sqrt(second)
+            group["weight_decay"] /= factor
+        super().step()
+        for group, (lr, eps, weight_decay) in zip(self.param_groups, kept, strict=True):
+            group.update(lr=lr, eps=eps, weight_decay=weight_decay)
+        return loss
+
+
+def adamw(
+    module: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float],
+    eps: float,
+    bias_correction: bool,
+    schedule: Schedule,
+    rates: Mapping[nn.Parameter, float],
+) -> dict[str, Any]:
+    """Lightning's optimiser dictionary; biases and norm weights, all vectors, are not decayed.
+
+    ``rates`` gives weights of ``module`` a learning rate of their own, under the same schedule.
+
+    One pass over the weights does the whole update.
+    """
+    groups: list[dict[str, Any]] = []
+    for rate, params in _by_rate(module, lr, rates).items():
+        groups += [
+            {"params": [p for p in params if p.ndim > 1], "lr": rate, "weight_decay": weight_decay},
+            {"params": [p for p in params if p.ndim <= 1], "lr": rate, "weight_decay": 0.0},
+        ]
+    kind = torch.optim.AdamW if bias_correction else AdamWithoutBiasCorrection
+    optimizer = kind(groups, lr=lr, betas=betas, eps=eps, fused=True)
+    # Gradients are clipped before it, so under fp16 they are unscaled before it, too; Lightning clips none otherwise
+    optimizer._step_supports_amp_scaling = False
+    return _with_schedule(optimizer, schedule, module)
+
+
+def adafactor(
+    module: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float,
+    schedule: Schedule,
+    scaled: bool,
+    rates: Mapping[nn.Parameter, float],
+) -> dict[str, Any]:
+    """Lightning's optimiser dictionary; as T5 is fine-tuned: no relative steps, updates clipped at 1.
+
+    ``scaled`` multiplies the rate of each weight by its root mean square (Shazeer and Stern, 2018, algorithm 5), as T5
+    was pretrained. T5's weights begin at sizes from 1 (words) down to a hundredth (queries): one rate for all does not
+    get far from random weights.
+    """
+    optimizer = (ScaledAdafactor if scaled else Adafactor)(
+        [{"params": params, "lr": rate} for rate, params in _by_rate(module, lr, rates).items()],
+        lr=lr,
+        weight_decay=weight_decay,
+        clip_threshold=1.0,
+        scale_parameter=scaled,
+        relative_step=False,
+    )
+    return _with_schedule(optimizer, schedule, module)
+
+
+def _by_rate(module: nn.Module, lr: float, rates: Mapping[nn.Parameter, float]) -> dict[float, list[nn.Parameter]]:
+    """What is trained, those at ``lr`` first: telemetry reads the rate of the first group."""
+    found: dict[float, list[nn.Parameter]] = {lr: []}
+    for weight in module.parameters():
+        if weight.requires_grad:
+            found.setdefault(rates.get(weight, lr), []).append(weight)
+    return found
+
+
+def _with_schedule(optimizer: torch.optim.Optimizer, schedule: Schedule, module: nn.Module) -> dict[str, Any]:
+    optimizer.register_load_state_dict_pre_hook(lambda optimizer, state: _with_own_options(optimizer, state, module))
+    return {
+        "optimizer": optimizer,
+        "lr_scheduler": {"scheduler": StepSchedule(optimizer, schedule), "interval": "step"},
+    }
+
+
+class StepSchedule(torch.optim.lr_scheduler.LambdaLR):
+    """A learning-rate schedule whose state is the number of steps. Its rates are always those of the config."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_epoch": self.last_epoch, "_step_count": self._step_count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.last_epoch, self._step_count = state_dict["last_epoch"], state_dict["_step_count"]
+        factors = [schedule(self.last_epoch) for schedule in self.lr_lambdas]
+        self._last_lr = [rate * factor for rate, factor in zip(self.base_lrs, factors, strict=True)]
+        for group, rate in zip(self.optimizer.param_groups, self._last_lr, strict=True):
+            group["lr"] = rate
+
+
+def names_of_groups(optimizer: torch.optim.Optimizer, module: nn.Module) -> list[list[str]]:
+    """Return the names of the weights in each parameter group."""
+    names = {weight: name for name, weight in module.named_parameters()}
+    return [[names[weight] for weight in group["params"]] for group in optimizer.param_groups]
+
+
+def _with_own_options(optimizer: torch.optim.Optimizer, state: dict[str, Any], module: nn.Module) -> dict[str, Any]:
+    """Return a checkpoint's state with the options of the optimizer's own groups: moments and step counts are restored,
+    while learning rate, weight decay, betas, and epsilon are those of the config.
+
+    Raises:
+        InputError: the state is that of other weights.
+    """
+    saved = _in_own_groups(state["param_groups"], names_of_groups(optimizer, module))
+    own = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    return state | {"param_groups": [group | options for group, options in zip(saved, own, strict=True)]}
+
+
+def _in_own_groups(saved: list[dict[str, Any]], own: list[list[str]]) -> Iterator[dict[str, Any]]:
+    """Yield the saved groups, without names. Weights are grouped by learning rate, so that other rates may make other
+    groups of the same weights.
+    """
+    group_of = {name: group for group in saved for name in group.get(NAMES, ())}
+    number_of = {
+        name: number for group in saved for name, number in zip(group.get(NAMES, ()), group["params"], strict=False)
+    }
+    if group_of and {name for group in own for name in group} == group_of.keys():
+        saved = [{**group_of.get(next(iter(names), ""), {}), "params": [*map(number_of.get, names)]} for names in own]
+    if [len(group["params"]) for group in saved] != [len(names) for names in own]:
+        raise InputError(
+            location="resume",
+            expected=f"an optimizer state of {sum(map(len, own))} weights",
+            value=f"one of {sum(len(group['params']) for group in saved)}",
+            hint="Set freeze and model.lora as in the run of that checkpoint.",
+        )
+    yield from ({key: value for key, value in group.items() if key != NAMES} for group in saved)

@@ -1,0 +1,217 @@
+"""A prompt behind every text, as token ids: the same rule in training, ``embed`` and the exported folder.
+
+The ids of the prompt stand between those of the text and the closing special tokens; a text that is too long loses its
+own end, never the prompt. For all texts these are the ids of the joined string: a prompt of which that is not so with a
+tokenizer, because it grows together with what stands before it, is refused.
+
+SentencePiece as Llama's and Gemma's joins blanks that stand together. There a text ends before its last blanks, and a
+text that is empty, or ends in a special token, is followed by the prompt as it stands behind a word.
+
+A T5 that is read by its decoder must see one end of sequence: written out inside a text, ``</s>`` counts as the unknown
+token ``<unk>``.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from contrastive_encoders.core import InputError, Ragged
+from contrastive_encoders.encoders.kernels.chunks import on_device
+
+PROBES = ("a", "The end.", "7 (x)", "“Quoted”!", "naïve", "日本", "🙂", "x-", "a  ", " a", "a\n", " ", "")
+ESCAPED_PROBES = ("{end}", "x{end}y {end}", "{end}{end} z")
+BLANKS = " ▁"  # a blank, and as SentencePiece spells it
+_PLAIN = (
+    "{{{{ {opening} }}}}{{% for message in messages %}}{{{{ message['content']{escape} }}}}{{% endfor %}}"
+    "{{{{ {prompt} }}}}{{{{ {closing} }}}}"
+)
+_JOINING = (
+    "{{% set text = (messages | map(attribute='content') | join).rstrip(' ▁') %}}{{{{ {opening} }}}}"
+    "{{{{ {lead} if text and not text.startswith({starts}) else '' }}}}{{{{ text{escape} }}}}"
+    "{{{{ {prompt} if text and not text.endswith({ends}) else {alone} }}}}{{{{ {closing} }}}}"
+)
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_STRINGS = rf"\((?:{_STRING}, )*\)"
+_READ_AS = {"escape": rf"(?P<escape>(?: \| replace\({_STRING}, {_STRING}\))?)", "prompt": f"(?P<prompt>{_STRING})"}
+_READ_AS |= dict.fromkeys(("opening", "closing", "lead", "alone"), _STRING)
+_READ_AS |= dict.fromkeys(("starts", "ends"), _STRINGS)
+
+
+def _read_by(form: str) -> re.Pattern[str]:
+    marked = re.escape(form.format(**{name: f"<{name}>" for name in _READ_AS}))
+    return re.compile(re.sub(r"<(\w+)>", lambda found: _READ_AS[found[1]], marked))
+
+
+_TEMPLATES = [_read_by(form) for form in (_PLAIN, _JOINING)]
+
+
+def ids_behind(tokenizer: Any, prompt: str) -> list[int]:
+    """Those of a prompt behind a text."""
+    letter, both = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a", "a" + prompt))
+    return list(both[len(letter) :])
+
+
+class AppendedPrompt:
+    """``appended(sequences)``: (N) sequences with special tokens -> the same with the prompt, cut at ``max_length``, or
+    at fewer tokens where the call says so. ``escape_end`` turns ends of sequence inside texts into the unknown token.
+
+    Raises:
+        InputError: the prompt leaves no room for a text, or grows together with what stands before it.
+    """
+
+    def __init__(self, tokenizer: Any, prompt: str, max_length: int, *, escape_end: bool = False) -> None:
+        self.tokenizer, self.prompt = tokenizer, prompt
+        self.end = int(tokenizer.eos_token_id) if escape_end else None
+        self.unknown = tokenizer.unk_token_id
+        self.keeps_end = tokenizer.truncation_side == "left"
+        self.joins = False
+        if escape_end and (self.unknown is None or self.unknown not in tokenizer.all_special_ids):
+            raise InputError(
+                f"pooling=first_decoder: {type(tokenizer).__name__} has no unknown token, which stands for an end of "
+                "sequence that is written out inside a text. Take another backbone."
+            )
+        letter = self._plain("a")
+        whole = self._ids("a")
+        at = next(at for at in range(len(whole)) if whole[at : at + len(letter)] == letter)
+        self.before, self.after = whole[:at], whole[at + len(letter) :]
+        self.ids = ids_behind(tokenizer, prompt)
+        self.room = self.room_in(max_length)
+        self._check_seam()
+
+    def room_in(self, max_length: int) -> int:
+        """Return the tokens that are left for a text. Raises InputError where there are none."""
+        others = len(self.before) + len(self.after)
+        room = max_length - others - len(self.ids)
+        if room < 1:
+            raise InputError(
+                f"max_length={max_length}: {len(self.ids)} tokens of the prompt {self.prompt!r} and {others} special "
+                f"ones leave no room for a text. Wanted {max_length - room + 1} or more."
+            )
+        return room
+
+    def __call__(self, sequences: Ragged, *, keep_prompt: bool = True, max_length: int | None = None) -> Ragged:
+        """``keep_prompt=False`` cuts text and prompt as one string, as the published training code did."""
+        before, prompt, after = len(self.before), len(self.ids), len(self.after)
+        room = self.room_in(max_length) if max_length else self.room
+        text_N = sequences.lengths - before - after
+        kept_N = np.minimum(text_N, room if keep_prompt else room + prompt)
+        shown_N = np.full_like(kept_N, prompt) if keep_prompt else np.minimum(prompt, room + prompt - kept_N)
+        head_N = before + kept_N
+        lengths_N = head_N + shown_N + after
+        first_N = np.cumsum(sequences.lengths) - sequences.lengths
+        skipped_N = text_N - kept_N if self.keeps_end else np.zeros_like(kept_N)
+        # One gather out of the texts, the prompt and the closing tokens, laid one behind the other
+        row_M = np.repeat(np.arange(len(lengths_N)), lengths_N)
+        place_M = np.arange(len(row_M)) - (np.cumsum(lengths_N) - lengths_N)[row_M]
+        behind_M = place_M - head_N[row_M]
+        cut_M = np.where(behind_M < shown_N[row_M], 0, prompt - shown_N[row_M])
+        text_M = first_N[row_M] + place_M + np.where(place_M < before, 0, skipped_N[row_M])
+        index_M = np.where(behind_M < 0, text_M, len(sequences.ids) + behind_M + cut_M)
+        ids = sequences.ids
+        if self.end is not None:
+            ids = ids.masked_fill(ids == self.end, self.unknown)
+        pool = torch.cat([ids, on_device(np.array(self.ids + self.after, np.int64), ids.device)])
+        return Ragged(pool[on_device(index_M, ids.device)], lengths_N)
+
+    @functools.cached_property
+    def blanks(self) -> list[int]:
+        """Ids of one blank and of several."""
+        return [place for token, place in self.tokenizer.get_vocab().items() if token and not token.strip(BLANKS)]
+
+    def ended(self, text: str) -> str:
+        """The text up to where the prompt begins."""
+        return text.rstrip(BLANKS) if self.joins else text
+
+    def without_last_blanks(self, sequences: Ragged) -> Ragged:
+        """Token sequences of texts as those of `ended` are. On the host: a device would have to be asked."""
+        if not self.joins:
+            return sequences
+        ends_N = sequences.lengths - len(self.after)
+        row_M = np.repeat(np.arange(len(ends_N)), sequences.lengths)
+        place_M = np.arange(len(row_M)) - (np.cumsum(sequences.lengths) - sequences.lengths)[row_M]
+        solid_M = ~np.isin(sequences.ids.numpy(), self.blanks) & (place_M < ends_N[row_M])
+        kept_N = np.full_like(ends_N, len(self.before))
+        np.maximum.at(kept_N, row_M[solid_M], place_M[solid_M] + 1)
+        kept_M = torch.from_numpy((place_M < kept_N[row_M]) | (place_M >= ends_N[row_M]))
+        return Ragged(sequences.ids[kept_M], kept_N + len(self.after))
+
+    @property
+    def template(self) -> str:
+        """The same rule as a chat template, which is how a folder tells it to sentence-transformers."""
+        opening, closing = ("".join(self.tokenizer.convert_ids_to_tokens(ids)) for ids in (self.before, self.after))
+        parts = {"opening": _literal(opening), "prompt": _literal(self.prompt), "closing": _literal(closing)}
+        if not self.joins:
+            return _PLAIN.format(**parts, escape=self._escape)
+
+        def read_as(wanted: list[int], text: str, *candidates: str) -> str:
+            ids = [*self.before, *wanted]
+            return next((one for one in candidates if self._plain(opening + one + text) == ids), candidates[0])
+
+        lead = read_as(self._plain("a"), "a", "", " ")  # a blank that the tokenizer puts before the first word alone
+        alone = read_as(self.ids, "", self.prompt, self.prompt.lstrip(" "))
+        special = [str(token) for token in self.tokenizer.added_tokens_decoder.values()]
+        starts = [*BLANKS, *special] if lead else []
+        ends = [] if alone == self.prompt else special
+        parts |= {"lead": _literal(lead), "alone": _literal(alone), "starts": _tuple(starts), "ends": _tuple(ends)}
+        return _JOINING.format(**parts, escape=self._escape)
+
+    @property
+    def _escape(self) -> str:
+        if self.end is None:
+            return ""
+        end, unknown = (self.tokenizer.convert_ids_to_tokens(one) for one in (self.end, self.unknown))
+        return f" | replace({_literal(end)}, {_literal(unknown)})"
+
+    def _plain(self, text: str) -> list[int]:
+        return self._ids(text, add_special_tokens=False)
+
+    def _ids(self, text: str, **options: Any) -> list[int]:
+        return list(self.tokenizer(text, **options)["input_ids"])
+
+    def _check_seam(self) -> None:
+        """Against the joined string, its special tokens written out, as the template renders it."""
+        for self.joins in (False, True):
+            text = self._misread()
+            if text is None:
+                return
+        advice = "a mark, such as a colon" if self.prompt[:1] == " " else "a blank"
+        raise InputError(
+            f"the prompt {self.prompt!r}: behind a text such as {text!r} its tokens, or those of the text, are "
+            f"others than by themselves. Begin the prompt with {advice}."
+        )
+
+    def _misread(self) -> str | None:
+        """A text whose ids, with the prompt, are not those of what the template makes of it."""
+        end = self.tokenizer.convert_ids_to_tokens(self.end) if self.end is not None else ""
+        template, after = self.template, len(self.after)
+        for text in (*PROBES, *(probe.format(end=end) for probe in ESCAPED_PROBES if end)):
+            rendered = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": text}], chat_template=template, tokenize=False
+            )
+            whole = self._ids(text)
+            stored = self.without_last_blanks(Ragged(torch.tensor(whole), np.array([len(whole)]))).ids.tolist()
+            for read in (stored, self._ids(self.ended(text))):
+                plain = [self.unknown if one == self.end else one for one in read[len(self.before) : len(read) - after]]
+                if self._plain(rendered) != [*self.before, *plain, *self.ids, *self.after]:
+                    return text
+        return None
+
+
+def _literal(text: str) -> str:
+    """A string of the template language."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _tuple(texts: Sequence[str]) -> str:
+    return f"({''.join(f'{_literal(text)}, ' for text in texts)})"
+
+
+def read_template(template: str) -> tuple[str, bool] | None:
+    """The prompt of a template of ours, and whether ends of sequence are escaped; None: it is another one."""
+    found = next((found for form in _TEMPLATES if (found := form.fullmatch(template.strip()))), None)
+    return (json.loads(found["prompt"]), bool(found["escape"])) if found else None

@@ -1,1 +1,0 @@
-"""Files that a command writes: atomic replacement, ownership of folders, manifests, results and checkpoints."""

@@ -1,0 +1,98 @@
+"""The published tables are whole; each known trap is found in a damaged copy of one."""
+
+import shutil
+import time
+
+import pytest
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.catalog import ENTRIES
+from contrastive_encoders.evaluation.download import check
+from contrastive_encoders.evaluation.download.registry import TABLES
+
+
+def state_of(root, name):
+    return next((row.state, row.detail) for row in check(root, [name.partition("/")[0]]).rows if row.table == name)
+
+
+def copy(real_data, root, name):
+    source = TABLES[name].path(real_data)
+    path = root / source.relative_to(real_data)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, path)
+    return path
+
+
+def change(path, old, new, count=1):
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new, count))
+
+
+def test_the_published_tables_are_whole(real_data):
+    began = time.perf_counter()
+    report = check(real_data)
+    seconds = time.perf_counter() - began
+    there = [row for row in report.rows if row.state != "missing"]
+    assert {row.state for row in there} == {"ok"}
+    assert len(there) == 49
+    assert report.well
+    assert seconds < 20  # a few, on an idle machine
+    assert "SNLI/train" in {row.table for row in report.rows if row.state == "missing"}
+
+
+def test_what_is_asked_for_by_its_name_must_be_there(real_data):
+    assert check(real_data, ["sts12", "SST5", "mr@senteval"]).well
+    assert not check(real_data, ["snli"]).well
+    assert not check(real_data, ["COCO"]).well
+    assert check(real_data, ["senteval"]).well  # a suite goes without what is not there
+
+
+def test_an_empty_folder_is_not_well(tmp_path):
+    assert not check(tmp_path).well
+    with pytest.raises(InputError, match="no such folder"):
+        check(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "state", "said"),
+    [
+        ("MRPC/test", None, b"label\tid1\tid2\tsentence1\tsentence2\n", "short", "0 rows instead of 1725"),
+        ("MRPC/test", b"\n1\t1089874", b"\n2\t1089874", "damaged", "labels '2'"),
+        ("MRPC/test", b"\n1\t1089874", b"\n0\t1089874", "damaged", "1146 rows of label 1 instead of 1147"),
+        ("SUBJ/all", b"smart and alert", b"sm\xc3\x83\xc2\xa9rt and alert", "damaged", "1 sentences are garbled"),
+        ("SUBJ/all", b"smart and alert", b"smart \xff alert", "damaged", "expected UTF-8, got byte 0xff"),
+        ("CR/all", b"im a more happier person after discovering the i/p button ! .", b"", "damaged", "5 rows with"),
+        ("SICK/dev", b"\t3.6\t", b"\t5.6\t", "damaged", "wanted a number from 1 to 5"),
+    ],
+)
+def test_traps(real_data, tmp_path, name, old, new, state, said):
+    path = copy(real_data, tmp_path, name)
+    if old is None:
+        path.write_bytes(new)
+    else:
+        change(path, old, new)
+    found, detail = state_of(tmp_path, name)
+    assert found == state
+    assert said in detail
+    assert str(path) in detail
+
+
+def test_a_cut_gzip_file(real_data, tmp_path):
+    path = copy(real_data, tmp_path, "SST2/train")
+    assert path.suffix == ".gz"
+    assert state_of(tmp_path, "SST2/train")[0] == "ok"
+    path.write_bytes(path.read_bytes()[:-1000])
+    state, detail = state_of(tmp_path, "SST2/train")
+    assert state == "damaged"
+    assert "cut short" in detail
+
+
+def test_the_official_numbers_of_rows_are_those_of_the_tasks():
+    for task, entry in ENTRIES.items():
+        for name, rows in entry.rows.items():
+            if rows is None:
+                continue  # made on this machine, not published
+            assert TABLES[name].rows == rows, (task, name)
+            if entry.senteval:
+                assert f"{name}.senteval" in TABLES

@@ -1,0 +1,105 @@
+"""What stands between the columns of a table is found out; the truth is what Python's csv.writer wrote with it."""
+
+import csv
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contrastive_encoders.io.rows import BadRow, count_rows, read_rows
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))
+RICH = st.lists(st.sampled_from([*",;\t|", '"', "\n", "a", "b c", "'"]), max_size=9).map("".join)
+
+
+def table(path, rows, separator, **options):
+    made = io.StringIO()
+    csv.writer(made, delimiter=separator, lineterminator="\n", **options).writerows(rows)
+    path.write_text(made.getvalue(), encoding="utf-8", newline="")
+    return path
+
+
+def cells(path):
+    return [tuple(row.values.values()) for row in read_rows(path)]
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(sorted(SEPARATORS)),
+    st.lists(st.tuples(TEXT | RICH, TEXT | RICH), min_size=1, max_size=80),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+)
+def test_any_texts_are_read_with_what_they_were_written_with(tmp_path_factory, separator, rows, quoting):
+    rows = [(f"q{left}", f"a{right}") for left, right in rows]
+    path = table(tmp_path_factory.mktemp("any") / "x.csv", [("question", "answer"), *rows], separator, quoting=quoting)
+    assert cells(path) == rows
+    assert count_rows([path]) == len(rows)
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_names_of_columns_may_hold_the_other_separators(tmp_path, separator):
+    names = [f"a {other} b" for other in SEPARATORS]
+    rows = [[f"{name} {number}" for name in SEPARATORS.values()] for number in range(3)]
+    path = table(tmp_path / "x.csv", [names, *rows], separator)
+    assert [row.values for row in read_rows(path)] == [dict(zip(names, row, strict=True)) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("text\na; b\nc\n", [("a; b",), ("c",)]),  # one column
+        ("text;more\na,b;c\nd,e;f\n", [("a,b", "c"), ("d,e", "f")]),
+        ("id,a;b\n1,x\n2,y\n", [("1", "x"), ("2", "y")]),  # a semicolon in a name
+        ("id;a, b\n1;x\n2;y\n", [("1", "x"), ("2", "y")]),  # a comma in a name
+        ("a;b\n", []),
+    ],
+)
+def test_rows_say_what_the_header_leaves_open(tmp_path, text, rows):
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    assert cells(path) == rows
+
+
+@pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.csv", ";"), ("t.tsv", "\t")])
+def test_empty_columns_behind_a_table_need_no_names(tmp_path, name, separator):
+    """As Excel writes them where a cell there once had something."""
+    lines = [["q", "a", "", ""], ["where?", "here", "", ""], ["when?", "now", "", "x"]]
+    (tmp_path / name).write_text("".join(separator.join(line) + "\n" for line in lines))
+    rows = [row.values for row in read_rows(tmp_path / name)]
+    assert [(row["q"], row["a"]) for row in rows] == [("where?", "here"), ("when?", "now")]
+
+
+def test_a_broken_row_does_not_hide_the_separator(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("q;a\n1;2\n3;4;5\n6;7\n")
+    found = list(read_rows(path))
+    assert [row.line for row in found if isinstance(row, BadRow)] == [3]
+    assert [row.values for row in found if not isinstance(row, BadRow)] == [{"q": "1", "a": "2"}, {"q": "6", "a": "7"}]
+
+
+def test_tabs_stay_tabs_in_a_tsv_and_others_are_found_there_too(tmp_path):
+    path = tmp_path / "x.tsv"
+    path.write_text('q;1\ta\n"x;y\tz"\n')
+    assert cells(path) == [('"x;y', 'z"')]
+    path.write_text('q;a\n"x;y";z\n')
+    assert cells(path) == [("x;y", "z")]
+    path.write_text("q\na;b,c\n")
+    assert cells(path) == [("a;b,c",)]
+
+
+@pytest.mark.parametrize(
+    ("first", "separator"), [("sep=;", ";"), ("sep=,", ","), ("sep=|", "|"), ("sep=\t", "\t"), ("sep=;,", ";")]
+)
+def test_a_first_line_for_excel_names_the_separator_and_is_no_row(tmp_path, first, separator):
+    path = tmp_path / "x.csv"
+    path.write_text(f'{first}\r\nq{separator}a\r\n"1; 2","3"\r\n'.replace('","', f'"{separator}"'), newline="")
+    [row] = read_rows(path)
+    assert row == ({"q": "1; 2", "a": "3"}, 3)
+
+
+def test_a_column_called_like_that_line_is_a_column(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("sep=x,a\n1,2\n")
+    assert cells(path) == [("1", "2")]

@@ -1,0 +1,195 @@
+"""One rule for output folders: a folder without our marker is refused, and only what the marker lists is removed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contrastive_encoders.cli.evaluate import check_output as check_results
+from contrastive_encoders.cli.preview import check_output as check_page
+from contrastive_encoders.core import InputError
+from contrastive_encoders.export.atomic_export import export_folder
+from contrastive_encoders.export.vector_file import VectorFile
+from contrastive_encoders.io import output_directory
+from contrastive_encoders.io.output_directory import (
+    LOCK,
+    MARKER,
+    check_owner,
+    claim_folder,
+    differences,
+    foreign_entries,
+    hold,
+    remove_entries,
+    write_marker,
+)
+from contrastive_encoders.synthesis.report.publish import check_target
+from contrastive_encoders.synthesis.shards.store import ShardStore
+from contrastive_encoders.training.run_directory import claim_folder as claim_run
+
+VECTORS = {"encoder": "a", "rows": 2, "width": 1, "window": 2, "dtype": "float32"}
+COMMANDS = {
+    "run": lambda folder: claim_run(folder, "abc", resume="auto", overwrite=True, writer=True),
+    "data set": lambda folder: ShardStore(folder).claim({}, overwrite=True),
+    "export": lambda folder: export_folder(folder).__enter__(),
+    "published data set": lambda folder: check_target(folder, folder.parent / "data", overwrite=True),
+    "comparison": lambda folder: claim_folder("output", folder, "comparison", []),
+}
+
+
+def everything_in(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "found", ["thesis.docx", "results.json", "config.json", ".git/HEAD", "another kind", "damaged"]
+)
+def test_a_folder_that_is_not_ours_is_refused_and_stays(tmp_path, command, found):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if found in ("another kind", "damaged"):
+        write_marker(folder, "another", ["a.txt"])
+        (folder / "a.txt").write_text("x")
+        if found == "damaged":
+            (folder / MARKER).write_text('{"kind": ')
+    else:
+        (folder / found).parent.mkdir(exist_ok=True)
+        (folder / found).write_text("x")
+    before = everything_in(folder)
+    with pytest.raises(InputError, match="folder"):
+        COMMANDS[command](folder)
+    assert everything_in(folder) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_is_no_folder_and_an_empty_folder_is_anybodys(tmp_path, command):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="this is a file"):
+        COMMANDS[command](tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    COMMANDS[command](tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("evaluation", {"a.json": "{}"}),
+        ("evaluation", {"a.md": "x"}),
+        ("vectors", {"a.npy": "x"}),
+        ("vectors", {"a.npy.json": "{}"}),
+        ("vectors", {"a.npy.part": "x"}),
+        ("page", {"a.html": "<p>mine</p>"}),
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused_and_stays(tmp_path, command, files):
+    commands = {
+        "evaluation": lambda: check_results(tmp_path / "a.json"),
+        "vectors": lambda: VectorFile(tmp_path / "a.npy", VECTORS).claim(overwrite=True),
+        "page": lambda: check_page(tmp_path / "a.html"),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=r"is there already"):
+        commands[command]()
+    assert everything_in(tmp_path) == {name: text.encode() for name, text in files.items()}
+
+
+@pytest.mark.parametrize("command", ["run", "data set"])
+def test_overwrite_removes_what_the_marker_lists_and_nothing_else(tmp_path, command):
+    COMMANDS[command](tmp_path)
+    ours = ["checkpoints/last.ckpt", "stage-a/metrics.csv", "results.json"] if command == "run" else []
+    ours += [".shards/00000.json", "shard-00000.jsonl", "x1/manifest.json"] if command == "data set" else []
+    for name in (*ours, "thesis.docx", "my/notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    COMMANDS[command](tmp_path)
+    assert everything_in(tmp_path).keys() - {MARKER, LOCK} == {"thesis.docx", "my/notes.txt"}
+
+
+def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "kept").write_text("x")
+    folder = tmp_path / "folder"
+    claim_folder("output", folder, "run", ["link", "deep", ".a.part", "a"])
+    (folder / "link").symlink_to(tmp_path / "far")
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / ".a.part").write_text("unfinished")
+    assert foreign_entries(folder) == []
+    remove_entries(folder)
+    assert {path.name for path in folder.iterdir()} == {MARKER, LOCK}
+    assert (tmp_path / "far" / "kept").read_text() == "x"
+
+
+@pytest.mark.parametrize("entry", ["../far", "/etc", "a/../../far", "..", "."])
+def test_a_marker_that_names_places_outside_of_its_folder_is_damaged(tmp_path, entry):
+    (tmp_path / MARKER).write_text(json.dumps({"kind": "run", "entries": [entry], "identity": None}))
+    with pytest.raises(InputError, match="damaged"):
+        check_owner("output", tmp_path, "run")
+
+
+def test_an_export_replaces_an_export_unless_somebody_put_something_in_it(tmp_path):
+    folder = tmp_path / "folder"
+    for text in ("first", "second"):
+        with export_folder(folder) as part:
+            (part / "config.json").write_text(text)
+    assert everything_in(folder).keys() == {"config.json", MARKER}
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"notes\.txt"), export_folder(folder):
+        pass
+    assert (folder / "config.json").read_text() == "second"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ({"a": 1, "b": [1, 2]}, {"b": (1, 2), "a": 1}, ""),
+        ({"a": {"b": 1}, "c": "x"}, {"a": {"b": 2}, "c": "y"}, 'a.b is 2, there it was 1; c is "y", there it was "x"'),
+        ({"a": 1}, {"b": None, "c": 0}, "a is null, there it was 1; c is 0, there it was null"),
+        ({"a": ["x" * 90, 1, 2]}, {"a": ["x" * 90, 2, 3]}, "a has [3] besides and lacks [1]"),
+        ({"a": 1}, {"a": "x" * 90}, f'a is "{"x" * 56}..., there it was 1'),
+    ],
+    ids=["nothing", "within", "missing", "lists", "long"],
+)
+def test_what_differs_is_said(before, now, told):
+    assert differences(before, now) == told
+
+
+def test_who_holds_a_lock_may_come_back(tmp_path):
+    """That others may not, tests/training/test_folder.py knows."""
+    assert hold(tmp_path / "new" / "lock")
+    assert hold(tmp_path / "new" / ".." / "new" / "lock")
+
+
+ROOT = Path(__file__).resolve().parents[2]
+OWNER = """import subprocess, sys
+from pathlib import Path
+from contrastive_encoders.io.output_directory import hold
+assert hold(Path(sys.argv[1]))
+subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1]])
+"""
+WORKER = """import os, sys
+from pathlib import Path
+from contrastive_encoders.io.output_directory import work_for
+work_for(Path(sys.argv[1]))
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_claim_outlives_its_owner_until_its_workers_are_gone(tmp_path, monkeypatch):
+    lock, pipes = tmp_path / "lock", {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, lock, WORKER], cwd=ROOT, text=True, **pipes)
+    worker = owner.stdout.readline().strip()
+    monkeypatch.setattr(output_directory, "SECONDS_TO_LEAVE", 0.2)
+    assert not hold(lock), "its owner is there"
+    owner.kill()
+    owner.wait()
+    with pytest.raises(InputError, match=f"process {worker}"):
+        hold(lock)
+    owner.stdin.close()
+    owner.stdout.close()
+    monkeypatch.setattr(output_directory, "SECONDS_TO_LEAVE", 30)
+    assert hold(lock)
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]

@@ -1,0 +1,124 @@
+"""Workers on a Ray cluster of three nodes, one of which goes away; clusters that cannot be joined."""
+
+import itertools
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from contrastive_encoders.cli.embed import Keys, run
+from contrastive_encoders.cli.sweep import run as run_sweep
+from contrastive_encoders.comparison import run_scheduler
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime import ray_workers
+from contrastive_encoders.runtime.worker_pool import open_pool
+from contrastive_encoders.runtime.worker_tasks import Task
+from tests.comparison.slow_runs import kill_first, recorded, steps, when_under_way, write_sweep
+from tests.in_process import run_here
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head without room for a worker, and two nodes with room for one each."""
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        found.add_node(num_cpus=1)
+    yield found
+    ray.shutdown()
+    found.shutdown()
+
+
+def load():
+    return ray.get_runtime_context().get_node_id()
+
+
+def slowly(node, tasks):
+    for task in tasks:
+        time.sleep(0.2)
+        yield task.number, (node, task.number**2)
+
+
+@pytest.mark.slow  # a cluster of Ray
+def test_vectors_of_a_cluster_are_those_of_one_process(tmp_path, tiny_mlm, cluster):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{'salt ' * (n % 40)}{n}\n" for n in range(500)))
+    words = [f"encoder={tiny_mlm}", f"input={texts}", "window=20", "quiet=true"]
+    run_here("export.embed", run, Keys, (*words, f"output={tmp_path / 'one.npy'}"))
+    on_cluster = [f"cluster={cluster.address}", "devices=2", "num_cpus=1"]
+    run_here("export.embed", run, Keys, (*words, f"output={tmp_path / 'two.npy'}", *on_cluster))
+    np.testing.assert_allclose(np.load(tmp_path / "two.npy"), np.load(tmp_path / "one.npy"), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("address", "resources", "message"),
+    [
+        ("ray://127.0.0.1:1", {}, r"cannot be joined .* refused"),
+        ("nowhere", {}, r"cluster=nowhere: cannot be joined"),
+        ("ray://127.0.0.1", {}, r"wanted HOST:PORT"),
+        ("127.0.0.1:port", {}, r"wanted HOST:PORT"),
+        ("its own", {"num_gpus": 1}, r"no node has .*: GPU 1 \(the most there is 0\)"),
+        ("its own", {"num_cpus": 2}, r"CPU 2 \(the most there is 1\)"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_refused(cluster, address, resources, message):
+    if address == "its own":
+        address = cluster.address
+    else:
+        ray.shutdown()
+    with pytest.raises(InputError, match=message):
+        open_pool(load, 2, address, **resources)
+
+
+@pytest.mark.parametrize("kind", ["", "ray://"])
+def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch, kind):
+    ray.shutdown()
+    monkeypatch.setattr(ray_workers, "SECONDS_TO_ANSWER", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(InputError, match="timed out"):
+        open_pool(load, 2, f"{kind}127.0.0.1:{server.getsockname()[1]}")
+
+
+def test_a_worker_with_other_software_is_refused(cluster, monkeypatch):
+    here = ray_workers.software_here()
+    monkeypatch.setattr(ray_workers, "software_here", lambda: here | {"contrastive-encoders": "9.0"})  # of the driver
+    message = r"contrastive-encoders 0.* instead of 9\.0\. Install the same"
+    with open_pool(load, 2, cluster.address, num_cpus=1) as pool, pytest.raises(InputError, match=message):
+        list(pool.run(slowly, [Task(0)]))
+
+
+@pytest.mark.slow
+def test_a_node_that_goes_away_loses_nothing(cluster):
+    with open_pool(load, 2, cluster.address, num_cpus=1) as pool:
+        results = pool.run(slowly, (Task(number) for number in range(40)))
+        found = list(itertools.islice(results, 6))
+        assert len({node for _, (node, _) in found}) == 2
+        cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
+        cluster.add_node(num_cpus=1)
+        found += results
+    assert sorted(number for number, _ in found) == list(range(40))
+    assert all(value == number**2 for number, (_, value) in found)
+    assert len({node for _, (node, _) in found}) == 3
+
+
+@pytest.mark.slow
+def test_a_sweep_on_a_cluster_loses_nothing_with_a_worker(tmp_path, cluster, monkeypatch):
+    """Best and trials are those of a sweep on this machine. An output that the nodes do not see is refused."""
+    monkeypatch.setattr(run_scheduler, "TRAIN", tmp_path / "program.py")
+    words = write_sweep(tmp_path)
+    assert run_sweep(words) == 0
+    on_cluster = [*words[:-1], f"output={tmp_path / 'other'}", f"cluster={cluster.address}", "num_cpus=1"]
+    killed = when_under_way(tmp_path / "other", 2, kill_first)
+    assert run_sweep(on_cluster) == 0
+    killed.join()
+    assert recorded(on_cluster) == recorded(words)
+    assert set(steps(tmp_path / "other").values()) == {"0123456789"}
+    job = run_scheduler.Job("unseen", ["model.lr=1"], tmp_path / "unseen" / "run")
+    with (
+        run_scheduler.open_workers(tmp_path / "unseen", 1, cluster.address, num_cpus=1) as pool,
+        pytest.raises(InputError, match=r"does not see .*unseen.*Choose an output on a disk"),
+    ):
+        run_scheduler.run_all(pool, [job], tmp_path / "record.jsonl")

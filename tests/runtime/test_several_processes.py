@@ -1,0 +1,301 @@
+"""What is wrong with several processes of a command is told once, and never by nobody; how a test waits for several."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+
+from contrastive_encoders.composition.command_names import COMMANDS
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime import child_processes as children
+from contrastive_encoders.runtime import exit_codes as command_line
+from contrastive_encoders.runtime import process_group as processes
+from contrastive_encoders.runtime.child_processes import start
+from contrastive_encoders.runtime.exit_codes import exit_statuses
+from tests.forks import TRAIN, Started, run_command
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize(
+    ("launched", "words", "said"),
+    [
+        ("torchrun", ["model=declutr", "data=text", "max_stepz=3"], "max_stepz=3"),
+        ("forks", ["model=declutr", "data=nli", "data.path=x"], "Choose a data that fits."),
+    ],
+    ids=["a key, which Hydra refuses", "a value, which we refuse"],
+)
+def test_what_is_wrong_on_every_process_is_told_by_one(launched, words, said, tmp_path):
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", TRAIN, *words]
+    if launched == "forks":
+        done = run_command(command, tmp_path)
+    else:
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if line.startswith("train.py: ")]
+    assert len(lines) == 1, done.stderr
+    assert said in lines[0]
+
+
+def test_what_is_wrong_on_a_later_process_alone_is_told_by_it(monkeypatch, capsys):
+    waited = list[float]()
+    monkeypatch.setattr(command_line.time, "sleep", waited.append)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    for rank in ("0", "1", "2"):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(SystemExit) as left, exit_statuses():
+            raise InputError("data.path=/local: there is no such file.")
+        assert left.value.code == 2
+        assert capsys.readouterr().err.count("data.path=/local: there is no such file.") == 1
+    assert len(waited) == 2, "rank 0 does not wait"
+    assert 0 < waited[0] < waited[1]
+
+
+def test_a_process_that_we_start_finds_our_modules_and_not_the_users(tmp_path):
+    (tmp_path / "files.py").write_text("raise SystemExit(5)")
+    assert start([sys.executable, "-c", "import contrastive_encoders.io.atomic"], cwd=tmp_path).wait() == 0
+
+
+CHILD = "import time; from contrastive_encoders.runtime.child_processes import begin_process as b; b(); print(1, flush=True); time.sleep(60)"
+PARENT = f"""import subprocess, sys
+from cli import child_processes
+child_processes.begin_process()
+child_processes.start([sys.executable, "-c", {CHILD!r}]).wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_command_started_ends_with_it_whatever_ends_it(number):
+    """The pipe that the child has inherited from it says so: its end is reached when both have ended."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout.readline() == "1\n"
+    parent.send_signal(number)
+    began = time.monotonic()
+    assert parent.stdout.read() == ""
+    assert time.monotonic() - began < 20
+    assert parent.wait() == {signal.SIGKILL: -9, signal.SIGTERM: 143}[number]
+    parent.stdout.close()
+
+
+SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130}
+
+
+def said_by(command, env=None):
+    """Its status and errors where Ctrl-C is for it, as in a terminal."""
+
+    def hear_ctrl_c():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, check=False, preexec_fn=hear_ctrl_c, stderr=subprocess.PIPE, text=True
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_something_is_imported_is_its_exit_status(number, tmp_path):
+    """Whatever the module makes of an exception that is raised within it."""
+    lines = ["import os, signal", "try:", f"    os.kill(os.getpid(), {number:d})", "    os.getpid()", "except: pass"]
+    (tmp_path / "slow.py").write_text("\n".join(lines))
+    script = "import sys; from contrastive_encoders.runtime.child_processes import begin_process; begin_process(); sys.path.append(sys.argv[1])"
+    assert said_by([sys.executable, "-c", f"{script}; import slow", str(tmp_path)]) == (SIGNALS[number], "")
+
+
+@pytest.mark.parametrize("command", [words for _, words, _ in COMMANDS.values()])
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_before_anything_heavy_is_imported_is_its_exit_status(number, command, tmp_path):
+    for name in ("hydra", "omegaconf"):  # the first that any command imports of what is not Python's own or ours
+        (tmp_path / f"{name}.py").write_text(f"import os, time\nos.kill(os.getpid(), {number:d})\ntime.sleep(9)\n")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    assert said_by([sys.executable, *command.split()[1:]], env) == (SIGNALS[number], "")
+
+
+def test_more_processes_than_the_machine_can_run_are_refused():
+    children.check_number("devices", 4 * children.cores())
+    children.check_number("devices", 8, gpus=8)
+    for number, gpus in ((4 * children.cores() + 1, 0), (9, 8)):
+        with pytest.raises(InputError, match=f"devices={number}: this machine has"):
+            children.check_number("devices", number, gpus)
+
+
+SLURM = {"SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_NODELIST": "a[03-05,7],b1", "SLURM_JOB_ID": "81234567"}
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}
+
+
+@pytest.fixture
+def environ():
+    """That of a process that nobody launched; what Lightning writes into it goes, too."""
+    with mock.patch.dict(os.environ):
+        for name in {*SLURM, *TORCHRUN, "SLURM_JOB_NAME", "SLURM_NNODES", "MASTER_ADDR"}:
+            os.environ.pop(name, None)
+        yield os.environ
+
+
+@pytest.mark.parametrize(
+    ("variables", "ranks", "others", "address"),
+    [
+        ({}, (0, 1), None, None),
+        (SLURM, (3, 4), (4, 4), ("a03", 19567)),
+        ({**SLURM, "SLURM_NNODES": "2", "MASTER_PORT": "9"}, (3, 4), (4, 2), ("a03", 9)),
+        ({**SLURM, "SLURM_PROCID": "0", "SLURM_JOB_NAME": "bash"}, (0, 1), None, None),
+        (TORCHRUN, (1, 2), (2, 2), ("127.0.0.1", 29500)),
+        ({**SLURM, **TORCHRUN}, (1, 2), (2, 2), ("127.0.0.1", 29500)),
+        ({"WORLD_SIZE": "2", "RANK": "1"}, (1, 2), None, None),
+    ],
+    ids=["alone", "srun", "two machines", "a shell", "torchrun", "torchrun by srun", "by hand"],
+)
+def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, others, address, environ):
+    environ.update(variables)
+    assert processes.find_ranks() == ranks
+    assert processes.launched() == others
+    if address is None:
+        assert list(processes.from_rank_zero(lambda first: [first])) == [ranks[0] == 0]
+        return
+    assert processes._main_address() == address
+    environ["SLURM_NTASKS_PER_NODE"] = "4"  # else Lightning refuses
+    environment = TorchElasticEnvironment() if "TORCHELASTIC_RUN_ID" in variables else SLURMEnvironment()
+    assert (environment.global_rank(), environment.world_size()) == ranks
+    assert (environment.main_address, environment.main_port) == address
+
+
+def as_task(rank, **more):
+    """What srun says to one of two tasks."""
+    return {
+        "SLURM_NTASKS": "2",
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(rank),
+        "SLURM_JOB_NAME": "job",
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_NODELIST": "127.0.0.1",
+        **more,
+    }
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_scoring_whose_partner_was_not_started_says_so_and_hears_sigterm(rank, tmp_path, monkeypatch):
+    """It would wait within torch's process group."""
+    monkeypatch.setattr(processes, "SAY_AFTER", 0.2)
+    process = Started("evaluation", ["encoder=x", f"data_root={tmp_path}"], **as_task(rank))
+    process.wait_for(lambda: f"process {rank} of 2 waits for process {1 - rank}" in process.said())
+    process.kill(signal.SIGTERM)
+    assert process.finish(20).status == 143
+
+
+def decide_as_task(task: dict[str, str], seconds: float, folder: Path) -> None:
+    """Leave with what the first of two has decided, which takes it so long."""
+
+    def decide(first: bool) -> list[int]:
+        (folder / "decides").touch()
+        time.sleep(seconds)
+        return [7]
+
+    os.environ.update(task)
+    logging.basicConfig(filename=folder / f"said-{task['SLURM_PROCID']}", force=True)
+    children.begin_process()
+    sys.exit(processes.from_rank_zero(decide)[0])
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "of_the_other"), [(signal.SIGKILL, -9, 1), (signal.SIGTERM, 143, 2), (None, 7, 7)]
+)
+def test_what_waits_for_the_first_process_ends_with_it(number, status, of_the_other, tmp_path):
+    first, other = (
+        multiprocessing.get_context("fork").Process(target=decide_as_task, args=(task, 30 if number else 1, tmp_path))
+        for task in map(as_task, (0, 1))
+    )
+    first.start()
+    other.start()
+    while not (tmp_path / "decides").exists():
+        time.sleep(0.01)
+    if number is not None:
+        time.sleep(1)  # the other meets it
+        os.kill(first.pid, number)
+    other.join(20)
+    first.join(20)
+    assert (first.exitcode, other.exitcode) == (status, of_the_other)
+    said = (tmp_path / "said-1").read_text()
+    assert ("process 1 of 2: process 0, which decides for all, has ended" in said) == (number == signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("held", ["dict", "set"])
+def test_a_signal_that_comes_while_an_object_is_thrown_away_is_not_lost(number, status, held):
+    """Python prints what is raised in a callback of a weak reference, and goes on."""
+    code = f"""
+import os, signal, sys, time, weakref
+from contrastive_encoders.runtime.child_processes import begin_process
+signal.signal(signal.SIGINT, signal.default_int_handler)
+begin_process()
+class Thing: pass
+class Hit({held}):
+    def hit(self, key):
+        os.kill(os.getpid(), {int(number)})
+    __delitem__ = discard = hit
+thing = Thing()
+if {held} is dict:
+    held = weakref.WeakKeyDictionary([(thing, 1)])
+else:
+    held = weakref.WeakSet([thing])
+held.data = Hit(held.data)
+try:
+    del thing
+    time.sleep(20)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (status, "")
+
+
+def test_a_signal_while_items_are_written_waits_until_they_are(tmp_path):
+    """At each line in turn of a zip file, which says ValueError where it is left in the middle of a member."""
+    code = """
+import os, signal, sys, time, zipfile
+import numpy as np
+from cli import signals
+from contracts import ItemScores
+from contrastive_encoders.io.item_scores import read_items, write_items
+items = ItemScores(**{kind: {} for kind in ItemScores._fields} | {"gold": {"stsb": np.arange(9.0)}})
+signals.heed_signals()
+signals.AGAIN = 0.001
+sys.unraisablehook = lambda raised: print(repr(raised.exc_value))
+heard = 0
+def write(line):
+    def trace(frame, event, argument):
+        nonlocal line
+        if frame.f_code.co_filename != zipfile.__file__:
+            return None
+        line -= event == "line"
+        if line == 0:
+            sys.settrace(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return trace
+    sys.settrace(trace)
+    write_items("items.npz", items)
+    sys.settrace(None)
+    if line <= 0:
+        time.sleep(10)  # it is sent once more
+    return line > 0
+over, line = False, 0
+while not over:
+    line += 1
+    try:
+        over = write(line)
+    except SystemExit as left:
+        heard += left.code == 143 and read_items("items.npz").gold["stsb"].tolist() == list(range(9))
+    os.remove("items.npz")
+print(line - 1 == heard > 50)
+"""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")

@@ -1,0 +1,133 @@
+"""A pool of processes: every task is answered, whoever dies; what a worker raises, the driver raises."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.worker_pool import WorkersLost, in_order, open_pool
+from contrastive_encoders.runtime.worker_tasks import Dealer, Task, TasksLost
+
+
+def load():
+    return os.getpid()
+
+
+def load_nothing():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def load_wrong():
+    raise InputError("encoder=x: there is no such model. Name another.")
+
+
+def square(loaded, tasks):
+    """Two tasks are under way at a time; a payload is a file, and who finds it there dies with both of them."""
+    under_way = []
+    for task in tasks:
+        under_way.append(task)
+        if task.payload is not None and task.payload.exists():
+            if task.payload.name == "once":
+                task.payload.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield None, f"{task.number} has begun"
+        if len(under_way) == 2:
+            first = under_way.pop(0)
+            yield first.number, first.number**2
+    for task in under_way:
+        yield task.number, task.number**2
+
+
+def answered(pool, tasks):
+    return {number: value for number, value in pool.run(square, tasks) if number is not None}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_every_task_is_answered_and_workers_do_job_after_job(workers):
+    with open_pool(load, workers) as pool:
+        for job in (60, 7, 0, 1):
+            assert answered(pool, (Task(number) for number in range(job))) == {n: n * n for n in range(job)}
+
+
+def test_tasks_of_a_worker_that_dies_are_done_by_another(tmp_path):
+    (tmp_path / "once").touch()
+    tasks = [Task(number, tmp_path / "once" if number == 5 else None) for number in range(30)]
+    with open_pool(load, 2) as pool:
+        assert answered(pool, tasks) == {n: n * n for n in range(30)}
+
+
+def test_a_task_that_kills_three_workers_is_named_and_all_others_are_answered(tmp_path):
+    (tmp_path / "always").touch()
+    tasks = [Task(number, tmp_path / "always" if number == 5 else None) for number in range(30)]
+    found = []
+    with open_pool(load, 2) as pool:
+        with pytest.raises(TasksLost) as error:
+            found.extend(pool.run(square, tasks))
+        assert error.value.numbers == [5]
+        assert {n: value for n, value in found if n is not None} == {n: n * n for n in range(30) if n != 5}
+        assert answered(pool, [Task(3)]) == {3: 9}, "the pool can still be used"
+
+
+def test_what_a_worker_cannot_load_is_said_by_the_driver():
+    with open_pool(load_wrong, 2) as pool, pytest.raises(InputError, match="there is no such model") as error:
+        answered(pool, [Task(0), Task(1)])
+    assert "in load_wrong" in error.value.__notes__[0]
+    with open_pool(load_nothing, 2) as pool, pytest.raises(WorkersLost):
+        answered(pool, [Task(0), Task(1)])
+
+
+def test_workers_end_with_the_pool():
+    with open_pool(load, 2) as pool:
+        answered(pool, [Task(number) for number in range(9)])
+        processes = [worker.process.pid for worker in pool.workers.values()]
+    end = time.monotonic() + 10
+    while any(Path(f"/proc/{process}").exists() for process in processes):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_task_that_was_lost_is_dealt_alone():
+    """So that a task beside it is not held to be the one that kills."""
+    dealer = Dealer([Task(number) for number in range(4)])
+    assert [dealer.next_for(0).number, dealer.next_for(0).number, dealer.next_for(1).number] == [0, 1, 2]
+    assert dealer.lost(0) == [0, 1]
+    assert dealer.next_for(1).number == 3, "it holds another, so that it gets a new one"
+    assert dealer.next_for(1) is None
+    assert dealer.next_for(2).number == 0
+    assert dealer.next_for(2) is None
+    dealer.done(2, 0)
+    assert dealer.next_for(2).number == 1
+    assert not dealer.has_more()
+
+
+@pytest.mark.parametrize(("resources", "said"), [({"num_gpus": 1}, "num_gpus=1"), ({"num_cpus": 0.5}, "num_cpus=0.5")])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_resources_are_those_of_a_cluster(workers, resources, said):
+    with pytest.raises(InputError, match=rf"{said}: only a worker of a cluster"):
+        open_pool(load, workers, **resources)
+
+
+def test_no_task_is_dealt_far_behind_one_without_a_result():
+    dealer = Dealer((Task(number) for number in range(6)), window=3)
+    assert [dealer.next_for(0).number, dealer.next_for(1).number, dealer.next_for(1).number] == [0, 1, 2]
+    dealer.done(1, 1)
+    dealer.done(1, 2)
+    assert dealer.next_for(1) is None
+    assert not dealer.has_more()
+    dealer.lost(0)
+    assert dealer.next_for(1).number == 0
+    dealer.done(1, 0)
+    assert [dealer.next_for(1).number for _ in range(3)] == [3, 4, 5]
+    assert dealer.next_for(1) is None
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_results_come_in_the_order_of_the_tasks(tmp_path, window):
+    (tmp_path / "once").touch()
+    tasks = (Task(number, tmp_path / "once" if number == 5 else None) for number in range(30))
+    with open_pool(load, 2) as pool:
+        answers = ((number, value) for number, value in pool.run(square, tasks, window=window) if number is not None)
+        assert list(in_order(answers)) == [n * n for n in range(30)]
