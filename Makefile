@@ -35,7 +35,7 @@ help:  ## this list
 
 env: $(READY)  ## the environment in .venv, exact versions from constraints.txt
 
-# The package is installed in place (-e): train.py reads configs/ beside itself.
+# The package is installed in place (-e).
 # torch comes first and pinned, so that nothing else chooses its build.
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

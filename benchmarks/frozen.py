@@ -45,12 +45,13 @@ SURROUNDINGS = {
     "CUDA_VISIBLE_DEVICES": "",
 }
 WARM = "torch pytorch_lightning transformers peft hydra datasets sentence_transformers"
+MODULES_BEFORE_PACKAGE = {"generate": "synthesis"}  # command -> module, at commits without contrastive_encoders/
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A command, ``train.py`` or a module, and its words; ``{m}`` in a word stands for the folder of the
+    """A command and its words; ``{m}`` in a word stands for the folder of the
     materials, ``{out}`` for the one that the command writes.
 
     ``earlier`` maps a word to the one that the compared commit has for it; to an empty one where it has none.
@@ -58,13 +59,13 @@ class Case:
 
     name: str
     words: tuple[str, ...]
-    command: str = "train.py"
+    command: str = "train"
     earlier: Mapping[str, str] = field(default_factory=dict)
 
     def words_at(self, commit: bool) -> list[str]:
         """The words for the commit, or for this checkout."""
         words = [self.earlier.get(word, word) if commit else word for word in self.words]
-        key = "output_dir" if self.command == "train.py" else "output"
+        key = "output_dir" if self.command == "train" else "output"
         return [*filter(None, words), f"{key}={{out}}"]
 
 
@@ -204,12 +205,12 @@ RECIPES = [
 ]
 DINO = ("generator={m}/gpt2", "max_new_tokens=12", "shard_size=4", "filters.keep_unclosed=true")
 SYNTHESES = [
-    Case("synthesis of DINO", ("recipe=dino_x2", "input={m}/few.txt", "per_label=2", *DINO), "synthesis"),
-    Case("synthesis of DINO, both sentences", ("recipe=dino_x1x2", "num_x1=9", "per_label=2", *DINO), "synthesis"),
+    Case("synthesis of DINO", ("recipe=dino_x2", "input={m}/few.txt", "per_label=2", *DINO), "generate"),
+    Case("synthesis of DINO, both sentences", ("recipe=dino_x1x2", "num_x1=9", "per_label=2", *DINO), "generate"),
     Case(
         "synthesis of GenSE",
         ("recipe=gense", "input={m}/few.txt", "generator={m}/t5", "shard_size=4", "workers=1", *NO_RULES.split()),
-        "synthesis",
+        "generate",
     ),
 ]
 CASES = {case.name: case for case in [*OBJECTIVES, *RECIPES, *SYNTHESES]}
@@ -340,7 +341,7 @@ def _write_models(folder: Path, texts: Sequence[str]) -> None:
 
 def recorded(case: Case, output: Path) -> Record:
     """Read what a command has left in ``output``: name of a figure -> its text, with every digit."""
-    if case.command == "synthesis":
+    if case.command == "generate":
         shards = sorted(output.rglob("shard-*.jsonl"))
         texts = {
             f"{path.relative_to(output)}, row {number}": row
@@ -409,16 +410,19 @@ def in_fork(work: Callable[[], object], log: Path, folder: Path) -> int:
 def _command(case: Case, words: Sequence[str], tree: Path) -> None:
     """Run a command of the checkout in ``tree``, and make sure that no module came from another one."""
     sys.path[0] = os.environ["PYTHONPATH"] = str(tree)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
+    ours = {path.stem for path in tree.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    for name in [name for name in sys.modules if name.partition(".")[0] in ours | {"contrastive_encoders"}]:
         del sys.modules[name]
-    sys.argv = [case.command, *words]
+    is_package = (tree / "contrastive_encoders").is_dir()
+    sys.argv = ["contrastive_encoders", case.command, *words] if is_package else [case.command, *words]
     try:
-        if case.command == "train.py":
+        if is_package:
+            runpy.run_module("contrastive_encoders", run_name="__main__", alter_sys=True)
+        elif case.command == "train":
             runpy.run_path(str(tree / "train.py"), run_name="__main__")
         else:
-            runpy.run_module(case.command, run_name="__main__", alter_sys=True)
+            runpy.run_module(MODULES_BEFORE_PACKAGE[case.command], run_name="__main__", alter_sys=True)
     finally:
-        ours = {path.stem for path in tree.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
         for name, module in list(sys.modules.items()):
             where = getattr(module, "__file__", None)
             if name.partition(".")[0] in ours and where and not Path(where).is_relative_to(tree):

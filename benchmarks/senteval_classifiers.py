@@ -101,7 +101,7 @@ def main() -> None:
     if data is None:
         raise SystemExit("SHARED_DATA is no folder; wanted one with eval/MR/all.tsv and so on.")
     for name in names:
-        (task,) = load_tasks(data / "eval", name, of_defaults(Options, "evaluation")).tasks
+        (task,) = load_tasks(data / "eval", name, of_defaults(Options, "evaluate")).tasks
         assert isinstance(task, Classification)
         one = race(task, vectors(task, folder), outer, CLOCKS[options.clock])
         races.append(one)

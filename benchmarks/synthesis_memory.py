@@ -2,7 +2,8 @@
 
     python -m benchmarks.synthesis_memory [--quick] [--recipe dino_x2|gense] [--inputs 2000 100000] [KEY=VALUE ...]
 
-Each number is one ``contrastive-encoders generate`` in a process of its own, texts of four tokens, one per label or direction, by
+Each number is one ``contrastive-encoders generate`` in a process of its own, texts of four tokens, one per label or
+direction, by
 a network of one layer with random weights (further KEY=VALUE go to it). The reports are written too. Compared are the
 last and the first number.
 """
@@ -59,7 +60,9 @@ def peak(folder: Path, recipe: str, corpus: Sequence[str], inputs: int, more: Se
     given.write_text("".join(f"{corpus[place % len(corpus)]} {place}\n" for place in range(inputs)), encoding="utf-8")
     words = [f"recipe={recipe}", f"generator={folder}/generator", f"input={given}", f"output={folder}/{inputs}"]
     began = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "synthesis", *words, *SHORT[recipe], *more], cwd=ROOT)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "contrastive_encoders", "generate", *words, *SHORT[recipe], *more], cwd=ROOT
+    )
     _, status, used = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"the synthesis of {inputs} inputs failed")

@@ -37,7 +37,7 @@ def tasks_of(race: Path, people: Path) -> dict[str, Retrieval]:
     found = dict[str, Retrieval]()
     for name, folder in words.items():
         [own] = own_tasks({name: {"kind": "retrieval", "path": str(folder)}})
-        [task] = own.read(of_defaults(Options, "evaluation"))
+        [task] = own.read(of_defaults(Options, "evaluate"))
         assert isinstance(task, Retrieval)
         found[name] = task
     return found

@@ -27,9 +27,7 @@ class TrainedModule(pl.LightningModule):
     objective: ClassVar[str]
     consumes: ClassVar[type | tuple[type, ...]]
     tiny_backbone: ClassVar[str] = "masked_lm"
-    product: ClassVar[str] = (
-        "encoder"  # of contrastive_encoders.io.model_names.PRODUCTS; contrastive_encoders/export/run_export.py writes it
-    )
+    product: ClassVar[str] = "encoder"  # of io.model_names.PRODUCTS; export/run_export.py writes it
     needs: ClassVar[str] = ""  # what a batch must have so that `can_learn` is true
     remedy: ClassVar[str] = ""  # a sentence: how data get it
     settled: Mapping[str, str] = {}  # a key that was left to the backbone -> what it has become, and why

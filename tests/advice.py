@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-NOT_SHIPPED = {"tests", "benchmarks", "docs", "examples", "build", "dist"}
+PACKAGE = ROOT / "contrastive_encoders"
 GAP = "\0"  # in place of what an f-string or a %-format inserts
 
 VERB = (
@@ -69,10 +69,9 @@ def is_advice(template: str) -> bool:
 def advice() -> dict[str, Advice]:
     """Every piece of advice of the packages, by id."""
     found: dict[str, Advice] = {}
-    for path in sorted(ROOT.rglob("*.py")):
+    packages = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))  # also behind symbolic links
+    for path in sorted(path for package in packages for path in package.rglob("*.py")):
         relative = path.relative_to(ROOT)
-        if relative.parts[0] in NOT_SHIPPED or relative.parts[0].startswith("."):
-            continue
         module = ".".join(relative.with_suffix("").parts)
         strings = [
             (f"{module}:{function}", line, template)

@@ -35,7 +35,7 @@ def with_defaults(reader: Callable[..., Any], config: str, *given: Any, **keys: 
     return reader(*given, **{name: defaults[name] for name in wanted if name in defaults and name not in keys} | keys)
 
 
-Options = partial(with_defaults, task.Options, "evaluation")
+Options = partial(with_defaults, task.Options, "evaluate")
 TextSource = partial(with_defaults, sources.TextSource, "data/text", column="text", hub=DEFAULT_HUB_KEYS)
 RecordSource = partial(with_defaults, records.RecordSource, "data/triplets", hub=DEFAULT_HUB_KEYS)
 

@@ -32,10 +32,16 @@ from tests.processes import statuses
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = str(ROOT / "train.py")
 # What most forks would import otherwise, each anew; a fork sets its own signals and loggers
-WANTED = """pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
-    contrastive_encoders.datamodules.documents contrastive_encoders.datamodules.row_datamodules contrastive_encoders.encoders.loading.load contrastive_encoders.encoders.objectives.simcse
-    contrastive_encoders.encoders.objectives.declutr contrastive_encoders.export.sentence_transformers contrastive_encoders.synthesis.recipe contrastive_encoders.training.stage_loop
-    contrastive_encoders.evaluation.catalog""".split()
+PACKAGE = "contrastive_encoders"
+WANTED = [
+    *"pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta".split(),
+    *(
+        f"{PACKAGE}.{name}"
+        for name in """datamodules.documents datamodules.row_datamodules encoders.loading.load
+        encoders.objectives.simcse encoders.objectives.declutr export.sentence_transformers synthesis.recipe
+        training.stage_loop evaluation.catalog""".split()
+    ),
+]
 
 HEEDED = (signal.SIGINT, signal.SIGTERM)
 
@@ -62,7 +68,7 @@ def warm() -> None:
 
 
 class Started:
-    """A command of ours that runs in a fork, what it prints in files: ``train.py``'s path or a module, and words.
+    """A command of ours that runs in a fork, what it prints in files: ``train.py``'s path or a command, and words.
 
     A run draws its curve.png and estimates its time by a probe only if ``drawn``: the curve costs half a second, the
     probe as much as the steps of a tiny run.
@@ -72,6 +78,8 @@ class Started:
         self, target: str, words: Sequence[str], cwd: Path | None = None, *, drawn: bool = False, **env: str
     ) -> None:
         warm()
+        if target == PACKAGE:
+            target, words = words[0], words[1:]
         self._folder = tempfile.TemporaryDirectory(prefix="contrastive-encoders-tests-")
         self.logs = Path(self._folder.name)
         self.process = multiprocessing.get_context("fork").Process(
@@ -115,7 +123,7 @@ def run_command(
     The agent that stands between them is in tests that start torchrun itself.
     """
     first, *rest = map(str, words)
-    target = rest.pop(0) if first == "-m" else first
+    target = rest.pop(0) if first == "-m" else first.replace("contrastive-encoders", PACKAGE)
     if target == "torch.distributed.run":
         place = rest.index("--nproc-per-node") + 1
         return _as_ranks(
@@ -125,8 +133,7 @@ def run_command(
             timeout,
             env,
         )
-    package = ROOT / target.partition(".")[0]
-    if target == TRAIN or (first == "-m" and (package.is_dir() or package.with_suffix(".py").is_file())):
+    if target in (TRAIN, PACKAGE):
         outcome = Started(target, rest, cwd, drawn=drawn, **env).finish(timeout)
         return subprocess.CompletedProcess([target, *rest], *outcome)
     return subprocess.run(
@@ -180,7 +187,7 @@ def _as_command(
     Hydra.get_mode = lambda *_, **__: None  # as it is without hydra.mode=, and composes everything to find that out
     logging.getLogger().handlers.clear()  # pytest's
     warnings.simplefilter("default")
-    sys.argv = [target, *words]
+    sys.argv = [target, *words] if target == TRAIN else [PACKAGE, target, *words]
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
     except KeyboardInterrupt:  # it came before the command began
@@ -189,7 +196,7 @@ def _as_command(
         if target == TRAIN:
             runpy.run_path(target, run_name="__main__")
         else:
-            runpy.run_module(target, run_name="__main__", alter_sys=True)
+            runpy.run_module(PACKAGE, run_name="__main__", alter_sys=True)
     finally:
         if wandb := sys.modules.get("wandb"):
             wandb.teardown()  # which it does at exit, but a fork leaves without: the last records are written then

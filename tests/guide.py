@@ -14,6 +14,7 @@ from contrastive_encoders.cli.embed import Keys as EmbedKeys
 from contrastive_encoders.cli.evaluate import Keys as EvaluationKeys
 from contrastive_encoders.cli.export import Keys as ExportKeys
 from contrastive_encoders.cli.generate import Keys as SynthesisKeys
+from contrastive_encoders.cli.main import adapt_words, improve_words, race_words
 from contrastive_encoders.cli.mine_negatives import Keys as MineKeys
 from contrastive_encoders.cli.preview import read_words as read_preview
 from contrastive_encoders.cli.sweep import read_words as read_sweep
@@ -43,8 +44,8 @@ RECORDS = tuple(
     results/real/README results/tau_ap/README""".split()
 )
 LAUNCHED = re.compile(
-    r"(?:torchrun --nproc-per-node \d+(?: --max-restarts=\d+)?|srun python|python) (?:-m )?"
-    r"(?P<target>[\w.]+)(?P<words>.*)"
+    r"(?:(?:torchrun --nproc-per-node \d+(?: --max-restarts=\d+)?|srun python|python) (?:-m contrastive_encoders )?"
+    r"|contrastive-encoders )(?P<target>[\w.-]+)(?P<words>.*)"
 )
 
 
@@ -60,7 +61,7 @@ def in_blocks(page: str) -> list[str]:
 
 def in_lines(page: str) -> list[str]:
     """Whole commands within a sentence or a table; ``contrastive-encoders export`` alone is a command's name."""
-    found = re.findall(r"`((?:python|torchrun|srun) [^`]+)`", text_of(page))
+    found = re.findall(r"`((?:python|torchrun|srun|contrastive-encoders) [^`]+)`", text_of(page))
     return [one for one in found if page not in RECORDS and "=" in one]
 
 
@@ -70,10 +71,10 @@ def commands_of(*pages: str) -> list[str]:
 
 
 def parts_of(command: str) -> tuple[str, list[str]]:
-    """What is started (``train.py`` or a module), and its words."""
+    """The command's name, and its words."""
     match = LAUNCHED.fullmatch(command)
     assert match, f"{command}: no command that is known"
-    return match["target"], shlex.split(match["words"])
+    return match["target"].removesuffix(".py"), shlex.split(match["words"])
 
 
 def check_command(command: str) -> None:
@@ -103,7 +104,7 @@ def _check_suite(suite: str | list[str]) -> None:
 
 
 def _check_evaluation(words: list[str]) -> None:
-    cfg = _composed("evaluation", words)
+    cfg = _composed("evaluate", words)
     check_types(cfg, declared(EvaluationKeys))
     _check_suite(cfg.suite)
     assert cfg.pooling in {None, "first_decoder", *POOLERS}
@@ -111,14 +112,14 @@ def _check_evaluation(words: list[str]) -> None:
 
 
 def _check_synthesis(words: list[str]) -> None:
-    cfg = _composed("synthesis", words)
+    cfg = _composed("generate", words)
     check_types(cfg, declared(SynthesisKeys))
     if cfg.annotate is None and cfg.annotations is None and cfg.publish is None:
         assert settings(get_class(cfg.recipe._target_), cfg, besides=Afterwards._fields).folder
 
 
 def _check_comparison(words: list[str]) -> None:
-    cfg = _composed("comparison", words)
+    cfg = _composed("compare", words)
     check_types(cfg, declared(ComparisonKeys))
     assert cfg.runs or cfg.race
 
@@ -131,14 +132,21 @@ def _check_sweep(words: list[str]) -> None:
 
 
 CHECKS = {
-    "train.py": _check_train,
-    "evaluation": _check_evaluation,
-    "synthesis": _check_synthesis,
-    "comparison": _check_comparison,
-    "contrastive_encoders.cli.sweep": _check_sweep,
+    "train": _check_train,
+    "improve": lambda words: _check_train(_without_help(improve_words(words))),
+    "adapt": lambda words: _check_comparison(_without_help(adapt_words(words))),
+    "evaluate": _check_evaluation,
+    "generate": _check_synthesis,
+    "compare": _check_comparison,
+    "race": lambda words: _check_comparison(_without_help(race_words(words))),
+    "sweep": _check_sweep,
     "preview": read_preview,
-    "contrastive_encoders.cli.download_data": read_corpora,
-    "contrastive_encoders.cli.mine_negatives": lambda words: check_types(_composed("mine", words), declared(MineKeys)),
+    "download-data": read_corpora,
+    "mine-negatives": lambda words: check_types(_composed("mine-negatives", words), declared(MineKeys)),
     "export": lambda words: check_types(_composed("export", words), declared(ExportKeys)),
-    "export.embed": lambda words: check_types(_composed("export.embed", words), declared(EmbedKeys)),
+    "embed": lambda words: check_types(_composed("embed", words), declared(EmbedKeys)),
 }
+
+
+def _without_help(words: list[str]) -> list[str]:
+    return [word for word in words if not word.startswith("hydra/help=")]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from contrastive_encoders.composition.config_files import ROOT
+from tests.forks import ROOT
 
 WORK = """
 import sys
@@ -48,7 +48,9 @@ def test_output_with_a_reader_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [["-m", "preview", "--help"], ["-m", "contrastive_encoders.cli.main"], ["train.py", "--help"]], ids=str
+    "words",
+    [["-m", "contrastive_encoders", "preview", "--help"], ["-m", "contrastive_encoders"], ["train.py", "--help"]],
+    ids=str,
 )
 def test_help_without_a_reader(words):
     assert run(words, ROOT) == (0, b"")

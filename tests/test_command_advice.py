@@ -2,71 +2,86 @@
 
 import pytest
 
-import contrastive_encoders.cli.compare as comparison
-import contrastive_encoders.cli.evaluate as evaluation
-import contrastive_encoders.cli.export as export
-from contrastive_encoders.cli import embed, mine_negatives
+from contrastive_encoders.cli import compare, embed, evaluate, export, mine_negatives
 from contrastive_encoders.core import InputError
 from tests.advice import advice
 from tests.in_process import run_here
 
 COMMANDS = {
-    "comparison": (comparison.run, comparison.Keys),
-    "evaluation": (evaluation.run, evaluation.Keys),
+    "compare": (compare.run, compare.Keys),
+    "evaluate": (evaluate.run, evaluate.Keys),
     "export": (export.run, export.Keys),
-    "export.embed": (embed.run, embed.Keys),
-    "mine": (mine_negatives.run, mine_negatives.Keys),
+    "embed": (embed.run, embed.Keys),
+    "mine-negatives": (mine_negatives.run, mine_negatives.Keys),
 }
 # id; command; words that make the message; words of the message; words to run in their place
 REFUSED = [
-    ("contrastive_encoders.cli.compare:run#1", "comparison", [], "output=FOLDER", "output=out"),
-    ("contrastive_encoders.cli.compare:run#2", "comparison", ["output=out"], "runs='[outputs/*]'", "runs=[outputs/*]"),
+    ("contrastive_encoders.cli.compare:run#1", "compare", [], "output=FOLDER", "output=out"),
+    ("contrastive_encoders.cli.compare:run#2", "compare", ["output=out"], "runs='[outputs/*]'", "runs=[outputs/*]"),
     (
         "contrastive_encoders.comparison.collect:collect",
-        "comparison",
+        "compare",
         ["output=out", "runs=[]"],
         "runs='[outputs/*]'",
         "runs=[outputs/*]",
     ),
-    ("contrastive_encoders.cli.evaluate:run", "evaluation", ["encoder=e"], "data_root=FOLDER", "data_root=tables"),
-    ("contrastive_encoders.cli.evaluate:run", "evaluation", ["encoder=e"], "tasks=FILE", "tasks=task.tsv"),
-    ("contrastive_encoders.cli.evaluate:check_names", "evaluation", ["data_root=tables"], "encoder=...", "encoder=e"),
+    ("contrastive_encoders.cli.evaluate:run", "evaluate", ["encoder=e"], "data_root=FOLDER", "data_root=tables"),
+    ("contrastive_encoders.cli.evaluate:run", "evaluate", ["encoder=e"], "tasks=FILE", "tasks=task.tsv"),
+    ("contrastive_encoders.cli.evaluate:check_names", "evaluate", ["data_root=tables"], "encoder=...", "encoder=e"),
     (
         "contrastive_encoders.cli.evaluate:check_mteb",
-        "evaluation",
+        "evaluate",
         ["suite=[mteb,sts]", "encoder=e"],
         "suite=mteb",
         "suite=mteb",
     ),
     (
         "contrastive_encoders.evaluation.mteb_suite:choose_tasks#1",
-        "evaluation",
+        "evaluate",
         ["suite=mteb", "encoder=e"],
         "tasks=[STSBenchmark,STS12]",
         0,
     ),
     ("contrastive_encoders.cli.export:run#1", "export", ["output=out"], "run=...", "run=e"),
     ("contrastive_encoders.cli.export:run#2", "export", ["run=e"], "output=FOLDER", "output=out"),
-    ("export.embed:check_values#1", "export.embed", ["input=t.txt", "output=o.npy"], "encoder=...", "encoder=e"),
-    ("export.embed:check_values#1", "export.embed", ["encoder=e", "output=o.npy"], "input=...", "input=t.txt"),
-    ("export.embed:check_values#1", "export.embed", ["encoder=e", "input=t.txt"], "output=...", "output=o.npy"),
+    (
+        "contrastive_encoders.cli.embed:check_values#1",
+        "embed",
+        ["input=t.txt", "output=o.npy"],
+        "encoder=...",
+        "encoder=e",
+    ),
+    (
+        "contrastive_encoders.cli.embed:check_values#1",
+        "embed",
+        ["encoder=e", "output=o.npy"],
+        "input=...",
+        "input=t.txt",
+    ),
+    (
+        "contrastive_encoders.cli.embed:check_values#1",
+        "embed",
+        ["encoder=e", "input=t.txt"],
+        "output=...",
+        "output=o.npy",
+    ),
     (
         "contrastive_encoders.cli.mine_negatives:check_values#1",
-        "mine",
+        "mine-negatives",
         ["input=t.tsv", "output=o.jsonl"],
         "encoder=...",
         "encoder=e",
     ),
     (
         "contrastive_encoders.cli.mine_negatives:check_values#1",
-        "mine",
+        "mine-negatives",
         ["encoder=e", "output=o.jsonl"],
         "input=...",
         "input=t.tsv",
     ),
     (
         "contrastive_encoders.cli.mine_negatives:check_values#1",
-        "mine",
+        "mine-negatives",
         ["encoder=e", "input=t.tsv"],
         "output=...",
         "output=o.jsonl",

@@ -209,7 +209,7 @@ def test_every_way_of_learning_from_documents_reads_the_encoder_as_its_folder_sa
     """TSDAE's own pooling is another, which spoils an encoder that was trained with a mean."""
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         race = OmegaConf.to_container(
-            compose("comparison", overrides=["race=documents", "race.texts=x", "output=y"]).race, resolve=True
+            compose("compare", overrides=["race=documents", "race.texts=x", "output=y"]).race, resolve=True
         )
     runs = {arm: stages_composed(*race["common"], *words, "max_steps=1") for arm, words in race["arms"].items()}
     assert len(runs) == 7

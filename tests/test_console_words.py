@@ -7,24 +7,23 @@ from pathlib import Path
 import pytest
 
 import contrastive_encoders.training.compose  # noqa: F401  # registers the keys of a run
-from contrastive_encoders.cli.main import adapt_words, improve_words
+from contrastive_encoders.cli.main import COMMANDS, adapt_words, improve_words
 from contrastive_encoders.cli.sweep import read_words
-from contrastive_encoders.composition.command_names import COMMANDS
 from contrastive_encoders.composition.override_checks import check_options
 from contrastive_encoders.core import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
 WRONG = [  # config, words, the wrong word, its hint
-    ("train", ["--foo"], "--foo", "python train.py --help lists the keys."),
+    ("train", ["--foo"], "--foo", "contrastive-encoders train --help lists the keys."),
     ("train", ["model=pairs", "--lr", "1e-5"], "--lr", "Set model.lr=1e-5."),
     ("train", ["--batch-size=32"], "--batch-size=32", "Set batch_size=32."),
     ("train", ["--config-name"], "--config-name/-cn", None),
     ("train", ["--cfg", "everything"], "--cfg/-c", None),
     ("train", ["--conf", "x"], "--conf", None),
     ("train", ["--run", "--multirun"], "--run --multirun", "Keep --run alone."),
-    ("mine", ["--help", "-x"], "-x", "contrastive-encoders mine-negatives --help lists the keys."),
-    ("evaluation", ["--encoder", "x"], "--encoder", "Set encoder=x."),
-    ("comparison", ["--output"], "--output", "Set output=VALUE."),
+    ("mine-negatives", ["--help", "-x"], "-x", "contrastive-encoders mine-negatives --help lists the keys."),
+    ("evaluate", ["--encoder", "x"], "--encoder", "Set encoder=x."),
+    ("compare", ["--output"], "--output", "Set output=VALUE."),
 ]
 
 
@@ -44,9 +43,8 @@ def test_hydras_options_are_accepted(words):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_shows_the_usage_of_a_parser(command, tmp_path):
-    code = "import sys; sys.argv[0] = 'contrastive-encoders'; from contrastive_encoders.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, *command.split(), "texts.csv", "--no-such-option"],
+        [sys.executable, "-m", "contrastive_encoders", command, "texts.csv", "--no-such-option"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
         capture_output=True,

@@ -19,6 +19,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Quote, QuotedString
 
+from contrastive_encoders.cli.main import main
 from contrastive_encoders.composition.config_keys import known_keys
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ AS_COMMANDS, SEED = 8, 16
 SECONDS = 60  # for one of them
 MEMORY = 12 << 30  # of addresses beyond what is there: a bound on what one may ask for
 SIZES = "vocab_size=400 hidden_size=16 layers=1 heads=2 intermediate_size=32 max_length=32".split()
-COMMANDS = {  # module, config, words that make it work
+COMMANDS = {  # name: config, words that make it work
     "train": (
         "train",
         [
@@ -45,14 +46,14 @@ COMMANDS = {  # module, config, words that make it work
             *(f"tiny.{size}" for size in SIZES),
         ],
     ),
-    "contrastive_encoders.cli.evaluate": ("evaluation", ["encoder={texts}", "data_root={out}", "suite=[stsb]"]),
-    "contrastive_encoders.cli.export": ("export", ["run={texts}", "output={out}"]),
-    "export.embed": ("export.embed", ["encoder={texts}", "input={texts}", "output={out}.npy"]),
-    "contrastive_encoders.cli.generate": (
-        "synthesis",
+    "evaluate": ("evaluate", ["encoder={texts}", "data_root={out}", "suite=[stsb]"]),
+    "export": ("export", ["run={texts}", "output={out}"]),
+    "embed": ("embed", ["encoder={texts}", "input={texts}", "output={out}.npy"]),
+    "generate": (
+        "generate",
         ["recipe=dino_x2", "generator={out}", "input={texts}", "output={out}"],
     ),
-    "contrastive_encoders.cli.compare": ("comparison", ["runs=[{out}]", "output={out}"]),
+    "compare": ("compare", ["runs=[{out}]", "output={out}"]),
     "preview": (
         "train",
         [
@@ -67,10 +68,16 @@ COMMANDS = {  # module, config, words that make it work
 # When they are accepted
 STARTS_PROCESSES = ("devices", "num_nodes", "num_workers", "tokenizer_workers", "workers", "parallel")
 # They start ldconfig, or a compiler, when they are first imported
-WANTED = """torch torch.utils.data pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
+WANTED = [
+    *"""torch torch.utils.data pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
     transformers.models.gpt2.modeling_gpt2 transformers.models.t5.modeling_t5 sentence_transformers
-    sklearn.linear_model scipy.stats optuna pyarrow.parquet contrastive_encoders.datamodules.documents contrastive_encoders.datamodules.row_datamodules
-    contrastive_encoders.datamodules.scored_pairs contrastive_encoders.encoders.loading.load contrastive_encoders.export.onnx_graph contrastive_encoders.comparison.report contrastive_encoders.training.stage_loop""".split()
+    sklearn.linear_model scipy.stats optuna pyarrow.parquet""".split(),
+    *(
+        f"contrastive_encoders.{name}"
+        for name in """datamodules.documents datamodules.row_datamodules datamodules.scored_pairs encoders.loading.load
+        export.onnx_graph comparison.report training.stage_loop""".split()
+    ),
+]
 VALUES = [
     -1,
     0,
@@ -135,9 +142,9 @@ def places(tmp_path_factory):
 
 
 def cases(seed, number):
-    """(module, key, value), so many of each command line."""
-    for module, (config, words) in COMMANDS.items():
-        draw = random.Random(f"{seed} {module}")
+    """(command, key, value), so many of each command line."""
+    for command, (config, words) in COMMANDS.items():
+        draw = random.Random(f"{seed} {command}")
         keys = [key for key in known_keys(config, words) if not key.startswith("hydra")]
         for _ in range(number):
             key, value = draw.choice(keys), draw.choice(VALUES)
@@ -145,7 +152,7 @@ def cases(seed, number):
                 value = -2  # those are held by tests of their own
             if key == "max_steps" and value in (10**9, 10**17):
                 value = -2  # so many are taken as they are asked for
-            yield module, key, value
+            yield command, key, value
 
 
 def as_value(value):
@@ -159,9 +166,9 @@ def as_value(value):
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def words_of(module, key, value, places, number):
+def words_of(command, key, value, places, number):
     here = {**places, "out": places["folder"] / f"out{number}"}
-    given = [word.format(**here) for word in COMMANDS[module][1] if word.partition("=")[0] != key]
+    given = [word.format(**here) for word in COMMANDS[command][1] if word.partition("=")[0] != key]
     shown = as_value(value.format(**here) if value == "{file}" else value) if value is not None else "null"
     return [*given, f"{key}={shown}"]
 
@@ -170,7 +177,7 @@ class Hangs(BaseException):
     pass
 
 
-def in_this_process(module, words):
+def in_this_process(command, words):
     """The exit status and what was said, by the same entry point."""
 
     def too_long(*_):
@@ -179,11 +186,11 @@ def in_this_process(module, words):
     err, before = io.StringIO(), (sys.argv, sys.stderr, sys.stdout)
     logging.getLogger().handlers.clear()
     GlobalHydra.instance().clear()
-    sys.argv, sys.stderr, sys.stdout = [str(ROOT / f"{module.replace('.', '/')}.py"), *words], err, io.StringIO()
+    sys.argv, sys.stderr, sys.stdout = [str(ROOT / "contrastive-encoders"), command, *words], err, io.StringIO()
     signal.signal(signal.SIGALRM, too_long)
     signal.alarm(SECONDS)
     try:
-        importlib.import_module(module).main()
+        main([command, *words])
         return 0, err.getvalue()
     except SystemExit as left:
         return left.code or 0, err.getvalue()
@@ -198,13 +205,7 @@ def wrong(status, said):
     if "Traceback" in said:
         return f"a traceback: {lines[-1][:300]}"
     if status == 2:
-        about = [
-            line
-            for line in lines
-            if line.startswith(
-                ("train.py: ", "evaluation: ", "export: ", "embed.py: ", "synthesis: ", "comparison: ", "preview.py: ")
-            )
-        ]
+        about = [line for line in lines if line.startswith("contrastive-encoders ")]
         return "" if len(about) == 1 and len(about[0]) < 3000 else f"{len(about)} lines: {said[-300:]}"
     return "" if status == 0 else f"status {status}: {said[-300:]}"
 
@@ -226,7 +227,7 @@ def test_no_command_line_leaves_more_than_a_line(places, monkeypatch):
     class Watched(subprocess.Popen):
         def __init__(self, words, *args, **keys):
             # When a run is finished, the commit of the project is asked for and its curve is drawn
-            if words[0] != "git" and Path(words[-1]) != ROOT / "reports" / "render.py":
+            if words[0] != "git" and Path(words[-1]) != ROOT / "contrastive_encoders" / "reports" / "render.py":
                 refuse(words)
             super().__init__(words, *args, **keys)
 
@@ -237,17 +238,17 @@ def test_no_command_line_leaves_more_than_a_line(places, monkeypatch):
     resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, hard))
     found, accepted = [], 0
     try:
-        for number, (module, key, value) in enumerate(cases(SEED, PER_COMMAND)):
-            words = words_of(module, key, value, places, number)
+        for number, (command, key, value) in enumerate(cases(SEED, PER_COMMAND)):
+            words = words_of(command, key, value, places, number)
             try:
-                status, said = in_this_process(module, words)
+                status, said = in_this_process(command, words)
                 problem, accepted = wrong(status, said), accepted + (status == 0)
             except Hangs:
                 problem = "it hangs"
             except Exception as error:  # noqa: BLE001  any is a finding
                 problem = f"{type(error).__name__}: {str(error)[:200]}"
             if problem:
-                found.append(f"{module} {key}={str(value)[:60]!r}: {problem}")
+                found.append(f"{command} {key}={str(value)[:60]!r}: {problem}")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     assert not found, "\n".join([f"{len(found)} of {number + 1}", *found])
@@ -260,14 +261,18 @@ def test_no_command_line_leaves_more_than_a_line(places, monkeypatch):
 def test_some_of_them_as_commands(places):
     found = []
     environment = {**os.environ, "HOME": str(places["home"]), "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    for number, (module, key, value) in enumerate(cases(SEED + 1, AS_COMMANDS)):
-        words = words_of(module, key, value, places, f"-command{number}")
-        module = module.removesuffix(".__main__")
-        command = [sys.executable, *([str(ROOT / "train.py")] if module == "train" else ["-m", module]), *words]
+    for number, (command, key, value) in enumerate(cases(SEED + 1, AS_COMMANDS)):
+        words = words_of(command, key, value, places, f"-command{number}")
         done = subprocess.run(
-            command, cwd=places["folder"], env=environment, capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, "-m", "contrastive_encoders", command, *words],
+            cwd=places["folder"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         if problem := wrong(done.returncode, done.stderr):
-            found.append(f"{module} {key}={str(value)[:60]!r}: {problem}")
+            found.append(f"{command} {key}={str(value)[:60]!r}: {problem}")
     assert found == []
     assert {path.name for path in places["home"].iterdir()} <= {".cache", ".config"}  # where libraries keep their own

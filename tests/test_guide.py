@@ -23,15 +23,17 @@ from tests.forks import run_command
 from tests.guide import GUIDE, RECORDS, REFERENCE, ROOT, check_command, commands_of, in_blocks, text_of
 
 ABOUT = ("CONTRIBUTING", *(f"docs/{name}" for name in "scores design security LOG".split()))
-LAUNCHERS = ("python", "torchrun", "srun")
+LAUNCHERS = ("python", "torchrun", "srun", "contrastive-encoders")
 NOT_OURS = ("ray", "source")  # the latter the shell's own
 COMMANDS = commands_of(*GUIDE)
 STARTED = [line for line in commands_of(*GUIDE, *REFERENCE, *RECORDS) if line.startswith(LAUNCHERS)]
-TRAININGS = [line for line in COMMANDS if "train.py" in line]
-EVALUATIONS = [line for line in COMMANDS if "-m evaluation" in line and "suite=mteb" not in line]
+TRAININGS = [line for line in COMMANDS if "train.py" in line or "contrastive-encoders train" in line]
+EVALUATIONS = [line for line in COMMANDS if "-encoders evaluate" in line.replace("_", "-") and "suite=mteb" not in line]
 OFFICIAL = [line for line in COMMANDS if "suite=mteb" in line]
 # the command with devices= is run where what it makes is checked
-EXPORTS = [line for line in COMMANDS if "-m export" in line and " devices=" not in line]
+EXPORTS = [
+    line for line in COMMANDS if re.search(r"contrastive.encoders (export|embed) ", line) and " devices=" not in line
+]
 ON_THE_READERS_TEXT = [line for line in TRAININGS if "data=text" in line and "--" not in line]
 NEEDS_THE_HUB = [line for line in TRAININGS if "data=openwebtext" in line]
 NEEDS_A_CLUSTER = [line for line in TRAININGS if line.startswith("srun")]
@@ -83,7 +85,7 @@ def test_a_command_composes(command):
 def test_evaluation_commands_run(command, small_tables, small_word_vectors, small_reranker, tmp_path):
     """As written, but for the encoder and the tables; what is fetched comes from an empty mirror."""
     words = shlex.split(command)
-    arguments = words[words.index("evaluation") + 1 :]
+    arguments = words[words.index("evaluate") + 1 :]
     fetches = "action=fetch" in arguments
     put = {
         "encoder": small_word_vectors,
@@ -95,7 +97,8 @@ def test_evaluation_commands_run(command, small_tables, small_word_vectors, smal
     (tmp_path / "questions.csv").write_text("query,document\ntea salt,salt drum\nmoss lamp,lamp rope\n")
     (tmp_path / "pairs.csv").write_text("sentence1,sentence2,score\ntea salt,salt,4\nmoss,lamp rope,1\nfern,fern,5\n")
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    launcher = [sys.executable, "-m", *(several if words[0] == "torchrun" else []), "evaluation"]
+    several = several if words[0] == "torchrun" else []
+    launcher = [sys.executable, "-m", *several, "contrastive_encoders", "evaluate"]
     source = [f"source={tmp_path}"] if fetches else []
     done = run([*launcher, *kept, *filled, *source], tmp_path)
     # the small tables are not the official ones, and the mirror is empty: found out, and said
@@ -108,16 +111,17 @@ def test_evaluation_commands_run(command, small_tables, small_word_vectors, smal
 @pytest.mark.parametrize("command", EXPORTS)
 def test_export_commands_run(command, tiny_mlm, tmp_path):
     """As written, but for the encoder; nothing is sent: the hub is switched off."""
-    module = "export.embed" if "export.embed" in command else "export"
+    name = "embed" if "embed" in shlex.split(command) else "export"
     words = shlex.split(command)
-    given = dict(word.split("=", 1) for word in words[words.index(module) + 1 :])
+    given = dict(word.split("=", 1) for word in words[words.index(name) + 1 :])
     given["run" if "run" in given else "encoder"] = str(tiny_mlm)
-    if module == "export.embed":
+    if name == "embed":
         write_texts(tmp_path / given["input"], given.get("column", "text"))
         if "ranges" in given:
             np.save(tmp_path / given["ranges"], [[-1.0] * 32, [1.0] * 32])
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    launcher = [sys.executable, "-m", *(several if words[0] == "torchrun" else []), module]
+    several = several if words[0] == "torchrun" else []
+    launcher = [sys.executable, "-m", *several, "contrastive_encoders", name]
     done = run([*launcher, *map("=".join, given.items())], tmp_path)
     if "push" in given:
         assert done.returncode == 2
@@ -165,7 +169,7 @@ def test_the_command_of_mteb_runs(command, small_tables, small_word_vectors, tmp
     lines = [json.dumps({"sentence1": a, "sentence2": b, "score": float(score)}) for a, b, score in rows]
     (tmp_path / "mteb" / "stsbenchmark-sts" / "test.jsonl").write_text("\n".join(lines))
     words = shlex.split(command.replace("outputs/quickstart", str(small_word_vectors)))[1:]
-    done = run([sys.executable, *words], tmp_path, HF_HOME=str(tmp_path / "home"))
+    done = run([sys.executable, "-m", "contrastive_encoders", *words], tmp_path, HF_HOME=str(tmp_path / "home"))
     assert done.returncode == 0, done.stderr
     assert "STSBenchmark/mteb/cosine_spearman" in done.stdout
     assert (tmp_path / "mteb.json").is_file()

@@ -77,14 +77,14 @@ def test_names_without_a_counterpart_get_none(word):
 
 
 def test_every_counterpart_is_a_key_of_some_command():
-    commands = [("train", BASE), ("evaluation", []), ("export", [])]
+    commands = [("train", BASE), ("evaluate", []), ("export", [])]
     known = {key for command, words in commands for key in known_keys(command, words)}
     assert {key for keys in COUNTERPARTS.values() for key in keys} <= known
 
 
 def test_a_key_of_the_command_is_named_and_not_one_of_another():
-    assert counterpart("output_dir", known_keys("comparison", [])) == "output"
-    assert counterpart("learning_rate", known_keys("comparison", [])) is None
+    assert counterpart("output_dir", known_keys("compare", [])) == "output"
+    assert counterpart("learning_rate", known_keys("compare", [])) is None
 
 
 @pytest.mark.parametrize(

@@ -143,9 +143,9 @@ def test_keys_of_other_commands_go_by_their_declared_types():
         prompts: Mapping[str, str]
 
     words = ["input=a (1).txt", "batches=3", "unknown=x (1)"]
-    assert [value(word) for word in literal_words("mine", words, Keys)] == ["a (1).txt", 3, "x (1)"]
-    assert value(literal_words("mine", ["input=7"], Keys)[0]) == "7"
-    assert value(literal_words("mine", ["unknown=7"], Keys)[0]) == 7
+    assert [value(word) for word in literal_words("mine-negatives", words, Keys)] == ["a (1).txt", 3, "x (1)"]
+    assert value(literal_words("mine-negatives", ["input=7"], Keys)[0]) == "7"
+    assert value(literal_words("mine-negatives", ["unknown=7"], Keys)[0]) == 7
 
 
 def test_the_preview_and_the_python_api_take_them_too(tmp_path):

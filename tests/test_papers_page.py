@@ -14,18 +14,18 @@ def test_evaluations_and_syntheses_name_what_a_command_of_the_page_makes():
     made = {word for _, words in COMMANDS for word in words if word.startswith("output_dir=")}
     for target, words in COMMANDS:
         given = dict(word.split("=", 1) for word in words if "=" in word)
-        name = given.get({"evaluation": "encoder", "synthesis": "generator"}.get(target, ""), "")
+        name = given.get({"evaluate": "encoder", "generate": "generator"}.get(target, ""), "")
         assert not name.startswith("outputs/") or f"output_dir={name}" in made, "no command of the page makes it"
-        assert target != "evaluation" or given["data_root"] == "eval"
+        assert target != "evaluate" or given["data_root"] == "eval"
     assert {target for target, _ in COMMANDS} >= {
-        "train.py",
-        "evaluation",
-        "synthesis",
-        "contrastive_encoders.cli.sweep",
+        "train",
+        "evaluate",
+        "generate",
+        "sweep",
         "preview",
     }
     hosted = [name for name, corpus in CORPORA.items() if corpus.pieces]
-    assert [words[:-1] for target, words in COMMANDS if target == "contrastive_encoders.cli.download_data"] == [hosted]
+    assert [words[:-1] for target, words in COMMANDS if target == "download-data"] == [hosted]
 
 
 def test_what_is_read_is_made_or_said_to_be_got():

@@ -25,7 +25,7 @@ SAID = {name for row in ROWS for pattern in re.findall(r"`([^`]+)`", row) for na
 
 def test_what_is_computed_is_on_the_page(small_tables):
     """Of the tasks whose tables are here; an ending of the task may be left out there, as the page says."""
-    chosen = load_tasks(small_tables, "all", of_defaults(Options, "evaluation"))
+    chosen = load_tasks(small_tables, "all", of_defaults(Options, "evaluate"))
     found = {name.replace(SENTEVAL, "") for task in chosen.tasks for name in task.score_names()}
     assert len(found) > 30
     found = {re.sub(r"/default/(accuracy|f1)$", r"/PROTOCOL/\1", name) for name in found}

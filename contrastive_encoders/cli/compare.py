@@ -1,10 +1,5 @@
 """Compare finished runs, or train several recipes and compare them: ``contrastive-encoders compare ...``."""
 
-from contrastive_encoders.runtime.signals import heed_signals
-
-if __name__ == "__main__":
-    heed_signals()  # before what takes a moment to import
-
 import glob
 import logging
 import re
@@ -38,7 +33,7 @@ if TYPE_CHECKING:
     from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
     from contrastive_encoders.statistics.bootstrap import Estimate
 
-log = logging.getLogger("comparison")
+log = logging.getLogger(__name__)
 
 # Keys of every race; others are a race's own
 STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "headline", "choose", "seeds", "budget")
@@ -69,7 +64,7 @@ class Keys(TypedDict):
     quiet: bool
 
 
-def run(cfg: DictConfig) -> int:
+def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
     """Exit status."""
     for name in ("httpx", "transformers", "pytorch_lightning"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -99,8 +94,8 @@ def run(cfg: DictConfig) -> int:
         raise InputError(f"parallel={cfg.parallel}: wanted a number, at least 1.")
     if cfg.cluster is None:
         check_number("parallel", cfg.parallel)
-    options = [f"--config-dir={folder}" for folder in config_folders(sys.argv[1:])]
-    options += [word for word in sys.argv[1:] if word.startswith("hydra.searchpath=")]
+    options = [f"--config-dir={folder}" for folder in config_folders(words)]
+    options += [word for word in words if word.startswith("hydra.searchpath=")]
     asked = plain(cfg.race)
     where = f"race={asked.get('name', '?')}"
     if asked.get("choose") and not cfg.untrained:
@@ -255,7 +250,7 @@ def task_of(arms: "list[Arm]", headline: "Headline") -> "Retrieval | None":
     name = headline.tasks[0].split("/")[0]
     words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("tasks")
     own = next((one for one in own_tasks(words) if one.name == name), None)
-    [task] = own.read(of_defaults(Options, "evaluation")) if own else [None]
+    [task] = own.read(of_defaults(Options, "evaluate")) if own else [None]
     return task if isinstance(task, Retrieval) else None
 
 
@@ -317,7 +312,7 @@ def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
         from contrastive_encoders.evaluation.catalog import load_tasks
         from contrastive_encoders.evaluation.task import Options
 
-        task: Any = load_tasks(root, ["stsb-dev"], of_defaults(Options, "evaluation")).tasks[0]
+        task: Any = load_tasks(root, ["stsb-dev"], of_defaults(Options, "evaluate")).tasks[0]
         found = [text for pair in zip(task.pairs.left, task.pairs.right, strict=True) for text in pair]
     found = list(dict.fromkeys(found))
     step = max(1, len(found) // cfg.sentences)
@@ -373,7 +368,4 @@ def show(found: "Comparison", output: Path) -> None:
     )
 
 
-main = command_line("comparison", run, Keys)
-
-if __name__ == "__main__":
-    main()
+main = command_line("compare", run, Keys)

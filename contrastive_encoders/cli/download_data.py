@@ -9,11 +9,6 @@ where a host cannot be reached; quiet=true draws no bars. Exit status: 0 all is 
 is not.
 """
 
-from contrastive_encoders.runtime.signals import heed_signals
-
-if __name__ == "__main__":
-    heed_signals()  # before what takes a moment to import
-
 import json
 import logging
 import sys
@@ -21,8 +16,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from contrastive_encoders.cli.hydra_main import log_to_terminal
-from contrastive_encoders.composition.command_names import as_used
 from contrastive_encoders.composition.key_docs import filled
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.datamodules.data_configs import DocstringPairData
@@ -34,8 +27,9 @@ from contrastive_encoders.io.download import FOLDER, RECORD, Downloads, File, No
 from contrastive_encoders.io.output_directory import check_owner, lock_folder, read_marker, write_marker
 from contrastive_encoders.io.rows import count_rows
 from contrastive_encoders.runtime.exit_codes import exit_statuses
+from contrastive_encoders.runtime.log_output import log_to_terminal
 
-log = logging.getLogger("contrastive_encoders.cli.download_data")
+log = logging.getLogger(__name__)
 
 CHOICES = {"rows": ("published", "any"), "quiet": ("true", "false")}
 KEYS = {"output": "corpora", "source": "", "rows": "published", "quiet": "false"}
@@ -127,7 +121,7 @@ def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) 
     if not wrong:
         log.info("%s: %s; licence: %s", name, corpus.about, corpus.licence)
         then = corpus.then.replace("FOLDER", str(folder)).replace("ROOT", str(asked.output))
-        log.info("Then: python train.py %s", then)
+        log.info("Then: contrastive-encoders train %s", then)
     return not wrong
 
 
@@ -213,17 +207,13 @@ def _rows(path: Path) -> int:
         raise UnusableFile(f"{str(error).rstrip('.')}. Delete {path} to get it again") from None
 
 
-def main() -> None:
+def main(words: Sequence[str], command: str = "download-data") -> None:
     log_to_terminal()
-    with exit_statuses(failed=(OSError,)):
-        if {"-h", "--help"} & set(sys.argv[1:]):
+    with exit_statuses(words=words, command=command, failed=(OSError,)):
+        if {"-h", "--help"} & set(words):
             corpora = "\n".join(filled(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())
-            sys.stdout.write(as_used(f"{__doc__}\nNames:\n{corpora}\n"))
+            sys.stdout.write(f"{__doc__}\nNames:\n{corpora}\n")
             return
-        status = prepare(read_words(sys.argv[1:]))
+        status = prepare(read_words(words))
     if status:
         sys.exit(status)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,5 @@
 """The command that embeds a file of texts: ``contrastive-encoders embed encoder=... input=... output=...``."""
 
-from contrastive_encoders.runtime.signals import heed_signals
-
-if __name__ == "__main__":
-    heed_signals()  # before what takes a moment to import
-
 import hashlib
 import logging
 import os
@@ -34,7 +29,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
     from contrastive_encoders.export.input_texts import Texts
     from contrastive_encoders.export.vector_file import VectorFile
 
-log = logging.getLogger("export.embed")
+log = logging.getLogger(__name__)
 
 FEW = 100  # texts, whose ranges say little of others
 # oneDNN, and PyTorch's layer over it, keep code and buffers for 1,024 shapes each, and every window brings new shapes:
@@ -68,7 +63,7 @@ class Keys(TypedDict):
     quiet: bool
 
 
-def run(cfg: DictConfig) -> None:
+def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """Check, load, compute what is missing."""
     check_values(cfg)
     from contrastive_encoders.export.input_texts import open_texts
@@ -216,7 +211,4 @@ def embed_windows(
         yield task.number, encoder.embed(task.payload, prompt=prompt, progress=False).numpy()
 
 
-main = command_line("export.embed", run, Keys)
-
-if __name__ == "__main__":
-    main()
+main = command_line("embed", run, Keys)

@@ -1,10 +1,5 @@
 """Score an encoder or manage evaluation data: ``contrastive-encoders evaluate encoder=... data_root=...``."""
 
-from contrastive_encoders.runtime.signals import heed_signals
-
-if __name__ == "__main__":
-    heed_signals()  # before what takes a moment to import
-
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +24,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
     from contrastive_encoders.evaluation.task import Options
     from contrastive_encoders.statistics.bootstrap import Scores
 
-log = logging.getLogger("evaluation")
+log = logging.getLogger(__name__)
 
 MTEB = "mteb"
 MAX_FILES = 3  # that a warning names
@@ -65,7 +60,7 @@ class Keys(TypedDict):
     source: str | None
 
 
-def run(cfg: DictConfig) -> int:
+def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
     if MTEB in (suites := [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)):
         check_mteb(cfg.action, suites)
         return score_by_mteb(cfg)
@@ -423,7 +418,4 @@ def process_group() -> Iterator[int]:
         dist.destroy_process_group()
 
 
-main = command_line("evaluation", run, Keys)
-
-if __name__ == "__main__":
-    main()
+main = command_line("evaluate", run, Keys)

@@ -1,11 +1,7 @@
 """Export an encoder: ``contrastive-encoders export run=... output=... format=...``."""
 
-from contrastive_encoders.runtime.signals import heed_signals
-
-if __name__ == "__main__":
-    heed_signals()  # before what takes a moment to import
-
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -17,7 +13,7 @@ from contrastive_encoders.core import InputError
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from contrastive_encoders.export.source import Source
 
-log = logging.getLogger("export")
+log = logging.getLogger(__name__)
 
 SETTINGS = ("pooling", "prompt", "max_length", "truncate", "normalize")  # of the encoder, which may be replaced
 FOR_SENTENCE_TRANSFORMERS = ("sentence_transformers", "adapter")
@@ -39,7 +35,7 @@ class Keys(TypedDict):
     private: bool
 
 
-def run(cfg: DictConfig) -> None:
+def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """Check, load, write, upload where asked to."""
     if cfg.run is None:
         raise InputError("run is not set: a run folder, a checkpoint, a model folder or a hub id; say run=...")
@@ -134,6 +130,3 @@ def hush() -> None:
 
 
 main = command_line("export", run, Keys)
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,7 @@
 """Write a data set with a language model: ``contrastive-encoders generate recipe=... generator=... output=...``."""
 
-from contrastive_encoders.runtime.signals import heed_signals
-
-if __name__ == "__main__":
-    heed_signals()  # before what takes a moment to import
-
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -26,7 +22,7 @@ from contrastive_encoders.synthesis.shards.store import SynthesisFailed
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from contrastive_encoders.synthesis.recipe import Recipe
 
-log = logging.getLogger("synthesis")
+log = logging.getLogger(__name__)
 
 
 class Keys(TypedDict):
@@ -42,7 +38,7 @@ class Keys(TypedDict):
     publish: str | None  # folder
 
 
-def run(cfg: DictConfig) -> None:
+def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """Write a data set, and do what is asked for besides."""
     refuse_launcher()
     if cfg.output is None:
@@ -116,7 +112,4 @@ def planned(cfg: DictConfig, afterwards: Afterwards) -> "Recipe":
     return recipe
 
 
-main = command_line("synthesis", run, Keys, failed=(SynthesisFailed,))
-
-if __name__ == "__main__":
-    main()
+main = command_line("generate", run, Keys, failed=(SynthesisFailed,))

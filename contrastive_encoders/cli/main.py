@@ -1,46 +1,51 @@
-"""The ``contrastive-encoders`` entry point: every command of the project under one name, from any folder."""
+"""The ``contrastive-encoders`` command: every command of the project under one name."""
 
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from contrastive_encoders.composition.command_names import COMMANDS, CONSOLE, use
-from contrastive_encoders.composition.config_files import ROOT
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core.errors import InputError
 from contrastive_encoders.runtime.signals import heed_signals
 
+COMMANDS = {  # name -> module of contrastive_encoders.cli, what it does
+    "train": ("train", "train an encoder, or a generator of triplets"),
+    "improve": ("train", "make the encoder that you have better for your texts, and prove it"),
+    "adapt": ("compare", "make an encoder for your documents, without labels, and prove it"),
+    "preview": ("preview", "show what a batch is, without training"),
+    "evaluate": ("evaluate", "score any encoder with the protocols of the papers"),
+    "compare": ("compare", "set finished runs head to head"),
+    "race": ("compare", "train objectives head to head, and compare"),
+    "sweep": ("sweep", "run a sweep file without a server"),
+    "generate": ("generate", "make a data set by instructing a language model"),
+    "mine-negatives": ("mine_negatives", "find hard negatives for pairs of texts"),
+    "download-data": ("download_data", "get public corpora to train on"),
+    "export": ("export", "write an encoder as a folder that other libraries load"),
+    "embed": ("embed", "turn a file of texts into a file of vectors"),
+}
 ADAPTED = "adapted"  # output folder of `adapt`
 ROWS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".xlsx")  # files of rows; each may be compressed with gzip
 DATASET_FILES = ("state.json", "dataset_dict.json")  # in a folder that datasets' save_to_disk has written
 WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")  # Hydra's, a value behind each
 
 
-def main() -> None:
-    """Hand over to the command, which takes the words behind its name."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that the first argument names with the arguments after it; the default is ``sys.argv[1:]``."""
     heed_signals()
-    given = sys.argv[1:] or ["--help"]
-    size = 2 if " ".join(given[:2]) in COMMANDS else 1
-    name, words = " ".join(given[:size]), given[size:]
+    name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
         sys.stdout.write(overview())
         return
     if name not in COMMANDS:
-        sys.stderr.write(f"{CONSOLE}: there is no command {name!r}; there are {', '.join(COMMANDS)}.\n")
+        sys.stderr.write(f"contrastive-encoders: there is no command {name!r}; there are {', '.join(COMMANDS)}.\n")
         sys.exit(2)
-    module = COMMANDS[name][0]
-    if name == "race":
-        chosen = any(word.startswith("race=") for word in words)
-        words = ["hydra/help=race", *([] if chosen else ["race=head_to_head"]), *words]
-    if name in OF_PATHS:
+    if name in WORDS:
         try:
-            words = OF_PATHS[name](words)
+            words = WORDS[name](words)
         except InputError as error:
-            sys.stderr.write(f"{CONSOLE} {name}: {error}\n")
+            sys.stderr.write(f"contrastive-encoders {name}: {error}\n")
             sys.exit(2)
-    # Lightning starts its other processes by this path; beside it they find our modules, wherever the user is
-    sys.argv = [str(ROOT / f"{module.replace('.', '/')}.py"), *words]
-    use(name)
-    importlib.import_module(module).main()
+    importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[name][0]}").main(words, name)
 
 
 def adapt_words(words: list[str]) -> list[str]:
@@ -66,7 +71,13 @@ def improve_words(words: list[str]) -> list[str]:
     return ["hydra/help=improve", "experiment=improve", *data, *texts, *rest]
 
 
-OF_PATHS = {"adapt": adapt_words, "improve": improve_words}  # commands whose files and folders are named without a key
+def race_words(words: list[str]) -> list[str]:
+    """Return the words of a race: ``race=head_to_head`` unless another is chosen."""
+    is_chosen = any(word.startswith("race=") for word in words)
+    return ["hydra/help=race", *([] if is_chosen else ["race=head_to_head"]), *words]
+
+
+WORDS = {"adapt": adapt_words, "improve": improve_words, "race": race_words}  # command -> what its words stand for
 
 
 def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[str], list[str]]:
@@ -81,7 +92,9 @@ def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[st
     paths = [word for place, word in enumerate(words) if place not in values and _is_path(word)]
     if not paths and not any(word.startswith((f"{key}=", "-h", "--help")) for word in words):
         raise InputError(
-            key=key, expected="a file or a folder of your texts", hint=f"Say {CONSOLE} {command} FILE_OR_FOLDER."
+            key=key,
+            expected="a file or a folder of your texts",
+            hint=f"Say contrastive-encoders {command} FILE_OR_FOLDER.",
         )
     listed = [word_of("", path)[1:] for path in paths]
     together = listed[0] if len(listed) == 1 else f"[{','.join(listed)}]"
@@ -106,12 +119,12 @@ def _is_path(word: str) -> bool:
 def overview() -> str:
     """What ``--help`` prints."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}} {does}" for name, (_, _, does) in sorted(COMMANDS.items())]
+    lines = [f"  {name:<{width}} {does}" for name, (_, does) in COMMANDS.items()]
     return "\n".join(
         [
             "Contrastive sentence encoders: train, score, export and compare them, and make their data.\n",
-            f"  {CONSOLE} COMMAND [KEY=VALUE ...]\n",
+            "  contrastive-encoders COMMAND [KEY=VALUE ...]\n",
             *lines,
-            f"\n{CONSOLE} COMMAND --help lists a command's keys.\n",
+            "\ncontrastive-encoders COMMAND --help lists a command's keys.\n",
         ]
     )

@@ -4,11 +4,6 @@ The work is that of sentence-transformers' ``mine_hard_negatives``, with its wor
 NV-Retriever (Moreira et al. 2024). Here are what the command reads and writes, and counts of what was left out.
 """
 
-from contrastive_encoders.runtime.signals import heed_signals
-
-if __name__ == "__main__":
-    heed_signals()  # before what takes a moment to import
-
 import contextlib
 import hashlib
 import io
@@ -45,7 +40,7 @@ from contrastive_encoders.runtime.devices import check_devices, device_of
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
-log = logging.getLogger("contrastive_encoders.cli.mine_negatives")
+log = logging.getLogger(__name__)
 
 TEXTS_AT_ONCE = 8192  # of the corpus, while it is read
 COSINES_AT_ONCE, ANCHORS_AT_ONCE = 2**28, 16384  # 1 GiB of cosines while anchors and corpus are compared
@@ -98,7 +93,7 @@ class Pairs(NamedTuple):
     corpus: list[str]
 
 
-def run(cfg: DictConfig) -> int:
+def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
     """Check, read, mine, write."""
     output = check_values(cfg)
     check_output_file(output)
@@ -247,7 +242,8 @@ def folder_of(name: str) -> str:
             raise not_found(name, "there is no modules.json and no config.json.")
         raise InputError(
             f"encoder={name}: wanted the folder of a finished run, which has encoder/, a sentence-transformers or "
-            "transformers folder, or a hub id. contrastive-encoders export run=CHECKPOINT output=FOLDER makes one of a checkpoint."
+            "transformers folder, or a hub id. contrastive-encoders export run=CHECKPOINT output=FOLDER makes one of a "
+            "checkpoint."
         )
     return str(path)
 
@@ -519,7 +515,4 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-main = command_line("mine", run, Keys)
-
-if __name__ == "__main__":
-    main()
+main = command_line("mine-negatives", run, Keys)

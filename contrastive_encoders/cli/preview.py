@@ -1,8 +1,8 @@
 """Show sample training batches: ``contrastive-encoders preview data=text data.path=FILE``.
 
-It takes the keys of train.py. Without a model the backbone is ``tiny``, which trains a
-tokenizer on the texts; no weights are loaded and nothing is trained. Own keys are in
-``configs/preview.yaml``.
+It takes the keys of ``contrastive-encoders train``. Without a model the backbone is ``tiny``,
+which trains a tokenizer on the texts; no weights are loaded and nothing is trained. Own keys are
+in ``configs/preview.yaml``.
 """
 
 import shlex
@@ -18,8 +18,6 @@ import numpy as np
 from hydra.utils import get_class, get_object
 from omegaconf import DictConfig, OmegaConf
 
-from contrastive_encoders.cli.hydra_main import log_to_terminal
-from contrastive_encoders.composition.command_names import as_used
 from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.composition.config_keys import check_types, declared
 from contrastive_encoders.composition.override_checks import check_paths, check_words, unknown_option
@@ -29,6 +27,7 @@ from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.io.output_directory import check_output_file
 from contrastive_encoders.runtime.child_processes import begin_process, check_number
 from contrastive_encoders.runtime.exit_codes import exit_statuses
+from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.training.build import data_of, make_data
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.data_summary import account_of
@@ -215,13 +214,12 @@ def drawn(data: Any, number: int, row: int) -> Document:
     return Document(row, tokens, found)
 
 
-def main() -> None:
+def main(words: Sequence[str], command: str = "preview") -> None:
     begin_process()
     log_to_terminal(quiet=True)
-    words = sys.argv[1:]
-    with exit_statuses(hydra=True, config="train"):
+    with exit_statuses("train", words, command=command, hydra=True):
         if {"-h", "--help"} & set(words) or not words:
-            print(as_used(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}"))
+            print(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}")
             return
         if options := [word for word in words if word.startswith("-")]:
             raise unknown_option("train", options[0], words)

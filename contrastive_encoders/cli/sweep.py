@@ -7,11 +7,6 @@ are passed on to train.py, as ``data.path=FILE``. A finished trial keeps its enc
 with ``keep_checkpoints=true`` its checkpoints, too.
 """
 
-from contrastive_encoders.runtime.signals import heed_signals
-
-if __name__ == "__main__":
-    heed_signals()  # before what takes a moment to import
-
 import argparse
 import logging
 import re
@@ -21,17 +16,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contrastive_encoders.cli.hydra_main import log_to_terminal
 from contrastive_encoders.comparison.run_scheduler import CHECKPOINTS, Done, Job, open_workers, remove_below, run_all
 from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
-from contrastive_encoders.composition.command_names import as_used
 from contrastive_encoders.composition.key_docs import filled
 from contrastive_encoders.composition.override_checks import refuse_option
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.runtime.child_processes import begin_process, check_number
 from contrastive_encoders.runtime.exit_codes import exit_statuses
+from contrastive_encoders.runtime.log_output import log_to_terminal
 
-log = logging.getLogger("contrastive_encoders.cli.sweep")
+log = logging.getLogger(__name__)
 
 USAGE = (
     "contrastive-encoders sweep configs/sweeps/NAME.yaml output=FOLDER [trials=N] [seed=1] [parallel=1] "
@@ -146,17 +140,13 @@ def run(arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def main() -> None:
+def main(words: Sequence[str], command: str = "sweep") -> None:
     begin_process()
     log_to_terminal()
-    with exit_statuses(config="train"):
-        if {"-h", "--help"} & set(sys.argv[1:]):
-            sys.stdout.write(as_used(f"{__doc__}\n{filled(USAGE)}\n"))
+    with exit_statuses("train", words, command=command):
+        if {"-h", "--help"} & set(words):
+            sys.stdout.write(f"{__doc__}\n{filled(USAGE)}\n")
             return
-        status = run(sys.argv[1:])
+        status = run(words)
     if status:
         sys.exit(status)
-
-
-if __name__ == "__main__":
-    main()

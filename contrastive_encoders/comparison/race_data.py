@@ -1,18 +1,15 @@
-"""Data that a race makes before anything is trained: commands of ``contrastive-encoders generate``, each in a child process."""
+"""Data that a race makes before it trains: commands of ``contrastive-encoders generate``, each in a child process."""
 
 import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT
 from contrastive_encoders.core import InputError, NotWritten
 from contrastive_encoders.runtime.child_processes import start
 from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
-
-SYNTHESIS = Path(__file__).resolve().parents[1] / "synthesis" / "__main__.py"
 
 
 def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) -> None:
@@ -28,7 +25,7 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
     for name, words in commands.items():
         flags = [option for option in options if option.startswith("-")]
         rest = [option for option in options if not option.startswith("-")]
-        process = start([sys.executable, str(SYNTHESIS), *flags, *words, *rest])
+        process = start([sys.executable, "-m", "contrastive_encoders", "generate", *flags, *words, *rest])
         try:
             status = process.wait()
         except (KeyboardInterrupt, SystemExit):
@@ -45,8 +42,8 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
             )
         if status:
             raise NotWritten(
-                f"race.prepare.{name}: contrastive-encoders generate ended with status {status}, for the reason above. What it "
-                "had written is kept; the same command goes on."
+                f"race.prepare.{name}: contrastive-encoders generate ended with status {status}, for the reason "
+                "above. What it had written is kept; the same command goes on."
             )
 
 

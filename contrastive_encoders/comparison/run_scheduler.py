@@ -1,6 +1,6 @@
 """Training runs as tasks of the worker pool: several at a time, each with the devices of its worker, each retried once.
 
-A worker runs train.py as a child process in the folder that its task names, and answers how that ended. The driver owns
+A worker trains in a child process in the folder that its task names, and answers how that ended. The driver owns
 the output folder and the record, and tells a worker to end its run by an empty file beside the run's folder, which the
 worker looks for. So one means serves a trial that is judged while it runs and an interruption, in every kind of
 worker: a task that is under way takes no messages, and the worker sees the output folder anyway.
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -38,11 +38,12 @@ from contrastive_encoders.runtime.worker_tasks import MOST_TRIES, Task, TasksLos
 
 log = logging.getLogger(__name__)
 
-TRAIN = Path(__file__).resolve().parents[1] / "train.py"
+TRAIN = ("-m", "contrastive_encoders", "train")  # arguments of Python
 WRONG_INPUT = 2
 ENDED = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM)
 MOST_ATTEMPTS = 2
 CHECKPOINTS = "checkpoints"  # directory of a run and of each of its stages
+MESSAGE_PREFIX = "contrastive-encoders train: "
 LINES_KEPT = 30  # of what a failed run said
 REPORTED_EVERY = 0.5  # seconds between reports of a run to the driver
 
@@ -82,7 +83,7 @@ class Done(NamedTuple):
 class Origin(NamedTuple):
     """The paths and environments that a worker gets from the driver."""
 
-    program: Path
+    program: Sequence[str]  # arguments of Python that train
     folder: Path  # the working folder, from which words of a command line name files
     output: Path  # absolute
     environments: list[dict[str, str]]  # of the workers of this machine by their place
@@ -108,10 +109,7 @@ def open_workers(
 
 
 def _import_path() -> str:
-    """Return the PYTHONPATH with which train.py imports the user's modules that this process can import.
-
-    ``python -m`` looks into the working folder, ``python train.py`` into its own.
-    """
+    """Return the PYTHONPATH with which a run imports the user's modules that this process can import."""
     here = Path.cwd()
     own = [str(here)] if any(Path(entry).resolve() == here for entry in sys.path) else []
     return os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *own])
@@ -128,8 +126,8 @@ def devices_here(parallel: int) -> list[dict[str, str]]:
     return [{"CUDA_VISIBLE_DEVICES": names[place % len(names)]} if names else {} for place in range(parallel)]
 
 
-def begin(origin: Origin) -> tuple[Path, dict[str, str]]:
-    """Prepare a worker. Return the path of train.py and the environment variables to run it with.
+def begin(origin: Origin) -> tuple[Sequence[str], dict[str, str]]:
+    """Prepare a worker. Return the arguments of Python that train, and the environment variables to do it with.
 
     Raises:
         InputError: this machine does not see the output folder.
@@ -143,10 +141,12 @@ def begin(origin: Origin) -> tuple[Path, dict[str, str]]:
         )
     with contextlib.suppress(OSError):  # absolute words are found from anywhere
         os.chdir(origin.folder)
-    return origin.program if origin.program.exists() else TRAIN, {**os.environ, **origin.environments[0]}
+    return origin.program, {**os.environ, **origin.environments[0]}
 
 
-def train_runs(started: tuple[Path, dict[str, str]], tasks: Iterable[Task]) -> Iterator[tuple[int | None, Any]]:
+def train_runs(
+    started: tuple[Sequence[str], dict[str, str]], tasks: Iterable[Task]
+) -> Iterator[tuple[int | None, Any]]:
     """The work of a worker: train run after run, and report the number of the run that is under way.
 
     A run that fails is begun once more (it continues from its checkpoint), unless its input is wrong: the same words
@@ -176,16 +176,16 @@ def stop_file(folder: Path) -> Path:
 
 
 def _attempt(
-    job: Job, number: int, program: Path, environment: dict[str, str]
+    job: Job, number: int, program: Sequence[str], environment: dict[str, str]
 ) -> Generator[tuple[None, int], None, tuple[int, str]]:
-    """Run train.py once, and return its exit status and, if that is not 0, the last lines of its output."""
+    """Train once, and return its exit status and, if that is not 0, the last lines of its output."""
     options = [word for word in job.words if word.startswith("-")]  # Hydra reads no words behind an option
     words = [word for word in job.words if not word.startswith("-")]
     stop, told = stop_file(job.folder), False
     while _is_taken(job.folder) and not stop.exists():
         yield None, number
     with tempfile.TemporaryFile() as output:  # not a pipe, as the run may outlive this process for a moment
-        command = [sys.executable, str(program), *options, *words, word_of("output_dir", str(job.folder))]
+        command = [sys.executable, *program, *options, *words, word_of("output_dir", str(job.folder))]
         process = start(command, environment, stdout=output, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
@@ -207,10 +207,10 @@ def _attempt(
 def end_of(written: str, refused: bool) -> str:
     """Return the last lines that a run wrote, of progress bars the last state; its message alone if it was refused."""
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in written.rstrip().split("\n")]
-    starts = [place for place, line in enumerate(lines) if line.startswith(f"{TRAIN.name}: ")] if refused else []
+    starts = [place for place, line in enumerate(lines) if line.startswith(MESSAGE_PREFIX)] if refused else []
     if starts:
         return "\n".join(lines[starts[-1] :])
-    _, program, message = "\n".join(lines).partition(f"{TRAIN.name}: ")  # behind a bar that ended no line
+    _, program, message = "\n".join(lines).partition(MESSAGE_PREFIX)  # behind a bar that ended no line
     return program + message if refused and program else "\n".join(lines[-LINES_KEPT:])
 
 

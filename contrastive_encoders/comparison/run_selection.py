@@ -43,4 +43,5 @@ def _steps(run: Run) -> float:
 
 
 def _evaluation(run: Run) -> str:
-    return f"contrastive-encoders evaluate encoder={run.path} suite=sts data_root=EVAL output=FILE.json, and name FILE.json"
+    command = f"contrastive-encoders evaluate encoder={run.path} suite=sts data_root=EVAL output=FILE.json"
+    return f"{command}, and name FILE.json"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial
 
-log = logging.getLogger("contrastive_encoders.cli.sweep")
+log = logging.getLogger(__name__)
 
 RECORD = "sweep.db"
 

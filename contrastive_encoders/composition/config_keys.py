@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import re
-import sys
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,8 +21,8 @@ from contrastive_encoders.core.config_schema import check_type, cut, refuse_unkn
 
 GROUPS = {
     "train": ("model", "data", "trainer", "logger", "experiment"),
-    "synthesis": ("recipe",),
-    "comparison": ("race",),
+    "generate": ("recipe",),
+    "compare": ("race",),
 }
 Kind = TypeVar("Kind")
 LARGEST, LARGEST_SEED = 10**18 - 1, 2**32 - 1
@@ -139,11 +138,10 @@ def of_defaults(kind: type[Kind], config: str, **given: Any) -> Kind:
     return kind(**{name: defaults[name] for name in _fields(kind)} | given)
 
 
-def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]:
-    """All keys of the config that the group choices among the words (of the command line) lead to, dotted."""
+def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:
+    """All keys of the config that the group choices among the words lead to, dotted."""
     GlobalHydra.instance().clear()
     groups = GROUPS.get(config, ())
-    words = sys.argv[1:] if words is None else words
     chosen = [word for word in words if groups and re.match(rf"\+?({'|'.join(groups)})(@[^=]*)?=", word)]
     folders = [f"file://{folder}" for folder in config_folders(words)]
     searched = [f"hydra.searchpath={folders}"] if folders else []

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import sys
 import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -26,7 +27,9 @@ def is_allowed(target: str, allowed: Sequence[str]) -> bool:
 
 
 def imported(key: str, target: str) -> Any:
-    """What a config names by its path: a class or function of a module, or an attribute of a class.
+    """Import what a config names by its path: a class or function of a module, or an attribute of a class.
+
+    A module of the working directory is found whatever started the command.
 
     Raises:
         InputError: there is no such module, importing it fails, or it has no such name.
@@ -34,6 +37,8 @@ def imported(key: str, target: str) -> Any:
     parts = target.split(".")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         raise InputError(f"{key}={target}: wanted the path of a class, as package.module.Class.")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # last, so that nothing installed is hidden
     found, names = None, parts
     for number in range(1, len(parts)):
         module = ".".join(parts[:number])

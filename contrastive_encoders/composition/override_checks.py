@@ -9,7 +9,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from contrastive_encoders.composition.command_names import command_of
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import GROUPS, known_keys, word_of
 from contrastive_encoders.core import InputError, check_local_input, check_local_output
@@ -68,7 +67,7 @@ def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError
         value = following[0]
     keys = [key for key in known_keys(config, words) if name in (key, key.rpartition(".")[2])]
     keys = [name] if name in keys else keys
-    hint = f"{command_of(config)} --help lists the keys."
+    hint = f"contrastive-encoders {config} --help lists the keys."
     if len(keys) == 1:
         hint = f"Set {word_of(keys[0], value)}." if value else f"Set {keys[0]}=VALUE."
     return InputError(key=option, expected="KEY=VALUE or an option of Hydra", hint=hint)

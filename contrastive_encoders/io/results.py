@@ -138,7 +138,7 @@ def _device_name() -> str:
 
 
 def _git_commit() -> str | None:
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():  # or git would report a repository that merely surrounds the installation
         return None
     try:

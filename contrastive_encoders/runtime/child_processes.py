@@ -1,4 +1,4 @@
-"""Child processes: import path, signal forwarding, exit with the parent.
+"""Child processes: signal forwarding, exit with the parent.
 
 Lightning's other ranks and those of torchrun are started by others; each of our commands that finds itself to be one
 watches its parent, too.
@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contrastive_encoders.composition.config_files import finding_our_modules
 from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime.process_group import find_ranks, launched
 from contrastive_encoders.runtime.signals import TERMINATED, heed_signals
@@ -55,8 +54,8 @@ def end_with(parent: int) -> None:
 
 
 def start(command: Sequence[str], environment: Mapping[str, str] | None = None, **how: Any) -> subprocess.Popen[Any]:
-    """Begin one of our commands, which finds our modules whatever lies in its folder."""
-    env = finding_our_modules(os.environ if environment is None else environment)
+    """Start a command of ours."""
+    env = os.environ if environment is None else environment
     return subprocess.Popen(command, env={**env, STARTED_BY: str(os.getpid())}, **how)
 
 

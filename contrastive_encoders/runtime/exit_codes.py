@@ -20,7 +20,6 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from contrastive_encoders.composition.command_names import as_used, command_of, name_used
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import GROUPS, choices_with, config_folders, known_keys
 from contrastive_encoders.composition.key_suggestions import unknown_key
@@ -57,11 +56,17 @@ _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
 
 @contextlib.contextmanager
 def exit_statuses(
-    hydra: bool = False, failed: tuple[type[Exception], ...] = (), config: str = "train"
+    config: str = "train",
+    words: Sequence[str] = (),
+    *,
+    command: str | None = None,
+    hydra: bool = False,
+    failed: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
     """Turn what goes wrong inside into a message and an exit status; ``failed`` are the errors of status 1.
 
-    ``config`` is the command's file in ``configs/``, whose keys a typo is compared with.
+    ``config`` is the command's file in ``configs/``, whose keys a typo among the ``words`` is compared with.
+    ``command`` is its name in the message, if that is another one.
 
     Put around Hydra's ``main`` (``hydra=True``: it must raise instead of printing) for what it refuses itself, and
     around its body, because Hydra prints about whatever leaves it.
@@ -74,26 +79,26 @@ def exit_statuses(
     except KeyboardInterrupt:
         _leave(INTERRUPTED)
     except Exception as error:
-        if (found := judged(error, hydra=hydra, failed=failed, config=config)) is None:
+        if (found := judged(error, hydra=hydra, failed=failed, config=config, words=words)) is None:
             raise
         if isinstance(error, InputError | HydraException | OmegaConfBaseException):
             _let_rank_zero_speak()
-        _leave(*found)
+        _leave(*found, command=command or config)
     finally:
         os.environ[FULL_ERROR] = before
 
 
 def judged(
-    error: Exception, *, hydra: bool, failed: tuple[type[Exception], ...] = (), config: str, words: Sequence[str] = ()
+    error: Exception, *, hydra: bool, failed: tuple[type[Exception], ...] = (), config: str, words: Sequence[str]
 ) -> tuple[int, str] | None:
     """The exit status of what went wrong, and the sentence that says so; None of an error in the program.
 
-    The arguments are those of `exit_statuses`; ``words`` are the command line's, where it was no command line.
+    The arguments are those of `exit_statuses`.
     """
     if reason := _of_a_server(error):
         return 1, f"{reason} Start the same command again: what is whole is kept."
     if isinstance(error, InputError | HydraException | OmegaConfBaseException):
-        return 2, explained(error, config, words or None)
+        return 2, explained(error, config, words)
     if isinstance(error, (NotWritten, *failed)):
         return 1, str(error)
     if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
@@ -125,14 +130,14 @@ def _let_rank_zero_speak() -> None:
         time.sleep(FOR_RANK_ZERO + rank)
 
 
-def _leave(status: int, message: str = "") -> NoReturn:
+def _leave(status: int, message: str = "", command: str = "") -> NoReturn:
     if message and _USERS_FULL_ERROR == "1":
         traceback.print_exc()
     if message:
-        line = as_used(" ".join(message.split()))
+        line = " ".join(message.split())
         if len(line) > MOST_SAID:  # a value of a megabyte
             line = f"{line[: MOST_SAID // 2]} ... {line[-MOST_SAID // 2 :]}"
-        sys.stderr.write(f"{name_used()}: {line}\n")
+        sys.stderr.write(f"contrastive-encoders {command}: {line}\n")
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)
@@ -189,15 +194,15 @@ def input_error(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def explained(error: BaseException, config: str, words: Sequence[str] | None) -> str:
-    """In one sentence, what is wrong with a config that is composed from these words (None: the command line's).
+def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
+    """In one sentence, what is wrong with a config that is composed from these words.
 
     Of a key that does not exist it is our message, else Hydra's, with the nearest choice of a group if that does not
     exist.
     """
     if cause := input_error(error):
         return str(cause)
-    advice = _advice(config, sys.argv[1:] if words is None else words)
+    advice = _advice(config, words)
     if isinstance(advice, InputError):
         return str(advice)  # Hydra's own message suggests +KEY=VALUE, which is refused, too
     message = " ".join(str(error).split())
@@ -234,7 +239,7 @@ def _advice(config: str, words: Sequence[str]) -> str | InputError:
                 expected="a key that exists here",
                 hint=f"It is a key of {', '.join(others)}: leave it out.",
             )
-        return unknown_key(key, value, known, f"{command_of(config)} --help lists the keys.")
+        return unknown_key(key, value, known, f"contrastive-encoders {config} --help lists the keys.")
     return ""
 
 

@@ -9,8 +9,8 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from contrastive_encoders.cli.hydra_main import log_to_terminal
 from contrastive_encoders.runtime.child_processes import cores, end_with
+from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.runtime.signals import exit_on_sigterm
 from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
 
@@ -40,7 +40,7 @@ class LocalWorker:
     def receive(self) -> Message | None:
         """Wait for a message; None if the worker has ended."""
         try:
-            return self.connection.recv()  # type: ignore[no-any-return]
+            return self.connection.recv()
         except (EOFError, ConnectionResetError):
             self.process.join(SECONDS_TO_END)
             return None

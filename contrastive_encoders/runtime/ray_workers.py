@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from contrastive_encoders.composition.config_files import ROOT
+from contrastive_encoders.composition.config_files import PACKAGE
 from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
 
 SECONDS_TO_ANSWER = 20.0
 BEGINNING_OF_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and no settings: RFC 9113, 3.4
 START_OR_JOIN = "ray"
-USED_BY_WORKERS = ("comparison", "contracts", "encoders", "export", "synthesis", "workers")  # packages
+SOURCES_OF_WORKERS = ("comparison", "core", "encoders", "export", "runtime", "synthesis")  # packages
 
 
 class Resources(NamedTuple):
@@ -64,7 +64,7 @@ def _connect(ray: Any, cluster: str) -> None:
     """From the main thread, with which what Ray starts here ends."""
     address = cluster.removeprefix("ray://")
     host, _, port = address.rpartition(":")
-    environment = {"env_vars": {"PYTHONPATH": str(ROOT), "TQDM_DISABLE": "1"}}
+    environment = {"env_vars": {"PYTHONPATH": str(PACKAGE.parent), "TQDM_DISABLE": "1"}}
     try:
         if host or address != cluster:
             if not (host and port.isdecimal()):
@@ -96,8 +96,8 @@ def _check_answer(host: str, port: int) -> None:
 def software_here() -> dict[str, str]:
     """Return the versions that a driver and its workers must share, and a checksum of this project's sources."""
     sources = hashlib.sha256()
-    for package in USED_BY_WORKERS:
-        for path in sorted((ROOT / package).rglob("*.py")):
+    for package in SOURCES_OF_WORKERS:
+        for path in sorted((PACKAGE / package).rglob("*.py")):
             sources.update(path.read_bytes())
     return {
         "Python": ".".join(platform.python_version_tuple()[:2]),
@@ -154,7 +154,8 @@ class RayWorker:
         import ray
 
         self.ray = ray
-        self.actor: Any = ray.remote(_Served).options(max_concurrency=3, **resources.asked()).remote()
+        remote: Any = ray.remote(_Served)
+        self.actor: Any = remote.options(max_concurrency=3, **resources.asked()).remote()
         self.messages = deque[Message]()  # that have come
         self.coming = self.actor.begin.remote(pickle.dumps(start), software_here())
 

@@ -105,7 +105,7 @@ class Pool:
                         worker.send(dealer.next_for(place))
                     case Result(None, report):
                         yield None, report
-                    case Result(answered, value):
+                    case Result(int(answered), value):
                         dealer.done(place, answered)
                         idle_losses = 0
                         yield answered, value

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from contrastive_encoders.cli.hydra_main import logs_shown
 from contrastive_encoders.composition.config_keys import GROUPS
 from contrastive_encoders.composition.override_checks import check_words
 from contrastive_encoders.core import InputError, NotWritten, Results
@@ -20,6 +19,7 @@ from contrastive_encoders.core.errors import TrainingFailed
 from contrastive_encoders.io.cached_rows import cache_folder, keep_rows
 from contrastive_encoders.io.output_directory import LOCK, let_go
 from contrastive_encoders.runtime.exit_codes import judged
+from contrastive_encoders.runtime.log_output import logs_shown
 from contrastive_encoders.runtime.process_group import launched
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.in_memory_rows import keys_of_rows
@@ -56,7 +56,7 @@ def run(asked: Run) -> Results:
 
 
 def train(rows: Iterable[Any] | None = None, *, words: Sequence[str] = (), **keys: Any) -> Trained:
-    """Train as ``python train.py`` does, or go on with what the same call began; a finished run is only loaded.
+    """Train as ``contrastive-encoders train`` does, or resume what the same call began; a finished run is only loaded.
 
     ``rows``, or ``data`` in its place, are texts, pairs or tuples of texts (an anchor, a positive, negatives), pairs
     with a score from 0 to 1, or mappings of column names to these: a list of mappings, a ``datasets.Dataset``, a pandas
@@ -131,7 +131,8 @@ def _plain(value: Any) -> Any:
 def _trained(asked: Run) -> tuple[Path, Results]:
     if launched() or str(asked.devices) not in ("1", "auto") or asked.num_nodes != 1:
         raise InputError(
-            f"devices={asked.devices}: from Python a run has one process. Leave it out, or use python train.py."
+            f"devices={asked.devices}: from Python a run has one process. "
+            "Leave it out, or use contrastive-encoders train."
         )
     if not _at_work.acquire(blocking=False):
         raise InputError("train: another run is under way in this process. Wait until it has ended.")

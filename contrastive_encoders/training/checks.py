@@ -45,7 +45,7 @@ def check_model_and_data(run: Run) -> Any:
         if settings is None:
             raise InputError(
                 f"no {group} was chosen; say {group}=NAME with one of {', '.join(choices(group))}, or take a recipe "
-                "with experiment=NAME. python train.py --help lists everything."
+                "with experiment=NAME. contrastive-encoders train --help lists everything."
             )
     model: Any = hydra.utils.get_class(run.model.target)
     consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)

@@ -14,7 +14,6 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from contrastive_encoders.composition.command_names import command_of
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import check_numbers
 from contrastive_encoders.composition.config_store import assign, composed, dotted, keys_below, nested, resolved
@@ -169,7 +168,7 @@ def _refuse_unread(cfg: DictConfig) -> None:
     for key in map(str, cfg):
         if key not in taken | known:
             others = (one for one in keys_below(cfg) if one.partition(".")[0] != key)
-            raise unknown_key(key, cfg[key], others, f"{command_of('train')} --help lists the keys.")
+            raise unknown_key(key, cfg[key], others, "contrastive-encoders train --help lists the keys.")
 
 
 def _parts(cfg: DictConfig) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def paths_of(domain: Domain) -> list[str]:
 def synthesis_of(run: Run, folder: Path) -> Gense:
     """The recipe ``gense`` on the sentences of the domain; what the user says about it comes last."""
     domain = run.domain
-    cfg = composed("synthesis", (), {"recipe": "gense"})
+    cfg = composed("generate", (), {"recipe": "gense"})
     given = {
         "generator": _absolute(str(domain.generator)),
         "input": [one if is_address(one) else str(Path(one).absolute()) for one in paths_of(domain)],  # patterns too
@@ -101,7 +101,7 @@ def synthesis_of(run: Run, folder: Path) -> Gense:
 
 def write_held_out(run: Run, path: Path) -> int:
     """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
-    scoring, options = run.evaluation, of_defaults(Options, "evaluation")
+    scoring, options = run.evaluation, of_defaults(Options, "evaluate")
     tasks = own_suite(run, options)
     if scoring.data_root is None:
         log.warning("domain: evaluation.data_root is not set, so no sentences of its suite could be left out.")

@@ -34,7 +34,7 @@ KINDS = {
 MAX_LISTED = 3  # rows that a warning names
 NEGATIVE = re.compile(r"neg|contradict|distract|wrong", re.IGNORECASE)  # what the name of a column of such texts has
 
-log = logging.getLogger("train")
+log = logging.getLogger(__name__)
 
 
 class Shape(NamedTuple):

@@ -111,9 +111,9 @@ class Run:
     """A run as a value: the settings of its model and of its data, and the plain keys that both, the trainer and the
     callbacks read alike.
 
-    ``model`` and ``data`` are values of `encoders.model_configs` and `datamodules.data_configs`, or of classes of a package of
-    one's own. What they leave `core.config_schema.UNSET` follows the plain keys. A run with ``stages`` is these runs,
-    each from the best weights of the one before it; its own model and data are not trained.
+    ``model`` and ``data`` are values of `encoders.model_configs` and `datamodules.data_configs`, or of classes of a
+    package of one's own. What they leave `core.config_schema.UNSET` follows the plain keys. A run with ``stages`` is
+    these runs, each from the best weights of the one before it; its own model and data are not trained.
     """
 
     model: Any = field(default=None, metadata=NO_KEY)

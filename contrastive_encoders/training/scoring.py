@@ -36,7 +36,7 @@ def choose(run: Run, model: pl.LightningModule, data: DataModule) -> tuple[Run, 
         InputError: what is to be scored or monitored is not there.
     """
     scoring, held_out = run.evaluation, list[Any](data.held_out())
-    options = of_defaults(Options, "evaluation", protocol=scoring.protocol, allow_targets=list(run.allow_targets))
+    options = of_defaults(Options, "evaluate", protocol=scoring.protocol, allow_targets=list(run.allow_targets))
     if not isinstance(model, Writer):
         own = own_suite(run, options)
         held_out += own

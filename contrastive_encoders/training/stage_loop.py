@@ -54,7 +54,7 @@ from contrastive_encoders.training.wandb_session import close_wandb
 
 TO_COPY = 40.0  # seconds for the copy of the last checkpoint, where a signal or an error has ended a run
 
-log = logging.getLogger("train")
+log = logging.getLogger(__name__)
 
 
 def run_stages(asked: Run) -> Results | None:

@@ -20,7 +20,7 @@ from contrastive_encoders.training.compose import no_stage
 from contrastive_encoders.training.identity import following, identity_in, identity_of
 from contrastive_encoders.training.run_config import Run
 
-log = logging.getLogger("train")
+log = logging.getLogger(__name__)
 
 TRIPLETS = "triplets"  # folder of those that are written for a domain
 

@@ -20,7 +20,7 @@ from contrastive_encoders.training.resume import Resumption
 from contrastive_encoders.training.run_config import Run
 from contrastive_encoders.training.usable_negatives import Counts
 
-log = logging.getLogger("train")
+log = logging.getLogger(__name__)
 
 WIDTH, MOST_NAMED = 10, 5  # of the names; tasks
 

@@ -17,7 +17,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import as_mapping, check_type
 from contrastive_encoders.training.run_config import Run
 
-OURS = ("datamodules", "encoders", "evaluation", "training")
+OURS = ("contrastive_encoders",)
 LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
 KINDS = {  # where it stands: what it is one of
     "model": pl.LightningModule,

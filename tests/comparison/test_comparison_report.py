@@ -168,7 +168,7 @@ def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
 
 
 def _command(words, cwd):
-    return run_command(["-m", "comparison", *words], cwd)
+    return run_command(["-m", "contrastive_encoders", "compare", *words], cwd)
 
 
 def test_a_score_that_is_missing_is_told(run_folder, tmp_path):

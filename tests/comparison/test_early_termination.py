@@ -110,7 +110,7 @@ def words(tmp_path, monkeypatch) -> list[str]:
     """A sweep of four trials, the third of which is worse than the first two."""
     scorer = tmp_path / "scorer.py"
     scorer.write_text(textwrap.dedent(SCORER), encoding="utf-8")
-    monkeypatch.setattr(processes, "TRAIN", scorer)
+    monkeypatch.setattr(processes, "TRAIN", (str(scorer),))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     content = {
         "program": "train.py",
@@ -144,8 +144,8 @@ def test_a_trial_is_really_ended_and_stays_so(words, tmp_path, caplog):
 SWEEPER = """
 import sys
 from pathlib import Path
-from comparison import train_processes as processes
-processes.TRAIN = Path(sys.argv[1])
+from contrastive_encoders.comparison import run_scheduler as processes
+processes.TRAIN = (sys.argv[1],)
 folder = Path(sys.argv[2])
 with processes.open_workers(folder.parent) as pool:
     processes.run_all(pool, [processes.Job("a", ["model.lr=1"], folder)], Path(sys.argv[3]))

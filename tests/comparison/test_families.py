@@ -120,7 +120,7 @@ def test_names_of_arms(run_folder, tmp_path):
     named = {"mine": str(tmp_path / "run1"), "the base": str(tmp_path / "run0")}
     assert [arm.label for arm in arms_of(collect(named)[0])] == ["mine", "the base"]
     words = [f"runs={{mine: {tmp_path / 'run1'}, base: {tmp_path / 'run0'}}}", f"output={tmp_path / 'out'}"]
-    assert run_here("comparison", run, Keys, (*words, "sentences=0", "quiet=true")) == 0
+    assert run_here("compare", run, Keys, (*words, "sentences=0", "quiet=true")) == 0
     assert (tmp_path / "out" / "table.csv").read_text().count("mine,") == 3
 
 

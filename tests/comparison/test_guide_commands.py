@@ -17,10 +17,12 @@ import pytest
 from tests.forks import run_command
 from tests.guide import GUIDE, ROOT, commands_of
 
-COMMANDS = sorted(line for line in commands_of(*GUIDE) if re.match(r"python -m (comparison|preview)", line))
-RACES = [line for line in COMMANDS if "race=" in line and "race=documents" not in line]  # which has tests of its own
-OF_A_SWEEP = [line for line in COMMANDS if "contrastive_encoders.cli.sweep" in line or "tau_ap" in line]
-OTHERS = [line for line in COMMANDS if line not in [*RACES, *OF_A_SWEEP] and "race=documents" not in line]
+COMMANDS = sorted(
+    line for line in commands_of(*GUIDE) if re.match(r"contrastive-encoders (compare|race|sweep|preview) ", line)
+)
+RACES = [line for line in COMMANDS if "race" in line.split()]
+OF_A_SWEEP = [line for line in COMMANDS if "sweep" in line.split() or "tau_ap" in line]
+OTHERS = [line for line in COMMANDS if line not in [*RACES, *OF_A_SWEEP]]
 TINY = """backbone=tiny tiny.hidden_size=32 tiny.layers=1 tiny.heads=2 tiny.intermediate_size=64 tiny.vocab_size=600
     log_every_n_steps=1 data.num_workers=0""".split()
 
@@ -67,7 +69,7 @@ def write(path: Path, rows: list[dict]) -> None:
 
 
 def run(command: str, desk: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    done = run_command([*shlex.split(command)[1:], *more], desk, timeout=600)
+    done = run_command([*shlex.split(command), *more], desk, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -86,7 +88,7 @@ def test_the_commands_are_found():
 @pytest.mark.parametrize("command", OTHERS)
 def test_a_command_runs(command, desk):
     done = run(command, desk)
-    if "-m preview" in command:
+    if "preview" in command.split():
         assert "anchors in a batch" in done.stdout
     else:
         assert " above two (" in done.stdout
@@ -98,13 +100,13 @@ def test_a_command_runs(command, desk):
 @pytest.mark.slow
 def test_the_sweep_and_its_report(desk):
     """One trial in the place of 36, of a small corpus in the place of the hub's."""
-    (sweep,) = {shlex.join(shlex.split(line)[:4]) for line in OF_A_SWEEP if "contrastive_encoders.cli.sweep" in line}
+    (sweep,) = {shlex.join(shlex.split(line)[:3]) for line in OF_A_SWEEP if "sweep" in line.split()}
     longest = max((line for line in OF_A_SWEEP if line.startswith(sweep)), key=len)
     corpus = ["data=text", "data.path=my_texts.jsonl", "data.max_span=auto", "data.min_document_length=null"]
     small = [*corpus, *TINY, "precision=fp32", "max_steps=2", "batch_size=8", "evaluation.every_n_steps=1", "trials=1"]
     run(longest, desk, *small, "evaluation.data_root=eval", "evaluation.suite=[sts12,stsb]")
     for line in OF_A_SWEEP:
-        if "contrastive_encoders.cli.sweep" not in line:
+        if "sweep" not in line.split():
             assert "declutr" in run(line, desk).stdout
             assert (desk / output_of(line) / "report.html").is_file()
 

@@ -131,7 +131,7 @@ def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
     program = tmp_path / "train.py"
     program.write_text("import sys, mine; print(*sys.argv[1:]); sys.exit(2)")
     (tmp_path / "mine.py").write_text("")
-    monkeypatch.setattr("contrastive_encoders.comparison.run_scheduler.TRAIN", program)
+    monkeypatch.setattr("contrastive_encoders.comparison.run_scheduler.TRAIN", (str(program),))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with open_workers(tmp_path) as pool:

@@ -18,10 +18,10 @@ SWEEPER = """
 import sys
 from pathlib import Path
 from contrastive_encoders.runtime.signals import heed_signals
-from comparison import train_processes as processes
+from contrastive_encoders.comparison import run_scheduler as processes
 from contrastive_encoders.cli.sweep import run
 heed_signals()
-processes.TRAIN = Path(sys.argv[1])
+processes.TRAIN = (sys.argv[1],)
 sys.exit(run(sys.argv[2:]))
 """
 
@@ -29,7 +29,7 @@ sys.exit(run(sys.argv[2:]))
 @pytest.fixture
 def words(tmp_path, monkeypatch) -> list[str]:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(processes, "TRAIN", tmp_path / "program.py")
+    monkeypatch.setattr(processes, "TRAIN", (str(tmp_path / "program.py"),))
     return write_sweep(tmp_path)
 
 
@@ -38,7 +38,7 @@ def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     words = write_sweep(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "TRAIN", folder / "program.py")
+        patch.setattr(processes, "TRAIN", (str(folder / "program.py"),))
         assert run(words) == 0
     best, trials = recorded(words)
     assert best

@@ -77,7 +77,7 @@ def fake_train(tmp_path_factory, monkeypatch) -> Path:
     """In train.py's place: it fails, stops and finishes as it is told."""
     path = tmp_path_factory.mktemp("program") / "fake_train.py"
     path.write_text(textwrap.dedent(FAKE), encoding="utf-8")
-    monkeypatch.setattr(processes, "TRAIN", path)
+    monkeypatch.setattr(processes, "TRAIN", (str(path),))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     return path
 
@@ -538,20 +538,20 @@ def test_a_race_that_cannot_be_run_is_told(tmp_path, race, budget, said):
 
 
 def test_a_failed_run_says_its_last_lines_without_what_a_bar_was_before():
-    bar = "".join(f"\rreading: {share} %" for share in range(100))
-    written = f"1\n2\r\n{bar}\ntrain.py: data: no such file.\nIt is said in two lines."
-    assert processes.end_of(written, True) == "train.py: data: no such file.\nIt is said in two lines."
+    say, bar = "contrastive-encoders train: ", "".join(f"\rreading: {share} %" for share in range(100))
+    written = f"1\n2\r\n{bar}\n{say}data: no such file.\nIt is said in two lines."
+    assert processes.end_of(written, True) == f"{say}data: no such file.\nIt is said in two lines."
     assert processes.end_of(written, False).splitlines()[:3] == ["1", "2", "reading: 99 %"]
-    assert processes.end_of(f"{bar}train.py: at once", True) == "train.py: at once"
-    for path in ("first\ntrain.py: bad (see train.py: other)", "train.py: bad (see train.py: other)"):
-        assert processes.end_of(path, True) == "train.py: bad (see train.py: other)"
+    assert processes.end_of(f"{bar}{say}at once", True) == f"{say}at once"
+    for path in (f"first\n{say}bad (see {say}other)", f"{say}bad (see {say}other)"):
+        assert processes.end_of(path, True) == f"{say}bad (see {say}other)"
     assert processes.end_of(f"{bar}\nKilled\n", True) == "reading: 99 %\nKilled"
 
 
 @pytest.mark.parametrize("words", [["parallel=0"], ["parallel=-1"], ["cluster=ray", "parallel=0"]])
 def test_a_race_without_workers_is_refused(tmp_path, words):
     with pytest.raises(InputError, match=r"parallel=.*: wanted a number, at least 1"):
-        run_here("comparison", compare_command, Keys, ("race=head_to_head", f"output={tmp_path / 'out'}", *words))
+        run_here("compare", compare_command, Keys, ("race=head_to_head", f"output={tmp_path / 'out'}", *words))
     assert not list(tmp_path.iterdir())
 
 
@@ -646,7 +646,7 @@ def test_a_sweep_file_that_is_none_is_told(tmp_path, change, said):
 def test_races_compose():
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         for path in (ROOT / "configs" / "race").glob("*.yaml"):
-            cfg = compose("comparison", [f"race={path.stem}", "race.texts=texts"])
+            cfg = compose("compare", [f"race={path.stem}", "race.texts=texts"])
             if OmegaConf.is_missing(cfg.race, "data_root"):
                 with pytest.raises(InputError, match=f"race={path.stem} wants race.data_root, and got none"):
                     plain(cfg.race)

@@ -29,9 +29,9 @@ NESTED = [{"question": f"q {i}", "answer": {"text": [f"t {i}", "x"], "at": [i]}}
 # Prints what is read with each set of keys, and what the manifest says of it
 READ = """
 import json, sys
-from contracts import InputError
+from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources import hub_datasets as hub_sets
-from contrastive_encoders.datamodules.sources import record_kinds
+from contrastive_encoders.datamodules.sources import row_schemas
 from tests.data import RecordSource, TextSource
 
 def read(path="owner/set", large=hub_sets.LARGE, kind="TRIPLETS", **keys):
@@ -41,7 +41,7 @@ def read(path="owner/set", large=hub_sets.LARGE, kind="TRIPLETS", **keys):
         source = TextSource(path, hub=hub, **keys)
         rows = [[one.text] for one in source.documents()]
     else:
-        source = RecordSource(path, getattr(record_kinds, kind), hub=hub, **keys)
+        source = RecordSource(path, getattr(row_schemas, kind), hub=hub, **keys)
         rows = [[*one.texts, one.label] for one in source]
     streamed = [hasattr(one, "dataset") and type(one.dataset).__name__ == "IterableDataset" for one in source.files]
     return {"rows": rows, "manifest": source.manifest(), "fingerprint": source.fingerprint(), "streamed": streamed}

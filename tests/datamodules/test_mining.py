@@ -67,7 +67,7 @@ def given(encoder, tmp_path_factory):
 
 
 def command(*words):
-    return run_here("mine", mine_negatives.run, mine_negatives.Keys, words)
+    return run_here("mine-negatives", mine_negatives.run, mine_negatives.Keys, words)
 
 
 def rows_of(path):
@@ -353,7 +353,7 @@ def children(process):
 
 @pytest.mark.slow
 def test_several_processes_write_the_rows_of_one_and_end_with_the_command(minilm_path, given, tmp_path):
-    words = [sys.executable, "-m", "contrastive_encoders.cli.mine_negatives", *given, "devices=2"]
+    words = [sys.executable, "-m", "contrastive_encoders", "mine-negatives", *given, "devices=2"]
     assert command(*given, f"output={tmp_path / 'one.jsonl'}") == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([*words, f"output={tmp_path / 'two.jsonl'}"], env=environment, timeout=300, check=False)

@@ -20,9 +20,9 @@ import numpy as np
 import torch.distributed as dist
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests/evaluation"]
 from conftest import WORDS, BagOfWords, sentence_pairs
-from contracts import PairTask, RetrievalTask
-from evaluation import vectors
-from evaluation.suite import Suite
+from contrastive_encoders.core import PairTask, RetrievalTask
+from contrastive_encoders.evaluation import embedding_pool as vectors
+from contrastive_encoders.evaluation.suite import Suite
 
 rank, out = int(sys.argv[2]), Path(sys.argv[3])
 

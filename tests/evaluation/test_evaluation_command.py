@@ -16,7 +16,9 @@ SUITE = "suite=[sts,mr,trec,biosses,stsb-regressor]"
 
 def evaluate(*arguments: str, processes: int = 1, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return run_command([*(launcher if processes > 1 else []), "-m", "evaluation", *arguments], cwd or ROOT)
+    return run_command(
+        [*(launcher if processes > 1 else []), "-m", "contrastive_encoders", "evaluate", *arguments], cwd or ROOT
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ def test_bad_input_gets_one_line_and_status_2(arguments, expected, small_tables,
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("evaluation: ")
+    assert last.startswith("contrastive-encoders evaluate: ")
     for part in expected:
         assert part in last
     assert not list(tmp_path.iterdir()), "nothing is left behind"

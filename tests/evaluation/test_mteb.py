@@ -92,7 +92,7 @@ def test_named_prompts_are_used_as_the_library_chooses_them(tiny_mlm, tmp_path):
 
 
 def evaluate(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return run_command(["-m", "evaluation", "suite=mteb", *words], cwd, HF_HOME=str(cwd / "home"))
+    return run_command(["-m", "contrastive_encoders", "evaluate", "suite=mteb", *words], cwd, HF_HOME=str(cwd / "home"))
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("evaluation: ")
+    assert last.startswith("contrastive-encoders evaluate: ")
     return last
 
 
@@ -155,7 +155,7 @@ WRONG_WITHOUT_THE_LIBRARY = [
 
 def why_not(*words: str) -> str:
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("evaluation", ["suite=mteb", *map(str, words)])
+        cfg = compose("evaluate", ["suite=mteb", *map(str, words)])
     with pytest.raises(InputError) as refusal:
         run(cfg)
     return str(refusal.value)

@@ -35,7 +35,7 @@ def task(tmp_path_factory):
 
 
 def evaluate(*words):
-    return run_here("evaluation", command.run, command.Keys, ("device=cpu", *words))
+    return run_here("evaluate", command.run, command.Keys, ("device=cpu", *words))
 
 
 def orders(encoder, reranker, top):

@@ -84,7 +84,7 @@ def fit(tmp_path, callbacks, steps=6, ckpt_path=None, **arguments):
 
 def test_scores_before_during_and_at_the_end(tmp_path, caplog):
     scorer = ScoreCallback(FINAL, DURING, every_n_steps=2)
-    with caplog.at_level(logging.INFO, "evaluation"):
+    with caplog.at_level(logging.INFO, "contrastive_encoders"):
         trainer, module = fit(tmp_path, [scorer])
     assert list(scorer.history) == [0, 2, 4, 6]
     assert scorer.scores_before == scorer.history[0]

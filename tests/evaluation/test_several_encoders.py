@@ -41,7 +41,7 @@ def two_encoders(tmp_path):
 
 
 def evaluate(*words):
-    return run_here("evaluation", run, Keys, ("suite=[]", "device=cpu", *words))
+    return run_here("evaluate", run, Keys, ("suite=[]", "device=cpu", *words))
 
 
 def test_differences_are_paired_and_each_encoder_has_a_file(two_encoders, tmp_path, capsys):

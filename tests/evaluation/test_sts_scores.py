@@ -100,7 +100,7 @@ class Collapsed(OnTheCPU):
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.3, float("nan"), float("inf")])
 def test_a_collapsed_encoder_scores_zero_and_says_so(data_root, caplog, value):
-    with caplog.at_level(logging.WARNING, "evaluation"):
+    with caplog.at_level(logging.WARNING, "contrastive_encoders"):
         suite = Suite(load_tasks(data_root, "sts12", Options()).tasks)
         values, intervals, *_ = suite.run(Collapsed(value), intervals=True)
     assert set(values.values()) == {0.0}

@@ -37,7 +37,7 @@ TEXTS = [
 
 
 def command(*words) -> None:
-    run_here("export.embed", run, Keys, words)
+    run_here("embed", run, Keys, words)
 
 
 def lines(path: Path, texts: list[str], end: str = "\n") -> Path:
@@ -141,14 +141,14 @@ def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
     texts = [" ".join(rng.choice(["rain", "orchard", "clock"], rng.integers(1, 60))) + f" {i}" for i in range(1000)]
     path, output = lines(tmp_path / "t.txt", texts), tmp_path / "o.npy"
     words = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "window=20"]
-    job = Started("export.embed", words)
+    job = Started("embed", words)
     job.wait_for(lambda: marks(tmp_path / "o.npy.progress") >= 5)
     job.kill(sent)
     assert job.finish().status == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[sent]
     assert not output.exists()
     before = marks(tmp_path / "o.npy.progress")
     assert 5 <= before < 50
-    status, _, told = Started("export.embed", words).finish()
+    status, _, told = Started("embed", words).finish()
     assert status == 0, told
     assert f"{before * 20} of 1000 are there already" in told
     command(*words[:2], f"output={tmp_path / 'whole.npy'}", "window=20")

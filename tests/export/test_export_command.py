@@ -1,4 +1,4 @@
-"""``contrastive-encoders export``: what it writes gives other libraries the same vectors, where this project is not there."""
+"""``contrastive-encoders export``: other libraries compute the same vectors from it, without this project."""
 
 import json
 import os
@@ -141,7 +141,9 @@ def test_the_example_of_a_transformers_folder_gives_the_vectors(tiny_bert, tmp_p
 
 def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
     def typed(*more):
-        return run_command(["-m", "export", f"run={tiny_mlm}", f"output={tmp_path / 'out'}", *more], tmp_path)
+        return run_command(
+            ["-m", "contrastive_encoders", "export", f"run={tiny_mlm}", f"output={tmp_path / 'out'}", *more], tmp_path
+        )
 
     done = typed()
     assert done.returncode == 0, done.stderr

@@ -84,7 +84,7 @@ def hub():
 def export(server, folder, backbone, *words, **environment):
     address = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(folder / "home")}
     switches = {"HF_HUB_OFFLINE": "", "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": "hf_secret", "no_proxy": "127.0.0.1"}
-    command = ["-m", "export", f"run={backbone}", f"output={folder / 'out'}", *words]
+    command = ["-m", "contrastive_encoders", "export", f"run={backbone}", f"output={folder / 'out'}", *words]
     return run_command(command, folder, **(address | switches | environment))
 
 

@@ -18,9 +18,7 @@ DTYPES = ["int8", "uint8", "binary", "ubinary"]
 def embedded(folder, encoder, texts, name, *words):
     path = lines(folder / f"{name}.txt", texts)
     output = folder / (name if "." in name else f"{name}.npy")
-    run_here(
-        "export.embed", run, Keys, (f"encoder={encoder}", f"input={path}", f"output={output}", "window=50", *words)
-    )
+    run_here("embed", run, Keys, (f"encoder={encoder}", f"input={path}", f"output={output}", "window=50", *words))
     return output
 
 

@@ -24,7 +24,7 @@ def one_line(outcome, status=2):
     lines = [line for line in outcome.err.strip().splitlines() if not line.startswith("not as published")]
     assert outcome.status == status, outcome.err[-2000:]
     assert len(lines) == 1, outcome.err[-2000:]
-    assert lines[0].startswith("train.py: ")
+    assert lines[0].startswith("contrastive-encoders train: ")
     assert "Error(" not in lines[0]
     return lines[0]
 
@@ -222,11 +222,12 @@ def test_a_wandb_that_refuses_is_named_and_no_download(tiny_run, command, tmp_pa
     assert (outcome.status, outcome.err.count("Traceback")) == (1, 0), outcome.err[-2000:]
     *_, last = outcome.err.splitlines()
     assert re.fullmatch(
-        r"train\.py: W&B cannot be written to: .*403.*WANDB_MODE=offline records on this disk\..*", last
+        r"contrastive-encoders train: W&B cannot be written to: .*403.*WANDB_MODE=offline records on this disk\..*",
+        last,
     )
 
 
 def test_the_real_command_line_exits_with_2(tiny_run, run_train, tmp_path):
     done = run_train([*tiny_run, "data.max_spam=3", f"output_dir={tmp_path}"])
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"train\.py: data\.max_spam=3: .*nearest is data\.max_span\.\n", done.stderr)
+    assert re.fullmatch(r"contrastive-encoders train: data\.max_spam=3: .*nearest is data\.max_span\.\n", done.stderr)

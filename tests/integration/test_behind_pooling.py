@@ -57,7 +57,14 @@ def test_what_is_trained_from_minilm_serves_an_index_by_dot_product(minilm_path,
     vectors |= {"run": load_encoder(folder).embed(ASKED).numpy()}
     vectors |= {"checkpoint": load_encoder(folder / "checkpoints" / "best.ckpt").embed(ASKED).numpy()}
     (tmp_path / "texts.txt").write_text("\n".join(ASKED))
-    words = ["-m", "export.embed", f"encoder={folder}", f"input={tmp_path}/texts.txt", f"output={tmp_path}/v.npy"]
+    words = [
+        "-m",
+        "contrastive_encoders",
+        "embed",
+        f"encoder={folder}",
+        f"input={tmp_path}/texts.txt",
+        f"output={tmp_path}/v.npy",
+    ]
     done = run_command(words, tmp_path)
     assert done.returncode == 0, done.stderr
     vectors |= {"embed": np.load(tmp_path / "v.npy")}

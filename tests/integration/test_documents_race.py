@@ -81,7 +81,16 @@ def words(desk, tiny_bert):
 @pytest.fixture(scope="module")
 def adapted(desk, words):
     done = run_command(
-        ["-m", "comparison", "race=documents", word_of("race.texts", DOCUMENTS), f"output='{OUTPUT}'", *words], desk
+        [
+            "-m",
+            "contrastive_encoders",
+            "compare",
+            "race=documents",
+            word_of("race.texts", DOCUMENTS),
+            f"output='{OUTPUT}'",
+            *words,
+        ],
+        desk,
     )
     assert done.returncode == 0, done.stderr
     return done, desk / OUTPUT
@@ -148,12 +157,12 @@ def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_pat
         *words,
         "seeds=[1]",
     ]
-    run = Started("comparison", line)
+    run = Started("compare", line)
     run.wait_for(lambda: (tmp_path / "out" / "made" / "questions" / "manifest.json").exists())
     assert run.process.is_alive(), run.said()
     run.kill(signal.SIGKILL)
     run.finish()
-    done = run_command(["-m", "comparison", *line])
+    done = run_command(["-m", "contrastive_encoders", "compare", *line])
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "report.html").is_file()
 
@@ -162,7 +171,7 @@ def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_pat
 def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, words, tmp_path, monkeypatch):
     line = ["race=documents", word_of("race.texts", str(desk / DOCUMENTS)), f"output={tmp_path / 'out'}", *words]
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    done = run_command(["-m", "comparison", *line, "race.plan_only=true", "race.known=null"])
+    done = run_command(["-m", "contrastive_encoders", "compare", *line, "race.plan_only=true", "race.known=null"])
     assert done.returncode == 0, done.stderr
     assert "for all 40. Nothing was written" in done.stderr
     # two arms with two rates each; two arms of one seed and the untrained encoder
@@ -173,7 +182,7 @@ def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, words,
 def test_only_data_that_an_arm_uses_is_prepared():
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         words = ["race=documents", "race.texts=docs", "output='my (1)'", "race.backbone=b", "race.generator=g"]
-        races = [plain(compose("comparison", [*words, *more]).race) for more in ([], ["~race.arms.dino"])]
+        races = [plain(compose("compare", [*words, *more]).race) for more in ([], ["~race.arms.dino"])]
     names = [[*needed(commands_of(race["prepare"], ""), words_of(race))] for race in races]
     assert names == [["questions", "dino"], ["questions"]]
 
@@ -196,7 +205,8 @@ def test_documents_that_are_too_few_are_refused_once(words, tmp_path):
     done = run_command(
         [
             "-m",
-            "comparison",
+            "contrastive_encoders",
+            "compare",
             "race=documents",
             f"race.texts={tmp_path / 'one.txt'}",
             f"output={tmp_path / 'out'}",

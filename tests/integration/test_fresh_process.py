@@ -37,7 +37,8 @@ def words(tmp_path_factory, small_eval):
     return folder, [
         *("model=sroberta", "data=dino", f"data.path={folder}/pairs.jsonl", "batch_size=8", "model.lr=0.003"),
         *(*TINY, "tiny.dropout=0.3", f"max_steps={STEPS}", "max_epochs=null"),
-        *("log_every_n_steps=1", "checkpoint.every_n_steps=3", f"evaluation.data_root={small_eval}"),
+        *("log_every_n_steps=1", "checkpoint.every_n_steps=3", "checkpoint.keep_all=true"),
+        f"evaluation.data_root={small_eval}",
         *("evaluation.suite=stsb-dev", "evaluation.every_n_steps=4", "evaluation.at_start=true", f"monitor={SCORE}"),
         *("+callbacks.kill._target_=killing.Kill", "allow_targets=[killing]", "quiet=true"),
     ]

@@ -41,7 +41,8 @@ def words(decoder, tmp_path_factory):
 @pytest.fixture(scope="module", params=["merge", "stack"])
 def trained(request, words, command, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param) / "run"
-    outcome = command(*words, f"stages.second.model.lora.stages={request.param}", f"output_dir={folder}")
+    words = [*words, f"stages.second.model.lora.stages={request.param}", "checkpoint.keep_all=true"]
+    outcome = command(*words, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     return request.param, folder
 

@@ -25,7 +25,7 @@ from tests.objectives import settings
 
 PAGE = text_of("docs/your-own-objective")
 FILES = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))
-(COMMAND,) = re.findall(r"^PYTHONPATH=\. contrastive-encoders train (.*)$", PAGE, flags=re.MULTILINE)
+(COMMAND,) = re.findall(r"^contrastive-encoders train (.*)$", PAGE, flags=re.MULTILINE)
 
 
 @pytest.fixture(scope="module")

@@ -126,16 +126,16 @@ def test_a_byte_that_flipped_is_noticed_and_told(damaged, at, said, words, whole
 def test_a_finished_run_leaves_another_one_nothing_to_train(words, whole, command, tmp_path):
     outcome = command(*words, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 2, outcome.err
-    assert (
-        outcome.err.strip().splitlines()[-1].startswith(f"train.py: max_steps={STEPS}: expected at least {STEPS + 1}")
-    )
+    said = outcome.err.strip().splitlines()[-1]
+    assert said.startswith(f"contrastive-encoders train: max_steps={STEPS}: expected at least {STEPS + 1}")
     assert "Traceback" not in outcome.err
 
 
 def test_a_clock_that_is_over_before_the_first_step_is_named(words, command, tmp_path):
     outcome = command(*words, "max_time=00:00:00:00", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 2, outcome.err
-    assert outcome.err.strip().splitlines()[-1].startswith("train.py: max_time, or a callback, ended the run")
+    said = outcome.err.strip().splitlines()[-1]
+    assert said.startswith("contrastive-encoders train: max_time, or a callback, ended the run")
 
 
 def test_resume_null_loses_nothing(words, start, command, tmp_path):

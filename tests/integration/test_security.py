@@ -186,7 +186,8 @@ def test_a_class_of_ones_own_that_is_no_objective_or_data_is_refused(target, gro
     monkeypatch.syspath_prepend(tmp_path)
     words = ["model=simcse", "data=sentences", f"data.path={tmp_path / 'texts.txt'}", "allow_targets=[mine]"]
     done = run_command(
-        [*(["-m"] if target == "preview" else []), target, *words, f"{group}._target_=mine.Own"], tmp_path
+        [*(["contrastive-encoders"] if target == "preview" else []), target, *words, f"{group}._target_=mine.Own"],
+        tmp_path,
     )
     assert done.returncode == 2
     assert f"{group}._target_=mine.Own has no {lacks!r}" in done.stderr
@@ -233,7 +234,12 @@ def test_hydra_builds_nothing_that_a_command_line_names(word):
 
 def test_hydra_logs_by_nothing_that_a_command_line_names(mark):
     handlers = f"handlers: {{x: {{class: logging.FileHandler, filename: {mark}}}}}"
-    words = ["-m", "export", f"+hydra.hydra_logging={{version: 1, {handlers}, root: {{handlers: [x]}}}}"]
+    words = [
+        "-m",
+        "contrastive_encoders",
+        "export",
+        f"+hydra.hydra_logging={{version: 1, {handlers}, root: {{handlers: [x]}}}}",
+    ]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
 
@@ -251,7 +257,7 @@ def test_a_preview_builds_what_a_run_would(tmp_path, capsys, word):
 def test_a_recipe_is_one_of_ours(tmp_path, mark):
     words = [f"output={tmp_path / 'out'}", "recipe._target_=os.system", f"+recipe.command=touch {mark}"]
     for given in (words, [words[0], "recipe._target_=synthesis.recipes.dino.os.system"]):
-        done = run_command(["-m", "synthesis", *given])
+        done = run_command(["-m", "contrastive_encoders", "generate", *given])
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
 
 
@@ -291,6 +297,6 @@ def test_no_package_listens():
     listens = re.compile(r"http\.server|socketserver|\.listen\(|\.bind\(|asyncio\.start_server|0\.0\.0\.0|run_server")
     assert [path for path, text in SOURCES.items() if listens.search(text)] == []
     stores = [path for path, text in SOURCES.items() if "TCPStore(" in text]
-    assert stores == ["contrastive_encoders/runtime/process_group.py"]
+    assert stores == ["runtime/process_group.py"]
     starts = [path for path, text in SOURCES.items() if "torch.distributed.run" in text]
     assert all("--standalone" in SOURCES[path] for path in starts), "which meets on this machine"

@@ -216,7 +216,15 @@ def test_a_student_of_fewer_layers_stands_beside_its_teacher(few, small_eval, te
         assert found[side]["texts_per_s"] > 0
     evaluated = tmp_path / "teacher.json"
     done = run_command(
-        ["-m", "evaluation", f"encoder={teacher}", f"data_root={small_eval}", "suite=[stsb]", f"output={evaluated}"]
+        [
+            "-m",
+            "contrastive_encoders",
+            "evaluate",
+            f"encoder={teacher}",
+            f"data_root={small_eval}",
+            "suite=[stsb]",
+            f"output={evaluated}",
+        ]
     )
     assert done.returncode == 0, done.stderr
     wanted, name = json.loads(evaluated.read_text())["scores"], "stsb/cosine/spearman"

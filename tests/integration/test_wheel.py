@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ import pytest
 from contrastive_encoders.io.results import read_results
 
 ROOT = Path(__file__).resolve().parents[2]
-OF_THE_USER = "command evaluation files runs stages synthesis train training".split()
+USER_MODULES = "cli encoders evaluation export losses preview synthesis train training".split()
+USER_FOLDERS = ("datamodules", "workers")
 
 
 def run(*words, cwd=ROOT, timeout=400):
@@ -28,11 +30,10 @@ def wheel(tmp_path_factory):
     """Built from a copy of what is packaged, without isolation."""
     copy = tmp_path_factory.mktemp("copy")
     setup = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    packages = {name.split(".")[0] for name in setup["packages"]}
-    for name in ("pyproject.toml", "README.md", "LICENSE", *(f"{module}.py" for module in setup["py-modules"])):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
-    for name in (*packages, "configs"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("contrastive_encoders", *setup["package-dir"].values()):
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", copy / "dist", copy)
     (built,) = (copy / "dist").glob("*.whl")
     return built
@@ -49,20 +50,26 @@ def console(wheel, tmp_path_factory):
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(place), "platbase": str(place)}))
     run(sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "-q", "--no-deps", wheel)
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    for name in OF_THE_USER:
+    for name in USER_MODULES:
         (cwd / f"{name}.py").write_text("raise SystemExit('the user\\'s own module was imported')\n")
-    found = run(place / "bin" / "python", "-c", "import training; print(training.__file__)", cwd=place)
+    for name in USER_FOLDERS:
+        (cwd / name).mkdir()
+    code = "import contrastive_encoders.training as package; print(package.__file__)"
+    found = run(place / "bin" / "python", "-c", code, cwd=cwd)
     assert Path(found.stdout.strip()).is_relative_to(place)
     return lambda *words: run(place / "bin" / "contrastive-encoders", *words, cwd=cwd)
 
 
+def test_the_wheel_has_one_top_level_name(wheel):
+    names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"contrastive_encoders"}
+    assert len(names) == 2
+
+
 def test_the_console_lists_its_commands_and_the_help_names_it(console):
     commands = console("--help").stdout
-    assert all(f"\n  {name} " in commands for name in "train evaluate synthesise export embed compare race".split())
-    said = console("train", "--help").stdout
-    assert "contrastive-encoders train model=declutr" in said
-    assert "model: angle, cosent, declutr" in said
-    assert "python train.py" not in said
+    assert all(f"\n  {name} " in commands for name in "train evaluate generate export embed compare race".split())
+    assert "model: angle, cosent, declutr" in console("train", "--help").stdout
 
 
 @pytest.mark.slow  # an installed wheel on two processes

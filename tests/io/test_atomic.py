@@ -55,7 +55,8 @@ def test_an_error_of_a_write_names_what_was_to_be_written(tmp_path, whole, conte
 @KINDS
 def test_what_a_kill_left_is_begun_anew(tmp_path, whole, content):
     code = (
-        f"import os, sys; from pathlib import Path; from contrastive_encoders.io.atomic import {whole.__name__} as whole\n"
+        "import os, sys; from pathlib import Path\n"
+        f"from contrastive_encoders.io.atomic import {whole.__name__} as whole\n"
         "with whole(Path(sys.argv[1])) as part:\n"
         "    (part / 'left' if part.is_dir() else part).write_text('a long text that was cut short')\n"
         "    os._exit(9)\n"

@@ -73,13 +73,21 @@ def test_a_second_start_asks_the_hub_once_and_a_third_goes_without(hub, tmp_path
 )
 def test_a_download_that_breaks_off_is_one_sentence_and_goes_on(hub, tmp_path, file, how, why):
     (tmp_path / "texts.txt").write_text("a text\n")
-    words = ["-m", "export.embed", f"encoder={hub.name}", f"input={tmp_path / 'texts.txt'}", "pooling=mean"]
+    words = [
+        "-m",
+        "contrastive_encoders",
+        "embed",
+        f"encoder={hub.name}",
+        f"input={tmp_path / 'texts.txt'}",
+        "pooling=mean",
+    ]
     words += [f"output={tmp_path / 'vectors.npy'}", "devices=1", "device=cpu"]
     setattr(hub, how, (file,))
     done = run_command(words, tmp_path, **here(hub.url, tmp_path), HF_HUB_DOWNLOAD_TIMEOUT="1")
     assert (done.returncode, done.stderr.count("Traceback")) == (1, 0), done.stderr
     *_, last = done.stderr.splitlines()
-    assert last.startswith(f"embed.py: a download broke off: {hub.url}/{hub.name}/resolve/{hub.commit}/{file} {why}")
+    address = f"{hub.url}/{hub.name}/resolve/{hub.commit}/{file}"
+    assert last.startswith(f"contrastive-encoders embed: a download broke off: {address} {why}")
     setattr(hub, how, ("none",))
     done = run_command(words, tmp_path, **here(hub.url, tmp_path))
     assert (done.returncode, (tmp_path / "vectors.npy").is_file()) == (0, True), done.stderr

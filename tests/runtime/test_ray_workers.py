@@ -48,9 +48,9 @@ def test_vectors_of_a_cluster_are_those_of_one_process(tmp_path, tiny_mlm, clust
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"{'salt ' * (n % 40)}{n}\n" for n in range(500)))
     words = [f"encoder={tiny_mlm}", f"input={texts}", "window=20", "quiet=true"]
-    run_here("export.embed", run, Keys, (*words, f"output={tmp_path / 'one.npy'}"))
+    run_here("embed", run, Keys, (*words, f"output={tmp_path / 'one.npy'}"))
     on_cluster = [f"cluster={cluster.address}", "devices=2", "num_cpus=1"]
-    run_here("export.embed", run, Keys, (*words, f"output={tmp_path / 'two.npy'}", *on_cluster))
+    run_here("embed", run, Keys, (*words, f"output={tmp_path / 'two.npy'}", *on_cluster))
     np.testing.assert_allclose(np.load(tmp_path / "two.npy"), np.load(tmp_path / "one.npy"), atol=1e-6)
 
 
@@ -107,7 +107,7 @@ def test_a_node_that_goes_away_loses_nothing(cluster):
 @pytest.mark.slow
 def test_a_sweep_on_a_cluster_loses_nothing_with_a_worker(tmp_path, cluster, monkeypatch):
     """Best and trials are those of a sweep on this machine. An output that the nodes do not see is refused."""
-    monkeypatch.setattr(run_scheduler, "TRAIN", tmp_path / "program.py")
+    monkeypatch.setattr(run_scheduler, "TRAIN", (str(tmp_path / "program.py"),))
     words = write_sweep(tmp_path)
     assert run_sweep(words) == 0
     on_cluster = [*words[:-1], f"output={tmp_path / 'other'}", f"cluster={cluster.address}", "num_cpus=1"]

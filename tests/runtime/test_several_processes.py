@@ -13,16 +13,15 @@ from unittest import mock
 import pytest
 from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
-from contrastive_encoders.composition.command_names import COMMANDS
+from contrastive_encoders.cli.main import COMMANDS
 from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime import child_processes as children
 from contrastive_encoders.runtime import exit_codes as command_line
 from contrastive_encoders.runtime import process_group as processes
-from contrastive_encoders.runtime.child_processes import start
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from tests.forks import TRAIN, Started, run_command
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_what_is_wrong_on_every_process_is_told_by_one(launched, words, said, tm
     else:
         done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode != 0
-    lines = [line for line in done.stderr.splitlines() if line.startswith("train.py: ")]
+    lines = [line for line in done.stderr.splitlines() if line.startswith("contrastive-encoders train: ")]
     assert len(lines) == 1, done.stderr
     assert said in lines[0]
 
@@ -59,14 +58,10 @@ def test_what_is_wrong_on_a_later_process_alone_is_told_by_it(monkeypatch, capsy
     assert 0 < waited[0] < waited[1]
 
 
-def test_a_process_that_we_start_finds_our_modules_and_not_the_users(tmp_path):
-    (tmp_path / "files.py").write_text("raise SystemExit(5)")
-    assert start([sys.executable, "-c", "import contrastive_encoders.io.atomic"], cwd=tmp_path).wait() == 0
-
-
-CHILD = "import time; from contrastive_encoders.runtime.child_processes import begin_process as b; b(); print(1, flush=True); time.sleep(60)"
+BEGIN = "from contrastive_encoders.runtime.child_processes import begin_process; begin_process()"
+CHILD = f"import time; {BEGIN}; print(1, flush=True); time.sleep(60)"
 PARENT = f"""import subprocess, sys
-from cli import child_processes
+from contrastive_encoders.runtime import child_processes
 child_processes.begin_process()
 child_processes.start([sys.executable, "-c", {CHILD!r}]).wait()
 """
@@ -105,17 +100,17 @@ def test_a_signal_while_something_is_imported_is_its_exit_status(number, tmp_pat
     """Whatever the module makes of an exception that is raised within it."""
     lines = ["import os, signal", "try:", f"    os.kill(os.getpid(), {number:d})", "    os.getpid()", "except: pass"]
     (tmp_path / "slow.py").write_text("\n".join(lines))
-    script = "import sys; from contrastive_encoders.runtime.child_processes import begin_process; begin_process(); sys.path.append(sys.argv[1])"
+    script = f"import sys; {BEGIN}; sys.path.append(sys.argv[1])"
     assert said_by([sys.executable, "-c", f"{script}; import slow", str(tmp_path)]) == (SIGNALS[number], "")
 
 
-@pytest.mark.parametrize("command", [words for _, words, _ in COMMANDS.values()])
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_before_anything_heavy_is_imported_is_its_exit_status(number, command, tmp_path):
     for name in ("hydra", "omegaconf"):  # the first that any command imports of what is not Python's own or ours
         (tmp_path / f"{name}.py").write_text(f"import os, time\nos.kill(os.getpid(), {number:d})\ntime.sleep(9)\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    assert said_by([sys.executable, *command.split()[1:]], env) == (SIGNALS[number], "")
+    assert said_by([sys.executable, "-m", "contrastive_encoders", command], env) == (SIGNALS[number], "")
 
 
 def test_more_processes_than_the_machine_can_run_are_refused():
@@ -183,7 +178,7 @@ def as_task(rank, **more):
 def test_a_scoring_whose_partner_was_not_started_says_so_and_hears_sigterm(rank, tmp_path, monkeypatch):
     """It would wait within torch's process group."""
     monkeypatch.setattr(processes, "SAY_AFTER", 0.2)
-    process = Started("evaluation", ["encoder=x", f"data_root={tmp_path}"], **as_task(rank))
+    process = Started("evaluate", ["encoder=x", f"data_root={tmp_path}"], **as_task(rank))
     process.wait_for(lambda: f"process {rank} of 2 waits for process {1 - rank}" in process.said())
     process.kill(signal.SIGTERM)
     assert process.finish(20).status == 143
@@ -260,8 +255,8 @@ def test_a_signal_while_items_are_written_waits_until_they_are(tmp_path):
     code = """
 import os, signal, sys, time, zipfile
 import numpy as np
-from cli import signals
-from contracts import ItemScores
+from contrastive_encoders.runtime import signals
+from contrastive_encoders.core import ItemScores
 from contrastive_encoders.io.item_scores import read_items, write_items
 items = ItemScores(**{kind: {} for kind in ItemScores._fields} | {"gold": {"stsb": np.arange(9.0)}})
 signals.heed_signals()

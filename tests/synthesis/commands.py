@@ -15,14 +15,14 @@ def here(*words):
     """In this process, which has imported torch already."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert not run_here("synthesis", command.run, command.Keys, words)
+        assert not run_here("generate", command.run, command.Keys, words)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def start(*words, **variables):
-    return Started("synthesis", words, ROOT, **variables)
+    return Started("generate", words, ROOT, **variables)
 
 
 def rows_of(folder):

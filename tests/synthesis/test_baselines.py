@@ -88,7 +88,7 @@ def p_true(place, premise, hypothesis):
     tokenizer = AutoTokenizer.from_pretrained(place / "t5")
     model = AutoModelForSeq2SeqLM.from_pretrained(place / "t5").eval()
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        prompts = parse_prompts(compose("synthesis", overrides=["recipe=gense"]).prompts, "pieces", "prompts")
+        prompts = parse_prompts(compose("generate", overrides=["recipe=gense"]).prompts, "pieces", "prompts")
     ids = PromptIds(prompts, tokenizer, alone=False)
     read = torch.tensor(ids.discrimination([premise], [hypothesis], 128))
     with torch.no_grad():

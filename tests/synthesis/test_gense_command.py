@@ -1,4 +1,4 @@
-"""``contrastive-encoders generate recipe=gense``: from sentences or documents to triplets; kills, processes, bad input."""
+"""``generate recipe=gense``: from sentences or documents to triplets; kills, processes, bad input."""
 
 import gzip
 import json

@@ -77,10 +77,10 @@ def test_a_file_of_ones_own_asks_as_the_same_words_do(place, tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text(SHIPPED.read_text(encoding="utf-8"))
     words = words_for(place, tmp_path / "typed", f"prompts={mine}", "quiet=true")
-    refused = run_command(["-m", "synthesis", *words, "prompts.discrimination.yes=Sure"])
+    refused = run_command(["-m", "contrastive_encoders", "generate", *words, "prompts.discrimination.yes=Sure"])
     assert (refused.returncode, (tmp_path / "typed").exists()) == (2, False)
     assert re.search(r"prompts\.discrimination\.yes=Sure stands beside prompts=.*mine\.yaml", refused.stderr)
-    done = run_command(["-m", "synthesis", *words])
+    done = run_command(["-m", "contrastive_encoders", "generate", *words])
     assert done.returncode == 0, done.stderr
     here(*words_for(place, tmp_path / "out"))
     assert rows_of(tmp_path / "typed" / "scored") == rows_of(tmp_path / "out" / "scored")

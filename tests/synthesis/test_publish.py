@@ -82,7 +82,12 @@ def test_who_is_told_of_overwrite_does_not_throw_texts_away_with_it(source, tmp_
     before = sorted(path.name for path in source.iterdir())
     with pytest.raises(InputError) as refused:
         Afterwards(None, None, None, str(tmp_path / "hub")).check(source, overwrite=False)
-    command = [sys.executable, *str(refused.value).split("python ")[1].split()]
+    command = [
+        sys.executable,
+        "-m",
+        "contrastive_encoders",
+        *str(refused.value).split("contrastive-encoders ")[1].split(),
+    ]
     (tmp_path / "hub" / "report.md").unlink()
     subprocess.run(command, cwd=ROOT, check=True)
     assert (tmp_path / "hub" / "report.md").is_file()

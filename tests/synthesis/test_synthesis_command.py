@@ -1,4 +1,4 @@
-"""``contrastive-encoders generate`` as a user runs it: whole, killed, interrupted, on two processes, and with wrong input."""
+"""``contrastive-encoders generate``: whole, killed, interrupted, on two processes, and with wrong input."""
 
 import json
 import os
@@ -298,9 +298,9 @@ def test_the_commands_of_the_guide(place, tmp_path, minilm_path):
     assert len(lines) >= 3
     put = {"generator": place / "lm", "input": place / "x1.txt", "annotate": 10, "encoder": minilm_path}
     for line in lines:
-        words = [word.partition("=") for word in line[3:]]
+        words = [word.partition("=") for word in line[2:]]
         filled = [f"{key}={put.get(key, value)}" for key, _, value in words]
-        done = run_command(["-m", "synthesis", *filled], tmp_path)
+        done = run_command(["-m", "contrastive_encoders", "generate", *filled], tmp_path)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "dino-x2" / "annotation.csv").is_file()
     assert (tmp_path / "dino-x2-parquet" / "shard-00000.parquet").is_file()

@@ -49,7 +49,7 @@ class Campaign:
     def undisturbed(self, job: Job) -> tuple[Path, float] | None:
         """What it leaves and how long it takes; None where it fails, which is told once."""
         if job.name == "filter" and not (self.home / "made").exists():
-            of = Job("made", "synthesis", _gense(self.home / "desk"), "output=../made")
+            of = Job("made", "generate", _gense(self.home / "desk"), "output=../made")
             (self.home / "made").mkdir()
             self.run(of, self.place(), self.warm)
         if job not in self.whole:

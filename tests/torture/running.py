@@ -41,7 +41,7 @@ class Running:
             self.number = int(self.fork.process.pid or 0)
             return
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        launch = [job.target] if job.target.endswith(".py") else ["-m", job.target]
+        launch = [job.target] if job.target.endswith(".py") else ["-m", "contrastive_encoders", job.target]
         self.process = subprocess.Popen(
             [sys.executable, *launch, *job.command()],
             cwd=folder,

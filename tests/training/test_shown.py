@@ -52,7 +52,7 @@ def test_a_terminal_shows_steps_rates_loss_and_score(tmp_path, monkeypatch):
 
 
 def test_elsewhere_each_log_step_is_a_line_and_when_quiet_nothing_is_shown(tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO", logger="training")
+    caplog.set_level("INFO", logger="contrastive_encoders")
     assert progress_of_a_run(tmp_path / "lines", monkeypatch, terminal=False) == ""
     said = [
         record.getMessage()
@@ -62,7 +62,7 @@ def test_elsewhere_each_log_step_is_a_line_and_when_quiet_nothing_is_shown(tmp_p
     assert [line.partition("  ")[0] for line in said] == ["step 2/8", "step 4/8", "step 6/8", "step 8/8"]
     caplog.clear()
     assert progress_of_a_run(tmp_path / "quiet", monkeypatch, terminal=True, quiet=True) == ""
-    assert [record for record in caplog.records if record.name.startswith("training")] == []
+    assert [record for record in caplog.records if record.name.startswith("contrastive_encoders")] == []
 
 
 def test_80_columns_show_step_loss_score_rate_and_time_left():

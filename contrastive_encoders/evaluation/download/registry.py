@@ -66,8 +66,8 @@ def _sets(name: str) -> list[str]:
     sets = [table.partition("/")[0] for task in tasks for table in ENTRIES[task].rows]
     if made := [one for one in sets if one not in ORIGINS]:
         raise InputError(
-            f"suite: {made[0]} is made of the installed packages, not fetched; contrastive-encoders download-data {made[0]} "
-            "output=DATA_ROOT writes it."
+            f"suite: {made[0]} is made of the installed packages, not fetched; "
+            f"contrastive-encoders download-data {made[0]} output=DATA_ROOT writes it."
         )
     return sets
 

@@ -117,5 +117,5 @@ def load_encoder_decoder(
 def _no_writer(name: str, why: str) -> InputError:
     return InputError(
         f"generator={name} cannot write sentences: {why}. Take a T5-like encoder-decoder (T5, T5 v1.1, Flan-T5, mT5), "
-        "as python train.py model=gense_generator leaves it."
+        "as contrastive-encoders train model=gense_generator leaves it."
     )

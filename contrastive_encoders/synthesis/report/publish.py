@@ -46,8 +46,8 @@ def check_target(target: Path, folder: Path, *, overwrite: bool) -> None:
     if check_replaceable("publish", target, OUTPUT_KIND) and not overwrite:
         raise InputError(
             f"publish={target} is there already. Choose a new folder, or replace it by a command that only publishes "
-            f"(where texts are written, overwrite=true throws those away): contrastive-encoders generate output={folder} "
-            f"publish={target} overwrite=true"
+            f"(where texts are written, overwrite=true throws those away): contrastive-encoders generate "
+            f"output={folder} publish={target} overwrite=true"
         )
 
 

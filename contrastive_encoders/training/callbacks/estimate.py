@@ -22,7 +22,7 @@ SAMPLE = 256  # examples by whose lengths the tokens of a step are estimated
 MEASURED_STEPS = 3
 ADAM_BYTES = 12  # of a weight that is trained: its gradient and two moments
 
-log = logging.getLogger("train")
+log = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):

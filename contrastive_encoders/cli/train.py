@@ -1,0 +1,23 @@
+"""Train an encoder, or a generator of triplets: ``contrastive-encoders train model=declutr data=openwebtext``."""
+
+from collections.abc import Sequence
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from contrastive_encoders.cli.hydra_main import command_line
+from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.stages import finished_before
+
+
+def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
+    """Train the run of these words; of a multirun, those of one job."""
+    run = compose(HydraConfig.get().overrides.task, whole=cfg)
+    if not finished_before(run):
+        from contrastive_encoders.training.stage_loop import run_stages  # with torch and Lightning, which take seconds
+
+        run_stages(run)
+
+
+main = command_line("train", run, failed=(TrainingFailed,))
