@@ -74,7 +74,7 @@ def run(name: str, folder: Path, steps: int, on_gpu: bool) -> list[Line]:
     common += [f"data.path={path}", f"data.cache_dir={folder / 'cache'}", f"output_dir={folder / 'run'}"]
     common += [] if any("model.lr" in word for word in words) else ["model.lr=0.0005"]
     common += ["precision=bf16"] if on_gpu else ["trainer=cpu"]
-    done = train(words=[*words, *common])
+    done = train(overrides=[*words, *common])
     rows = read_rows(done.folder / "metrics.csv")
     losses = [float(row["train/loss"]) for row in rows if "train/loss" in row]  # a scoring at the start has none
     tenth = max(1, len(losses) // 10)

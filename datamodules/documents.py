@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from contrastive_encoders.core import InputError, RetrievalTask, SpanBatch
-from contrastive_encoders.datamodules.data_configs import Data, DocumentData, ModuleData, SpanData
+from contrastive_encoders.datamodules.data_configs import (
+    DataConfig,
+    DocumentDataConfig,
+    ModuleDataConfig,
+    SpanDataConfig,
+)
 from contrastive_encoders.datamodules.sampling.span_batches import (
     LONGEST_SPAN,
     SHORTEST_SPAN,
@@ -44,11 +49,11 @@ class DocumentSpans(TextData):
     goes over them twice; and documents must be as long as those 2 need, so that both draw from the same ones.
     """
 
-    settings: SpanData
+    settings: SpanDataConfig
     yields = SpanBatch
     content_sum = "ids_sha256"
 
-    def __init__(self, settings: Data) -> None:
+    def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         self.max_length = self.settings.max_length
         self.documents = self.open_documents()
@@ -212,7 +217,7 @@ class RowsOfDocuments:
 class DocumentFiles(TextData):
     """Files, folders and data sets of the hub."""
 
-    settings: DocumentData
+    settings: DocumentDataConfig
 
     def text_source(self) -> TextSource:
         if self.settings.columns is not None and len(self.settings.columns) != 1:
@@ -235,7 +240,7 @@ class DocumentFiles(TextData):
 class TextDocuments(DocumentSpans, DocumentFiles):
     """Spans of the user's own documents."""
 
-    settings: DocumentData
+    settings: DocumentDataConfig
 
     def open_documents(self) -> DocumentSource:
         if self.settings.held_out_share:
@@ -252,7 +257,7 @@ class TextDocuments(DocumentSpans, DocumentFiles):
 class PydocsDocuments(DocumentSpans):
     """Spans of the docstrings of the installed Python packages."""
 
-    settings: ModuleData
+    settings: ModuleDataConfig
 
     def open_documents(self) -> DocumentSource:
         return PydocsSource(

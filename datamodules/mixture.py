@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import pytorch_lightning as pl
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.data_configs import MixtureData
+from contrastive_encoders.datamodules.data_configs import MixtureDataConfig
 from contrastive_encoders.datamodules.overlap import together
 from contrastive_encoders.datamodules.sampling.interleaving import quotas, shares
 from contrastive_encoders.datamodules.sampling.mixed_batches import (
@@ -48,7 +48,7 @@ class Mixture(pl.LightningDataModule):
     an epoch of the part alone would have. ``homogeneous`` batches are of one part each; others hold rows of every part.
     """
 
-    settings: MixtureData
+    settings: MixtureDataConfig
     yields: ClassVar[None] = None  # what its parts do
 
     @property
@@ -56,7 +56,7 @@ class Mixture(pl.LightningDataModule):
         """Whether each batch is of one part."""
         return self.settings.homogeneous
 
-    def __init__(self, settings: MixtureData, parts: Mapping[str, TextData]) -> None:
+    def __init__(self, settings: MixtureDataConfig, parts: Mapping[str, TextData]) -> None:
         super().__init__()
         self.settings, self.batch_size, self.drop_last = settings, settings.batch_size, settings.drop_last
         if not parts:

@@ -16,7 +16,7 @@ import torch
 
 from contrastive_encoders.core import InputError, Ragged, Seq2SeqBatch
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, PromptIds, parse_prompts
-from contrastive_encoders.datamodules.data_configs import Data, GenerationData
+from contrastive_encoders.datamodules.data_configs import DataConfig, GenerationDataConfig
 from contrastive_encoders.datamodules.row_datamodules import StoredRows
 from contrastive_encoders.datamodules.sources.records import Record, RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import TRIPLETS
@@ -129,11 +129,11 @@ class NLIGeneration(StoredRows):
     else a ``dev_fraction`` of the premises, so that no premise is on both sides.
     """
 
-    settings: GenerationData
+    settings: GenerationDataConfig
     yields = Seq2SeqBatch
     kind = NLI_TRIPLETS
 
-    def __init__(self, settings: Data) -> None:
+    def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         self.parsed = parse_prompts(self.settings.prompts, self.settings.prompt_assembly, "prompts")
         self._held_out_source: tuple[RecordSource, PremiseShare | None] | None = None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from contrastive_encoders.core import InputError, RetrievalTask, TripletBatch
-from contrastive_encoders.datamodules.data_configs import Data, DocumentData
+from contrastive_encoders.datamodules.data_configs import DataConfig, DocumentDataConfig
 from contrastive_encoders.datamodules.documents import DocumentFiles
 from contrastive_encoders.datamodules.row_datamodules import TripletRows
 from contrastive_encoders.datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
@@ -45,10 +45,10 @@ class Passage(NamedTuple):
 class PassagePairs(DocumentFiles, TripletRows):
     """Of the user's own documents, for objectives that learn from pairs; the keys of spans do not count."""
 
-    settings: DocumentData
+    settings: DocumentDataConfig
     kind = QA
 
-    def __init__(self, settings: Data) -> None:
+    def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         self.rows = RowsOfPassages(self.text_source())
         options = HeldOutOptions((1,), TITLES, self.rows.corpus, self.settings.max_held_out_documents)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from contrastive_encoders.core import InputError, Prompted, RetrievalTask
-from contrastive_encoders.datamodules.data_configs import Data, DocstringPairData
+from contrastive_encoders.datamodules.data_configs import DataConfig, DocstringPairDataConfig
 from contrastive_encoders.datamodules.row_datamodules import TripletRows
 from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
 from contrastive_encoders.datamodules.sources.records import Record
@@ -40,10 +40,10 @@ class RowsOfPairs:
 class PydocsPairs(TripletRows):
     """Pairs of the installed Python packages, without the pairs that make the retrieval task."""
 
-    settings: DocstringPairData
+    settings: DocstringPairDataConfig
     kind = QA
 
-    def __init__(self, settings: Data) -> None:
+    def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         self.docstrings = PydocsSource(
             self.cache, self.settings.held_out_every, self.settings.held_out_part, self.settings.min_words

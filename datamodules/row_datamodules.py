@@ -21,21 +21,28 @@ from contrastive_encoders.core import (
     TripletBatch,
 )
 from contrastive_encoders.datamodules.data_configs import (
-    Data,
-    FileData,
-    NLIData,
-    QuestionData,
-    ScoredTripletData,
-    SentenceData,
-    TextsData,
-    TripletData,
+    DataConfig,
+    FileDataConfig,
+    NLIDataConfig,
+    QuestionDataConfig,
+    ScoredTripletDataConfig,
+    SentenceDataConfig,
+    TextDataConfig,
+    TripletDataConfig,
 )
 from contrastive_encoders.datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
 from contrastive_encoders.datamodules.sampling.word_deletion import WordDeletion
 from contrastive_encoders.datamodules.sources.hub_datasets import HubKeys
 from contrastive_encoders.datamodules.sources.joined_sentences import JoinedSentences
 from contrastive_encoders.datamodules.sources.records import RecordSource
-from contrastive_encoders.datamodules.sources.row_schemas import NLI, QA, SCORED_TRIPLETS, SENTENCES, TRIPLETS, RowKind
+from contrastive_encoders.datamodules.sources.row_schemas import (
+    NLI,
+    QA,
+    SCORED_TRIPLETS,
+    SENTENCES,
+    TRIPLETS,
+    RowSchema,
+)
 from contrastive_encoders.datamodules.sources.text_prompts import PromptedSource, of_columns
 from contrastive_encoders.datamodules.store.row_statistics import LONGEST_COUNTED
 from contrastive_encoders.datamodules.store.teacher_embeddings import VectorStore
@@ -53,10 +60,10 @@ log = logging.getLogger(__name__)
 class StoredRows(TextData):
     """Rows of files, or of a data set of the hub."""
 
-    settings: FileData
-    kind: ClassVar[RowKind]
+    settings: FileDataConfig
+    kind: ClassVar[RowSchema]
 
-    def __init__(self, settings: Data) -> None:
+    def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         hub = HubKeys(self.settings.name, self.settings.revision, self.settings.data_files, self.settings.streaming)
         self.records = RecordSource(
@@ -84,10 +91,10 @@ class TextRows(TextData):
     the settings leave it null.
     """
 
-    settings: TextsData
-    kind: ClassVar[RowKind]
+    settings: TextDataConfig
+    kind: ClassVar[RowSchema]
 
-    def __init__(self, settings: Data) -> None:
+    def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         self.taught: VectorStore | None = None  # a teacher's vectors of the rows that are drawn
         self.max_length: int | None = self.settings.max_length
@@ -194,7 +201,7 @@ class TextRows(TextData):
 class Sentences(TextRows, StoredRows):
     """Single texts; with ``deletion`` also a copy of each that has lost a share of its words."""
 
-    settings: SentenceData
+    settings: SentenceDataConfig
     yields = SentenceBatch
     kind = SENTENCES
 
@@ -229,7 +236,7 @@ class Sentences(TextRows, StoredRows):
 class NLIPairs(TextRows, StoredRows):
     """Pairs of a premise and a hypothesis with their relation. It leaves out pairs without a gold label."""
 
-    settings: NLIData
+    settings: NLIDataConfig
     yields = NLIBatch
     kind = NLI
 
@@ -263,10 +270,10 @@ class Triplets(TripletRows, StoredRows):
     from training and scored.
     """
 
-    settings: TripletData
+    settings: TripletDataConfig
     kind = TRIPLETS
 
-    def __init__(self, settings: Data) -> None:
+    def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         options = HeldOutOptions(max_documents=self.settings.max_held_out_documents)
         self.apart = AllButHeldOut.of(self.records, self.settings.held_out_share, self.cache, options)
@@ -306,7 +313,7 @@ class Triplets(TripletRows, StoredRows):
 class ScoredTriplets(TextRows, StoredRows):
     """Triplets with a teacher's scores of the anchor with each other text, as `cli.mine_negatives` writes them."""
 
-    settings: ScoredTripletData
+    settings: ScoredTripletDataConfig
     yields = ScoredTripletBatch
     kind = SCORED_TRIPLETS
 
@@ -324,7 +331,7 @@ class ScoredTriplets(TextRows, StoredRows):
 class QuestionAnswers(Triplets):
     """Questions with their answers: triplets of two columns."""
 
-    settings: QuestionData
+    settings: QuestionDataConfig
     kind = QA
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from contrastive_encoders.core import InputError, PairTask, Prompted, ScoredPairBatch
-from contrastive_encoders.datamodules.data_configs import Data, ScoredPairData
+from contrastive_encoders.datamodules.data_configs import DataConfig, ScoredPairDataConfig
 from contrastive_encoders.datamodules.row_datamodules import StoredRows, TextRows
 from contrastive_encoders.datamodules.sampling.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
 from contrastive_encoders.datamodules.sources.hub_datasets import Rows
@@ -41,11 +41,11 @@ class ScoredPairs(TextRows, StoredRows):
     with no step run on them: smoothing is linear, and changes no correlation.
     """
 
-    settings: ScoredPairData
+    settings: ScoredPairDataConfig
     yields = ScoredPairBatch
     kind = PAIRS
 
-    def __init__(self, settings: Data) -> None:
+    def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         self.rules = Settings(
             tuple(self.settings.steps),

@@ -9,7 +9,7 @@ import numpy as np
 import pytorch_lightning as pl
 
 from contrastive_encoders.core import EncoderPrompts, RetrievalTask
-from contrastive_encoders.datamodules.data_configs import Data
+from contrastive_encoders.datamodules.data_configs import DataConfig
 from contrastive_encoders.datamodules.overlap import Overlap, find_overlap
 from contrastive_encoders.datamodules.sampling.distributed_sampler import Order, nested_subset
 from contrastive_encoders.datamodules.sampling.stream import BatchStream, EpochBatches, stream_for
@@ -37,10 +37,10 @@ class TextData(pl.LightningDataModule, ABC):
     """
 
     yields: ClassVar[type]
-    settings: Data
+    settings: DataConfig
     content_sum: ClassVar[str] = "rows_sha256"  # what of the store's manifest names its content in a checkpoint
 
-    def __init__(self, settings: Data) -> None:
+    def __init__(self, settings: DataConfig) -> None:
         super().__init__()
         self.settings = settings
         self.batch_size, self.drop_last = settings.batch_size, settings.drop_last

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.backbones import OF_ITS_HEAD
 from contrastive_encoders.encoders.lora import RECORD, check_digest, left_out, narrow, record_of
-from contrastive_encoders.encoders.model_configs import Trained
+from contrastive_encoders.encoders.model_configs import TrainableConfig
 from contrastive_encoders.encoders.optimizer_setup import clip_gradients, optimizer_of
 from contrastive_encoders.encoders.sharding import is_sharded
 
@@ -34,9 +34,9 @@ class TrainedModule(pl.LightningModule):
     gradient_norm: Tensor | None = None  # of the last step, before it was clipped
     hparams: Any  # Lightning's type knows no keys
 
-    settings: Trained
+    settings: TrainableConfig
 
-    def __init__(self, settings: Trained) -> None:
+    def __init__(self, settings: TrainableConfig) -> None:
         super().__init__()
         self.settings = settings
         self.save_hyperparameters(asdict(settings), logger=False)  # train.py gives the loggers the whole config

@@ -10,7 +10,7 @@ from torch import Tensor
 from contrastive_encoders.core import InputError, Ragged, Role, ScoredTripletBatch, TripletBatch
 from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.embedding_distillation import check_teacher
-from contrastive_encoders.encoders.model_configs import HardNegatives, InBatchContrast
+from contrastive_encoders.encoders.model_configs import ContrastiveConfig, HardNegativesConfig
 from contrastive_encoders.encoders.objective import Compared, Objective
 from contrastive_encoders.encoders.objectives.guide import GuideEncoder, kept_on_host
 from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes
@@ -35,9 +35,9 @@ class ContrastiveObjective(Objective):
     needs = "rows that are negatives of each other (rows with an equal text are not)"
     remedy = "Add rows with other texts, or a third column of texts that do not belong to the first: data=triplets."
 
-    settings: InBatchContrast
+    settings: ContrastiveConfig
 
-    def __init__(self, settings: InBatchContrast) -> None:
+    def __init__(self, settings: ContrastiveConfig) -> None:
         margins = settings.guide_absolute_margin, settings.guide_relative_margin
         for name, margin in zip(("absolute", "relative"), margins, strict=True):
             if settings.guide is None and margin is not None:
@@ -156,7 +156,7 @@ def of_views(columns: Sequence[Column], views: int, otherwise: Column) -> list[C
     return [columns[min(place, len(columns) - 1)] if columns else otherwise for place in range(views)]
 
 
-def with_negatives(views: list[Ragged], negatives: Ragged | None, settings: HardNegatives) -> list[Ragged]:
+def with_negatives(views: list[Ragged], negatives: Ragged | None, settings: HardNegativesConfig) -> list[Ragged]:
     """The views, and the hard negatives where there are any.
 
     Raises:

@@ -22,7 +22,7 @@ from contrastive_encoders.encoders.kernels.chunks import concatenate
 from contrastive_encoders.encoders.loading.backbones import BEHIND, PROMPTS
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
 from contrastive_encoders.encoders.lora import record_of, take_digests
-from contrastive_encoders.encoders.model_configs import ComparedVectors, TrainedEncoder
+from contrastive_encoders.encoders.model_configs import EmbeddingConfig, EncoderConfig
 from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes, prefixes
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.encoders.sharding import from_first_rank, shard
@@ -57,10 +57,10 @@ class Objective(TrainedModule):
     ``trainable`` loads the encoder. A subclass declares the class of its settings as the type of ``settings``.
     """
 
-    settings: TrainedEncoder
+    settings: EncoderConfig
     default_pooling: ClassVar[str] = "mean"  # of a plain transformer
 
-    def __init__(self, settings: TrainedEncoder) -> None:
+    def __init__(self, settings: EncoderConfig) -> None:
         super().__init__(settings)
         self.teaching: Teaching | None = None  # where a teacher's vectors are learnt, once their width is known
         self.trainable = TrainableEncoder(settings, self.default_pooling)
@@ -68,7 +68,7 @@ class Objective(TrainedModule):
         self.hparams.pooling = self.encoder.pooling
         sizes, weights = (
             (settings.matryoshka, settings.matryoshka_weights)
-            if isinstance(settings, ComparedVectors)
+            if isinstance(settings, EmbeddingConfig)
             else (None, None)
         )
         self.prefixes = prefixes(sizes, weights, self.encoder.width)

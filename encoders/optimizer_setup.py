@@ -9,13 +9,13 @@ from transformers import PreTrainedModel
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.layers import decayed_rates
-from contrastive_encoders.encoders.model_configs import Trained
+from contrastive_encoders.encoders.model_configs import TrainableConfig
 from contrastive_encoders.encoders.optimizers import adafactor, adamw, make_schedule, planned_steps
 from contrastive_encoders.encoders.sharding import full_tensor, is_sharded
 
 
 def optimizer_of(
-    settings: Trained,
+    settings: TrainableConfig,
     module: nn.Module,
     transformer: PreTrainedModel,
     rates: Mapping[nn.Parameter, float],

@@ -11,7 +11,7 @@ from contrastive_encoders.composition.config_store import node
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.model_configs import KINDS as MODELS
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 # Of a backbone that contrastive_encoders.encoders.loading.tiny writes
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
@@ -23,7 +23,7 @@ KINDS = {"data": DATA, "model": MODELS}
 @cache
 def _config(group: str, name: str) -> DictConfig:
     """What ``configs/`` says of a choice, upon the defaults of its settings and of the plain keys."""
-    found = OmegaConf.create(node(Run) | {group: node(KINDS[group][name])})
+    found = OmegaConf.create(node(RunConfig) | {group: node(KINDS[group][name])})
     for file in ["prompts/gense", *_files(group, name)]:
         read = OmegaConf.load(CONFIGS / f"{file}.yaml")
         found = OmegaConf.merge(found, {"prompts": read} if file.startswith("prompts") else read)

@@ -12,8 +12,8 @@ from string import Template
 
 import pytest
 
-from contrastive_encoders.core import InputError, NotWritten
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core import InputError, OutputError
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.training.api import train
 from tests.advice import advice
 from tests.test_command_advice import REFUSED as COMMANDS
@@ -87,8 +87,8 @@ def said(files, tmp_path, caplog, monkeypatch):
         words = [Template(word).safe_substitute(files, here=tmp_path) for word in words]
         words = [f"output_dir={tmp_path / 'run'}", "quiet=true", *words]
         try:
-            train(words=list({word.lstrip("+").partition("=")[0]: word for word in words}.values()))
-        except (InputError, NotWritten, TrainingFailed) as error:
+            train(overrides=list({word.lstrip("+").partition("=")[0]: word for word in words}.values()))
+        except (InputError, OutputError, TrainingError) as error:
             return str(error), caplog.text
         return None, caplog.text
 

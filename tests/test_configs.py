@@ -15,7 +15,7 @@ from contrastive_encoders.core.config_schema import UNSET, keys_of, settings_cla
 from contrastive_encoders.training.build import filled_in, trainer_keys
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.stages import stages_of
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -75,12 +75,12 @@ def test_an_experiment_is_a_whole_run(name):
         check_values(run)
 
 
-def with_path(run: Run) -> Run:
+def with_path(run: RunConfig) -> RunConfig:
     """The run on files, where it reads the user's own texts."""
     return replace(run, data=replace(run.data, path="x")) if getattr(run.data, "path", None) is UNSET else run
 
 
-def stages_composed(*words: str) -> list[Run]:
+def stages_composed(*words: str) -> list[RunConfig]:
     """The runs that are a run's stages, or it alone, with all values."""
     return [filled_in(stage.run) for stage in stages_of(compose_run(words))]
 

@@ -10,30 +10,30 @@ from omegaconf import OmegaConf
 
 from contrastive_encoders.composition.config_store import node
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import UNSET, build, filled, key, keys_of, read
+from contrastive_encoders.core.config_schema import UNSET, build, config_field, filled, keys_of, read
 from contrastive_encoders.datamodules.data_configs import KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Below:
-    share: float = key(0.1, "of all", least=0, below=1)
+    share: float = config_field(0.1, "of all", ge=0, lt=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    number: int = key(2, "of them", least=1, most=9)
-    seed: int = key(of="seed", meaning="of the order")
+    number: int = config_field(2, "of them", ge=1, le=9)
+    seed: int = config_field(inherits_from="seed", meaning="of the order")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example(Base):
     target = "package.module.Example"
 
-    name: str = key(meaning="what it is called")
-    way: Literal["up", "down"] | None = key(None, "where to")
-    betas: Sequence[float] = key((0.9, 0.999), "of the optimiser", least=0, below=1)
-    rate: float = key(1.0, above=0)
-    weights: Mapping[str, float] | None = key(None)
+    name: str = config_field(meaning="what it is called")
+    way: Literal["up", "down"] | None = config_field(None, "where to")
+    betas: Sequence[float] = config_field((0.9, 0.999), "of the optimiser", ge=0, lt=1)
+    rate: float = config_field(1.0, gt=0)
+    weights: Mapping[str, float] | None = config_field(None)
     below: Below = dataclasses.field(default_factory=Below)
 
 
@@ -86,7 +86,7 @@ def test_every_key_of_data_has_a_meaning(kind):
 
 @dataclass(frozen=True, kw_only=True)
 class Follower:
-    length: int | None = key(128, "of a text", of=("asked_length", "usual.length"))
+    length: int | None = config_field(128, "of a text", inherits_from=("asked_length", "usual.length"))
     below: Base = dataclasses.field(default_factory=Base)
 
 

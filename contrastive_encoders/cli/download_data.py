@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from contrastive_encoders.composition.key_docs import filled
 from contrastive_encoders.core import InputError, check_local_output
-from contrastive_encoders.datamodules.data_configs import DocstringPairData
+from contrastive_encoders.datamodules.data_configs import DocstringPairDataConfig
 from contrastive_encoders.datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
 from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
 from contrastive_encoders.io.archives import BadArchive, Members
@@ -131,7 +131,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
     Raises:
         InputError: no installed package has docstrings enough.
     """
-    keys = DocstringPairData
+    keys = DocstringPairDataConfig
     source = PydocsSource(cache, keys.held_out_every, keys.held_out_part, keys.min_words)
     (task,) = source.held_out()
     columns = ("question", "answer")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line
-from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.io.file_discovery import check_output_apart
 from contrastive_encoders.io.output_directory import check_output_file, hold_file, let_go
 from contrastive_encoders.io.text_files import Encoding
@@ -177,7 +177,7 @@ def write(cfg: DictConfig, texts: "Texts", file: "VectorFile", start: Start, pro
     """Embed the windows that are missing, and give the file its name.
 
     Raises:
-        NotWritten: the processes of some windows ended each time that these were tried.
+        OutputError: the processes of some windows ended each time that these were tried.
     """
     with file.opened(), open_pool(start, cfg.devices, cfg.cluster, cfg.num_cpus, cfg.num_gpus) as pool:
         before, done = file.rows_done(), file.done()
@@ -191,7 +191,7 @@ def write(cfg: DictConfig, texts: "Texts", file: "VectorFile", start: Start, pro
                     file.write(number, vectors_ND)
                     progress.to(progress.done + len(vectors_ND))
             except (TasksLost, WorkersLost) as error:
-                raise NotWritten(
+                raise OutputError(
                     f"output={file.output}: {error}: processes ended each time, mostly for want of memory. What is "
                     "there is kept; with a smaller window or fewer devices, the same command goes on."
                 ) from error

@@ -17,7 +17,7 @@ from contrastive_encoders.runtime.process_group import refuse_launcher
 from contrastive_encoders.synthesis.report.actions import Afterwards
 from contrastive_encoders.synthesis.report.annotate import Item
 from contrastive_encoders.synthesis.run_recipe import write
-from contrastive_encoders.synthesis.shards.store import SynthesisFailed
+from contrastive_encoders.synthesis.shards.store import SynthesisError
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from contrastive_encoders.synthesis.recipe import Recipe
@@ -59,12 +59,12 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
 
 def as_trained(folder: Path) -> list[Item]:
     """The pairs of a data set as data=dino makes them, with its published steps, before any are held out."""
-    from contrastive_encoders.datamodules.data_configs import ScoredPairData
+    from contrastive_encoders.datamodules.data_configs import ScoredPairDataConfig
     from contrastive_encoders.datamodules.scored_pairs import ScoredPairs
 
     # Nothing is tokenised or drawn
     unread: Any = {"tokenizer": "", "batch_size": 1, "max_length": 1, "seed": 0, "verify": False}
-    pairs = ScoredPairs(ScoredPairData(path=str(folder), dev_share=0, quiet=False, **unread))
+    pairs = ScoredPairs(ScoredPairDataConfig(path=str(folder), dev_share=0, quiet=False, **unread))
     return [Item(record.texts[0], record.texts[1], f"{record.label:.1f}") for record in pairs.source()]
 
 
@@ -112,4 +112,4 @@ def planned(cfg: DictConfig, afterwards: Afterwards) -> "Recipe":
     return recipe
 
 
-main = command_line("generate", run, Keys, failed=(SynthesisFailed,))
+main = command_line("generate", run, Keys, failed=(SynthesisError,))

@@ -32,7 +32,7 @@ from contrastive_encoders.training.build import data_of, make_data
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.data_summary import account_of
 from contrastive_encoders.training.preview.span_positions import ROLES, Document
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.stages import chosen, stages_of
 
 BATCH = 16  # where no model says it
@@ -49,7 +49,7 @@ class Keys(TypedDict):
 
 class Asked(NamedTuple):
     own: DictConfig
-    run: Run
+    run: RunConfig
     stage: str  # of a run in stages the one that is shown, else empty
 
 
@@ -120,7 +120,7 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def check(run: Run) -> None:
+def check(run: RunConfig) -> None:
     """What a run would refuse to build."""
     from contrastive_encoders.training.checks import check_values
     from contrastive_encoders.training.target_checks import check_targets
@@ -140,7 +140,7 @@ def check_output(path: Path) -> None:
         raise InputError(f"output={path} is there already, and is no page of ours, which alone are replaced.")
 
 
-def write_tokenizer(run: Run, folder: Path) -> str:
+def write_tokenizer(run: RunConfig, folder: Path) -> str:
     """What ``backbone=tiny`` of a run would write, tokenizer and all."""
     from transformers.utils import logging as transformers_logging
 
@@ -191,7 +191,7 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
     return found, [*account_of(data.manifest(), data.yields), *of_a_model(asked.run)]
 
 
-def of_a_model(run: Run) -> list[tuple[str, str]]:
+def of_a_model(run: RunConfig) -> list[tuple[str, str]]:
     """What a preview without a model cannot know."""
     from contrastive_encoders.training.max_length import lengths_of_models
 

@@ -6,7 +6,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.stages import finished_before
 
@@ -20,4 +20,4 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
         run_stages(run)
 
 
-main = command_line("train", run, failed=(TrainingFailed,))
+main = command_line("train", run, failed=(TrainingError,))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT
-from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.runtime.child_processes import start
 from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
 
@@ -19,7 +19,7 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
 
     Raises:
         InputError: a command refused its words or its input, and has said why.
-        NotWritten: a command failed; the same race goes on with it.
+        OutputError: a command failed; the same race goes on with it.
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the command has kept what it had.
     """
     for name, words in commands.items():
@@ -41,7 +41,7 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
                 f"race.prepare.{name}: contrastive-encoders generate refused its input, for the reason above."
             )
         if status:
-            raise NotWritten(
+            raise OutputError(
                 f"race.prepare.{name}: contrastive-encoders generate ended with status {status}, for the reason "
                 "above. What it had written is kept; the same command goes on."
             )

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from contrastive_encoders.comparison.outputs import REFUSED
 from contrastive_encoders.composition.config_keys import word_of
-from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.manifest import is_finished, write_record
 from contrastive_encoders.io.output_directory import LOCK, MARKER
@@ -257,7 +257,7 @@ def run_all(
     Raises:
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, here or to a run; all runs have saved their state, and
             the same command goes on.
-        NotWritten: workers end before they have begun a run.
+        OutputError: workers end before they have begun a run.
     """
     driver = _Driver(jobs, record, at_end, verdict)
     with driver.noting_signals(), contextlib.closing(pool.run(train_runs, driver.tasks())) as answers:
@@ -271,7 +271,7 @@ def run_all(
                 name = driver.dealt[number].name
                 driver.finish(number, Done(name, 1, 0.0, MOST_TRIES, f"Its worker has ended {MOST_TRIES} times."))
         except WorkersLost as error:
-            raise NotWritten(f"{record}: {error}. What is there is kept; the same command goes on.") from error
+            raise OutputError(f"{record}: {error}. What is there is kept; the same command goes on.") from error
     if driver.ended_by == TERMINATED:
         raise SystemExit(TERMINATED)
     if driver.ended_by:

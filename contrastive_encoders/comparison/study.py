@@ -20,7 +20,7 @@ from contrastive_encoders.comparison.collect import STOPPED
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES, REFUSED
 from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT, Done, Job
 from contrastive_encoders.comparison.sweep_file import TRIALS, Sweep, words_of
-from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.config_schema import nearest
 from contrastive_encoders.io.manifest import is_finished, read_record, write_record
 from contrastive_encoders.io.metrics import read_rows
@@ -256,7 +256,7 @@ def sound(record: Path) -> Iterator[None]:
     """
     Raises:
         InputError: within, Optuna could not read the record, or not write it.
-        NotWritten: there is no room for it.
+        OutputError: there is no room for it.
     """
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import DatabaseError
@@ -267,5 +267,5 @@ def sound(record: Path) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
         reason = str(cause).partition("\n")[0].rstrip(".")
         if getattr(getattr(cause, "orig", None), "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-            raise NotWritten(f"{record}: {reason}. Make room, then start the same command again.") from error
+            raise OutputError(f"{record}: {reason}. Make room, then start the same command again.") from error
         raise InputError(f"{record}: wanted the record of a sweep, got: {reason}. Choose another output.") from error

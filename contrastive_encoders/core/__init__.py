@@ -24,7 +24,7 @@ from contrastive_encoders.core.encoder_prompts import (
 from contrastive_encoders.core.errors import (
     NO_ROOM,
     InputError,
-    NotWritten,
+    OutputError,
     interruption_behind,
 )
 from contrastive_encoders.core.protocols import (
@@ -83,7 +83,7 @@ __all__ = [
     "InputError",
     "ItemScores",
     "NLIBatch",
-    "NotWritten",
+    "OutputError",
     "PairScorer",
     "PairTask",
     "Part",

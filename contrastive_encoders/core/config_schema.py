@@ -45,35 +45,29 @@ SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
 class Bounds(NamedTuple):
     """The numbers that a key may have, none of which is infinite; null and texts are not compared."""
 
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    below: float | None = None
+    ge: float | None = None
+    le: float | None = None
+    gt: float | None = None
+    lt: float | None = None
 
     def hold(self, value: Any) -> bool:
         if self == Bounds() or isinstance(value, bool) or not isinstance(value, int | float):
             return True
         return math.isfinite(value) and not (
-            (self.least is not None and value < self.least)
-            or (self.most is not None and value > self.most)
-            or (self.above is not None and value <= self.above)
-            or (self.below is not None and value >= self.below)
+            (self.ge is not None and value < self.ge)
+            or (self.le is not None and value > self.le)
+            or (self.gt is not None and value <= self.gt)
+            or (self.lt is not None and value >= self.lt)
         )
 
     def __str__(self) -> str:
-        low = (
-            f"{self.least:g}"
-            if self.least is not None
-            else f"more than {self.above:g}"
-            if self.above is not None
-            else ""
-        )
-        if self.most is not None:
-            return f"{low} to {self.most:g}" if low else f"{self.most:g} or less"
-        if self.below is not None:
-            low = low if self.least is None else f"{low} or more"
-            return f"{low}, but less than {self.below:g}" if low else f"less than {self.below:g}"
-        return f"{low} or more" if self.least is not None else low
+        low = f"{self.ge:g}" if self.ge is not None else f"more than {self.gt:g}" if self.gt is not None else ""
+        if self.le is not None:
+            return f"{low} to {self.le:g}" if low else f"{self.le:g} or less"
+        if self.lt is not None:
+            low = low if self.ge is None else f"{low} or more"
+            return f"{low}, but less than {self.lt:g}" if low else f"less than {self.lt:g}"
+        return f"{low} or more" if self.ge is not None else low
 
 
 class Key(NamedTuple):
@@ -105,24 +99,28 @@ class Key(NamedTuple):
         return list(self.default) if isinstance(self.default, tuple) else self.default
 
 
-def key(
+def config_field(
     default: Any = GIVEN,
     meaning: str = "",
     *,
-    of: str | Sequence[str] = (),
-    least: float | None = None,
-    most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
+    inherits_from: str | Sequence[str] = (),
+    ge: float | None = None,
+    le: float | None = None,
+    gt: float | None = None,
+    lt: float | None = None,
 ) -> Any:
-    """A field of a class of settings; what can be chosen from is a ``Literal`` as its type.
+    """Return a field of a config dataclass. The choices of a key are the values of a ``Literal`` as its type.
 
-    ``of`` names keys of the run (``seed``, ``model.append_end``). The first that has a value gives that of this key
-    where nobody says it, and ``default`` where none has. Until a run fills it in (`filled`), its value is `UNSET`.
+    Args:
+        default: value of a key that is not set; without a default the key is required.
+        meaning: one line for ``--help`` and the config reference.
+        inherits_from: keys of the run (``seed``, ``model.append_end``). The first of them that has a value
+            gives that of this key, if it is not set; ``default`` applies if none has. It is `UNSET` until `filled`.
+        ge, le, gt, lt: bounds of a number: greater or equal, less or equal, greater than, less than.
     """
-    of = (of,) if isinstance(of, str) else tuple(of)
-    metadata = {"meaning": meaning, "bounds": Bounds(least, most, above, below), "of": of, "default": default}
-    return dataclasses.field(default=UNSET if of else default, metadata=metadata)
+    keys = (inherits_from,) if isinstance(inherits_from, str) else tuple(inherits_from)
+    metadata = {"meaning": meaning, "bounds": Bounds(ge, le, gt, lt), "of": keys, "default": default}
+    return dataclasses.field(default=UNSET if keys else default, metadata=metadata)
 
 
 def keys_of(kind: Any) -> list[Key]:

@@ -59,7 +59,7 @@ def _format_value(value: Any) -> str:
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text):,} characters)"
 
 
-class NotWritten(RuntimeError):
+class OutputError(RuntimeError):
     """There is no room, or what was computed could not be written where it was wanted; the process exits with status 1.
 
     The message says what to do, or where it lies instead. The same command is right once there is room.
@@ -82,7 +82,7 @@ def interruption_behind(error: BaseException | None) -> BaseException | None:
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a disk that is full, or fails
 
 
-class TrainingFailed(RuntimeError):
+class TrainingError(RuntimeError):
     """Training stopped for a reason that the user must know about; the process exits with status 1.
 
     The last good checkpoint is on disk when this is raised.

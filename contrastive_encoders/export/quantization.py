@@ -19,7 +19,7 @@ STEPS = 255
 QUERIES, ROWS = 1_024, 16_384  # scored at once
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     rows_QK: NDArray[np.int64]  # of the corpus, the best first
     scores_QK: NDArray[np.float32]  # dot products; of bits, with -1 and 1 in their place
 
@@ -87,38 +87,38 @@ def search(
     *,
     k: int,
     ranges: np.ndarray | None = None,
-    rescored_by: np.ndarray | None = None,
+    rescore_embeddings: np.ndarray | None = None,
     rescore_multiplier: int = 4,
-) -> Found:
-    """The ``k`` rows of the corpus with the greatest dot product with each query; exact, in blocks of a memory map.
+) -> SearchResult:
+    """Return the ``k`` rows of the corpus with the greatest dot product with each query; exact, in blocks.
 
-    The corpus is what `export.embed` writes, in any dtype; queries are floats. ``rescored_by`` are the same vectors as
-    floats, best a memory map on a disk: of them only the best ``k * rescore_multiplier`` of each query are read, and
-    these are ordered anew.
+    The corpus is what ``contrastive-encoders embed`` writes, in any dtype; queries are floats. ``rescore_embeddings``
+    are the same embeddings as floats, best a memory map: of them only the best ``k * rescore_multiplier`` of each query
+    are read, and these are sorted again.
 
     Raises:
         InputError: the two are not of the same vectors, or ranges are missing.
     """
     queries_QD = np.asarray(queries_QD, dtype=np.float32)
-    if rescored_by is not None and rescored_by.shape != (len(corpus_NW), queries_QD.shape[1]):
+    if rescore_embeddings is not None and rescore_embeddings.shape != (len(corpus_NW), queries_QD.shape[1]):
         raise InputError(
-            f"rescored_by has the shape {rescored_by.shape}; wanted {(len(corpus_NW), queries_QD.shape[1])}: a float "
-            "vector for each row of the corpus."
+            f"rescore_embeddings has the shape {rescore_embeddings.shape}; wanted "
+            f"{(len(corpus_NW), queries_QD.shape[1])}: a float vector for each row of the corpus."
         )
-    kept = min(len(corpus_NW), k if rescored_by is None else k * rescore_multiplier)
+    kept = min(len(corpus_NW), k if rescore_embeddings is None else k * rescore_multiplier)
     found = [
         _best(queries_QD[start : start + QUERIES], corpus_NW, kept, ranges)
         for start in range(0, len(queries_QD), QUERIES)
     ]
     rows, scores = (np.concatenate(part) for part in zip(*found, strict=True))
-    if rescored_by is not None:
+    if rescore_embeddings is not None:
         each = zip(queries_QD, rows, strict=True)
-        scores = np.stack([np.asarray(rescored_by[some], dtype=np.float32) @ query for query, some in each])
+        scores = np.stack([np.asarray(rescore_embeddings[some], dtype=np.float32) @ query for query, some in each])
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return Found(*(np.take_along_axis(part, order, axis=1) for part in (rows, scores)))
+    return SearchResult(*(np.take_along_axis(part, order, axis=1) for part in (rows, scores)))
 
 
-def _best(queries_QD: np.ndarray, corpus_NW: np.ndarray, k: int, ranges: np.ndarray | None) -> Found:
+def _best(queries_QD: np.ndarray, corpus_NW: np.ndarray, k: int, ranges: np.ndarray | None) -> SearchResult:
     """In the order of the rows."""
     rows_QK = np.empty((len(queries_QD), 0), dtype=np.int64)
     scores_QK = np.empty((len(queries_QD), 0), dtype=np.float32)
@@ -128,7 +128,7 @@ def _best(queries_QD: np.ndarray, corpus_NW: np.ndarray, k: int, ranges: np.ndar
         rows, scores = np.hstack([rows_QK, numbers]), np.hstack([scores_QK, here])
         best = np.sort(np.argpartition(-scores, min(k, scores.shape[1]) - 1, axis=1)[:, :k], axis=1)
         rows_QK, scores_QK = (np.take_along_axis(part, best, axis=1) for part in (rows, scores))
-    return Found(rows_QK, scores_QK)
+    return SearchResult(rows_QK, scores_QK)
 
 
 def _blocks(corpus_NW: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

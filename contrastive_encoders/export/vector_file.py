@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from contrastive_encoders.core import NO_ROOM, InputError, NotWritten
+from contrastive_encoders.core import NO_ROOM, InputError, OutputError
 from contrastive_encoders.export.input_texts import Texts
 from contrastive_encoders.export.quantization import EIGHT_BITS, ONE_BIT, quantized, ranges_of, stored_as
 from contrastive_encoders.io.atomic import whole_file, write_whole
@@ -52,7 +52,7 @@ class VectorFile:
 
         Raises:
             InputError: they are another job's.
-            NotWritten: there is no room for all vectors.
+            OutputError: there is no room for all vectors.
             OSError: it cannot be written.
         """
         if overwrite:
@@ -106,7 +106,7 @@ class VectorFile:
             self.progress.unlink()
             if error.errno not in NO_ROOM:
                 raise
-            raise NotWritten(
+            raise OutputError(
                 f"output={self.output}: {size / 2**30:.1f} GiB of vectors do not fit there ({error.strerror}). Make "
                 "room, choose another output, or say dtype=float16."
             ) from None

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from contrastive_encoders.core import NO_ROOM, InputError, NotWritten
+from contrastive_encoders.core import NO_ROOM, InputError, OutputError
 
 FILE, FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
 CANNOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR)
@@ -84,7 +84,7 @@ def build_once(
     ``key`` says where such folders lie.
 
     Raises:
-        NotWritten: the disk is full.
+        OutputError: the disk is full.
         InputError: it is read-only.
     """
     if is_whole(directory):
@@ -105,7 +105,7 @@ def explained(directory: Path, key: str) -> Iterator[None]:
     """What cannot be written in here is reported with what to do; ``key`` says where such folders lie.
 
     Raises:
-        NotWritten: the disk is full.
+        OutputError: the disk is full.
         InputError: it is read-only.
     """
     try:
@@ -113,7 +113,7 @@ def explained(directory: Path, key: str) -> Iterator[None]:
     except OSError as error:
         reason = f"{directory}: cannot write here ({error.strerror})."
         if error.errno in NO_ROOM:
-            raise NotWritten(f"{reason} Make room, or pass {key}=FOLDER on a disk that has some.") from error
+            raise OutputError(f"{reason} Make room, or pass {key}=FOLDER on a disk that has some.") from error
         if error.errno in CANNOT_WRITE:
             raise InputError(f"{reason} Pass {key}=FOLDER where files can be made.") from error
         raise

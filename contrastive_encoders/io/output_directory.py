@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from contrastive_encoders.core import NO_ROOM, InputError, NotWritten
+from contrastive_encoders.core import NO_ROOM, InputError, OutputError
 from contrastive_encoders.io.atomic import remove, unfinished
 from contrastive_encoders.io.manifest import Damaged, read_record, write_record
 
@@ -137,7 +137,7 @@ def claim_folder(key: str, folder: Path, kind: str, entries: Sequence[str]) -> N
 
     Raises:
         InputError: as `check_owner` and `lock_folder`.
-        NotWritten: there is no room.
+        OutputError: there is no room.
     """
     check_owner(key, folder, kind)
     lock_folder(key, folder)
@@ -149,7 +149,7 @@ def lock_folder(key: str, folder: Path) -> None:
 
     Raises:
         InputError: another command is at work there, or nothing can be written.
-        NotWritten: there is no room.
+        OutputError: there is no room.
     """
     check_output_folder(key, folder)
     if not hold(folder / LOCK):
@@ -182,7 +182,7 @@ def check_output_file(path: Path) -> None:
 
     Raises:
         InputError: the file could not be written.
-        NotWritten: there is no room for it.
+        OutputError: there is no room for it.
     """
     if reason := "it is a folder" if path.is_dir() else _cannot_write_in(path.parent):
         raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
@@ -193,7 +193,7 @@ def check_output_folder(key: str, folder: Path) -> None:
 
     Raises:
         InputError: nothing can be written there.
-        NotWritten: there is no room.
+        OutputError: there is no room.
     """
     if reason := _cannot_write_in(folder):
         raise InputError(f"{key}={folder}: cannot be written ({reason}); name another folder.")
@@ -211,7 +211,7 @@ def _cannot_write_in(folder: Path) -> str:
         return f"{folder} is a file or lies in one"
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise NotWritten(f"{folder}: {error.strerror}. Make room, then start the same command again.") from error
+            raise OutputError(f"{folder}: {error.strerror}. Make room, then start the same command again.") from error
         return "no permission" if error.errno == errno.EACCES else error.strerror or str(error)
     return ""
 

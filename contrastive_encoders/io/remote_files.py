@@ -65,7 +65,7 @@ def fetched(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
 
     Raises:
         InputError: there is nothing, or it cannot be had; ``key`` names who asked for it.
-        NotWritten: the disk is full.
+        OutputError: the disk is full.
     """
     home = cache_folder(None).absolute() / ADDRESSES
     protocol = address.partition(":")[0]

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contrastive_encoders.core import NotWritten
+from contrastive_encoders.core import OutputError
 from contrastive_encoders.reports.tables import Table
 
 COLOURS = (
@@ -39,7 +39,7 @@ SECONDS, SECONDS_EACH = 60, 5  # until drawing is given up: in all, and more for
 FONT = "system-ui, 'Liberation Sans', sans-serif"
 
 
-class NotDrawn(NotWritten):
+class NotDrawn(OutputError):
     """The process that draws failed, or took too long."""
 
 

@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import GROUPS, choices_with, config_folders, known_keys
 from contrastive_encoders.composition.key_suggestions import unknown_key
-from contrastive_encoders.core import NO_ROOM, InputError, NotWritten, interruption_behind
+from contrastive_encoders.core import NO_ROOM, InputError, OutputError, interruption_behind
 from contrastive_encoders.core.config_schema import nearest
 from contrastive_encoders.runtime.signals import INTERRUPTED
 
@@ -99,7 +99,7 @@ def judged(
         return 1, f"{reason} Start the same command again: what is whole is kept."
     if isinstance(error, InputError | HydraException | OmegaConfBaseException):
         return 2, explained(error, config, words)
-    if isinstance(error, (NotWritten, *failed)):
+    if isinstance(error, (OutputError, *failed)):
         return 1, str(error)
     if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
         return 2, f"the command line cannot be composed ({error}): a group of keys wants the name of a choice."
@@ -111,7 +111,7 @@ def _signals_first() -> Iterator[None]:
     """A library that is left in the middle of something may stumble over it while it clears up."""
     try:
         yield
-    except NotWritten:
+    except OutputError:
         raise
     except Exception as error:
         if signalled := interruption_behind(error):
@@ -155,7 +155,7 @@ def _of_a_server(error: BaseException | None) -> str:
     Its errors are known by their libraries: which of them is used depends on the versions of others. W&B's own are
     that, and those that came while it was asked.
     """
-    while error is not None and not isinstance(error, InputError | NotWritten):
+    while error is not None and not isinstance(error, InputError | OutputError):
         kinds = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
         if kinds & CLIENTS:
             url = getattr(error.__dict__.get("_request"), "url", "")

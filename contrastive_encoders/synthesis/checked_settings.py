@@ -6,7 +6,7 @@ from contrastive_encoders.core.config_schema import check
 
 
 class Bounded:
-    """A dataclass of settings; the bounds of a number stand beside its field (`core.config_schema.key`)."""
+    """A dataclass of settings; the bounds of a number stand beside its field (`core.config_schema.config_field`)."""
 
     prefix: ClassVar[str] = ""  # before the names of the keys on a command line
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.runtime.devices import check_devices, device_of
 from contrastive_encoders.runtime.worker_loop import Start
 from contrastive_encoders.runtime.worker_pool import InProcess, Pool, open_pool
@@ -77,7 +77,7 @@ class Recipe(Bounded, ABC):
         """Write what is missing.
 
         Raises:
-            SynthesisFailed: the model, its server or its processes failed.
+            SynthesisError: the model, its server or its processes failed.
         """
 
     def require(self, key: str, why: str) -> None:
@@ -97,11 +97,11 @@ class ModelRecipe(Recipe):
     revision: str | None
     precision: Precision
     device: str
-    devices: int = key(least=1)
+    devices: int = config_field(ge=1)
     cluster: str | None
-    num_cpus: float | None = key(least=0)
-    num_gpus: float | None = key(least=0)
-    shard_size: int = key(least=1)
+    num_cpus: float | None = config_field(ge=0)
+    num_gpus: float | None = config_field(ge=0)
+    shard_size: int = config_field(ge=1)
 
     @property
     def served(self) -> bool:

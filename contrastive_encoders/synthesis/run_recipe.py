@@ -20,7 +20,7 @@ def write(recipe: "Recipe") -> None:
 
     Raises:
         InputError: the input or the generator is wrong, or the folder is another data set's.
-        SynthesisFailed: the model, its server or its processes failed.
+        SynthesisError: the model, its server or its processes failed.
     """
     with _nothing_left_of_a_claim(recipe.folder):
         try:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import build
-from contrastive_encoders.core.config_schema import key as bounded
+from contrastive_encoders.core.config_schema import build, config_field
 from contrastive_encoders.io.file_discovery import local
 
 X1 = "<X1>"
@@ -149,8 +148,8 @@ class LabelKeys:
 
     instruction: str
     counter_labels: Sequence[Any] | None = None
-    decay: float | None = bounded(None, least=0)
-    epsilon: float | None = bounded(None, least=0, most=1)
+    decay: float | None = config_field(None, ge=0)
+    epsilon: float | None = config_field(None, ge=0, le=1)
 
 
 def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:

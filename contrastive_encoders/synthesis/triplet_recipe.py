@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Assembly, Direction, Prompts, parse_prompts
 from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.runtime.child_processes import check_number
@@ -68,7 +68,7 @@ class TripletRecipe(ModelRecipe):
     workers: int | None
     prompts: Mapping[str, Any]
     prompt_assembly: Assembly | None
-    max_pair_tokens: int = key(least=1)
+    max_pair_tokens: int = config_field(ge=1)
     judge: NamedGenerator | None = field(init=False, default=None)
     identity: dict[str, Any] = field(init=False)  # of the scored rows
     scored: DataSet = field(init=False)

@@ -1,7 +1,7 @@
 """Training runs from Python: ``run(Run(...))``, and ``train(rows, ...)`` with the keys of the command line."""
 
-from contrastive_encoders.training.api import Trained, run, train
+from contrastive_encoders.training.api import TrainResult, run, train
 from contrastive_encoders.training.compose import compose
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
-__all__ = ["Run", "Trained", "compose", "run", "train"]
+__all__ = ["RunConfig", "TrainResult", "compose", "run", "train"]

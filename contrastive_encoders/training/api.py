@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contrastive_encoders.composition.config_keys import GROUPS
 from contrastive_encoders.composition.override_checks import check_words
-from contrastive_encoders.core import InputError, NotWritten, Results
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core import InputError, OutputError, Results
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.cached_rows import cache_folder, keep_rows
 from contrastive_encoders.io.output_directory import LOCK, let_go
 from contrastive_encoders.runtime.exit_codes import judged
@@ -23,7 +23,7 @@ from contrastive_encoders.runtime.log_output import logs_shown
 from contrastive_encoders.runtime.process_group import launched
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.in_memory_rows import keys_of_rows
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.stages import finished_before, folder_of, stages_of
 
 if TYPE_CHECKING:  # torch takes seconds to import
@@ -35,7 +35,7 @@ AS_GIVEN = re.compile(r"data\.(parts|prompts|weights)|callbacks|evaluation\.task
 _at_work = threading.Lock()  # Hydra knows one config a process
 
 
-class Trained(NamedTuple):
+class TrainResult(NamedTuple):
     """What a run has left; no encoder where it trained a model that writes."""
 
     encoder: "LoadedEncoder | None"
@@ -43,19 +43,19 @@ class Trained(NamedTuple):
     results: Results
 
 
-def run(asked: Run) -> Results:
+def run(asked: RunConfig) -> Results:
     """Train what ``asked`` says in this process, or go on with what was begun; a finished run is only read.
 
     Raises:
         InputError: what status 2 of the command line is, with the same sentence.
-        NotWritten, TrainingFailed: there is no room, or the training failed: status 1.
+        OutputError, TrainingError: there is no room, or the training failed: status 1.
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the state is saved.
     """
     _, results = _trained(asked)
     return results
 
 
-def train(rows: Iterable[Any] | None = None, *, words: Sequence[str] = (), **keys: Any) -> Trained:
+def train(rows: Iterable[Any] | None = None, *, overrides: Sequence[str] = (), **keys: Any) -> TrainResult:
     """Train as ``contrastive-encoders train`` does, or resume what the same call began; a finished run is only loaded.
 
     ``rows``, or ``data`` in its place, are texts, pairs or tuples of texts (an anchor, a positive, negatives), pairs
@@ -63,16 +63,16 @@ def train(rows: Iterable[Any] | None = None, *, words: Sequence[str] = (), **key
     DataFrame. Rows with an empty cell (``None``, NaN, whitespace) are left out and counted. Where ``data`` is not given
     it follows from the first row, and so does ``model``; columns then count in order, or those that ``data__columns``
     names, and a third must be called a negative. ``keys`` are those of ``configs/``, whose dots are written as
-    two underscores: ``model__lr=5e-5``; a mapping gives several: ``evaluation={"every_n_steps": 20}``. ``words`` are
-    added as they stand on a command line.
+    two underscores: ``model__lr=5e-5``; a mapping gives several: ``evaluation={"every_n_steps": 20}``. ``overrides``
+    are added as they are written on a command line.
 
     The run has one process.
 
     Raises:
-        InputError, NotWritten, TrainingFailed, KeyboardInterrupt, SystemExit: see `run`.
+        InputError, OutputError, TrainingError, KeyboardInterrupt, SystemExit: see `run`.
     """
-    if isinstance(words, str):
-        raise InputError(f"words={words!r}: wanted a list of words, such as {[words]}.")
+    if isinstance(overrides, str):
+        raise InputError(f"overrides={overrides!r}: wanted a list of overrides, such as {[overrides]}.")
     if "data" in keys and not isinstance(keys["data"], str | Mapping):
         if rows is not None:
             raise InputError(
@@ -80,22 +80,22 @@ def train(rows: Iterable[Any] | None = None, *, words: Sequence[str] = (), **key
             )
         rows = keys.pop("data")
     chosen, dotted = _chosen(keys)
-    said = [*words, *(f"{group}={name}" for group, name in chosen.items())]
+    said = [*overrides, *(f"{group}={name}" for group, name in chosen.items())]
     with _as_exceptions(said), logs_shown(quiet=bool(keys.get("quiet"))):
-        check_words("train", words)
+        check_words("train", overrides)
         if rows is not None:
-            of_words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in words}
+            of_words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in overrides}
             folder = cache_folder(dotted.get("data.cache_dir"))
             given = {**chosen, **dotted, **of_words}
             of_rows, of_file = keys_of_rows(rows, given, lambda plain: keep_rows(plain, folder))
             chosen, dotted = {**of_rows, **chosen}, {**of_file, **dotted}
-        asked = compose(words, chosen, {"devices": 1, **dotted})
+        asked = compose(overrides, chosen, {"devices": 1, **dotted})
     folder, results = _trained(asked)
     from contrastive_encoders.encoders import load_encoder
 
     with _undrawn():
         encoder = load_encoder(folder) if (folder / "encoder").is_dir() else None
-    return Trained(encoder, folder, results)
+    return TrainResult(encoder, folder, results)
 
 
 def _chosen(keys: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _trained(asked: Run) -> tuple[Path, Results]:
+def _trained(asked: RunConfig) -> tuple[Path, Results]:
     if launched() or str(asked.devices) not in ("1", "auto") or asked.num_nodes != 1:
         raise InputError(
             f"devices={asked.devices}: from Python a run has one process. "
@@ -173,10 +173,10 @@ def _as_exceptions(words: Sequence[str]) -> Iterator[None]:
     """What a command line would say before it ends is raised."""
     try:
         yield
-    except (InputError, NotWritten, TrainingFailed):
+    except (InputError, OutputError, TrainingError):
         raise
     except Exception as error:
         if (found := judged(error, hydra=True, config="train", words=list(words))) is None:
             raise
         status, sentence = found
-        raise (InputError if status == 2 else NotWritten)(" ".join(sentence.split())) from error
+        raise (InputError if status == 2 else OutputError)(" ".join(sentence.split())) from error

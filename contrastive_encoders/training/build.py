@@ -11,14 +11,14 @@ from hydra.utils import get_class
 from contrastive_encoders.core import InputError, without_secrets
 from contrastive_encoders.core.config_schema import UNSET, as_mapping, filled
 from contrastive_encoders.runtime.process_group import launched, rank_here
-from contrastive_encoders.training.run_config import Run, Trainer
+from contrastive_encoders.training.run_config import RunConfig, Trainer
 
 PARTS = "parts"
 USUAL = as_mapping(Trainer())
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
-def data_of(run: Run) -> dict[str, Any]:
+def data_of(run: RunConfig) -> dict[str, Any]:
     """Where the keys of data stand (``data``, or ``data.parts.NAME`` of each part of a mixture) -> their settings."""
     parts = getattr(run.data, PARTS, None)
     return {f"data.{PARTS}.{name}": part for name, part in parts.items()} if parts else {"data": run.data}
@@ -29,7 +29,7 @@ def built(data: Any) -> dict[str, Any]:
     return {f"data.{PARTS}.{name}": part for name, part in getattr(data, PARTS, {}).items()} or {"data": data}
 
 
-def filled_in(run: Run) -> Run:
+def filled_in(run: RunConfig) -> RunConfig:
     """Return the run with each key of its model and data filled in that takes its value from a plain key."""
     data: Any = filled(run.data, run) if run.data is not None else None
     if parts := getattr(data, PARTS, None):
@@ -38,14 +38,14 @@ def filled_in(run: Run) -> Run:
     return replace(run, model=model, data=data, trainer=trainer_keys(run))
 
 
-def keys_of(run: Run) -> dict[str, Any]:
+def keys_of(run: RunConfig) -> dict[str, Any]:
     """Return all keys of a run with their values."""
     keys: dict[str, Any] = as_mapping(filled_in(run))
     del keys["asked"]
     return keys
 
 
-def recipe_of(run: Run) -> dict[str, Any]:
+def recipe_of(run: RunConfig) -> dict[str, Any]:
     """The same as ``results.json`` and ``.hydra/config.yaml`` have them: without what lets one in at an address."""
     recipe: dict[str, Any] = without_secrets(keys_of(run))
     return recipe
@@ -59,7 +59,7 @@ def is_missing(settings: Any) -> bool:
     )
 
 
-def make_data(run: Run, **changed: Any) -> Any:
+def make_data(run: RunConfig, **changed: Any) -> Any:
     """The data module that a run asks for; ``changed`` are settings that are to be others.
 
     Raises:
@@ -80,7 +80,7 @@ def make_data(run: Run, **changed: Any) -> Any:
     return _inheriting(run, whole(data, parts))
 
 
-def _inheriting(run: Run, data: Any) -> Any:
+def _inheriting(run: RunConfig, data: Any) -> Any:
     """Give the data the prompts of the backbone, where they have none of their own and an encoder is trained."""
     from contrastive_encoders.encoders.loading.own_encoder import (
         prompts_to_inherit,  # with torch, which --help does without
@@ -96,7 +96,7 @@ def _inheriting(run: Run, data: Any) -> Any:
     return data
 
 
-def make_model(run: Run) -> Any:
+def make_model(run: RunConfig) -> Any:
     """The LightningModule that a run asks for.
 
     Raises:
@@ -111,25 +111,25 @@ def make_model(run: Run) -> Any:
         return module(filled(run.model, run))
 
 
-def is_sharded_run(run: Run) -> bool:
+def is_sharded_run(run: RunConfig) -> bool:
     """Whether the trainer is to shard the weights."""
     strategy = trainer_keys(run)["strategy"]
     return isinstance(strategy, Mapping) and str(strategy.get("_target_", "")).endswith(".ShardedStrategy")
 
 
-def make_trainer(run: Run, **given: Any) -> Any:
+def make_trainer(run: RunConfig, **given: Any) -> Any:
     """Lightning's trainer."""
     return hydra.utils.instantiate(trainer_keys(run), **given)
 
 
-def device_to_load(run: Run) -> str | None:
+def device_to_load(run: RunConfig) -> str | None:
     """Return the device for another encoder that a run loads, such as a teacher: "cpu" if the run trains there.
     Otherwise return None, which means a GPU if there is one.
     """
     return "cpu" if trainer_keys(run)["accelerator"] == "cpu" else None
 
 
-def trainer_keys(run: Run) -> Mapping[str, Any]:
+def trainer_keys(run: RunConfig) -> Mapping[str, Any]:
     """Return the arguments of Lightning's trainer. A plain key of the run replaces a key of the trainer that is null.
 
     torchrun and srun have already decided how many processes there are, and Lightning must be told the same.

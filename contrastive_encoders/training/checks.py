@@ -12,7 +12,7 @@ import torch
 
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import word_of
-from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.config_schema import build, check, keys_of, nearest
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.scorer import Scorer
@@ -23,7 +23,7 @@ from contrastive_encoders.runtime.process_group import launched
 from contrastive_encoders.training.build import data_of, is_sharded_run, recipe_of, trainer_keys
 from contrastive_encoders.training.callbacks.checkpoints import LAST, WITHOUT_OPTIMIZER, unreadable
 from contrastive_encoders.training.resume import check_settings
-from contrastive_encoders.training.run_config import Run, Trainer
+from contrastive_encoders.training.run_config import RunConfig, Trainer
 
 LOGGED_BY_EVERY_RUN = (
     "train/loss",
@@ -39,7 +39,7 @@ OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measu
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
-def check_model_and_data(run: Run) -> Any:
+def check_model_and_data(run: RunConfig) -> Any:
     """Check that model and data are there and made for each other, and return the model's class."""
     for group, settings in (("model", run.model), ("data", run.data)):
         if settings is None:
@@ -64,7 +64,7 @@ def check_model_and_data(run: Run) -> Any:
     return model
 
 
-def check_average(run: Run, model: Any, *, is_stage: bool) -> None:
+def check_average(run: RunConfig, model: Any, *, is_stage: bool) -> None:
     """Check that the weights of this model class can be averaged, where ``average_with_start`` asks for it."""
     if not run.average_with_start:
         return
@@ -81,7 +81,7 @@ def check_average(run: Run, model: Any, *, is_stage: bool) -> None:
         raise InputError(f"{said} keeps a copy of whole weights, and trainer=fsdp shards them. Take trainer=ddp.")
 
 
-def check_values(run: Run) -> None:
+def check_values(run: RunConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
     check(run)
     known = {one.name for one in keys_of(Trainer)}  # others are given to Lightning as they are
@@ -99,7 +99,7 @@ def check_values(run: Run) -> None:
         raise InputError(f"max_steps={run.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
 
 
-def check_device(run: Run) -> None:
+def check_device(run: RunConfig) -> None:
     """Lightning would take bf16 in place of fp16 on a CPU, and only warn; and start any number of processes there."""
     keys = trainer_keys(run)
     accelerator = keys["accelerator"]
@@ -125,7 +125,7 @@ def check_device(run: Run) -> None:
         check_number(f"data.{key}", getattr(run.data, key, 0))
 
 
-def check_scoring(run: Run, whole: Scorer, during: Scorer) -> None:
+def check_scoring(run: RunConfig, whole: Scorer, during: Scorer) -> None:
     """Check that the tasks to be scored while training exist and that one of them computes the monitored score."""
     names = list(dict.fromkeys(task.name for task in [*whole, *during]))
     often = run.evaluation.every_n_steps
@@ -162,7 +162,7 @@ def check_scoring(run: Run, whole: Scorer, during: Scorer) -> None:
         )
 
 
-def _check_logged(run: Run, monitor: str) -> None:
+def _check_logged(run: RunConfig, monitor: str) -> None:
     """A name that the first logged step will not have; what the objective measures is known then (telemetry.py)."""
     parts = [f"{OF_A_PART}{place.rpartition('.')[2]}" for place in data_of(run) if place != "data"]
     known = [*LOGGED_BY_EVERY_RUN, *(parts if getattr(run.data, "homogeneous", False) else [])]
@@ -186,19 +186,19 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
     those that it keeps besides.
 
     Raises:
-        NotWritten: it does not.
+        OutputError: it does not.
     """
     of_optimizer = 8  # bytes for each weight that is trained
     wanted = sum(weight.nbytes + weight.requires_grad * of_optimizer * weight.numel() for weight in model.parameters())
     free = shutil.disk_usage(folder).free
     if free < wanted:
-        raise NotWritten(
+        raise OutputError(
             f"output_dir={folder}: a checkpoint takes about {wanted / 2**30:.2f} GiB, and {free / 2**30:.2f} are free "
             "there. Make room, or choose another output_dir."
         )
 
 
-def check_checkpoint(path: str, model: pl.LightningModule, run: Run) -> None:
+def check_checkpoint(path: str, model: pl.LightningModule, run: RunConfig) -> None:
     """Check that a checkpoint can be read, holds this model, and fits the settings of the run that continues from it.
 
     Raises:

@@ -25,7 +25,7 @@ from contrastive_encoders.core.config_schema import check, keys_of, nearest, rea
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.model_configs import KINDS as MODELS
 from contrastive_encoders.runtime.exit_codes import explained
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 STAGE_WORD = re.compile(r"\+{0,2}stages[.=]")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -80,7 +80,7 @@ def compose(
     chosen: Mapping[str, str] | None = None,
     keys: Mapping[str, Any] | None = None,
     whole: DictConfig | None = None,
-) -> Run:
+) -> RunConfig:
     """The run that these words of a command line make, ``["model=declutr", "data=text", "data.path=FILE"]``.
 
     ``chosen`` (group -> name of a file) and ``keys`` (dotted) say the same without words. ``whole`` is what Hydra has
@@ -98,7 +98,7 @@ def compose(
         whole = composed("train", asked.words, asked.chosen)
     for name, value in asked.keys.items():
         assign(whole, name, value, in_python=True)
-    known, stages = [*map(str, whole), *CHOSEN], dict[str, Run]()
+    known, stages = [*map(str, whole), *CHOSEN], dict[str, RunConfig]()
     for name, written in _stages(whole, for_stages).items():
         own = {one.key: one.value for one in for_stages if one.name == name}
         try:
@@ -113,7 +113,9 @@ def compose(
     return replace(run_of(whole, asked.names), stages=stages)
 
 
-def _stage(name: str, written: Mapping[str, Any], said: Mapping[str, Any], asked: _Asked, known: Sequence[str]) -> Run:
+def _stage(
+    name: str, written: Mapping[str, Any], said: Mapping[str, Any], asked: _Asked, known: Sequence[str]
+) -> RunConfig:
     """A stage of which the configs have ``written``, and the command line ``said``, both dotted."""
     for key in [*written, *said]:
         _check_key(name, key)
@@ -136,7 +138,7 @@ def _stage(name: str, written: Mapping[str, Any], said: Mapping[str, Any], asked
     return run_of(cfg, [*asked.names, *said])
 
 
-def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> Run:
+def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> RunConfig:
     """The run that a composed config says, without its stages.
 
     Raises:
@@ -145,11 +147,13 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> Run:
     check_numbers(cfg)
     check_paths(cfg)
     _refuse_unread(cfg)
-    plain = {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg and one.name != "stages"}
+    plain = {
+        one.name: resolved(cfg[one.name]) for one in keys_of(RunConfig) if one.name in cfg and one.name != "stages"
+    }
     allowed = plain.get("allow_targets") or ()
     for name, part in _parts(cfg).items():
         cfg.data.parts[name] = part
-    run = read(Run, plain)
+    run = read(RunConfig, plain)
     check(run)
     return replace(
         run,
@@ -164,7 +168,7 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> Run:
 def _refuse_unread(cfg: DictConfig) -> None:
     """Refuse a key that no run has and no other key is made of, as +KEY=... and a file of one's own may bring one."""
     taken = set(re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str(OmegaConf.to_container(cfg, resolve=False))))))
-    known = {*(one.name for one in keys_of(Run)), *CHOSEN}
+    known = {*(one.name for one in keys_of(RunConfig)), *CHOSEN}
     for key in map(str, cfg):
         if key not in taken | known:
             others = (one for one in keys_below(cfg) if one.partition(".")[0] != key)

@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 MIN_ROWS = 1_000  # from so many rows the values of the config hold
 MIN_STEPS = 2  # in an epoch of fewer rows
@@ -13,7 +13,7 @@ MULTIPLE = 8  # of a batch
 log = logging.getLogger(__name__)
 
 
-def fit_to_rows(run: Run, rows: int) -> Run:
+def fit_to_rows(run: RunConfig, rows: int) -> RunConfig:
     """Return the run with a batch size and a number of steps for so few rows. What the user has set stays.
 
     Below 1,000 rows a batch is half of the rows, rounded down to a multiple of 8, at most the size of the config; and

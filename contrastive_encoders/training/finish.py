@@ -35,7 +35,7 @@ from contrastive_encoders.training.build import make_model, recipe_of
 from contrastive_encoders.training.callbacks.checkpoints import BEST, keep_best_weights, keep_resumable
 from contrastive_encoders.training.curve import Reference, draw_curve, is_alike
 from contrastive_encoders.training.fit import Fitted
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.run_verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all
 from contrastive_encoders.training.stages import Stage
 from contrastive_encoders.training.teacher_comparison import beside_teacher, table_beside_teacher
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 def finish(
-    run: Run,
+    run: RunConfig,
     model: Any,
     data: DataModule,
     fitted: Fitted,
@@ -88,7 +88,7 @@ def finish(
         closing_table(results, folder, run.next_steps)
 
 
-def _unsharded(run: Run, model: Any) -> Any:
+def _unsharded(run: RunConfig, model: Any) -> Any:
     """The model with the best weights in this process alone; one whose weights are sharded is made anew for it."""
     if not is_sharded(model):
         return model
@@ -104,7 +104,7 @@ def _unsharded(run: Run, model: Any) -> Any:
     return model
 
 
-def collect_results(run: Run, model: Any, data: DataModule, fitted: Fitted) -> Results:
+def collect_results(run: RunConfig, model: Any, data: DataModule, fitted: Fitted) -> Results:
     """The account of a run without stages, or of one stage."""
     suite, scores = fitted.scorer.suite, fitted.final.scores
     made_with = environment()
@@ -142,7 +142,7 @@ def collect_results(run: Run, model: Any, data: DataModule, fitted: Fitted) -> R
     return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
 
 
-def finish_stages(run: Run, stages: Sequence[Stage]) -> bool:
+def finish_stages(run: RunConfig, stages: Sequence[Stage]) -> bool:
     """Leave the last stage's encoder and the account of all, if all are there; results.json last, as above."""
     if not all(stage.is_finished for stage in stages):
         return False

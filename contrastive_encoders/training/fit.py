@@ -31,7 +31,7 @@ from contrastive_encoders.training.callbacks.reseed import Reseed
 from contrastive_encoders.training.callbacks.telemetry import Telemetry, is_last_step
 from contrastive_encoders.training.metrics_csv import MetricsCSV
 from contrastive_encoders.training.resume import resumption
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.scoring import choose
 from contrastive_encoders.training.startup_summary import Opening, name_of, say_opening
 from contrastive_encoders.training.usable_negatives import count_usable_negatives
@@ -47,7 +47,7 @@ FOLDERS = ("save_dir", "output_dir")  # keys of loggers
 class Fitted(NamedTuple):
     """The result of a fit. The module holds the weights of the best checkpoint."""
 
-    run: Run  # with the score that is really monitored
+    run: RunConfig  # with the score that is really monitored
     trainer: pl.Trainer
     scorer: ScoreCallback
     final: FinalScores
@@ -57,7 +57,7 @@ class Fitted(NamedTuple):
 
 
 def fit(
-    run: Run,
+    run: RunConfig,
     model: pl.LightningModule,
     data: DataModule,
     checkpoint: str | None,
@@ -171,7 +171,7 @@ def check_samples(model: Any, data: DataModule) -> None:
             raise
 
 
-def make_loggers(run: Run) -> list[Any]:
+def make_loggers(run: RunConfig) -> list[Any]:
     """Return the logger of metrics.csv, and that of ``logger=``; a folder of its own that is null is the run's."""
     folder = Path(str(run.output_dir))
     keys = {name: str(folder) if value is None and name in FOLDERS else value for name, value in run.logger.items()}

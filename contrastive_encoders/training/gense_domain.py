@@ -13,7 +13,7 @@ from contrastive_encoders.composition.config_keys import check_numbers, of_defau
 from contrastive_encoders.composition.config_store import assign, composed, dotted
 from contrastive_encoders.composition.override_checks import check_paths
 from contrastive_encoders.core import InputError, is_address
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.task import Options
@@ -21,10 +21,10 @@ from contrastive_encoders.io.file_discovery import list_files
 from contrastive_encoders.synthesis.recipes.gense import Gense
 from contrastive_encoders.synthesis.report.actions import Afterwards
 from contrastive_encoders.synthesis.run_recipe import write
-from contrastive_encoders.synthesis.shards.store import SynthesisFailed
+from contrastive_encoders.synthesis.shards.store import SynthesisError
 from contrastive_encoders.training.build import data_of, make_data
 from contrastive_encoders.training.checks import names_of
-from contrastive_encoders.training.run_config import Domain, Run
+from contrastive_encoders.training.run_config import Domain, RunConfig
 from contrastive_encoders.training.scoring import in_form_that_is_there, own_suite
 from contrastive_encoders.training.stages import TRIPLETS, Stage
 
@@ -33,13 +33,13 @@ HELD_OUT = "held_out.txt"
 log = logging.getLogger(__name__)
 
 
-def synthesise_domain(run: Run, selected: Sequence[Stage]) -> bool:
+def synthesise_domain(run: RunConfig, selected: Sequence[Stage]) -> bool:
     """Write the triplets, unless they are there or no stage that is ``selected`` reads them; whether they are needed.
 
     Raises:
         InputError: something is wrong with what is given, the data of the other stages too: hours may go by until their
             turn comes.
-        TrainingFailed: the synthesis ended without all of them.
+        TrainingError: the synthesis ended without all of them.
     """
     domain, output = run.domain, Path(str(run.output_dir))
     done = (output / "results.json").is_file() and not run.overwrite
@@ -71,8 +71,8 @@ def synthesise_domain(run: Run, selected: Sequence[Stage]) -> bool:
             f"domain: {error} (domain.path, domain.generator and domain.folder are input, generator and output of "
             "contrastive-encoders generate; its other keys are +domain.synthesis.KEY=VALUE.)"
         ) from error
-    except SynthesisFailed as error:
-        raise TrainingFailed(f"domain: {error}") from error
+    except SynthesisError as error:
+        raise TrainingError(f"domain: {error}") from error
     log.info("domain: %s", outcome(folder / TRIPLETS))
     return True
 
@@ -81,7 +81,7 @@ def paths_of(domain: Domain) -> list[str]:
     return [domain.path] if isinstance(domain.path, str) else list(domain.path or [])
 
 
-def synthesis_of(run: Run, folder: Path) -> Gense:
+def synthesis_of(run: RunConfig, folder: Path) -> Gense:
     """The recipe ``gense`` on the sentences of the domain; what the user says about it comes last."""
     domain = run.domain
     cfg = composed("generate", (), {"recipe": "gense"})
@@ -99,7 +99,7 @@ def synthesis_of(run: Run, folder: Path) -> Gense:
     return settings(Gense, cfg, besides=Afterwards._fields)
 
 
-def write_held_out(run: Run, path: Path) -> int:
+def write_held_out(run: RunConfig, path: Path) -> int:
     """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
     scoring, options = run.evaluation, of_defaults(Options, "evaluate")
     tasks = own_suite(run, options)

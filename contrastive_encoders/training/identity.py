@@ -10,7 +10,7 @@ from typing import Any
 from contrastive_encoders.core.config_schema import check
 from contrastive_encoders.io.output_directory import read_marker
 from contrastive_encoders.training.build import keys_of
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
@@ -41,7 +41,7 @@ NOT_IDENTITY_WITHIN = {
 OFF = {"model.lora": "rank", "domain": "path"}  # groups that say nothing while this key of theirs is null
 
 
-def identity_of(run: Run) -> str:
+def identity_of(run: RunConfig) -> str:
     """Return the identity of a run: eight hex digits of a hash over its keys and values. The module of a class does not
     count, nor does a key whose value is null.
 

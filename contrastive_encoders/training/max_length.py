@@ -17,18 +17,18 @@ from contrastive_encoders.core.config_schema import UNSET, filled
 from contrastive_encoders.encoders.lengths import USUAL_LENGTH, length_to_train, longest_input, own_length
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
 from contrastive_encoders.encoders.loading.own_encoder import own_encoder
-from contrastive_encoders.encoders.model_configs import KINDS, GenSEModel
+from contrastive_encoders.encoders.model_configs import KINDS, GenSEConfig
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.objectives.gense import prompt_of
 from contrastive_encoders.encoders.objectives.reranker import Reranker
 from contrastive_encoders.encoders.prompt_suffix import ids_behind
 from contrastive_encoders.training.build import built, data_of
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 log = logging.getLogger(__name__)
 
 
-def check_lengths(run: Run) -> None:
+def check_lengths(run: RunConfig) -> None:
     """Refuse what needs no backbone to be refused; say what ``model.max_length`` alone no longer does."""
     read = getattr(run.model, "max_length", None)
     for place, keys in data_of(run).items():
@@ -46,7 +46,7 @@ def check_lengths(run: Run) -> None:
             )
 
 
-def settle_lengths(run: Run, model: Any, data: Any) -> None:
+def settle_lengths(run: RunConfig, model: Any, data: Any) -> None:
     """The same once the backbone is there; a default of ``data.max_length`` gives way to what it reads.
 
     Raises:
@@ -63,21 +63,21 @@ def settle_lengths(run: Run, model: Any, data: Any) -> None:
         _settle(run, data, model.cross_encoder.longest, model.cross_encoder.max_length, 0)
 
 
-def settle_without_weights(run: Run, data: Any) -> None:
+def settle_without_weights(run: RunConfig, data: Any) -> None:
     """The same of what a config and a tokenizer say, to look at batches without a model."""
     if not any(hasattr(one, "max_length") for one in built(data).values()):
         return
     backbone = str(run.backbone)
     config, tokenizer = from_pretrained(AutoConfig, backbone), load_tokenizer(backbone)
     longest, asked = longest_input(config), getattr(run.model, "max_length", None)
-    prompt = prompt_of(filled(run.model, run)) if isinstance(run.model, GenSEModel) else None
+    prompt = prompt_of(filled(run.model, run)) if isinstance(run.model, GenSEConfig) else None
     behind = len(ids_behind(tokenizer, prompt)) if prompt else 0
     own = own_encoder(backbone, getattr(run.model, "pooling", None)).exported
     read = length_to_train(asked, own_length(own, config, tokenizer), config, backbone)
     _settle(run, data, longest, read, _kept(run, behind))
 
 
-def lengths_of_models(run: Run) -> dict[str, int]:
+def lengths_of_models(run: RunConfig) -> dict[str, int]:
     """What a preview without a model cannot know: the models, by their names, that cut such data at another length
     where nobody says one.
     """
@@ -97,12 +97,12 @@ def lengths_of_models(run: Run) -> dict[str, int]:
     return found
 
 
-def _kept(run: Run, behind: int) -> int:
+def _kept(run: RunConfig, behind: int) -> int:
     """Tokens of a prompt that no text may take the place of."""
     return 0 if getattr(run.model, "truncation", None) == "official" else behind
 
 
-def _settle(run: Run, data: Any, longest: int, read: int, behind: int) -> None:
+def _settle(run: RunConfig, data: Any, longest: int, read: int, behind: int) -> None:
     most = min(longest, read)
     by_default = most if getattr(run.model, "max_length", None) else min(most, USUAL_LENGTH)
     places = data_of(run)

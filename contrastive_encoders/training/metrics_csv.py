@@ -15,7 +15,7 @@ from typing import Any
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.io.metrics import Row, read_rows
 
@@ -61,7 +61,7 @@ class MetricsCSV(Logger):
             number = int(self._last.get("step", 0)) if step is None else int(step)
             self._write(number, values)
         except OSError as error:
-            raise TrainingFailed(
+            raise TrainingError(
                 f"Cannot write {self.path}: {error.strerror or error}. Make room or correct the permissions, "
                 "then start the same command again: it continues from the last checkpoint."
             ) from error

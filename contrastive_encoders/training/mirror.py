@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from contrastive_encoders.core import InputError, is_address, without_secrets
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.atomic import remove, whole_folder
 from contrastive_encoders.io.manifest import sha256_of
 from contrastive_encoders.io.remote_files import explained, is_object_store, system_of
@@ -126,7 +126,7 @@ class Mirror:
         """Copy the folder once more, and wait for it.
 
         Raises:
-            TrainingFailed: it was in vain.
+            TrainingError: it was in vain.
         """
         for again in range(TRIES):
             time.sleep(BETWEEN if again else 0)
@@ -140,7 +140,7 @@ class Mirror:
                 break
         remove(self.folder / SNAPSHOTS)
         if self._failed:
-            raise TrainingFailed(
+            raise TrainingError(
                 f"mirror={self.shown}: the last copy is not whole; what is there is older. All of it lies in "
                 f"{self.folder}. Start the same command again: it copies the folder."
             )

@@ -15,7 +15,7 @@ from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.runtime.process_group import from_rank_zero
 from contrastive_encoders.training.build import built
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 NEIGHBOURS = "neighbours"  # folder of the groups, a file for each data set
 SMALLEST = 8  # groups in a batch, at least: the rest of it is as far away as rows at random
@@ -23,7 +23,7 @@ SMALLEST = 8  # groups in a batch, at least: the rest of it is as far away as ro
 log = logging.getLogger(__name__)
 
 
-def group_neighbours(run: Run, model: Any, data: Any, folder: Path) -> None:
+def group_neighbours(run: RunConfig, model: Any, data: Any, folder: Path) -> None:
     """Give data that asks for it its groups: computed once by rank 0, kept in the run's folder, read by all.
 
     ``model`` has the weights that the run begins from. A file of groups is named after the content of its data, too: a
@@ -39,11 +39,11 @@ def group_neighbours(run: Run, model: Any, data: Any, folder: Path) -> None:
         one.groups = [group[group >= 0] for group in np.load(path, allow_pickle=False)]
 
 
-def _decide(run: Run, model: Objective, data: Any, size: int, path: Path, writer: bool) -> list[bool]:
+def _decide(run: RunConfig, model: Objective, data: Any, size: int, path: Path, writer: bool) -> list[bool]:
     return [writer and _write(run, model, data, size, path)]
 
 
-def _write(run: Run, model: Objective, data: Any, size: int, path: Path) -> bool:
+def _write(run: RunConfig, model: Objective, data: Any, size: int, path: Path) -> bool:
     """Write (groups, size) int64 examples, where a group is smaller -1."""
     if _is_whole(path):
         return False

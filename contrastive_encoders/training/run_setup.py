@@ -27,7 +27,7 @@ from contrastive_encoders.runtime.process_group import from_rank_zero
 from contrastive_encoders.training.build import data_of, is_missing, make_data, recipe_of
 from contrastive_encoders.training.changed_settings import changes_in, described
 from contrastive_encoders.training.identity import identity_in
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.run_directory import claim_folder, new_folder
 from contrastive_encoders.training.stages import Stage
 
@@ -109,7 +109,7 @@ def prepare_folder(stage: Stage, writer: bool) -> Start:
     return Start(False, claim.checkpoint, backbone)
 
 
-def prepare_whole(run: Run, stages: Sequence[Stage], chosen: Sequence[Stage], writer: bool) -> Start:
+def prepare_whole(run: RunConfig, stages: Sequence[Stage], chosen: Sequence[Stage], writer: bool) -> Start:
     """The same for the folder in which those of the stages lie; all of them share one tiny backbone."""
     folder = Path(str(run.output_dir))
     if run.resume not in (None, "auto"):
@@ -254,7 +254,7 @@ def _refuse_what_others_stand_on(stages: Sequence[Stage], stage: Stage, folder: 
         )
 
 
-def record_config(run: Run, folder: Path) -> None:
+def record_config(run: RunConfig, folder: Path) -> None:
     """``.hydra``: the keys of the run, and of a command line its words and Hydra's own config."""
     records: dict[str, Any] = {"config": recipe_of(run)}
     if HydraConfig.initialized():

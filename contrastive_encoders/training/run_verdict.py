@@ -14,7 +14,7 @@ from contrastive_encoders.training.advice import Facts, of_manifest, to_try
 from contrastive_encoders.training.build import data_of
 from contrastive_encoders.training.data_summary import multilingual
 from contrastive_encoders.training.fit import Fitted, mode_of
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.startup_summary import changed_keys
 
 
@@ -26,7 +26,7 @@ def items_of(fitted: Fitted) -> ItemScores | None:
 
 
 def verdict_of(
-    run: Run,
+    run: RunConfig,
     results: Results,
     items: ItemScores | None,
     history: Mapping[int, Mapping[str, float]],
@@ -74,7 +74,7 @@ def verdict_of(
     return verdict
 
 
-def sources_of(run: Run, manifest: Mapping[str, Any]) -> tuple[str, str]:
+def sources_of(run: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, str]:
     """Return the setting that gives a run more examples, and the files of its data; empty if there is none."""
     parts = manifest.get("parts") or {"": manifest}
     places = {

@@ -22,14 +22,14 @@ from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.training.build import device_to_load
 from contrastive_encoders.training.checks import check_scoring, names_of
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 USUAL = "sts"  # the suite of configs/train.yaml
 
 log = logging.getLogger(__name__)
 
 
-def choose(run: Run, model: pl.LightningModule, data: DataModule) -> tuple[Run, Suites]:
+def choose(run: RunConfig, model: pl.LightningModule, data: DataModule) -> tuple[RunConfig, Suites]:
     """Return the run with what is really scored and monitored, and what is scored at the end and while training.
 
     Raises:
@@ -59,7 +59,7 @@ def choose(run: Run, model: pl.LightningModule, data: DataModule) -> tuple[Run, 
     return run, suites
 
 
-def reranked(suites: Suites, run: Run) -> Suites:
+def reranked(suites: Suites, run: RunConfig) -> Suites:
     """Return the suites of a reranker: the retrieval tasks of a run. Other tasks are left out."""
     settings: Any = run.model
     tasks = [task for task in suites.final if isinstance(task, Retrieval) and settings.retriever]
@@ -74,7 +74,7 @@ def reranked(suites: Suites, run: Run) -> Suites:
     return Suites(final, final.of(task for task in tasks if task.name in during))
 
 
-def own_suite(run: Run, options: Options) -> list[Task]:
+def own_suite(run: RunConfig, options: Options) -> list[Task]:
     """Read the test sets that the user has named in ``evaluation.tasks``.
 
     Raises:
@@ -83,11 +83,11 @@ def own_suite(run: Run, options: Options) -> list[Task]:
     return [task for own in own_tasks(run.evaluation.tasks, "evaluation.tasks") for task in own.read(options)]
 
 
-def _scoring(run: Run, **changed: Any) -> Run:
+def _scoring(run: RunConfig, **changed: Any) -> RunConfig:
     return replace(run, evaluation=replace(run.evaluation, **changed))
 
 
-def _without_tables(run: Run, held_out: Collection[str]) -> Run:
+def _without_tables(run: RunConfig, held_out: Collection[str]) -> RunConfig:
     """What a recipe scores while training is left out without tables, and where they lack SentEval's form of it, the
     plain one is taken; what the user has asked for stays.
     """

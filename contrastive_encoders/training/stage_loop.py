@@ -1,7 +1,8 @@
 """A run from its settings to its results, stage by stage.
 
-A run without stages is one stage. ``compose.py`` makes a `Run` of a command line, ``checks.py`` refuses, ``prepare.py``
-settles the folder and the backbone, ``fit.py`` trains, ``finish.py`` writes what stays; here they follow each other.
+A run without stages is one stage. ``compose.py`` makes a `RunConfig` of a command line, ``checks.py`` refuses,
+``run_setup.py`` settles the directory and the backbone, ``fit.py`` trains, ``finish.py`` writes what stays; here they
+follow each other.
 """
 
 import logging
@@ -33,7 +34,7 @@ from contrastive_encoders.training.fit import check_samples, fit, free_memory, m
 from contrastive_encoders.training.gense_domain import synthesise_domain
 from contrastive_encoders.training.max_length import check_lengths, settle_lengths
 from contrastive_encoders.training.neighbor_batches import group_neighbours
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.run_directory import check_writable, is_empty, mirror_of
 from contrastive_encoders.training.run_setup import (
     Start,
@@ -57,7 +58,7 @@ TO_COPY = 40.0  # seconds for the copy of the last checkpoint, where a signal or
 log = logging.getLogger(__name__)
 
 
-def run_stages(asked: Run) -> Results | None:
+def run_stages(asked: RunConfig) -> Results | None:
     """Train what ``asked`` says on all processes that were started, or go on with what was begun.
 
     Returns:
@@ -65,7 +66,7 @@ def run_stages(asked: Run) -> Results | None:
 
     Raises:
         InputError: something that was asked for is wrong.
-        NotWritten, TrainingFailed: there is no room, or the training failed.
+        OutputError, TrainingError: there is no room, or the training failed.
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the state is saved.
     """
     said = said_once(
@@ -93,7 +94,7 @@ def run_stages(asked: Run) -> Results | None:
     return read_results(path) if find_ranks().rank == 0 and path.exists() else None
 
 
-def _run(whole: Run, stages: list[Stage]) -> int:
+def _run(whole: RunConfig, stages: list[Stage]) -> int:
     selected = chosen(stages, whole.only_stage)
     check_writable(Path(str(whole.output_dir)))
     leave_group_at_exit()
@@ -128,7 +129,11 @@ def _run(whole: Run, stages: list[Stage]) -> int:
 
 
 def _train(
-    whole: Run, stages: list[Stage], selected: list[Stage], companions: Companions, saved: Callable[[], None] | None
+    whole: RunConfig,
+    stages: list[Stage],
+    selected: list[Stage],
+    companions: Companions,
+    saved: Callable[[], None] | None,
 ) -> int:
     if whole.stages:
         return _one_by_one(whole, stages, selected, companions, saved)
@@ -136,7 +141,11 @@ def _train(
 
 
 def _one_by_one(
-    whole: Run, stages: list[Stage], selected: list[Stage], companions: Companions, saved: Callable[[], None] | None
+    whole: RunConfig,
+    stages: list[Stage],
+    selected: list[Stage],
+    companions: Companions,
+    saved: Callable[[], None] | None,
 ) -> int:
     """Train the selected stages in turn, each from the best weights of the stage before it, and return the exit status.
     Finished stages are skipped.
@@ -221,7 +230,7 @@ def run_stage(
     return status
 
 
-def _fitted(run: Run, data: Any, **keys: int) -> tuple[Run, Any]:
+def _fitted(run: RunConfig, data: Any, **keys: int) -> tuple[RunConfig, Any]:
     """Return the run with batch size and steps for the rows of its prepared data, and the data in such batches."""
     fitted = fit_to_rows(run, rows_of(data)) if run.few_rows_epochs else run
     if fitted.batch_size != run.batch_size:

@@ -18,7 +18,7 @@ from contrastive_encoders.runtime.exit_codes import input_error
 from contrastive_encoders.runtime.process_group import launched
 from contrastive_encoders.training.compose import no_stage
 from contrastive_encoders.training.identity import following, identity_in, identity_of
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Stage(NamedTuple):
     """``name`` is empty for a run without stages. ``own`` stands for its keys, ``identity`` also for those before."""
 
     name: str
-    run: Run
+    run: RunConfig
     own: str
     identity: str
 
@@ -57,7 +57,7 @@ class Stage(NamedTuple):
             raise InputError(f"stage {self.name} (its keys are stages.{self.name}.KEY): {cause}") from error
 
 
-def stages_of(run: Run) -> list[Stage]:
+def stages_of(run: RunConfig) -> list[Stage]:
     """The stages in their order, or the run itself as the only one; each with its output folder.
 
     A stage lies in the folder of the whole, which alone is thrown away by ``overwrite``.
@@ -80,12 +80,12 @@ def stages_of(run: Run) -> list[Stage]:
     ]
 
 
-def folder_of(run: Run, stages: Sequence[Stage]) -> Path:
+def folder_of(run: RunConfig, stages: Sequence[Stage]) -> Path:
     """The output folder of a whole run."""
     return stages[0].folder.parent if run.stages else stages[0].folder
 
 
-def _folder(runs: Sequence[Run], names: Sequence[str], identity: str) -> str:
+def _folder(runs: Sequence[RunConfig], names: Sequence[str], identity: str) -> str:
     """outputs/MODEL-DATA-HASH8, or outputs/MODEL-STAGE-STAGE-HASH8."""
     known = {kind.target: name for kinds in (MODELS, DATA) for name, kind in kinds.items()}
     targets = [one.target for one in (runs[-1].model, runs[-1].data) if one is not None]
@@ -93,7 +93,7 @@ def _folder(runs: Sequence[Run], names: Sequence[str], identity: str) -> str:
     return str(Path("outputs", "-".join([model, *(names or data), identity])))
 
 
-def _with_triplets(stage: Run, whole: Run) -> Run:
+def _with_triplets(stage: RunConfig, whole: RunConfig) -> RunConfig:
     """The stage ``domain`` reads the triplets that are written for it, unless it is told others."""
     if whole.domain.path is None or getattr(stage.data, "path", None) is not UNSET:
         return stage
@@ -116,7 +116,7 @@ def chosen(stages: Sequence[Stage], only: str | None) -> list[Stage]:
     return found
 
 
-def finished_before(run: Run) -> bool:
+def finished_before(run: RunConfig) -> bool:
     """Whether this very run lies finished in its folder; logs so. It imports no torch, so it takes moments.
 
     False where more than a look is needed: `training.stage_loop.run_stages` decides then, for all processes.

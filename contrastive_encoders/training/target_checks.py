@@ -15,7 +15,7 @@ from pytorch_lightning.strategies import Strategy
 from contrastive_encoders.composition.import_target import found_at, imported, is_allowed
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import as_mapping, check_type
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 OURS = ("contrastive_encoders",)
 LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
@@ -36,7 +36,7 @@ NEEDS = {  # of a class of somebody's own: what it is made from, and what is ask
 MAKERS = ("contrastive_encoders.training.wandb_session.wandb_logger",)  # functions of ours that make one
 
 
-def check_targets(run: Run) -> None:
+def check_targets(run: RunConfig) -> None:
     """Every ``_target_`` of a run names what it may.
 
     Raises:

@@ -22,7 +22,7 @@ from contrastive_encoders.encoders.loading.sentence_transformers_folder import r
 from contrastive_encoders.io.manifest import read_record, write_record
 from contrastive_encoders.runtime.process_group import from_rank_zero
 from contrastive_encoders.training.build import built, data_of, device_to_load
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 RECORD = "teacher.json"  # in the run's folder: where the vectors lie, and their width
 
@@ -50,7 +50,7 @@ def _is_reranker(name: str, what: str) -> InputError:
     )
 
 
-def load_teacher(run: Run) -> LoadedEncoder | None:
+def load_teacher(run: RunConfig) -> LoadedEncoder | None:
     """Load the teacher of a run on rank 0; None on other ranks, or if the run has none.
 
     Raises:
@@ -64,7 +64,7 @@ def load_teacher(run: Run) -> LoadedEncoder | None:
     return found[0] if found else None
 
 
-def _load(run: Run, name: str, found: list[LoadedEncoder], writer: bool) -> list[bool]:
+def _load(run: RunConfig, name: str, found: list[LoadedEncoder], writer: bool) -> list[bool]:
     if writer:
         try:
             _refuse_run_of_reranker(name)
@@ -76,7 +76,7 @@ def _load(run: Run, name: str, found: list[LoadedEncoder], writer: bool) -> list
     return [writer]
 
 
-def check_teacher_keys(run: Run) -> None:
+def check_teacher_keys(run: RunConfig) -> None:
     """Refuse a comparison without a teacher, and data whose texts are not those of the token store, each as a whole.
 
     Raises:
@@ -98,7 +98,7 @@ def check_teacher_keys(run: Run) -> None:
             )
 
 
-def learn_from_teacher(run: Run, model: Any, data: Any, folder: Path, teacher: LoadedEncoder | None) -> None:
+def learn_from_teacher(run: RunConfig, model: Any, data: Any, folder: Path, teacher: LoadedEncoder | None) -> None:
     """Give the data the vectors of the run's teacher, and the model their width. Rank 0, which has the ``teacher``,
     makes what is not in the cache yet; the others wait.
     """
@@ -119,7 +119,7 @@ def learn_from_teacher(run: Run, model: Any, data: Any, folder: Path, teacher: L
     model.learn_from_teacher(int(record["width"]), run.seed)
 
 
-def _decide(run: Run, data: Any, folder: Path, teacher: LoadedEncoder | None, writer: bool) -> list[bool]:
+def _decide(run: RunConfig, data: Any, folder: Path, teacher: LoadedEncoder | None, writer: bool) -> list[bool]:
     if not writer or teacher is None:
         return [False]
     autocast = torch.bfloat16 if run.precision == "bf16" else None

@@ -16,13 +16,13 @@ from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.evaluation.callback import HEADLINES, ScoreCallback
 from contrastive_encoders.training.build import built, device_to_load
-from contrastive_encoders.training.run_config import Run
+from contrastive_encoders.training.run_config import RunConfig
 
 TIMED = 2_048  # training texts whose embedding is timed
 ROUNDS = 5  # of each encoder, in turn; the median counts
 
 
-def score_teacher(run: Run, scorer: ScoreCallback) -> dict[str, float] | None:
+def score_teacher(run: RunConfig, scorer: ScoreCallback) -> dict[str, float] | None:
     """The teacher's scores of all tasks of the run. All ranks must call this; None where they are not wanted."""
     if not (run.evaluation.teacher and getattr(run.model, "teacher", None)):
         return None
@@ -37,7 +37,7 @@ def score_teacher(run: Run, scorer: ScoreCallback) -> dict[str, float] | None:
 
 
 def beside_teacher(
-    run: Run, folder: Path, data: Any, results: Results, of_teacher: Mapping[str, float]
+    run: RunConfig, folder: Path, data: Any, results: Results, of_teacher: Mapping[str, float]
 ) -> BesideTeacher:
     """Compare the exported encoder with the teacher; both embed the same training texts, in turn."""
     autocast = torch.bfloat16 if run.evaluation.precision == "bf16" else None
@@ -82,7 +82,7 @@ def table_beside_teacher(found: BesideTeacher, results: Results) -> Table:
     return table
 
 
-def _loaded(run: Run, name: str | Path) -> LoadedEncoder:
+def _loaded(run: RunConfig, name: str | Path) -> LoadedEncoder:
     return load_encoder(name, device=device_to_load(run))
 
 

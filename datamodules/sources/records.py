@@ -22,7 +22,7 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
 from contrastive_encoders.datamodules.sources.raw_documents import MAX_SKIPPED, RowFilter, changed_options
 from contrastive_encoders.datamodules.sources.row_schemas import (
     NoExample,
-    RowKind,
+    RowSchema,
     described,
     numbered_columns,
     own_columns,
@@ -59,7 +59,7 @@ class RecordSource:
     def __init__(
         self,
         path: str | Path | Sequence[str | Path],
-        kind: RowKind,
+        kind: RowSchema,
         *,
         columns: Sequence[str] | None,
         split: str,
@@ -134,7 +134,7 @@ class RecordSource:
         rows = (row for file in self.files if isinstance(file, Path) for row in self._rows(file))
         return any(isinstance(row, Row) and row.values.get("split") == split for row in rows)
 
-    def of_split(self, split: str, kind: RowKind, path: str | None = None) -> "RecordSource":
+    def of_split(self, split: str, kind: RowSchema, path: str | None = None) -> "RecordSource":
         """The rows of another split, or of another path, as this kind."""
         return RecordSource(
             path or self.paths,

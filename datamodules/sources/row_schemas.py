@@ -17,7 +17,7 @@ class NoExample(NamedTuple):
     reason: str
 
 
-class Label(NamedTuple):
+class LabelColumn(NamedTuple):
     """The label of a row; ``read`` raises ValueError that says which values are wanted."""
 
     columns: tuple[str, ...]  # names that it goes by
@@ -25,14 +25,14 @@ class Label(NamedTuple):
     several: bool = False  # a number for each text behind the first
 
 
-class RowKind(NamedTuple):
+class RowSchema(NamedTuple):
     """The columns of a kind of row. ``columns`` are sets of names with the same meaning, of which the first that a file
     has is taken.
     """
 
     name: str
     columns: tuple[tuple[str, ...], ...]
-    label: Label | None = None
+    label: LabelColumn | None = None
     drop_blank: bool = False  # leave rows with an empty text out; else they are errors
     numbered: tuple[str, ...] = ()  # the last name begins those of one text or more: negative_1, negative_2, ...
     lists: tuple[tuple[str, ...], ...] = ()  # names of a text, a list of positives, and perhaps a list of negatives
@@ -89,11 +89,11 @@ def relation(value: object) -> float | NoExample:
     raise ValueError(f"wanted {', '.join(RELATIONS)}, or 0, 1, 2 in that order (-1 or - for none)")
 
 
-SENTENCES = RowKind("sentences", (("text",), ("sentence",)))
-PAIRS = RowKind(
+SENTENCES = RowSchema("sentences", (("text",), ("sentence",)))
+PAIRS = RowSchema(
     "pairs",
     (("text_a", "text_b"), ("sentence1", "sentence2")),
-    Label(("label", "score"), score),
+    LabelColumn(("label", "score"), score),
     drop_blank=True,  # the published generator leaves texts of blanks in its files
 )
 POSITIVE_LISTS = (  # FlagEmbedding's and Tevatron's formats
@@ -102,7 +102,7 @@ POSITIVE_LISTS = (  # FlagEmbedding's and Tevatron's formats
     ("query", "positive_passages", "negative_passages"),
     ("query", "positive_passages"),
 )
-TRIPLETS = RowKind(
+TRIPLETS = RowSchema(
     "triplets",
     (
         ("premise", "entailment", "contradiction"),
@@ -115,20 +115,22 @@ TRIPLETS = RowKind(
     numbered=("anchor", "positive", "negative_"),
     lists=POSITIVE_LISTS,
 )
-SCORED_TRIPLETS = RowKind(
+SCORED_TRIPLETS = RowSchema(
     "scored_triplets",
     (("anchor", "positive", "negative"), ("query", "positive", "negative")),
-    Label(("scores", "score", "labels", "label"), scores, several=True),
+    LabelColumn(("scores", "score", "labels", "label"), scores, several=True),
     numbered=("anchor", "positive", "negative_"),
 )
-MINED = RowKind(  # pairs that hard negatives are found for
+MINED = RowSchema(  # pairs that hard negatives are found for
     "mined", (("anchor", "positive"), ("question", "answer"), ("premise", "entailment"), ("sent0", "sent1"))
 )
-NLI = RowKind("nli", (("premise", "hypothesis"), ("sentence1", "sentence2")), Label(("label", "gold_label"), relation))
-QA = RowKind("qa", (("question", "answer"), ("query", "answer"), ("anchor", "positive")), lists=POSITIVE_LISTS)
+NLI = RowSchema(
+    "nli", (("premise", "hypothesis"), ("sentence1", "sentence2")), LabelColumn(("label", "gold_label"), relation)
+)
+QA = RowSchema("qa", (("question", "answer"), ("query", "answer"), ("anchor", "positive")), lists=POSITIVE_LISTS)
 
 
-def own_columns(columns: Sequence[str], kind: RowKind) -> tuple[str, ...]:
+def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:
     widths = sorted({len(names) for names in (*kind.columns, *kind.lists)})
     more = bool(kind.numbered) and len(columns) > widths[-1]
     if not (more or len(columns) in widths) or len(set(columns)) < len(columns):
@@ -139,7 +141,7 @@ def own_columns(columns: Sequence[str], kind: RowKind) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def numbered_columns(kind: RowKind, present: Collection[str]) -> tuple[str, ...] | None:
+def numbered_columns(kind: RowSchema, present: Collection[str]) -> tuple[str, ...] | None:
     """Return the columns of a row with ``NAME_1``, ``NAME_2`` and so on, where a kind has such; None where the first is
     missing.
     """
@@ -154,7 +156,7 @@ def _shown(numbered: Sequence[str]) -> list[list[str]]:
     return [[*numbered[:-1], f"{numbered[-1]}1", f"{numbered[-1]}2, ..."]] if numbered else []
 
 
-def described(kind: RowKind) -> str:
+def described(kind: RowSchema) -> str:
     lists = [f"{', '.join(names)} (lists)" for names in kind.lists if len(names) > 2]
     sets = " or ".join([*(", ".join(names) for names in [*kind.columns, *_shown(kind.numbered)]), *lists])
     return sets + (f", with {' or '.join(kind.label.columns)}" if kind.label else "")

@@ -10,7 +10,7 @@ from typing import Any
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.data_configs import Prompts
 from contrastive_encoders.datamodules.sources.records import Record
-from contrastive_encoders.datamodules.sources.row_schemas import RowKind
+from contrastive_encoders.datamodules.sources.row_schemas import RowSchema
 from contrastive_encoders.datamodules.store.token_store import RowSource
 
 
@@ -32,7 +32,7 @@ class PromptedSource:
         return {**self.source.manifest(), "prompts": self.prompts}
 
 
-def of_columns(given: Prompts, kind: RowKind, own: Sequence[str] | None, width: int) -> list[str]:
+def of_columns(given: Prompts, kind: RowSchema, own: Sequence[str] | None, width: int) -> list[str]:
     """The prompt of each text of a row of ``width`` texts: one for all, or one each, or those of named columns.
 
     What is said of the third column holds for all behind it: these are hard negatives. ``own`` are the user's names of

@@ -77,7 +77,7 @@ def make_or_go_on(
 
     Raises:
         InputError: there are other rows, a vector is not finite, or the directory is read-only.
-        NotWritten: the disk is full.
+        OutputError: the disk is full.
     """
     with explained(directory, "data.cache_dir"):
         directory.parent.mkdir(parents=True, exist_ok=True)

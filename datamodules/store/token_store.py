@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.row_statistics import Repeats, TextLengths
 from contrastive_encoders.datamodules.store.tokenization import Reading, keep_rows
@@ -189,7 +189,7 @@ def build_or_open(
 
     Raises:
         InputError: the source has bad rows, or none is kept, or the cache is read-only.
-        NotWritten: the disk is full, or workers end each time.
+        OutputError: the disk is full, or workers end each time.
     """
     key = {"version": STORE_VERSION, "source": source.fingerprint(), **reading.fingerprint()}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
@@ -200,7 +200,7 @@ def build_or_open(
             try:
                 repeated = _write_rows(source, reading, writer, quiet, workers)
             except (TasksLost, WorkersLost) as error:
-                raise NotWritten(
+                raise OutputError(
                     f"{directory}: processes that tokenise ended each time, mostly for want of memory. Nothing of it "
                     f"is kept; start the command again with data.tokenizer_workers smaller than {workers}."
                 ) from error

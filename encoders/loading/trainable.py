@@ -24,7 +24,7 @@ from contrastive_encoders.encoders.loading.meta_weights import dtype_to_load, fo
 from contrastive_encoders.encoders.loading.own_encoder import OwnEncoder, directory_of, layers_to_keep, own_encoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_head, read_prompts, read_similarity
 from contrastive_encoders.encoders.lora import Below, adapt, below, wanted
-from contrastive_encoders.encoders.model_configs import Trained, TrainedEncoder
+from contrastive_encoders.encoders.model_configs import EncoderConfig, TrainableConfig
 from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
@@ -32,7 +32,7 @@ from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 class TrainableBackbone:
     """The weights of a backbone that are trained."""
 
-    def __init__(self, settings: Trained) -> None:
+    def __init__(self, settings: TrainableConfig) -> None:
         self.settings = settings
 
     @cached_property
@@ -64,9 +64,9 @@ class TrainableEncoder(TrainableBackbone):
         default_pooling: pooling of a plain transformer.
     """
 
-    settings: TrainedEncoder
+    settings: EncoderConfig
 
-    def __init__(self, settings: TrainedEncoder, default_pooling: str = "mean") -> None:
+    def __init__(self, settings: EncoderConfig, default_pooling: str = "mean") -> None:
         super().__init__(settings)
         self.default_pooling = default_pooling
 

@@ -16,7 +16,7 @@ from contrastive_encoders.encoders.contrastive import ContrastiveObjective
 from contrastive_encoders.encoders.kernels.chunks import concatenate, on_device
 from contrastive_encoders.encoders.loading.backbones import NoMaskedLM
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
-from contrastive_encoders.encoders.model_configs import DeCLUTRModel
+from contrastive_encoders.encoders.model_configs import DeCLUTRConfig
 from contrastive_encoders.encoders.objective import Computed
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.io.model_names import mask_id
@@ -43,9 +43,9 @@ class DeCLUTR(ContrastiveObjective):
     consumes = SpanBatch
     remedy = "Add documents with other texts, or set model.mlm_weight=1."
 
-    settings: DeCLUTRModel
+    settings: DeCLUTRConfig
 
-    def __init__(self, settings: DeCLUTRModel) -> None:
+    def __init__(self, settings: DeCLUTRConfig) -> None:
         _check_weights(settings.contrastive_weight, settings.mlm_weight)
         _check_metric_loss(settings.metric_loss, settings.metric_miner, settings.guide, settings.contrastive_weight)
         super().__init__(settings)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, Ragged, SentenceBatch, TripletBatch
-from contrastive_encoders.encoders.model_configs import DistilModel
+from contrastive_encoders.encoders.model_configs import DistilConfig
 from contrastive_encoders.encoders.objective import Objective
 
 
@@ -19,7 +19,7 @@ class Distil(Objective):
     objective = "distil"
     consumes = (SentenceBatch, TripletBatch)
 
-    settings: DistilModel
+    settings: DistilConfig
 
     def views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
         """All texts."""

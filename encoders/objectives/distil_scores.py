@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contrastive_encoders.core import Ragged, ScoredTripletBatch
 from contrastive_encoders.encoders.attention import has_dropout
-from contrastive_encoders.encoders.model_configs import DistilScoresModel
+from contrastive_encoders.encoders.model_configs import DistilScoresConfig
 from contrastive_encoders.encoders.objective import Objective, negatives_unlike_positive
 from contrastive_encoders.losses.distillation import kl_of_scores, margin_mse, scored
 
@@ -27,7 +27,7 @@ class DistilScores(Objective):
     needs = "negatives that differ from their positive"
     remedy = "Replace the negatives that repeat their positive."
 
-    settings: DistilScoresModel
+    settings: DistilScoresConfig
 
     def views(self, batch: ScoredTripletBatch) -> list[Ragged]:
         return [batch.anchors, batch.positives, batch.negatives]

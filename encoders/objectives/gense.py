@@ -20,7 +20,7 @@ from contrastive_encoders.encoders.contrastive import ContrastiveObjective, with
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.loading.own_encoder import own_encoder
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
-from contrastive_encoders.encoders.model_configs import GenSEModel
+from contrastive_encoders.encoders.model_configs import GenSEConfig
 from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.losses.contrastive import Contrast, info_nce
@@ -40,9 +40,9 @@ class GenSE(ContrastiveObjective):
     default_pooling = "first_decoder"
     tiny_backbone = "t5"
 
-    settings: GenSEModel
+    settings: GenSEConfig
 
-    def __init__(self, settings: GenSEModel) -> None:
+    def __init__(self, settings: GenSEConfig) -> None:
         own = own_encoder(settings.backbone, settings.pooling)
         pooling = state_of_an_answer(settings.pooling or own.pooling(self.default_pooling), settings.backbone)
         super().__init__(replace(settings, pooling=pooling, prompt=prompt_of(settings)))
@@ -82,7 +82,7 @@ class GenSE(ContrastiveObjective):
         )
 
 
-def prompt_of(settings: GenSEModel) -> str | None:
+def prompt_of(settings: GenSEConfig) -> str | None:
     """Return the prompt behind every text: ``model.prompt``, else that of the backbone if it is an encoder already."""
     if settings.prompt != AUTO:
         return settings.prompt

@@ -17,7 +17,7 @@ from contrastive_encoders.encoders.kernels.chunks import on_device
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
 from contrastive_encoders.encoders.loading.generative import writes_alone
 from contrastive_encoders.encoders.loading.trainable import TrainableBackbone
-from contrastive_encoders.encoders.model_configs import GeneratorModel
+from contrastive_encoders.encoders.model_configs import GenSEGeneratorConfig
 from contrastive_encoders.encoders.objectives.seq2seq import CausalWriter, T5Writer
 from contrastive_encoders.losses.gather import global_mean
 
@@ -35,9 +35,9 @@ class GenSEGenerator(TrainedModule):
     tiny_backbone = "t5"
     product = "generator"
 
-    settings: GeneratorModel
+    settings: GenSEGeneratorConfig
 
-    def __init__(self, settings: GeneratorModel) -> None:
+    def __init__(self, settings: GenSEGeneratorConfig) -> None:
         super().__init__(settings)
         backbone = settings.backbone
         alone = writes_alone(from_pretrained(AutoConfig, backbone), backbone)

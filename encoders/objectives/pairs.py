@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contrastive_encoders.core import InputError, Ragged, TripletBatch
 from contrastive_encoders.encoders.contrastive import ContrastiveObjective, with_negatives
-from contrastive_encoders.encoders.model_configs import PairsModel
+from contrastive_encoders.encoders.model_configs import PairsConfig
 from contrastive_encoders.losses.contrastive import Contrast
 from contrastive_encoders.losses.directions import check_directions, contrast_in_directions
 
@@ -24,9 +24,9 @@ class Pairs(ContrastiveObjective):
     objective = "pairs"
     consumes = TripletBatch
 
-    settings: PairsModel
+    settings: PairsConfig
 
-    def __init__(self, settings: PairsModel) -> None:
+    def __init__(self, settings: PairsConfig) -> None:
         try:
             check_directions(settings.directions, settings.partition)
         except ValueError as error:

@@ -19,7 +19,7 @@ from contrastive_encoders.encoders.loading.backbones import check_vocabulary, lo
 from contrastive_encoders.encoders.loading.own_encoder import directory_of
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import stated_length
 from contrastive_encoders.encoders.loading.trainable import TrainableBackbone
-from contrastive_encoders.encoders.model_configs import RerankerModel
+from contrastive_encoders.encoders.model_configs import RerankerConfig
 from contrastive_encoders.encoders.objective import negatives_unlike_positive
 from contrastive_encoders.losses.reranking import binary_relevance, listwise
 
@@ -40,9 +40,9 @@ class Reranker(TrainedModule):
     remedy = "Replace the negatives that repeat their positive."
     product = "reranker"
 
-    settings: RerankerModel
+    settings: RerankerConfig
 
-    def __init__(self, settings: RerankerModel) -> None:
+    def __init__(self, settings: RerankerConfig) -> None:
         super().__init__(settings)
         trainable, backbone = TrainableBackbone(settings), settings.backbone
         transformer = load_cross_encoder(

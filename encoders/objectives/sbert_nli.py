@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from contrastive_encoders.core import NLIBatch, Ragged
-from contrastive_encoders.encoders.model_configs import SBERTModel
+from contrastive_encoders.encoders.model_configs import SBERTConfig
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.losses.pairs import Classified, pair_softmax
 
@@ -27,9 +27,9 @@ class SBERT_NLI(Objective):
     objective = "sbert_nli"
     consumes = NLIBatch
 
-    settings: SBERTModel
+    settings: SBERTConfig
 
-    def __init__(self, settings: SBERTModel) -> None:
+    def __init__(self, settings: SBERTConfig) -> None:
         super().__init__(settings)
         self.classifier = nn.Linear(3 * self.encoder.width, CLASSES)
         bound = 1 / math.sqrt(self.classifier.in_features)  # torch's own, but from a seed

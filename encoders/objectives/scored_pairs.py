@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from contrastive_encoders.core import Ragged, ScoredPairBatch
-from contrastive_encoders.encoders.model_configs import AnglEModel, CoSENTModel
+from contrastive_encoders.encoders.model_configs import AnglEConfig, CoSENTConfig
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.losses.angle import angle
 from contrastive_encoders.losses.cosent import cosent
@@ -19,7 +19,7 @@ class CoSENT(Objective):
     needs = "pairs of different scores whose two texts differ"
     remedy = "Add pairs with other scores."
 
-    settings: CoSENTModel
+    settings: CoSENTConfig
 
     def views(self, batch: ScoredPairBatch) -> list[Ragged]:
         return [batch.left, batch.right]
@@ -36,7 +36,7 @@ class AnglE(CoSENT):
     """Loss = `losses.angle`."""
 
     objective = "angle"
-    settings: AnglEModel
+    settings: AnglEConfig
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> Tensor:
         left_BD, right_BD = vectors

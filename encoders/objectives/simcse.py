@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from contrastive_encoders.core import InputError, Ragged, SentenceBatch, TripletBatch
 from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.contrastive import ContrastiveObjective, with_negatives
-from contrastive_encoders.encoders.model_configs import SimCSEModel
+from contrastive_encoders.encoders.model_configs import SimCSEConfig
 from contrastive_encoders.encoders.pooling import TanhHead
 from contrastive_encoders.losses.contrastive import Contrast, info_nce
 
@@ -30,9 +30,9 @@ class SimCSE(ContrastiveObjective):
     consumes = (SentenceBatch, TripletBatch)
     default_pooling = "cls"
 
-    settings: SimCSEModel
+    settings: SimCSEConfig
 
-    def __init__(self, settings: SimCSEModel) -> None:
+    def __init__(self, settings: SimCSEConfig) -> None:
         kept_out = {"cls_before_pooler": "leaves the MLP out of the encoder", "pooler_output": "has a layer of its own"}
         if settings.mlp and not settings.mlp_only_train and (why := kept_out.get(settings.pooling or "")):
             value = "null" if settings.mlp_only_train is None else "false"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from contrastive_encoders.core import Ragged, ScoredPairBatch
-from contrastive_encoders.encoders.model_configs import SRoBERTaModel
+from contrastive_encoders.encoders.model_configs import SRoBERTaConfig
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.losses.pairs import Regression, cosine_regression
 
@@ -17,7 +17,7 @@ class SRoBERTa(Objective):
     consumes = ScoredPairBatch
     needs = "pairs whose two texts differ"
     remedy = "Add pairs of different texts."
-    settings: SRoBERTaModel
+    settings: SRoBERTaConfig
 
     def views(self, batch: ScoredPairBatch) -> list[Ragged]:
         return [batch.left, batch.right]

@@ -35,7 +35,7 @@ from contrastive_encoders.encoders.kernels.selective_lm_head import head_sees
 from contrastive_encoders.encoders.layers import keep_layers
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
-from contrastive_encoders.encoders.model_configs import TSDAEModel
+from contrastive_encoders.encoders.model_configs import TSDAEConfig
 from contrastive_encoders.encoders.objective import Computed, Objective
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.losses.cross_entropy import masked_lm_sum
@@ -65,9 +65,9 @@ class TSDAE(Objective):
     consumes = SentenceBatch
     default_pooling = "cls"
 
-    settings: TSDAEModel
+    settings: TSDAEConfig
 
-    def __init__(self, settings: TSDAEModel) -> None:
+    def __init__(self, settings: TSDAEConfig) -> None:
         super().__init__(settings)
         if self.encoder.width != (read := int(self.encoder.transformer.config.hidden_size)):
             raise InputError(

@@ -25,7 +25,7 @@ from contrastive_encoders.comparison.run_scheduler import Done, Job, open_worker
 from contrastive_encoders.comparison.study import Trials, sound
 from contrastive_encoders.comparison.sweep_file import read_sweep
 from contrastive_encoders.comparison.sweep_file import words_of as words_of_values
-from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.evaluation.paper_tables import AVERAGES
 from contrastive_encoders.io.output_directory import write_marker
 from contrastive_encoders.training.checks import check_model_and_data, check_values
@@ -377,7 +377,7 @@ def test_a_record_without_room_is_no_wrong_input(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite3, "connect", limited)
-        with pytest.raises(NotWritten, match=r"sweep\.db: .* is full\. Make room"), sound(tmp_path / "sweep.db"):
+        with pytest.raises(OutputError, match=r"sweep\.db: .* is full\. Make room"), sound(tmp_path / "sweep.db"):
             trials.study.set_user_attr("much", "x" * 10**6)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import build
-from contrastive_encoders.datamodules.data_configs import DocumentData
+from contrastive_encoders.datamodules.data_configs import DocumentDataConfig
 from contrastive_encoders.datamodules.passages import LONGEST, SHORTEST, PassagePairs, pairs_of, passages_of, spans_of
 from contrastive_encoders.datamodules.sources.raw_documents import Document
 from tests.data import as_rank, write_rows
@@ -75,7 +75,7 @@ def module(path, tmp_path, **keys):
         "max_length": 64,
         **keys,
     }
-    return PassagePairs(build(DocumentData, settings("data", "text", **given), "data."))
+    return PassagePairs(build(DocumentDataConfig, settings("data", "text", **given), "data."))
 
 
 def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.datamodules.documents import RowsOfDocuments
 from contrastive_encoders.datamodules.row_datamodules import Sequences, text_groups
 from contrastive_encoders.datamodules.sources import raw_documents as sources
@@ -313,7 +313,9 @@ def test_a_batch_whose_workers_end_each_time_leaves_no_store(tmp_path, bpe, monk
     (tmp_path / "always").touch()
     texts = [*LINES, str(tmp_path / "always"), *LINES * 20]
     path = write_rows(tmp_path / "a.jsonl", ({"text": text} for text in texts))
-    with pytest.raises(NotWritten, match=r"tokens-\w+: processes that tokenise ended.*data\.tokenizer_workers smaller"):
+    with pytest.raises(
+        OutputError, match=r"tokens-\w+: processes that tokenise ended.*data\.tokenizer_workers smaller"
+    ):
         build_dying(path, bpe, tmp_path / "cache", workers=2)
     assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
     assert not multiprocessing.active_children()
@@ -367,7 +369,7 @@ def test_a_full_disk_says_what_to_do(build, corpus, bpe, tmp_path, monkeypatch):
         return plain_open(Path("/dev/full") if self.name == "ids.bin" else self, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", open_on_a_full_disk)
-    with pytest.raises(NotWritten, match=r"cache.tokens-.*No space left on device.*data\.cache_dir"):
+    with pytest.raises(OutputError, match=r"cache.tokens-.*No space left on device.*data\.cache_dir"):
         build(corpus, bpe, tmp_path / "cache")
 
 

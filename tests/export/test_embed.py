@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from contrastive_encoders.cli.embed import Keys, run
-from contrastive_encoders.core import EncoderPrompts, InputError, NotWritten
+from contrastive_encoders.core import EncoderPrompts, InputError, OutputError
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.export.input_texts import open_texts
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
@@ -254,7 +254,7 @@ def test_a_full_disk_is_told_before_anything_is_computed(tmp_path, small_word_ve
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     path = lines(tmp_path / "t.txt", TEXTS)
-    with pytest.raises(NotWritten, match="do not fit there"):
+    with pytest.raises(OutputError, match="do not fit there"):
         command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}")
     assert [p.name for p in tmp_path.iterdir()] == ["t.txt"]
 

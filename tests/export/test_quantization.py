@@ -79,8 +79,8 @@ def test_numbers_are_the_oracles(width):
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "float16"])
 def test_a_search_is_that_by_hand(tmp_path, dtype, monkeypatch):
-    monkeypatch.setattr("export.quantization.ROWS", 37)
-    monkeypatch.setattr("export.quantization.QUERIES", 4)
+    monkeypatch.setattr("contrastive_encoders.export.quantization.ROWS", 37)
+    monkeypatch.setattr("contrastive_encoders.export.quantization.QUERIES", 4)
     rng = np.random.default_rng(1)
     corpus, queries = (rng.normal(size=(rows, 20)).astype(np.float32) for rows in (150, 9))
     ranges = ranges_of([corpus]) if dtype.endswith("int8") else None
@@ -95,7 +95,7 @@ def test_a_search_is_that_by_hand(tmp_path, dtype, monkeypatch):
     np.testing.assert_allclose(found.scores_QK, -np.sort(-by_hand, axis=1)[:, :5], rtol=1e-4)
     np.save(tmp_path / "floats.npy", corpus)
     floats = np.load(tmp_path / "floats.npy", mmap_mode="r")
-    anew = search(queries, stored, k=5, ranges=ranges, rescored_by=floats, rescore_multiplier=3)
+    anew = search(queries, stored, k=5, ranges=ranges, rescore_embeddings=floats, rescore_multiplier=3)
     for query, first, rows, scores in zip(queries, by_hand, *anew, strict=True):
         candidates = np.argsort(-first)[:15]
         exact = corpus[candidates].astype(np.float64) @ query
@@ -108,7 +108,7 @@ def test_rescored_by_everything_is_the_exact_search():
     corpus, queries = (rng.normal(size=(rows, 16)).astype(np.float32) for rows in (60, 8))
     exact = np.argsort(-(queries @ corpus.T), axis=1)[:, :4]
     bits = quantized(corpus, "binary")
-    found = search(queries, bits, k=4, rescored_by=corpus, rescore_multiplier=15)
+    found = search(queries, bits, k=4, rescore_embeddings=corpus, rescore_multiplier=15)
     np.testing.assert_array_equal(found.rows_QK, exact)
     assert (search(queries, bits, k=4).rows_QK != exact).any()
     assert search(queries, bits, k=100).rows_QK.shape == (8, 60)
@@ -117,5 +117,5 @@ def test_rescored_by_everything_is_the_exact_search():
             search(queries, wrong, k=4)
     with pytest.raises(InputError, match="give the ranges that lie beside"):
         search(queries, quantized(corpus, "int8", ranges_of([corpus])), k=4)
-    with pytest.raises(InputError, match="rescored_by has the shape"):
-        search(queries, bits, k=4, rescored_by=corpus[1:])
+    with pytest.raises(InputError, match="rescore_embeddings has the shape"):
+        search(queries, bits, k=4, rescore_embeddings=corpus[1:])

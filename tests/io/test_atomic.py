@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contrastive_encoders.core import InputError, NotWritten
+from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.io.atomic import build_once, unfinished, whole_file, whole_folder, write_whole
 from tests.damage import full_disk
 
@@ -173,6 +173,6 @@ def test_a_disk_that_cannot_be_written_is_the_users_to_solve(tmp_path):
     def build(part):
         raise OSError(number, os.strerror(number))
 
-    for number, kind in ((errno.ENOSPC, NotWritten), (errno.EROFS, InputError)):  # status 1, status 2
+    for number, kind in ((errno.ENOSPC, OutputError), (errno.EROFS, InputError)):  # status 1, status 2
         with pytest.raises(kind, match=rf"cannot write here \({os.strerror(number)}\)"):
             build_once(tmp_path / "name", lambda folder: False, build)

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from rich.console import Console
 
-from contrastive_encoders.core import NotWritten
+from contrastive_encoders.core import OutputError
 from contrastive_encoders.reports import figure
 from contrastive_encoders.reports.figure import Figure, draw
 from contrastive_encoders.reports.page import Section, in_markdown, page
@@ -164,9 +164,9 @@ def test_a_signal_to_a_whole_group_does_not_break_a_figure(number):
 
 def test_drawing_is_given_up_and_says_so_in_a_sentence(monkeypatch):
     panel = {"data": {"values": []}, "mark": "point"}
-    with pytest.raises(NotWritten, match=r"^drawing the figures ended with 1 \(\w.*\)$"):
+    with pytest.raises(OutputError, match=r"^drawing the figures ended with 1 \(\w.*\)$"):
         draw([Figure("one", "One", "", [{**panel, "mark": {"type": "none"}}])])
     monkeypatch.setattr(figure, "SECONDS", 0.01)
     monkeypatch.setattr(figure, "SECONDS_EACH", 0)
-    with pytest.raises(NotWritten, match=r"^drawing the figures took longer than 0\.01 seconds, and was ended$"):
+    with pytest.raises(OutputError, match=r"^drawing the figures took longer than 0\.01 seconds, and was ended$"):
         draw([Figure("one", "One", "", [panel])])

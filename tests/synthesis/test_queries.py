@@ -22,7 +22,7 @@ from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from contrastive_encoders.synthesis.decoding.generator import alike, load_generator
 from contrastive_encoders.synthesis.recipes.queries import WrittenQuestions
 from contrastive_encoders.synthesis.report.actions import Afterwards
-from contrastive_encoders.synthesis.shards.store import SynthesisFailed, shard_name
+from contrastive_encoders.synthesis.shards.store import SynthesisError, shard_name
 from tests.synthesis.commands import here, rows_of, start
 from tests.synthesis.conftest import families
 from tests.synthesis.openai_server import Stand
@@ -394,7 +394,7 @@ def test_a_server_that_stops_in_the_middle_is_asked_for_the_rest_alone(place, tm
         words = words_for(place, tmp_path / "out", *served, "rules.rank=null", "negatives=0")
         words = [word for word in words if not word.startswith("precision")]
         stand.most_answered = 30
-        with pytest.raises(SynthesisFailed):
+        with pytest.raises(SynthesisError):
             here(*words)
         stand.most_answered = None
         here(*words)

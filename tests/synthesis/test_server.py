@@ -10,7 +10,7 @@ import pytest
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.synthesis.server.protocol import Answer, probability, read_answer, text_of
-from contrastive_encoders.synthesis.shards.store import SynthesisFailed
+from contrastive_encoders.synthesis.shards.store import SynthesisError
 from tests.synthesis.commands import here, rows_of, start
 from tests.synthesis.openai_server import JUDGED, Stand, text_for
 from tests.synthesis.settings import decoding
@@ -247,7 +247,7 @@ def test_a_server_that_is_gone_ends_the_command_which_goes_on_later(stand, texts
     """What was answered before is not asked again, at another address either."""
     stand.delay = 0.02
     stand.most_answered = 30
-    with pytest.raises(SynthesisFailed, match="does not answer, however often"):
+    with pytest.raises(SynthesisError, match="does not answer, however often"):
         here(*dino(stand, texts, tmp_path / "out", "requests.max_retries=3"))
     other = Stand()
     here(*dino(other, texts, tmp_path / "out"))

@@ -10,8 +10,8 @@ import pytest
 import torch
 import toy
 
-from contrastive_encoders.core import InputError, NotWritten
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core import InputError, OutputError
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.training.callbacks.checkpoints import find_resumable
 from contrastive_encoders.training.callbacks.rank_failures import Companions
 
@@ -21,19 +21,19 @@ def step_of(path):
 
 
 def test_a_nan_loss_stops_the_run_and_names_step_and_rows(tmp_path):
-    with pytest.raises(TrainingFailed, match=r"loss of step 8 is NaN or infinite \(rows \d+, \d+, \d+, \d+\)"):
+    with pytest.raises(TrainingError, match=r"loss of step 8 is NaN or infinite \(rows \d+, \d+, \d+, \d+\)"):
         toy.train(tmp_path, module={"bad_loss_at": 8})
     assert step_of(tmp_path / "checkpoints" / "last.ckpt") == 5
 
 
 def test_a_nan_loss_between_log_steps_is_found_before_a_checkpoint_is_written(tmp_path):
-    with pytest.raises(TrainingFailed, match=r"loss of step 8.* precision=bf16 or fp32,"):
+    with pytest.raises(TrainingError, match=r"loss of step 8.* precision=bf16 or fp32,"):
         toy.train(tmp_path, log_every=1000, module={"bad_loss_at": 8})
     assert step_of(tmp_path / "checkpoints" / "last.ckpt") == 5
 
 
 def test_weights_that_a_finite_loss_left_as_nan_are_not_saved(tmp_path):
-    with pytest.raises(TrainingFailed, match=r"After step 10 .* net\.0\.weight.* precision=bf16 or fp32\."):
+    with pytest.raises(TrainingError, match=r"After step 10 .* net\.0\.weight.* precision=bf16 or fp32\."):
         toy.train(tmp_path, log_every=1000, module={"bad_gradient_at": 10})
     saved = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 5
@@ -46,7 +46,7 @@ def test_a_full_disk_keeps_the_old_checkpoint_and_says_so(tmp_path, in_child):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         size = (tmp_path / "checkpoints" / "last.ckpt").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
-        with pytest.raises(TrainingFailed, match=r"no room left.*continues from there") as failure:
+        with pytest.raises(TrainingError, match=r"no room left.*continues from there") as failure:
             toy.train(tmp_path)
         return 17 if failure.value.__cause__.errno == errno.EFBIG else 1
 
@@ -61,9 +61,9 @@ def test_what_the_first_process_alone_could_not_write_is_said_when_the_others_ha
     other = subprocess.Popen(["true"])
     other.wait()
     companions.places = [companions.here, companions.here._replace(number=other.pid)]
-    with pytest.raises(NotWritten, match="No space left"), companions.named():
-        raise NotWritten("run/results.json: No space left on device.")
-    with pytest.raises(TrainingFailed, match="process 1 of 2 is gone"), companions.named():
+    with pytest.raises(OutputError, match="No space left"), companions.named():
+        raise OutputError("run/results.json: No space left on device.")
+    with pytest.raises(TrainingError, match="process 1 of 2 is gone"), companions.named():
         raise RuntimeError("Connection closed by peer")
 
 

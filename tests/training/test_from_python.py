@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.data_configs import TripletData
-from contrastive_encoders.encoders.model_configs import SimCSEModel, TinySizes
+from contrastive_encoders.datamodules.data_configs import TripletDataConfig
+from contrastive_encoders.encoders.model_configs import SimCSEConfig, TinySizes
 from contrastive_encoders.io.cached_rows import keep_rows
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.output_directory import LOCK
-from contrastive_encoders.training import Run, compose, run, train
+from contrastive_encoders.training import RunConfig, compose, run, train
 from contrastive_encoders.training.callbacks.progress import Progress
 from contrastive_encoders.training.in_memory_rows import keys_of_rows
 from tests.forks import TRAIN, run_command
@@ -109,9 +109,9 @@ def test_a_run_is_a_value_composed_from_words_or_made_of_settings_and_trains(tra
     composed = compose([*words, "log_every_n_steps=2", "quiet=true"])
     composed = replace(composed, max_steps=4, model=replace(composed.model, mlp=False), output_dir=str(tmp_path / "a"))
     assert run(composed)["spent"]["steps"] == 4
-    made = Run(
-        model=SimCSEModel(pooling="cls", mlp=False),
-        data=TripletData(path=str(rows)),
+    made = RunConfig(
+        model=SimCSEConfig(pooling="cls", mlp=False),
+        data=TripletDataConfig(path=str(rows)),
         tiny=TinySizes(**TINY["tiny"]),
         **{key: TINY[key] for key in ("backbone", "batch_size", "max_steps", "log_every_n_steps")},
         output_dir=str(tmp_path / "b"),
@@ -129,14 +129,16 @@ def test_a_run_is_a_value_composed_from_words_or_made_of_settings_and_trains(tra
 def test_stages_are_runs(trained, tmp_path):
     rows = next((trained.folder.parent / "cache").glob("rows-*.jsonl"))
     plain = {key: TINY[key] for key in ("backbone", "batch_size", "log_every_n_steps")}
-    one = Run(
-        model=SimCSEModel(pooling="cls", mlp=False),
-        data=TripletData(path=str(rows)),
+    one = RunConfig(
+        model=SimCSEConfig(pooling="cls", mlp=False),
+        data=TripletDataConfig(path=str(rows)),
         tiny=TinySizes(**TINY["tiny"]),
         max_steps=4,
         **plain,
     )
-    results = run(Run(stages={"first": one, "second": replace(one, max_steps=2)}, output_dir=str(tmp_path / "run")))
+    results = run(
+        RunConfig(stages={"first": one, "second": replace(one, max_steps=2)}, output_dir=str(tmp_path / "run"))
+    )
     assert [stage["spent"]["steps"] for stage in results["stages"].values()] == [4, 2]
     assert same(weights(tmp_path / "run" / "stage-first"), weights(trained.folder))
 
@@ -286,7 +288,7 @@ def test_error_of_bad_rows_names_row_and_column(rows, keys, fields, tmp_path, mo
         ),
         ([{"q": "a", "d": "b"}], {"data__columns": "q"}, r"data\.columns=q: wanted a list of names"),
         ([{"q": "a", "d": "b"}], {"words": ["data.columns=[q"]}, r"data\.columns=\[q: wanted a list of names"),
-        (None, {"words": "model=simcse"}, "wanted a list of words"),
+        (None, {"overrides": "model=simcse"}, "wanted a list of overrides"),
         (None, {"config": {"max_steps": 1}}, r"config\.max_steps: there are no keys below config|config"),
     ],
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.output_directory import MARKER
 from contrastive_encoders.training.run_directory import ENTRIES, is_empty, mirror_of
@@ -220,7 +220,7 @@ def test_a_last_copy_that_fails_is_an_error(bucket, folder):  # noqa: F811
     mirror = mirror_of(folder, f"{bucket.url}/run", "12ab")
     mirror.begin(anew=False, fetch=False)
     bucket.system.rm(bucket.name, recursive=True)
-    with pytest.raises(TrainingFailed, match=r"the last copy is not whole.*Start the same command again"):
+    with pytest.raises(TrainingError, match=r"the last copy is not whole.*Start the same command again"):
         mirror.finish()
     assert contents(folder)
 

@@ -14,7 +14,7 @@ import torch
 import toy
 from pytorch_lightning.utilities import rank_zero_only
 
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
 
@@ -106,7 +106,7 @@ def test_two_ranks_agree_whichever_the_signal_reaches(signum, status, whom, tmp_
 def with_a_bad_loss(rank, folder):
     try:
         toy.train(folder, devices=2, module={"bad_loss_at": 8}, log_every=1000)
-    except TrainingFailed as failure:
+    except TrainingError as failure:
         (folder / f"message{rank}").write_text(str(failure))
         return 1
     return 0

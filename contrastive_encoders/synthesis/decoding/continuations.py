@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.synthesis.checked_settings import Bounded
 
 PromptText = str | tuple[int, ...]  # a text, or the ids of its tokens
@@ -51,17 +51,17 @@ MOST_NEW_TOKENS = 1 << 16  # also of models that set no limit: a sample has a nu
 class Decoding(Bounded):
     """How tokens are drawn, and how many rows share a forward pass (which changes no text)."""
 
-    max_new_tokens: int = key(least=1, most=MOST_NEW_TOKENS)
-    top_p: float | None = key(above=0, most=1)  # None and 1: off
-    top_k: int | None = key(least=0)  # None and 0: off
-    temperature: float = key(above=0)
+    max_new_tokens: int = config_field(ge=1, le=MOST_NEW_TOKENS)
+    top_p: float | None = config_field(gt=0, le=1)  # None and 1: off
+    top_k: int | None = config_field(ge=0)  # None and 0: off
+    temperature: float = config_field(gt=0)
     ban_eos: bool = False
     stop: str = ""  # what ends a text; empty: only EOS does
     abandon: str = ""  # where this comes before the stop string the sample is of no use: it ends unclosed, and keeps it
     seed: int
     # At most so many rows (samples and their counter rows) per step; None: by the device
-    rows: int | None = key(least=1)
-    token_budget: int = key(least=1)  # and at most so many columns of the key-value cache over all rows
+    rows: int | None = config_field(ge=1)
+    token_budget: int = config_field(ge=1)  # and at most so many columns of the key-value cache over all rows
 
 
 @dataclass

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.datamodules.near_duplicates import NearCopies, words_of
 from contrastive_encoders.datamodules.passages import passages_of
 from contrastive_encoders.datamodules.sources.raw_documents import TextSource
@@ -30,9 +30,9 @@ class Windows(Bounded):
 
     prefix: ClassVar[str] = "passages."
 
-    words: int = key(least=1)  # at most
-    overlap: int = key(least=0)  # whole sentences that the next passage of a section repeats
-    shortest: int = key(least=1)
+    words: int = config_field(ge=1)  # at most
+    overlap: int = config_field(ge=0)  # whole sentences that the next passage of a section repeats
+    shortest: int = config_field(ge=1)
 
     def check(self) -> None:
         super().check()

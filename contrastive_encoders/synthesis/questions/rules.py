@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.datamodules.near_duplicates import words_of
 from contrastive_encoders.synthesis.checked_settings import Bounded
 from contrastive_encoders.synthesis.questions.generation import Candidate
@@ -35,13 +35,13 @@ class QuestionRules(Bounded):
 
     prefix: ClassVar[str] = "rules."
 
-    p_yes: float | None = key(least=0, most=1)  # at least so much
-    rank: int | None = key(least=1)  # of the own passage, at most
-    copied: float | None = key(least=0, most=1)  # at most
-    from_prompt: float | None = key(least=0, most=1)  # at most
+    p_yes: float | None = config_field(ge=0, le=1)  # at least so much
+    rank: int | None = config_field(ge=1)  # of the own passage, at most
+    copied: float | None = config_field(ge=0, le=1)  # at most
+    from_prompt: float | None = config_field(ge=0, le=1)  # at most
     duplicates: bool  # left out
-    shortest: int = key(least=0)  # words
-    longest: int | None = key(least=1)
+    shortest: int = config_field(ge=0)  # words
+    longest: int | None = config_field(ge=1)
 
     def check(self) -> None:
         super().check()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.runtime.worker_tasks import Task
 from contrastive_encoders.synthesis.checked_settings import Bounded
@@ -47,10 +47,10 @@ class Plan(Bounded):
     """
 
     strategy: Literal["overgenerate", "retry"]
-    per_label: int | None = key(least=1)  # None: as published for the strategy
+    per_label: int | None = config_field(ge=1)  # None: as published for the strategy
     max_tries: int
-    decay: float = key(least=0)
-    epsilon: float = key(least=0, most=1)
+    decay: float = config_field(ge=0)
+    epsilon: float = config_field(ge=0, le=1)
     filters: Filters
 
     @property

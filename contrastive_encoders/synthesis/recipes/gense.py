@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, ClassVar, TypedDict
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction, Prompts
 from contrastive_encoders.runtime.worker_tasks import Task
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt
@@ -37,8 +37,8 @@ from contrastive_encoders.synthesis.triplet_recipe import (
 class Gense(FromSentences):
     """``contrastive-encoders generate recipe=gense``."""
 
-    candidates: int = key(least=1)  # per direction; published: 1
-    max_source_tokens: int = key(least=1)  # of a sentence for which one is written; published: 96
+    candidates: int = config_field(ge=1)  # per direction; published: 1
+    max_source_tokens: int = config_field(ge=1)  # of a sentence for which one is written; published: 96
     how: Decoding
     required: ClassVar[dict[str, str]] = {
         "generator": "the folder or hub id of a GenSE generator. Say generator=...",

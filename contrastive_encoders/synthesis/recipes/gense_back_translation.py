@@ -13,7 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_whole
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.synthesis.checked_settings import Bounded
@@ -44,8 +44,8 @@ class Search(Bounded):
 
     prefix: ClassVar[str] = "search."
 
-    beams: int = key(least=1)
-    max_tokens: int = key(least=1)  # of a sentence and of its translation
+    beams: int = config_field(ge=1)
+    max_tokens: int = config_field(ge=1)  # of a sentence and of its translation
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction
 from contrastive_encoders.synthesis.checked_settings import Bounded
 from contrastive_encoders.synthesis.triplet_recipe import (
@@ -35,9 +35,9 @@ class Bm25(Bounded):
 
     prefix: ClassVar[str] = "bm25."
 
-    top: int = key(least=1)  # sentences per sentence
-    k1: float = key(least=0)  # how soon a word that comes again counts no more
-    b: float = key(least=0, most=1)  # how far long sentences are held back
+    top: int = config_field(ge=1)  # sentences per sentence
+    k1: float = config_field(ge=0)  # how soon a word that comes again counts no more
+    b: float = config_field(ge=0, le=1)  # how far long sentences are held back
 
     def check(self) -> None:
         super().check()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.file_discovery import check_output_apart
 from contrastive_encoders.runtime.devices import device_of
@@ -92,19 +92,19 @@ class Queries(ModelRecipe):
     input_column: str
     encoding: str | None
     on_error: Literal["fail", "skip"]
-    max_skipped: float = key(least=0, most=1)
+    max_skipped: float = config_field(ge=0, le=1)
     passages: Windows
-    held_out_share: float = key(least=0, below=1)
-    choice_share: float = key(least=0, below=1)
+    held_out_share: float = config_field(ge=0, lt=1)
+    choice_share: float = config_field(ge=0, lt=1)
     encoder: str | None
     judged: bool
     judge: str | None
     prompts: Mapping[str, Any]
-    queries_per_passage: int = key(least=1)
-    max_passage_tokens: int = key(least=1)
+    queries_per_passage: int = config_field(ge=1)
+    max_passage_tokens: int = config_field(ge=1)
     rules: QuestionRules
-    negatives: int = key(least=0)
-    negative_margin: float = key(least=0, most=1)
+    negatives: int = config_field(ge=0)
+    negative_margin: float = config_field(ge=0, le=1)
     plan_only: bool
     known: str | None
     how: Decoding

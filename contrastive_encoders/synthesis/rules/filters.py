@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.synthesis.checked_settings import Bounded
 
 Copies = Literal["keep", "exact", "normalised"]
@@ -34,7 +34,7 @@ class Filters(Bounded):
 
     keep_unclosed: bool  # texts that were cut before a quotation mark came
     allow_newlines: bool
-    min_words: int = key(least=0)
+    min_words: int = config_field(ge=0)
     copies: Copies  # of x1: exact, or normalised: whatever the case, punctuation and blanks
     drop_duplicates: bool  # the same text again for the same x1 and label
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
 
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.gense_prompts import Direction
 from contrastive_encoders.synthesis.checked_settings import Bounded
 from contrastive_encoders.synthesis.shards.store import LeftOut
@@ -50,9 +50,9 @@ class Rules(Bounded):
     prefix: ClassVar[str] = "rules."
 
     agree: bool  # the likelier answer is "true" for the entailment and "false" for the contradiction
-    threshold: float | None = key(least=0, most=1)  # that answer's probability is at least so much; None: off
-    min_premise_words: int = key(least=0)  # 0: off
-    min_hypothesis_words: int = key(least=0)
+    threshold: float | None = config_field(ge=0, le=1)  # that answer's probability is at least so much; None: off
+    min_premise_words: int = config_field(ge=0)  # 0: off
+    min_hypothesis_words: int = config_field(ge=0)
     drop_near_copies: bool  # a text without its last character stands within the other
     drop_cut: bool  # texts that did not end by themselves (not published)
 

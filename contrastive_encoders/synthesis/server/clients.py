@@ -22,7 +22,7 @@ def ask(
 
     Raises:
         InputError: a setting is out of its range, or the server refuses it.
-        SynthesisFailed: the server is gone.
+        SynthesisError: the server is gone.
     """
     how.check()
     counts = Statistics() if statistics is None else statistics

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import key
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.synthesis.checked_settings import Bounded
 from contrastive_encoders.synthesis.server.journal import Journal, name_of
 from contrastive_encoders.synthesis.server.protocol import (
@@ -30,7 +30,7 @@ from contrastive_encoders.synthesis.server.protocol import (
     refusal,
     with_another_prompt,
 )
-from contrastive_encoders.synthesis.shards.store import SynthesisFailed
+from contrastive_encoders.synthesis.shards.store import SynthesisError
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"  # of the environment; it is written nowhere
 RETRIES_OF_FIRST = 2  # while nothing shows that there is such a server
@@ -49,9 +49,9 @@ class Requests(Bounded):
 
     prefix: ClassVar[str] = "requests."
 
-    in_flight: int = key(least=1)
-    timeout: float = key(above=0)  # seconds
-    max_retries: int = key(least=0)
+    in_flight: int = config_field(ge=1)
+    timeout: float = config_field(gt=0)  # seconds
+    max_retries: int = config_field(ge=0)
     body: dict[str, Any]
 
 
@@ -176,7 +176,7 @@ class Server:
         """Leave one text out, if the server answers another prompt.
 
         Raises:
-            SynthesisFailed: it does not.
+            SynthesisError: it does not.
         """
         try:
             await self._ask(with_another_prompt(body, chat=self.chat), RETRIES_OF_FIRST)
@@ -185,8 +185,8 @@ class Server:
         log.warning("%s: %s, while others are answered: this text is left out", self.url, self._why(error))
         return refusal(NO_ANSWER)
 
-    def _gone(self, error: Exception) -> SynthesisFailed:
-        return SynthesisFailed(
+    def _gone(self, error: Exception) -> SynthesisError:
+        return SynthesisError(
             f"{self.url} does not answer, however often it is asked: {self._why(error)}. What was answered is there; "
             "the same command goes on."
         )

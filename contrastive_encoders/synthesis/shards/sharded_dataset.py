@@ -14,7 +14,7 @@ from contrastive_encoders.runtime.worker_loop import Work
 from contrastive_encoders.runtime.worker_pool import InProcess, Pool, WorkersLost
 from contrastive_encoders.runtime.worker_tasks import Task, TasksLost
 from contrastive_encoders.synthesis.shards.progress import Report, StageProgress
-from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut, ShardStore, SynthesisFailed, read_manifest
+from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut, ShardStore, SynthesisError, read_manifest
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def write_data_set(
     shards that are whole, and a manifest that says so.
 
     Raises:
-        SynthesisFailed: the workers of some shards ended each time that these were tried; all others are written.
+        SynthesisError: the workers of some shards ended each time that these were tried; all others are written.
     """
     try:
         _write_missing(data_set, pool, quiet=quiet)
@@ -119,7 +119,7 @@ def write_data_set(
     except (TasksLost, WorkersLost) as error:
         _leave(data_set, complete=False)
         what = f"shards {', '.join(map(str, error.numbers))}" if isinstance(error, TasksLost) else str(error)
-        raise SynthesisFailed(
+        raise SynthesisError(
             f"{data_set.folder}: {what}: their processes ended each time, mostly for want of memory. What is whole is "
             "there; with fewer rows or a smaller token_budget, the same command goes on."
         ) from error

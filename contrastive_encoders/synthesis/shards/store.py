@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 One = TypeVar("One")
 
 
-class SynthesisFailed(Exception):
+class SynthesisError(Exception):
     """Writing failed; the finished shards are still whole."""
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.encoders.sharding import is_part_of
 from contrastive_encoders.io.atomic import link_whole, sync_folder
 from contrastive_encoders.io.checkpoint import load_checkpoint, remove_optimizer_states, remove_unused_shards
@@ -264,7 +264,7 @@ class RunCheckpoints(Checkpoint):
         (failed,) = agreement.maximum([error is not None])
         if failed:
             why = reason(error) if error is not None else "see the message of rank 0"
-            raise TrainingFailed(
+            raise TrainingError(
                 f"Cannot write a checkpoint of step {trainer.global_step} to {self.folder}: {why}. The one before "
                 "it is kept. Make room, then start the same command again: it continues from there."
             ) from error

@@ -12,8 +12,8 @@ import pytorch_lightning as pl
 import torch.distributed as dist
 from lightning_fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
 
-from contrastive_encoders.core import NotWritten
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core import OutputError
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.output_directory import is_alive
 from contrastive_encoders.runtime.child_processes import GRACE, TO_LEAVE, works_for_another
 from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
@@ -50,7 +50,7 @@ class Companions(pl.Callback):
         """Around what the processes do together.
 
         Raises:
-            TrainingFailed: another process has ended, and this one cannot go on; the first of those that are left says
+            TrainingError: another process has ended, and this one cannot go on; the first of those that are left says
                 which, the others leave with status 1.
         """
         try:
@@ -59,7 +59,7 @@ class Companions(pl.Callback):
             if isinstance(error.__context__, KeyboardInterrupt):  # while it was set up: Lightning makes that status 1
                 raise KeyboardInterrupt from None
             raise
-        except (NotWritten, TrainingFailed):  # it says itself what is wrong; the others may have left as they should
+        except (OutputError, TrainingError):  # it says itself what is wrong; the others may have left as they should
             raise
         except RuntimeError as error:  # of torch, whatever the backend
             end = time.monotonic() + (CUT_OFF if _lost_a_connection(error) else TO_BE_GONE)
@@ -72,7 +72,7 @@ class Companions(pl.Callback):
             if self.places[left[0]] != self.here:
                 raise SystemExit(1) from error
             numbers = " and ".join(str(rank) for rank in gone)
-            raise TrainingFailed(
+            raise TrainingError(
                 f"process {numbers} of {len(self.places)} is gone: it was killed, or said above what was wrong. {AGAIN}"
             ) from error
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, Spent, StepOutput
-from contrastive_encoders.core.errors import TrainingFailed
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.encoders.kernels.compiler import Cost, cost
 from contrastive_encoders.encoders.sharding import local_tensor
 from contrastive_encoders.io.results import peak_memory_bytes
@@ -216,7 +216,7 @@ class Telemetry(pl.Callback):
             return
         step = int(-worst)
         rows = [rows for seen, rows in self._unchecked if seen == step and bad_here == step]
-        raise TrainingFailed(
+        raise TrainingError(
             f"The loss of step {step} is NaN or infinite{_named(rows)}. The last good checkpoint is kept. "
             "Try a lower learning rate, a longer warmup or precision=bf16 or fp32, or look at those rows of the data."
         )
@@ -237,7 +237,7 @@ def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
     bad = torch.stack([~torch.isfinite(local_tensor(weight.detach())).all() for weight in pl_module.parameters()])
     if any(found := agreement.maximum(bad.tolist())):
         names = [name for (name, _), is_bad in zip(pl_module.named_parameters(), found, strict=True) if is_bad]
-        raise TrainingFailed(
+        raise TrainingError(
             f"After step {step} {len(names)} weights are NaN or infinite, the first is {names[0]}. The last good "
             "checkpoint is kept. Try a lower learning rate, a longer warmup or precision=bf16 or fp32."
         )
