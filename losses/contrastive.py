@@ -15,10 +15,9 @@ from torch.autograd.function import once_differentiable
 
 from contrastive_encoders.losses.duplicate_masking import (
     EqualTexts,
-    anchors_that_accept,
-    equal_texts,
-    other_positives,
-    partners_of_documents,
+    answers_of_anchors,
+    equal_views,
+    known_pairs,
 )
 from contrastive_encoders.losses.gather import as_if_neighbours_were_constants, gather_plain, gather_rows, global_sum
 
@@ -198,11 +197,7 @@ def nt_xent(
         # every row is a group of its own: it is not its own negative
         partner_R = row_R.roll(len(left_BD))
         nearness = None if guide is None else _nearness(guide, guide.views, guide.views, partner_R)
-        equal = None
-        if texts is not None:
-            own_R, partners_R = torch.cat([*texts]), torch.cat([texts[1], texts[0]])
-            own_C, partners_C = gather_plain(own_R), gather_plain(partners_R)
-            equal = equal_texts(own_R, partners_R, own_C, partners_C, of_one_kind=True)
+        equal = None if texts is None else equal_views(torch.cat([*texts]), torch.cat([texts[1], texts[0]]))
         matching = Matching(partner_R, row_group_R=row_R, candidate_group_C=candidate_C, nearness=nearness, equal=equal)
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
         return reduced(found, len(candidates_CD) - 2, reduction, scale, guide is not None)
@@ -239,6 +234,11 @@ def info_nce(
     check_views("info_nce", anchors=anchors_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(anchors_BD, hard_negatives_ND)
     check_hard_negatives(each, hard_negative_weight, hardness_strength)
+    equal = None
+    if texts is not None:
+        anchor_numbers_B, *candidate_numbers = texts
+        known_P = known_pairs(anchor_numbers_B, candidate_numbers[0], accepted, accepted_by_candidates)
+        equal = answers_of_anchors(anchor_numbers_B, gather_plain(torch.cat(candidate_numbers)), known_P)
     with torch.autocast(anchors_BD.device.type, enabled=False):
         rows_RD = unit_rows(anchors_BD)
         candidates_CD, start = gather_rows(unit_rows(positives_BD, hard_negatives_ND))
@@ -252,21 +252,10 @@ def info_nce(
             hard_logit=hard_negative_weight,
             hard_share=hardness_strength * temperature,
             nearness=None if guide is None else _nearness(guide, guide.views[:1], guide.views[1:], partner_R),
-            equal=None if texts is None else _equal(texts, accepted, accepted_by_candidates),
+            equal=equal,
         )
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
         return reduced(found, len(candidates_CD) - 1, reduction, scale, guide is not None)
-
-
-def _equal(texts: Sequence[Tensor], accepted_BP: Tensor | None, accepted_by_candidates_BP: Tensor | None) -> EqualTexts:
-    """Pair the texts of anchors with those of the positives and hard negatives of all ranks."""
-    anchors_B, positives_B, *hard_negatives = texts
-    behind = torch.cat([positives_B[:0], *hard_negatives])
-    candidates = gather_plain(torch.cat([positives_B, behind]))
-    partners = partners_of_documents(anchors_B, positives_B, behind)
-    equal = equal_texts(anchors_B, positives_B, candidates, partners)
-    accepting = anchors_that_accept(anchors_B, accepted_by_candidates_BP)
-    return EqualTexts([*equal.pairs, *other_positives(accepted_BP, candidates), *accepting])
 
 
 def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:

@@ -31,10 +31,10 @@ from contrastive_encoders.losses.contrastive import (
 )
 from contrastive_encoders.losses.duplicate_masking import (
     NO_TEXT,
+    Answers,
     EqualTexts,
-    anchors_that_accept,
-    other_positives,
-    partners_of_documents,
+    equal_labels,
+    known_pairs,
 )
 from contrastive_encoders.losses.gather import gather_plain, gather_rows
 
@@ -168,33 +168,33 @@ def _equal(
     *,
     accepted_BP: Tensor | None = None,
 ) -> EqualTexts:
-    """Pair the texts of queries and positives with those of the candidates of all directions."""
+    """Return the candidates of all directions that are not negatives of a query and its positive."""
     behind = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
-    own = {"query": queries_B, "document": torch.cat([positives_B, behind])}
-    candidates = {to: gather_plain(one) for to, one in own.items()}
-    partners = {
-        "query": gather_plain(positives_B),
-        "document": partners_of_documents(queries_B, positives_B, behind),
-    }
-    directions = [one.split("_") for one in blocks]
+    queries_C, documents_C = gather_plain(queries_B), gather_plain(torch.cat([positives_B, behind]))
+    positives_C = gather_plain(positives_B)
+    partners_C = gather_plain(torch.cat([queries_B, torch.full_like(behind, NO_TEXT)]))
+    answers_P = known_pairs(queries_B, positives_B, accepted_BP)  # (query, document)
+    questions_P = known_pairs(positives_B, queries_B, None, accepted_BP)  # (document, query)
 
-    def partners_for(row: str) -> Tensor:
-        """Of candidates that such rows are compared with, and of those of their own kind, which share a partner."""
-        return torch.cat(
-            [partners[to] if row == of or of == to else torch.full_like(partners[to], NO_TEXT) for of, to in directions]
-        )
+    def only_in(block: str, texts_C: Tensor) -> Tensor:
+        """Return the numbers of the candidates of one direction; those of other directions are `NO_TEXT`."""
+        sizes = {"query": len(queries_C), "document": len(documents_C)}
+        none = {to: texts_C.new_full((size,), NO_TEXT) for to, size in sizes.items()}
+        return torch.cat([texts_C if one == block else none[one.split("_")[1]] for one in blocks])
 
-    candidate_C = torch.cat([candidates[to] for _, to in directions])
-    pairs = [(queries_B, candidate_C), (positives_B, candidate_C)]
-    pairs += [(queries_B, partners_for("query")), (positives_B, partners_for("document"))]
-    pairs += other_positives(accepted_BP, candidate_C)
-    for row_B, accepted_C in anchors_that_accept(positives_B, accepted_BP):
-        blocks_C = [
-            accepted_C if of == "document" and to == "query" else torch.full_like(candidates[to], NO_TEXT)
-            for of, to in directions
-        ]
-        pairs.append((row_B, torch.cat(blocks_C)))
-    return EqualTexts(pairs)
+    candidate_C = torch.cat([queries_C if one.endswith("query") else documents_C for one in blocks])
+    found = [Answers(answers_P, queries_B, candidate_C)]
+    if "document_query" in blocks:
+        found.append(Answers(questions_P, positives_B, only_in("document_query", queries_C)))
+    if "query_query" in blocks:
+        own_C = only_in("query_query", queries_C)
+        shared = Answers(answers_P, queries_B, only_in("query_query", positives_C), equal_labels(own_C))
+        found += [Answers(questions_P, queries_B, own_C), shared]
+    if "document_document" in blocks:
+        own_C = only_in("document_document", documents_C)
+        shared = Answers(questions_P, positives_B, only_in("document_document", partners_C), equal_labels(own_C))
+        found += [Answers(answers_P, positives_B, own_C), shared]
+    return EqualTexts([(queries_B, candidate_C), (positives_B, candidate_C)], found)
 
 
 def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, int]:

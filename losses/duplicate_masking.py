@@ -20,66 +20,77 @@ _PAIRS_AT_ONCE = 2**22  # of a text and a candidate
 
 
 class EqualTexts(NamedTuple):
-    """Pairs of (R,) numbers of rows and (C,) numbers of candidates: a candidate is no negative of a row where both
-    numbers of any pair are equal. Equal texts have equal numbers.
+    """Candidates that are not negatives of a row, found by (R,) numbers of rows and (C,) numbers of candidates.
 
-    In every loss these are the row's own text and the candidate's, the text of the row's partner and the candidate's,
-    and the row's own text and that of the candidate's partner, of which the candidate is another positive. Where two
-    positives are compared, so are the texts of their partners.
+    Equal texts have equal numbers. A candidate is left out if both numbers of one of the ``pairs`` are equal, or if one
+    of the ``answers`` finds it.
     """
 
     pairs: Sequence[tuple[Tensor, Tensor]]
+    answers: Sequence["Answers"] = ()
 
     def left_out(self, block: slice) -> Tensor:
-        """(K, C) bool; true of the row's partner, too."""
+        """Return a (K, C) bool; it is true for the row's partner, too."""
         (row_R, candidate_C), *others = self.pairs
         equal_KC = row_R[block, None] == candidate_C
         for row_R, candidate_C in others:
             equal_KC |= row_R[block, None] == candidate_C
+        for answers in self.answers:
+            equal_KC |= answers.left_out(block)
         return equal_KC
 
 
-def equal_texts(
-    own_R: Tensor,
-    partner_R: Tensor,
-    candidate_C: Tensor,
-    partner_of_candidate_C: Tensor,
-    *,
-    of_one_kind: bool = False,
-) -> EqualTexts:
-    """The pairs of rows that have a partner among candidates; `NO_TEXT` is the partner of candidates without one.
+class Answers(NamedTuple):
+    """Pairs of a text and its positive anywhere in the global batch, looked up for each row and candidate."""
 
-    Rows and candidates are ``of_one_kind`` where positives are told from positives: those of an equal anchor share a
-    partner.
+    known_P: Tensor  # as `known_pairs` returns them
+    row_R: Tensor
+    candidate_C: Tensor
+    label_C: Tensor | None = None  # equal for candidates that are left out together
+
+    def left_out(self, block: slice) -> Tensor:
+        number_KC = _pair_numbers(self.row_R[block, None], self.candidate_C)
+        place_KC = torch.searchsorted(self.known_P, number_KC).clamp_(max=len(self.known_P) - 1)
+        found_KC = self.known_P[place_KC] == number_KC
+        if self.label_C is None:
+            return found_KC
+        count_KC = torch.zeros_like(found_KC, dtype=torch.int32).index_add_(1, self.label_C, found_KC.int())
+        return count_KC.index_select(1, self.label_C) > 0
+
+
+def known_pairs(
+    texts_B: Tensor,
+    positives_B: Tensor,
+    accepted_BP: Tensor | None = None,
+    accepted_by_positives_BP: Tensor | None = None,
+) -> Tensor:
+    """Return the sorted numbers of the pairs of all ranks. ``accepted_BP`` are further positives of each text,
+    ``accepted_by_positives_BP`` further texts of each positive.
     """
-    pairs = [(own_R, candidate_C), (partner_R, candidate_C), (own_R, partner_of_candidate_C)]
-    return EqualTexts([*pairs, (partner_R, partner_of_candidate_C)] if of_one_kind else pairs)
+    numbers = [_pair_numbers(texts_B, positives_B)]
+    if accepted_BP is not None:
+        numbers.append(_pair_numbers(texts_B[:, None], accepted_BP).flatten())
+    if accepted_by_positives_BP is not None:
+        numbers.append(_pair_numbers(accepted_by_positives_BP, positives_B[:, None]).flatten())
+    return gather_plain(torch.cat(numbers)).sort().values
 
 
-def other_positives(accepted_BP: Tensor | None, candidate_C: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return the pairs that leave out candidates whose text is one of the ``accepted`` texts of a row's anchor."""
-    return [] if accepted_BP is None else [(accepted_B, candidate_C) for accepted_B in accepted_BP.T]
+def answers_of_anchors(anchors_B: Tensor, candidate_C: Tensor, known_P: Tensor) -> EqualTexts:
+    """Return the candidates equal to an anchor, or to a positive of an equal anchor anywhere in the global batch."""
+    return EqualTexts([(anchors_B, candidate_C)], [Answers(known_P, anchors_B, candidate_C)])
 
 
-def anchors_that_accept(rows_B: Tensor, accepted_BP: Tensor | None) -> list[tuple[Tensor, Tensor]]:
-    """Return the pairs that leave out the anchors, of all ranks, that accept the text of a row."""
-    return [] if accepted_BP is None else [(rows_B, accepted_C) for accepted_C in gather_plain(accepted_BP).T]
+def equal_views(own_R: Tensor, partner_R: Tensor) -> EqualTexts:
+    """Return the candidates of two views that are equal to a row, to a partner of its text, or that share a partner."""
+    own_C, partner_C = gather_plain(own_R), gather_plain(partner_R)
+    known_P = known_pairs(own_R, partner_R)
+    share_a_partner = Answers(known_P, own_R, partner_C, label_C=equal_labels(own_C))
+    return EqualTexts([(own_R, own_C)], [Answers(known_P, own_R, own_C), share_a_partner])
 
 
-def partners_of_documents(anchors_B: Tensor, positives_B: Tensor, hard_negatives_N: Tensor) -> Tensor:
-    """Number the partners of the documents of all ranks, of each rank its positives and hard negatives.
-
-    That of a positive is its anchor. So is that of a hard negative which any row has as a positive of an equal anchor;
-    of others it is `NO_TEXT`. The device is not waited for.
-    """
-    if not len(hard_negatives_N):
-        return gather_plain(anchors_B)
-    anchors_N = anchors_B.repeat_interleave(len(hard_negatives_N) // len(anchors_B))
-    known = gather_plain(_pair_numbers(anchors_B, positives_B)).sort().values
-    wanted_N = _pair_numbers(anchors_N, hard_negatives_N)
-    place_N = torch.searchsorted(known, wanted_N).clamp(max=len(known) - 1)
-    partners_N = torch.where(known[place_N] == wanted_N, anchors_N, NO_TEXT)
-    return gather_plain(torch.cat([anchors_B, partners_N]))
+def equal_labels(texts_C: Tensor) -> Tensor:
+    """Return labels below C, equal for equal texts. The device is not waited for."""
+    return torch.searchsorted(texts_C.sort().values, texts_C)
 
 
 def count_negatives(
@@ -101,11 +112,7 @@ def count_negatives(
     candidate_C = torch.cat([positives_B, hard_N])
     equal = EqualTexts([(positives_B, candidate_C)])
     if exclude_equal:
-        anchors_N = anchors_B.repeat_interleave(len(hard_N) // len(anchors_B))
-        is_positive_N = torch.isin(_pair_numbers(anchors_N, hard_N), _pair_numbers(anchors_B, positives_B))
-        partner_C = torch.cat([anchors_B, torch.where(is_positive_N, anchors_N, NO_TEXT)])
-        equal = equal_texts(anchors_B, positives_B, candidate_C, partner_C)
-        equal = EqualTexts([*equal.pairs, *other_positives(accepted, candidate_C)])
+        equal = answers_of_anchors(anchors_B, candidate_C, known_pairs(anchors_B, positives_B, accepted))
     group_C = None if groups is None else torch.cat([groups, groups.new_full((len(hard_N),), NO_TEXT)])
     return _count(equal, len(anchors_B), len(candidate_C), groups, group_C)
 
@@ -114,7 +121,7 @@ def count_negatives_of_views(left_B: Tensor, right_B: Tensor, *, exclude_equal: 
     """Return the same of each of the (2B,) texts of two views, whose candidates are all others: `nt_xent`."""
     own_R, partner_R = torch.cat([left_B, right_B]), torch.cat([right_B, left_B])
     if exclude_equal:
-        return _count(equal_texts(own_R, partner_R, own_R, partner_R, of_one_kind=True), len(own_R), len(own_R))
+        return _count(equal_views(own_R, partner_R), len(own_R), len(own_R))
     place_R = torch.arange(len(own_R))
     return _count(EqualTexts([(partner_R, own_R)]), len(own_R), len(own_R), place_R, place_R)
 

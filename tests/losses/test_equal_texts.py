@@ -12,7 +12,7 @@ from tests.distributed import steps
 
 TEMPERATURE = 0.3
 ANCHORS = [3, 7, 3, 5, 9, 9]  # numbers of texts; of two anchors 3 and two anchors 9
-POSITIVES = [1, 2, 4, 2, 3, 8]  # 2 twice; one is the text of an anchor
+POSITIVES = [1, 2, 4, 1, 3, 8]  # 1 of the anchors 3 and 5, and 3 has another positive; one is the text of an anchor
 NEGATIVES = [
     7,
     2,
@@ -34,22 +34,35 @@ def row_loss(row, partner, candidates):
     return -torch.log_softmax(torch.stack(logits) / TEMPERATURE, 0)[0]
 
 
-def is_negative(own: int, partner: int, text: int, partner_of_text: int | None) -> bool:
-    return text not in (own, partner) and partner_of_text != own
+def answers() -> set[tuple[int, int]]:
+    return set(zip(ANCHORS, POSITIVES, strict=True))
 
 
-def partner_of_negative(j: int) -> int | None:
-    """A hard negative that some row has as a positive of an equal anchor is another positive of it."""
-    return ANCHORS[j] if (ANCHORS[j], NEGATIVES[j]) in zip(ANCHORS, POSITIVES, strict=True) else None
+def is_negative(anchor: int, document: int) -> bool:
+    """A document is a negative of an anchor if it is not the anchor's text, nor an answer to it in any row."""
+    return document != anchor and (anchor, document) not in answers()
+
+
+def share_an_anchor(one: int, other: int) -> bool:
+    return any((anchor, one) in answers() and (anchor, other) in answers() for anchor in ANCHORS)
+
+
+def share_a_positive(one: int, other: int) -> bool:
+    return any((one, positive) in answers() and (other, positive) in answers() for positive in POSITIVES)
+
+
+def are_apart(one: int, other: int) -> bool:
+    """Two texts of either view are negatives of each other if no row pairs them, and no text is paired with both."""
+    pairs = answers() | {(positive, anchor) for anchor, positive in answers()}
+    share = any((one, text) in pairs and (other, text) in pairs for text in ANCHORS + POSITIVES)
+    return one != other and (one, other) not in pairs and not share
 
 
 def info_nce_by_hand(a, p, n):
     losses = []
     for i in range(6):
-        others = [(p[j], is_negative(ANCHORS[i], POSITIVES[i], POSITIVES[j], ANCHORS[j])) for j in range(6) if j != i]
-        others += [
-            (n[j], is_negative(ANCHORS[i], POSITIVES[i], NEGATIVES[j], partner_of_negative(j))) for j in range(6)
-        ]
+        others = [(p[j], is_negative(ANCHORS[i], POSITIVES[j])) for j in range(6) if j != i]
+        others += [(n[j], is_negative(ANCHORS[i], NEGATIVES[j])) for j in range(6)]
         losses.append(row_loss(a[i], p[i], others))
     return torch.stack(losses).mean()
 
@@ -58,15 +71,7 @@ def nt_xent_by_hand(a, p, n):
     rows, texts, losses = [*a, *p], ANCHORS + POSITIVES, []
     for i in range(12):
         partner = (i + 6) % 12
-        others = [
-            (
-                rows[j],
-                is_negative(texts[i], texts[partner], texts[j], texts[(j + 6) % 12])
-                and texts[(j + 6) % 12] != texts[partner],
-            )
-            for j in range(12)
-            if j not in (i, partner)
-        ]
+        others = [(rows[j], are_apart(texts[i], texts[j])) for j in range(12) if j not in (i, partner)]
         losses.append(row_loss(rows[i], rows[partner], others))
     return torch.stack(losses).mean()
 
@@ -76,22 +81,31 @@ def directions_by_hand(a, p, n):
     losses = []
     for i in range(6):
         query, positive, pair = ANCHORS[i], POSITIVES[i], []
+        own = {query, positive}
+
+        def is_document_apart(text: int, query: int = query, positive: int = positive, own: set = own) -> bool:
+            paired = (positive, text) in answers() or (query, text) in answers()
+            return text not in own and not paired and not share_an_anchor(positive, text)
+
+        def is_query_apart(text: int, query: int = query, own: set = own) -> bool:
+            paired = (text, query) in answers() or (query, text) in answers()
+            return text not in own and not paired and not share_a_positive(query, text)
+
+        def is_query_negative(text: int, query: int = query, positive: int = positive, own: set = own) -> bool:
+            return text not in own and (text, positive) not in answers() and (query, text) not in answers()
+
         for j in range(6):
+            pair.append((a[i], n[j], is_negative(query, NEGATIVES[j])))
             if j != i:
-                pair.append((a[i], p[j], is_negative(query, positive, POSITIVES[j], ANCHORS[j])))
-                both = is_negative(positive, query, POSITIVES[j], ANCHORS[j]) and ANCHORS[j] != query
-                pair.append((p[i], p[j], both))
-                of_negative = partner_of_negative(j)
-                hard = is_negative(positive, query, NEGATIVES[j], of_negative) and of_negative != query
-                pair.append((p[i], n[j], hard))
-            pair.append((a[i], n[j], is_negative(query, positive, NEGATIVES[j], partner_of_negative(j))))
-            if j != i:
-                both = is_negative(query, positive, ANCHORS[j], POSITIVES[j]) and POSITIVES[j] != positive
-                pair.append((a[i], a[j], both))
-                pair.append((p[i], a[j], is_negative(positive, query, ANCHORS[j], POSITIVES[j])))
-        own = F.cosine_similarity(a[i], p[i], dim=0)
-        logits = [own, own] + [F.cosine_similarity(row, vector, dim=0) for row, vector, negative in pair if negative]
-        losses.append(torch.logsumexp(torch.stack(logits) / TEMPERATURE, 0) - own / TEMPERATURE)
+                pair.append((p[i], n[j], is_document_apart(NEGATIVES[j])))
+                pair.append((a[i], p[j], is_negative(query, POSITIVES[j])))
+                pair.append((p[i], p[j], is_document_apart(POSITIVES[j])))
+                pair.append((a[i], a[j], is_query_apart(ANCHORS[j])))
+                pair.append((p[i], a[j], is_query_negative(ANCHORS[j])))
+        own_cosine = F.cosine_similarity(a[i], p[i], dim=0)
+        logits = [own_cosine, own_cosine]
+        logits += [F.cosine_similarity(row, vector, dim=0) for row, vector, negative in pair if negative]
+        losses.append(torch.logsumexp(torch.stack(logits) / TEMPERATURE, 0) - own_cosine / TEMPERATURE)
     return torch.stack(losses).mean()
 
 
@@ -183,18 +197,24 @@ def counted(texts, **keys):
 
 def test_the_negatives_of_an_anchor_are_counted():
     wanted = [
-        sum(is_negative(ANCHORS[i], POSITIVES[i], POSITIVES[j], ANCHORS[j]) for j in range(6) if j != i)
-        + sum(is_negative(ANCHORS[i], POSITIVES[i], NEGATIVES[j], partner_of_negative(j)) for j in range(6))
+        sum(is_negative(ANCHORS[i], POSITIVES[j]) for j in range(6) if j != i)
+        + sum(is_negative(ANCHORS[i], NEGATIVES[j]) for j in range(6))
         for i in range(6)
     ]
     assert counted([ANCHORS, POSITIVES, NEGATIVES]) == wanted
-    assert counted([ANCHORS, POSITIVES], exclude_equal=False) == [5, 4, 5, 4, 5, 5]  # 2 is a positive twice
+    assert counted([ANCHORS, POSITIVES], exclude_equal=False) == [4, 5, 5, 4, 5, 5]  # 1 is a positive twice
     groups = torch.tensor([0, 0, 1, 1, 2, 3])
     assert counted([range(6), range(6, 12)], groups=groups) == [4, 4, 4, 4, 5, 5]
     assert counted([range(6), range(6, 12), range(12, 18)], groups=groups) == [10, 10, 10, 10, 11, 11]
     assert counted([[1, 2, 3], [4, 4, 4]]) == [0, 0, 0]
     assert counted([[1, 2, 3], [4, 4, 4], [4, 4, 5]]) == [1, 1, 1]
     assert counted([[1], [2]]) == [0]
+    # 5 is an answer to 1 in the first row, so 5 of the second row is no negative of 1 in the third
+    assert counted([[1, 2, 1], [5, 5, 6]]) == [0, 1, 0]
+    assert counted([[1, 2, 1], [5, 6, 7], [8, 5, 9]]) == [3, 5, 3]  # nor if it is a hard negative of 2
+    # the list of the first row has 7, an answer to 1 that is the positive of 2
+    listed = torch.tensor([[7, FILLER], [FILLER, FILLER], [FILLER, FILLER]])
+    assert counted([[1, 2, 1], [5, 7, 6]], accepted=listed) == [0, 2, 0]
     # 4 is another positive of 1, 9 is no candidate; an empty text fills up a row
     accepted = torch.tensor([[5, 4, FILLER], [6, FILLER, FILLER], [7, 9, FILLER]])
     assert counted([[1, 2, 3], [5, 6, 7], [4, FILLER, 8]], accepted=accepted) == [3, 4, 4]
@@ -213,15 +233,7 @@ def test_an_anchor_without_a_negative_is_one_without_a_gradient():
 
 def test_the_negatives_of_two_views_are_counted():
     texts = ANCHORS + POSITIVES
-    wanted = [
-        sum(
-            is_negative(texts[i], texts[(i + 6) % 12], texts[j], texts[(j + 6) % 12])
-            and texts[(j + 6) % 12] != texts[(i + 6) % 12]
-            for j in range(12)
-            if j not in (i, (i + 6) % 12)
-        )
-        for i in range(12)
-    ]
+    wanted = [sum(are_apart(texts[i], texts[j]) for j in range(12) if j not in (i, (i + 6) % 12)) for i in range(12)]
     views = torch.tensor(ANCHORS), torch.tensor(POSITIVES)
     assert count_negatives_of_views(*views).tolist() == wanted
     # left 1 and 1, right 1 and 2: the last one's other two have the text of its partner
