@@ -1,7 +1,7 @@
 # The project with all that its commands need, for nodes of a cluster.
 #   docker build -t contrastive-encoders .                                     CPU
 #   docker build -t contrastive-encoders --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 .
-#   docker run contrastive-encoders python train.py experiment=quickstart
+#   docker run contrastive-encoders contrastive-encoders train experiment=quickstart
 FROM python:3.11-slim
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -13,4 +13,4 @@ RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" "$(grep '^torch==' con
 COPY . .
 RUN pip install --no-cache-dir --constraint constraints.txt --editable '.[cluster,documents,gguf,lora,quickstart,retrieval,s3,server,sweep,translation]'
 
-CMD ["python", "train.py", "experiment=quickstart"]
+CMD ["contrastive-encoders", "train", "experiment=quickstart"]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.start_up [--quick]
 
-Wall time of new processes. Wanted: `train.py --help` in 2 s; contracts and all of losses within 1.5 s beyond torch; a
+Wall time of new processes. Wanted: `train.py --help` in 2 s; core and all of losses within 1.5 s beyond torch; a
 run of three steps with backbone=tiny on 2 MB of text, with nothing cached, in 25 s from start to exit, export included;
 the same command again, which finds that run finished, in 2 s.
 """
@@ -21,8 +21,8 @@ from benchmarks.sides import Line, alternate, arguments, report
 
 TORCH = "import torch"
 OURS = (
-    "import torch, contracts, losses, pkgutil, importlib\n"
-    "for module in pkgutil.iter_modules(losses.__path__): importlib.import_module('losses.' + module.name)"
+    "import torch, contrastive_encoders.core, contrastive_encoders.losses as losses, pkgutil, importlib\n"
+    "for module in pkgutil.iter_modules(losses.__path__): importlib.import_module(losses.__name__ + '.' + module.name)"
 )
 BYTES = 2_000_000
 
@@ -85,7 +85,7 @@ def main() -> None:
     beyond = times["losses"] - times["torch"]
     lines = [
         Line("P11", "python train.py --help", "s", times["help"], None, None, "<= 2 s"),
-        Line("P11", "contracts and losses, beyond torch", "s", beyond, times["torch"], None, "<= 1.5 s"),
+        Line("P11", "core and losses, beyond torch", "s", beyond, times["torch"], None, "<= 1.5 s"),
     ]
     with tempfile.TemporaryDirectory() as scratch:
         corpus = Path(scratch) / "corpus.txt"

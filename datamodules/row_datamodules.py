@@ -311,7 +311,7 @@ class Triplets(TripletRows, StoredRows):
 
 
 class ScoredTriplets(TextRows, StoredRows):
-    """Triplets with a teacher's scores of the anchor with each other text, as `cli.mine_negatives` writes them."""
+    """Triplets with a teacher's scores of the anchor with each other text, as `mine-negatives` writes them."""
 
     settings: ScoredTripletDataConfig
     yields = ScoredTripletBatch

@@ -46,7 +46,7 @@ def test_a_training_of_a_slurm_job_is_on_all_nodes(tmp_path):
     (call,) = calls_of_srun(script, example_of(script), tmp_path)
     assert "--nnodes=4 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=a1:29500" in call
     assert call.endswith("trainer=ddp num_nodes=4 devices=2")
-    check_command(f"python train.py{call.partition('train.py')[2]}")
+    check_command(f"python -m{call.partition(' -m')[2]}")
 
 
 def test_manifests_hold_commands_that_compose():
@@ -59,7 +59,7 @@ def test_manifests_hold_commands_that_compose():
     (container,) = worker["template"]["spec"]["containers"]
     assert container["command"][0] == "torchrun"
     check_command(f"python {' '.join(container['command'][1:])}")
-    words = dict(word.split("=", 1) for word in container["command"][2:])
+    words = dict(word.split("=", 1) for word in container["command"][4:])
     assert int(words["num_nodes"]) == worker["replicas"]
     assert words["devices"] == job["spec"]["nprocPerNode"] == container["resources"]["limits"]["nvidia.com/gpu"]
 

@@ -27,7 +27,7 @@ LAUNCHERS = ("python", "torchrun", "srun", "contrastive-encoders")
 NOT_OURS = ("ray", "source")  # the latter the shell's own
 COMMANDS = commands_of(*GUIDE)
 STARTED = [line for line in commands_of(*GUIDE, *REFERENCE, *RECORDS) if line.startswith(LAUNCHERS)]
-TRAININGS = [line for line in COMMANDS if "train.py" in line or "contrastive-encoders train" in line]
+TRAININGS = [line for line in COMMANDS if re.search(r"contrastive.encoders train ", line)]
 EVALUATIONS = [line for line in COMMANDS if "-encoders evaluate" in line.replace("_", "-") and "suite=mteb" not in line]
 OFFICIAL = [line for line in COMMANDS if "suite=mteb" in line]
 # the command with devices= is run where what it makes is checked
@@ -42,9 +42,9 @@ SMALL = """tiny.hidden_size=32 tiny.layers=1 tiny.heads=2 tiny.intermediate_size
 
 
 def train_arguments(command: str) -> list[str]:
-    """What follows ``train.py``, without the launcher."""
+    """What follows ``train``, without the launcher."""
     words = shlex.split(command)
-    return words[words.index("train.py") + 1 :]
+    return words[words.index("train") + 1 :]
 
 
 def run(arguments: list[str], cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from contrastive_encoders.core import InputError, is_address, without_secrets
+from contrastive_encoders.core import InputError, OutputError, is_address, without_secrets
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.cached_rows import CACHE, cache_folder
 from contrastive_encoders.io.manifest import ADDRESSES, Damaged, leave_origin, origin_of, read_record, write_record
@@ -246,7 +246,7 @@ def explained(address: str, key: str, error: Exception, done: str = "read") -> I
     or is a mistake of ours.
     """
     protocol, where = address.partition(":")[0], f"{key}={without_secrets(address)}"
-    if isinstance(error, InputError) or (isinstance(error, RuntimeError) and type(error).__module__ == "contracts"):
+    if isinstance(error, InputError | OutputError):
         return None
     package, extra = EXTRAS.get(protocol, ("", ""))
     if isinstance(error, ImportError) and package and importlib.util.find_spec(package) is None:

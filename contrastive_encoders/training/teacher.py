@@ -45,8 +45,8 @@ def _refuse_reranker(name: str) -> None:
 
 def _is_reranker(name: str, what: str) -> InputError:
     return InputError(
-        f"{name} is a reranker ({what}), which gives pairs of texts a score and has no vectors to learn. python -m "
-        "contrastive_encoders.cli.mine_negatives reranker=... writes its scores, for model=distil_scores."
+        f"{name} is a reranker ({what}), which gives pairs of texts a score and has no vectors to learn. "
+        "contrastive-encoders mine-negatives reranker=... writes its scores, for model=distil_scores."
     )
 
 

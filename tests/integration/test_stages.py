@@ -394,7 +394,7 @@ IN_STAGES = [
 ]
 
 
-@pytest.mark.parametrize("line", [line.removeprefix("python train.py ") for line in IN_STAGES])
+@pytest.mark.parametrize("line", [line.removeprefix("contrastive-encoders train ") for line in IN_STAGES])
 def test_the_commands_of_the_guide(line, tables, small_eval, command, tmp_path):
     """As written, but for the texts, a tiny backbone and few steps."""
     (tmp_path / "train").mkdir()
