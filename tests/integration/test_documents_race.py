@@ -29,6 +29,8 @@ OPEN = [
     "rules.duplicates=false",
     "negative_margin=0",
     "negatives=1",
+    "temperature=1.5",  # the questions differ, so a batch has negatives
+    "top_p=null",
 ]
 DOCUMENTS, OUTPUT = "my documents (2)", "adapted (1)"
 
