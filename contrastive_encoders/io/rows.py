@@ -12,7 +12,9 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -100,8 +102,13 @@ def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Enc
 
 
 def text_in(row: Row, name: str, strip_html: bool = False) -> str | BadRow:
-    """Return the text under this name, without HTML if ``strip_html``, or say why there is none that UTF-8 can hold."""
+    """Return the text under this name, without HTML if ``strip_html``, or say why there is none that UTF-8 can hold.
+
+    A number is the text that a .csv would have.
+    """
     text = value_in(row.values, name)
+    if isinstance(text, int | float | Decimal) and not isinstance(text, bool) and isfinite(text):
+        text = str(text)
     if not isinstance(text, str):
         if text is MISSING:
             names = ", ".join(map(repr, row.values)) or "none"

@@ -1,5 +1,6 @@
 """Rows in memory: accepted types, their columns, and their checks."""
 
+import contextlib
 import itertools
 import logging
 import re
@@ -11,7 +12,15 @@ from typing import Any, NamedTuple
 import yaml
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.sources.row_schemas import NLI, PAIRS, QA, SENTENCES, TRIPLETS, numbered_columns
+from contrastive_encoders.datamodules.sources.row_schemas import (
+    NLI,
+    PAIRS,
+    QA,
+    SENTENCES,
+    TRIPLETS,
+    numbered_columns,
+    score,
+)
 
 ACCEPTED = "texts, tuples of two or more texts, (text, text, score from 0 to 1), or mappings of columns to these"
 NAMES = {  # data= -> columns of its files
@@ -72,6 +81,8 @@ def keys_of_rows(
         if chosen and (columns or chosen != list(first)):  # known names may be in another order
             rows = (_chosen(row, place, chosen) for place, row in enumerate(rows))
             first = _chosen(first, 0, chosen)
+        rows = map(_with_number, rows)
+        first = _with_number(first)
         shape = _shape(first, 0)
         kind = kind or ("dino" if shape.has_score else "sentences" if shape.texts == 1 else "triplets")
         if not columns:  # else the reader is told which column is which
@@ -297,6 +308,18 @@ def _cells(row: Any) -> Sequence[Any]:
     return [row] if isinstance(row, str) else list(row.values()) if isinstance(row, Mapping) else list(row)
 
 
+def _with_number(row: Any) -> Any:
+    """Return a row of columns with its score as a number, if it is written as a text."""
+    if not isinstance(row, Mapping):
+        return row
+    found = dict(row)
+    for name in LABELS:
+        if isinstance(value := row.get(name), str):
+            with contextlib.suppress(ValueError):
+                found[name] = score(value)
+    return found
+
+
 def _shape(row: Any, place: int) -> Shape:
     fits = isinstance(row, str | Mapping | Sequence) and not isinstance(row, bytes)
     cells = _cells(row) if fits else []
@@ -324,7 +347,7 @@ def _no_example(row: Any, place: int) -> InputError:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    return isinstance(value, Real)
 
 
 def _described(shape: Shape) -> str:

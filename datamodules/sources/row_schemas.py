@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
 
+BOOLEANS: dict[object, float] = {"true": 1.0, "false": 0.0}  # scores as a .csv has them
 MOST_SCORE = 3.4e38  # float32's largest
 
 
@@ -39,12 +40,13 @@ class RowSchema(NamedTuple):
 
 
 def score(value: object) -> float:
-    """A similarity in 0..1; the published generator of DINO writes it as a text."""
+    """Return a similarity from 0 to 1, which may be written as a text; true is 1 and false is 0."""
     wanted = 'wanted a number from 0 to 1, or its text ("0", "0.5", "1")'
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if not isinstance(value, int | float | str):
         raise ValueError(wanted)
+    text = value.strip().lower() if isinstance(value, str) else value
     try:
-        number = float(value)
+        number = float(BOOLEANS.get(text, text))
     except (ValueError, OverflowError):  # the latter of an integer with hundreds of digits
         raise ValueError(wanted) from None
     if math.isfinite(number) and number > 1:

@@ -60,7 +60,8 @@ def _texts(row: Row, name: str, strip_html: bool) -> list[str] | BadRow:
         if _is_empty(item):
             continue
         text = _passage(item) if isinstance(item, dict) else item
-        checked = text_in(Row({name: text}, row.line), name, strip_html) if isinstance(text, str) else None
+        is_text = isinstance(text, str | int | float) and not isinstance(text, bool)
+        checked = text_in(Row({name: text}, row.line), name, strip_html) if is_text else None
         if isinstance(checked, BadRow):
             return checked
         if checked is None:

@@ -120,7 +120,7 @@ def test_scores(tmp_path, value, label):
 
 
 @pytest.mark.parametrize(
-    "value", ["NaN", "Infinity", '"nan"', '"high"', '""', "-0.1", "1.01", "5", "true", "null", "[1]", '"2"', "9" * 400]
+    "value", ["NaN", "Infinity", '"nan"', '"high"', '""', "-0.1", "1.01", "5", "null", "[1]", '"2"', "9" * 400]
 )
 def test_scores_that_are_none(tmp_path, value):
     path = tmp_path / "d.jsonl"

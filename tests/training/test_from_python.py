@@ -236,7 +236,7 @@ BAD_ROWS = [  # rows, keys -> fields of the error
     (5, {}, {"key": "rows", "value": "5"}),
     ({"train": [PAIR]}, {}, {"key": "rows", "expected": "the rows of one split"}),
     ([("a", 1, "b")], {}, {"location": "rows[0]"}),
-    ([("a", "b", True)], {}, {"location": "rows[0]"}),
+    ([("a", "b", b"c")], {}, {"location": "rows[0]"}),
     ([{"id": 7, "q": "a", "d": "b"}], {}, {"location": "rows[0]", "key": "id", "value": "7"}),
     ([{"q": "a", "d": "b"}] * 2 + [{"q": "a", "d": 3}], {}, {"location": "rows[2]", "key": "d", "value": "3"}),
     (
