@@ -23,7 +23,7 @@ def tables(frame: pd.DataFrame, folder: Path) -> list[Path]:
     return [folder / name for name in ("a.csv", "a.parquet", "a.jsonl")]
 
 
-@pytest.mark.parametrize("answers, texts", [([0, -7], ["0", "-7"]), ([0.5, 2.25], ["0.5", "2.25"])])
+@pytest.mark.parametrize(("answers", "texts"), [([0, -7], ["0", "-7"]), ([0.5, 2.25], ["0.5", "2.25"])])
 def test_a_number_is_the_text_that_a_csv_has(answers, texts, tmp_path):
     frame = pd.DataFrame({"question": ["how many", "how few"], "answer": answers})
     wanted = [("how many", texts[0], None), ("how few", texts[1], None)]
