@@ -75,7 +75,7 @@ def run(name: str, folder: Path, steps: int, on_gpu: bool) -> list[Line]:
     common += [] if any("model.lr" in word for word in words) else ["model.lr=0.0005"]
     common += ["precision=bf16"] if on_gpu else ["trainer=cpu"]
     done = train(overrides=[*words, *common])
-    rows = read_rows(done.folder / "metrics.csv")
+    rows = read_rows(done.directory / "metrics.csv")
     losses = [float(row["train/loss"]) for row in rows if "train/loss" in row]  # a scoring at the start has none
     tenth = max(1, len(losses) // 10)
     first, last = float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:]))
@@ -86,7 +86,7 @@ def run(name: str, folder: Path, steps: int, on_gpu: bool) -> list[Line]:
                 "smoke",
                 f"{name}, export, largest difference",
                 "",
-                exported(done.folder, on_gpu),
+                exported(done.directory, on_gpu),
                 None,
                 None,
                 f"<= {VECTORS}",

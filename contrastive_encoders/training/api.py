@@ -1,4 +1,4 @@
-"""The Python API: ``encoder, folder, results = train([("question", "answer"), ...], model="simcse")``.
+"""The Python API: ``train([("question", "answer"), ...], model="simcse").encoder``.
 
 Rows in memory become a file in the cache, named by its content. It does not lie in the run's folder, whose name is made
 of what the run is trained on. So the same call goes on with its run or finds it finished, as a command line does.
@@ -8,13 +8,13 @@ import contextlib
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from contrastive_encoders.composition.config_keys import GROUPS
 from contrastive_encoders.composition.override_checks import check_words
-from contrastive_encoders.core import InputError, OutputError, Results
+from contrastive_encoders.core import InputError, OutputError, Results, Verdict
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.cached_rows import cache_folder, keep_rows
 from contrastive_encoders.io.output_directory import LOCK, let_go
@@ -35,12 +35,29 @@ AS_GIVEN = re.compile(r"data\.(parts|prompts|weights)|callbacks|evaluation\.task
 _at_work = threading.Lock()  # Hydra knows one config a process
 
 
-class TrainResult(NamedTuple):
-    """What a run has left; no encoder where it trained a model that writes."""
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished run leaves.
+
+    Attributes:
+        encoder: the trained encoder; None if the run trained a generator or a reranker.
+        directory: directory of the run, with ``encoder/``, ``results.json``, and the checkpoints.
+        results: content of ``results.json``.
+    """
 
     encoder: "LoadedEncoder | None"
-    folder: Path
-    results: Results
+    directory: Path
+    results: Results = field(repr=False)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Scores of the trained encoder by name, 0 to 100; empty if nothing was scored."""
+        return self.results["scores"]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Comparison with the encoder before training; None if that was not scored."""
+        return self.results.get("verdict")
 
 
 def run(asked: RunConfig) -> Results:

@@ -152,19 +152,19 @@ def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, 
     trained = train(pairs_of(ROWS), backbone=folder, **keys)
     before, after = trained.results["scores_before"], trained.results["scores"]
     assert {name: before[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)
-    wanted = scores_of_the_library(trained.folder / "encoder", tasks)
+    wanted = scores_of_the_library(trained.directory / "encoder", tasks)
     assert {name: after[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)
-    exported = json.loads((trained.folder / "encoder" / "config_sentence_transformers.json").read_text())
+    exported = json.loads((trained.directory / "encoder" / "config_sentence_transformers.json").read_text())
     own = json.loads((folder / "config_sentence_transformers.json").read_text())
     assert [exported[key] for key in ("prompts", "default_prompt_name")] == [
         own[key] for key in ("prompts", "default_prompt_name")
     ]
     for name in ("encode", "encode_query"):
-        wanted_ND = getattr(stock(trained.folder / "encoder"), name)(SENTENCES)
+        wanted_ND = getattr(stock(trained.directory / "encoder"), name)(SENTENCES)
         np.testing.assert_allclose(getattr(trained.encoder, name)(SENTENCES), wanted_ND, atol=1e-5)
-        saved = load_encoder(trained.folder / "checkpoints" / "best.ckpt", device="cpu")
+        saved = load_encoder(trained.directory / "checkpoints" / "best.ckpt", device="cpu")
         np.testing.assert_allclose(getattr(saved, name)(SENTENCES), wanted_ND, atol=1e-5)
-    again = compose(["model=pairs", "data=triplets", "data.path=x", f"backbone={trained.folder}", "batch_size=4"])
+    again = compose(["model=pairs", "data=triplets", "data.path=x", f"backbone={trained.directory}", "batch_size=4"])
     assert make_model(again).encoder.prompts == trained.encoder.prompts, "a run is a backbone, too"
 
 
@@ -226,9 +226,9 @@ def test_an_empty_mapping_turns_them_off(newer, tmp_path):
     none = directory(tmp_path / "none", newer, {})
     plain = train(pairs_of(ROWS), backbone=none, output_dir=tmp_path / "plain", **keys)
     kept = train(pairs_of(ROWS), backbone=newer, output_dir=tmp_path / "kept", **keys)
-    assert same(weights(off.folder), weights(plain.folder))
-    assert not same(weights(off.folder), weights(kept.folder))
-    top = json.loads((off.folder / "encoder" / "config_sentence_transformers.json").read_text())
+    assert same(weights(off.directory), weights(plain.directory))
+    assert not same(weights(off.directory), weights(kept.directory))
+    top = json.loads((off.directory / "encoder" / "config_sentence_transformers.json").read_text())
     assert (any(top["prompts"].values()), top["default_prompt_name"]) == (False, None)
     assert "settled" not in off.results
     assert off.results["changed_keys"]["data.prompts"][1] == {}

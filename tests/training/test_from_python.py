@@ -58,7 +58,7 @@ def test_it_is_the_run_of_the_command_line(trained, tmp_path):
     words += ["model=simcse", "data=triplets", f"data.path={rows}", "model.mlp=false", "max_steps=4", "devices=1"]
     done = run_command([TRAIN, *words, "log_every_n_steps=2", f"output_dir={tmp_path / 'run'}"])
     assert done.returncode == 0, done.stderr
-    assert same(weights(trained.folder), weights(tmp_path / "run"))
+    assert same(weights(trained.directory), weights(tmp_path / "run"))
     lines = [line for line in done.stderr.splitlines() if line.startswith(("objective", "batch", "steps"))]
     assert [" ".join(line.split()) for line in lines] == [
         "objective simcse",
@@ -71,10 +71,10 @@ def test_it_is_the_run_of_the_command_line(trained, tmp_path):
 def test_the_encoder_and_the_results_come_back_and_a_second_call_trains_nothing(trained, caplog):
     assert trained.results["spent"]["steps"] == 4
     assert trained.encoder.embed(["a boat", "a thing"]).shape == (2, 32)
-    before = (trained.folder / "results.json").stat().st_mtime_ns
+    before = (trained.directory / "results.json").stat().st_mtime_ns
     caplog.set_level("INFO", logger="contrastive_encoders")
-    again = train(ROWS, **TINY, output_dir=trained.folder, data__cache_dir=trained.folder.parent / "cache")
-    assert (again.folder / "results.json").stat().st_mtime_ns == before
+    again = train(ROWS, **TINY, output_dir=trained.directory, data__cache_dir=trained.directory.parent / "cache")
+    assert (again.directory / "results.json").stat().st_mtime_ns == before
     assert "is finished" in caplog.text
     torch.testing.assert_close(again.encoder.embed(["a boat"]), trained.encoder.embed(["a boat"]), rtol=0, atol=0)
 
@@ -97,13 +97,13 @@ def test_interrupted_it_has_saved_its_state_goes_on_and_leaves_the_process_as_it
             train(ROWS, **given)
     assert load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 2
     assert surroundings() == before
-    assert same(weights(train(ROWS, **given).folder), weights(trained.folder))
+    assert same(weights(train(ROWS, **given).directory), weights(trained.directory))
     assert surroundings() == before
     assert not (tmp_path / "run" / LOCK).exists()
 
 
 def test_a_run_is_a_value_composed_from_words_or_made_of_settings_and_trains(trained, tmp_path):
-    rows = next((trained.folder.parent / "cache").glob("rows-*.jsonl"))
+    rows = next((trained.directory.parent / "cache").glob("rows-*.jsonl"))
     words = [f"tiny.{key}={value}" for key, value in TINY["tiny"].items()]
     words += ["model=simcse", "data=triplets", f"data.path={rows}", "backbone=tiny", "batch_size=8", "max_steps=9"]
     composed = compose([*words, "log_every_n_steps=2", "quiet=true"])
@@ -118,7 +118,7 @@ def test_a_run_is_a_value_composed_from_words_or_made_of_settings_and_trains(tra
     )
     run(made)
     for folder in "ab":
-        assert same(weights(tmp_path / folder), weights(trained.folder))
+        assert same(weights(tmp_path / folder), weights(trained.directory))
     with pytest.raises(InputError, match="from Python a run has one process"):
         run(replace(made, devices=2))
     with pytest.raises(InputError, match=r"model\.temperature=0: wanted more than 0"):
@@ -127,7 +127,7 @@ def test_a_run_is_a_value_composed_from_words_or_made_of_settings_and_trains(tra
 
 
 def test_stages_are_runs(trained, tmp_path):
-    rows = next((trained.folder.parent / "cache").glob("rows-*.jsonl"))
+    rows = next((trained.directory.parent / "cache").glob("rows-*.jsonl"))
     plain = {key: TINY[key] for key in ("backbone", "batch_size", "log_every_n_steps")}
     one = RunConfig(
         model=SimCSEConfig(pooling="cls", mlp=False),
@@ -140,7 +140,7 @@ def test_stages_are_runs(trained, tmp_path):
         RunConfig(stages={"first": one, "second": replace(one, max_steps=2)}, output_dir=str(tmp_path / "run"))
     )
     assert [stage["spent"]["steps"] for stage in results["stages"].values()] == [4, 2]
-    assert same(weights(tmp_path / "run" / "stage-first"), weights(trained.folder))
+    assert same(weights(tmp_path / "run" / "stage-first"), weights(trained.directory))
 
 
 WRONG = [  # words of a command line, the same as keys
