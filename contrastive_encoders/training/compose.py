@@ -312,6 +312,9 @@ def _is_of_stages(key: str, value: Any) -> bool:
 def _of_stages(key: str, value: Any, makes: bool) -> list[_OfStage]:
     """Keys of stages that are at a dotted key, ``stages`` or one below it."""
     _, name, below = [*key.split(".", 2), "", ""][:3]
+    if not below and not isinstance(value, Mapping):
+        expected = "keys of this stage with their values" if name else "a mapping of names to keys of stages"
+        raise InputError(key=key, value=value, expected=expected)
     if not name:
         return [one for stage, keys in value.items() for one in _of_stages(f"{key}.{stage}", keys or {}, makes)]
     keys = {below: value} if below else dotted(value)

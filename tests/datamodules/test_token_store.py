@@ -246,7 +246,7 @@ def test_leftovers_of_a_killed_build_do_no_harm(corpus, bpe, tmp_path):
 @EITHER
 def test_bad_text_leaves_no_store(build, tmp_path, bpe):
     path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "fine"}\n{"text": 3}\n')
+    path.write_text('{"text": "fine"}\n{"text": true}\n')
     with pytest.raises(InputError, match=r"a\.jsonl:2"):
         build(path, bpe, tmp_path / "cache")
     assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
@@ -261,7 +261,7 @@ def test_a_store_does_not_depend_on_how_it_is_read(build, tmp_path, bpe, monkeyp
     of_many = build(path, bpe, tmp_path / "many")
     for name in ("ids.bin", "offsets.bin", "meta.json"):
         assert (of_many.directory / name).read_bytes() == (whole.directory / name).read_bytes()
-    path.write_text(f'{path.read_text()}{{"text": 3}}\n')
+    path.write_text(f'{path.read_text()}{{"text": true}}\n')
     with pytest.raises(InputError, match=r"a\.jsonl:201"):
         build(path, bpe, tmp_path / "many")
     assert [entry for entry in (tmp_path / "many").iterdir() if entry.is_dir()] == [of_many.directory]
@@ -322,7 +322,7 @@ def test_a_batch_whose_workers_end_each_time_leaves_no_store(tmp_path, bpe, monk
 
 
 @EITHER
-@pytest.mark.parametrize(("last", "error"), [('{"text": 3}', InputError), ("", KeyboardInterrupt)])
+@pytest.mark.parametrize(("last", "error"), [('{"text": true}', InputError), ("", KeyboardInterrupt)])
 def test_no_worker_is_left_when_a_build_ends_early(build, last, error, tmp_path, bpe, monkeypatch):
     path = write_rows(tmp_path / "a.jsonl", ({"text": f"{line} {number}"} for number in range(50) for line in LINES))
     path.write_text(f"{path.read_text()}{last}\n")

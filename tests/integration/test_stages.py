@@ -239,6 +239,7 @@ def test_a_stage_may_have_another_model(words, tables, command, tmp_path):
 
 
 BAD = [
+    (["stages={second: x}"], ["stages.second=x", "expected keys of this stage"]),
     (["stages.secnd.max_steps=3"], ["there is no stage 'secnd'", "The nearest is second"]),
     (["stages.second.max_stepz=3"], ["stages.second.max_stepz", "The nearest is stages.second.max_steps"]),
     (["stages.second.data.fracton=0.1"], ["stage second", "data.fracton", "The nearest is data.fraction"]),

@@ -141,7 +141,7 @@ def test_the_commands_of_the_guide_run(place, tmp_path):
     """As written and in order, but for generator and files."""
     assert len(GUIDED) >= 5
     for words in GUIDED:
-        given = dict(word.split("=", 1) for word in words[3:])
+        given = dict(word.split("=", 1) for word in words[2:])
         given["output"] = str(tmp_path / given["output"])
         models = ("generator", "there.model", "back.model")
         given |= {key: str(place / "t5") for key in models if key in given}

@@ -205,7 +205,7 @@ def test_windows_overlap_by_whole_sentences_within_a_section():
 
 def test_a_row_that_cannot_be_read_is_refused_or_counted(tmp_path):
     path = tmp_path / "docs.jsonl"
-    path.write_text("".join(f'{{"text": "{story(topic)}"}}\n' for topic in ("one", "two")) + '{"text": 3}\n')
+    path.write_text("".join(f'{{"text": "{story(topic)}"}}\n' for topic in ("one", "two")) + '{"text": true}\n')
     with pytest.raises(InputError, match=r"docs.jsonl:3: .*set on_error=skip"):
         read_collection(path, "text", WINDOWS)
     found = read_collection(path, "text", WINDOWS, "skip")
