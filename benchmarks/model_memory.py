@@ -172,7 +172,7 @@ def activations(shape: Shape, way: Way, tokens: int) -> float:
 
 
 def vectors(shape: Shape, processes: int) -> float:
-    """Bytes of the vectors of a batch with their gradients on each process, and of its similarities."""
+    """Return the bytes, per process, of the embeddings of a batch, their gradients, and the similarities."""
     texts = BATCH * TEXTS_OF_A_ROW
     return 2 * texts * shape.width * FP32 + 3 * texts / processes * texts * FP32
 

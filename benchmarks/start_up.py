@@ -28,7 +28,7 @@ BYTES = 2_000_000
 
 
 def seconds(arguments: Sequence[str], **environment: str) -> float:
-    """From start to exit of a python process in the root of the project."""
+    """Return the wall time of a Python process in the root of the project, in seconds."""
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, *arguments],

@@ -56,7 +56,7 @@ def set_attention(config: Any, attention: str | None, name: str, *, setting: str
 
 
 def is_decoder_alone(config: Any) -> bool:
-    """Whether it is a causal language model's config: neither an encoder's nor that of both halves."""
+    """Return whether a config is that of a decoder-only language model."""
     from transformers import AutoModelForMaskedLM
 
     kind = type(config)

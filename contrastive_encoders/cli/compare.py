@@ -222,7 +222,7 @@ def compare(
     found = compare(arms, headline, left_out, probes_of(cfg, arms, headline), spent_alike=spent_alike)
     if choosing is not None:
         found = with_recommendation(cfg, found, choosing, task, output)
-    command = f"contrastive-encoders compare {shlex.join(sys.argv[1:])}"
+    command = f"contrastive-encoders {shlex.join(sys.argv[1:])}"
     written = write_report(found, output, command)
     if cfg.wandb:
         from contrastive_encoders.comparison.upload import upload

@@ -199,7 +199,7 @@ def split_summary(text: str) -> tuple[str, str]:
 
 
 def fits(query: str, document: str) -> bool:
-    """Whether the pair is long enough on both sides, is prose, and does not give its answer away."""
+    """Return whether both texts are long enough and prose, and the query does not contain the answer."""
     words = query.split()
     if not SUMMARY_WORDS[0] <= len(words) <= SUMMARY_WORDS[1] or len(document.split()) < REST_WORDS:
         return False

@@ -54,7 +54,7 @@ class SimCSE(ContrastiveObjective):
             self.encoder.head = self.encoder.head or TanhHead(self.encoder.width, seed=settings.seed)
 
     def views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
-        """Two views, and the hard negatives where there are any."""
+        """Return two views of the batch, and its hard negatives if it has any."""
         if isinstance(batch, SentenceBatch) and batch.damaged is not None:
             raise InputError(
                 "model=simcse reads sentences whole, and data.deletion takes words out of them: set "
