@@ -237,8 +237,8 @@ def info_nce(
     equal = None
     if texts is not None:
         anchor_numbers_B, *candidate_numbers = texts
-        known_P = known_pairs(anchor_numbers_B, candidate_numbers[0], accepted, accepted_by_candidates)
-        equal = answers_of_anchors(anchor_numbers_B, gather_plain(torch.cat(candidate_numbers)), known_P)
+        known = known_pairs(anchor_numbers_B, candidate_numbers[0], accepted, accepted_by_candidates)
+        equal = answers_of_anchors(anchor_numbers_B, gather_plain(torch.cat(candidate_numbers)), known)
     with torch.autocast(anchors_BD.device.type, enabled=False):
         rows_RD = unit_rows(anchors_BD)
         candidates_CD, start = gather_rows(unit_rows(positives_BD, hard_negatives_ND))

@@ -31,10 +31,10 @@ from contrastive_encoders.losses.contrastive import (
 )
 from contrastive_encoders.losses.duplicate_masking import (
     NO_TEXT,
-    Answers,
     EqualTexts,
     equal_labels,
     known_pairs,
+    match_answers,
 )
 from contrastive_encoders.losses.gather import gather_plain, gather_rows
 
@@ -173,8 +173,8 @@ def _equal(
     queries_C, documents_C = gather_plain(queries_B), gather_plain(torch.cat([positives_B, behind]))
     positives_C = gather_plain(positives_B)
     partners_C = gather_plain(torch.cat([queries_B, torch.full_like(behind, NO_TEXT)]))
-    answers_P = known_pairs(queries_B, positives_B, accepted_BP)  # (query, document)
-    questions_P = known_pairs(positives_B, queries_B, None, accepted_BP)  # (document, query)
+    answers = known_pairs(queries_B, positives_B, accepted_BP)  # (query, document)
+    questions = known_pairs(positives_B, queries_B, None, accepted_BP)  # (document, query)
 
     def only_in(block: str, texts_C: Tensor) -> Tensor:
         """Return the numbers of the candidates of one direction; those of other directions are `NO_TEXT`."""
@@ -183,17 +183,17 @@ def _equal(
         return torch.cat([texts_C if one == block else none[one.split("_")[1]] for one in blocks])
 
     candidate_C = torch.cat([queries_C if one.endswith("query") else documents_C for one in blocks])
-    found = [Answers(answers_P, queries_B, candidate_C)]
+    found = [match_answers(answers, queries_B, candidate_C)]
     if "document_query" in blocks:
-        found.append(Answers(questions_P, positives_B, only_in("document_query", queries_C)))
+        found.append(match_answers(questions, positives_B, only_in("document_query", queries_C)))
     if "query_query" in blocks:
         own_C = only_in("query_query", queries_C)
-        shared = Answers(answers_P, queries_B, only_in("query_query", positives_C), equal_labels(own_C))
-        found += [Answers(questions_P, queries_B, own_C), shared]
+        shared = match_answers(answers, queries_B, only_in("query_query", positives_C), equal_labels(own_C))
+        found += [match_answers(questions, queries_B, own_C), shared]
     if "document_document" in blocks:
         own_C = only_in("document_document", documents_C)
-        shared = Answers(questions_P, positives_B, only_in("document_document", partners_C), equal_labels(own_C))
-        found += [Answers(answers_P, positives_B, own_C), shared]
+        shared = match_answers(questions, positives_B, only_in("document_document", partners_C), equal_labels(own_C))
+        found += [match_answers(answers, positives_B, own_C), shared]
     return EqualTexts([(queries_B, candidate_C), (positives_B, candidate_C)], found)
 
 

@@ -40,22 +40,41 @@ class EqualTexts(NamedTuple):
         return equal_KC
 
 
-class Answers(NamedTuple):
-    """Pairs of a text and its positive anywhere in the global batch, looked up for each row and candidate."""
+class KnownPairs(NamedTuple):
+    """Hashes of the P pairs of a text and an answer to it, of all ranks."""
 
-    known_P: Tensor  # as `known_pairs` returns them
+    text_P: Tensor
+    answer_P: Tensor
+
+
+class Answers(NamedTuple):
+    """Mask of the candidates that are an answer to a row's text in any known pair: `match_answers` builds it."""
+
+    text_P: Tensor  # texts of the known pairs
+    label_P: Tensor  # labels of their answers: those of the equal candidates, or C
     row_R: Tensor
-    candidate_C: Tensor
-    label_C: Tensor | None = None  # equal for candidates that are left out together
+    label_C: Tensor  # below C, equal for equal candidates
+    group_C: Tensor | None = None  # below C; if one candidate of a group is an answer, all of the group are left out
 
     def left_out(self, block: slice) -> Tensor:
-        number_KC = _pair_numbers(self.row_R[block, None], self.candidate_C)
-        place_KC = torch.searchsorted(self.known_P, number_KC).clamp_(max=len(self.known_P) - 1)
-        found_KC = self.known_P[place_KC] == number_KC
-        if self.label_C is None:
-            return found_KC
-        count_KC = torch.zeros_like(found_KC, dtype=torch.int32).index_add_(1, self.label_C, found_KC.int())
-        return count_KC.index_select(1, self.label_C) > 0
+        """Return a (K, C) bool."""
+        row_K, size = self.row_R[block], len(self.label_C)
+        count_LK = row_K.new_zeros((size + 1, len(row_K)), dtype=torch.float32)  # faster than integers on the CPU
+        for text_P, label_P in zip(self.text_P.split(size), self.label_P.split(size), strict=True):
+            count_LK.index_add_(0, label_P, (text_P[:, None] == row_K).float())
+        found_CK = (count_LK > 0).index_select(0, self.label_C)
+        if self.group_C is not None:
+            count_CK = torch.zeros_like(found_CK, dtype=torch.float32).index_add_(0, self.group_C, found_CK.float())
+            found_CK = (count_CK > 0).index_select(0, self.group_C)
+        return found_CK.T
+
+
+def match_answers(known: KnownPairs, row_R: Tensor, candidate_C: Tensor, group_C: Tensor | None = None) -> Answers:
+    """Return the mask of the candidates that are known answers to the texts of the rows."""
+    order_C = candidate_C.sort().values
+    place_P = torch.searchsorted(order_C, known.answer_P).clamp_(max=len(order_C) - 1)
+    label_P = torch.where(order_C[place_P] == known.answer_P, place_P, len(order_C))
+    return Answers(known.text_P, label_P, row_R, torch.searchsorted(order_C, candidate_C), group_C)
 
 
 def known_pairs(
@@ -63,29 +82,32 @@ def known_pairs(
     positives_B: Tensor,
     accepted_BP: Tensor | None = None,
     accepted_by_positives_BP: Tensor | None = None,
-) -> Tensor:
-    """Return the sorted numbers of the pairs of all ranks. ``accepted_BP`` are further positives of each text,
+) -> KnownPairs:
+    """Return the pairs of all ranks. ``accepted_BP`` are further positives of each text,
     ``accepted_by_positives_BP`` further texts of each positive.
     """
-    numbers = [_pair_numbers(texts_B, positives_B)]
+    texts, answers = [texts_B], [positives_B]
     if accepted_BP is not None:
-        numbers.append(_pair_numbers(texts_B[:, None], accepted_BP).flatten())
+        texts.append(texts_B.repeat_interleave(accepted_BP.shape[1]))
+        answers.append(accepted_BP.flatten())
     if accepted_by_positives_BP is not None:
-        numbers.append(_pair_numbers(accepted_by_positives_BP, positives_B[:, None]).flatten())
-    return gather_plain(torch.cat(numbers)).sort().values
+        texts.append(accepted_by_positives_BP.flatten())
+        answers.append(positives_B.repeat_interleave(accepted_by_positives_BP.shape[1]))
+    pairs_P2 = gather_plain(torch.stack([torch.cat(texts), torch.cat(answers)], 1))
+    return KnownPairs(*pairs_P2.T.contiguous())
 
 
-def answers_of_anchors(anchors_B: Tensor, candidate_C: Tensor, known_P: Tensor) -> EqualTexts:
+def answers_of_anchors(anchors_B: Tensor, candidate_C: Tensor, known: KnownPairs) -> EqualTexts:
     """Return the candidates equal to an anchor, or to a positive of an equal anchor anywhere in the global batch."""
-    return EqualTexts([(anchors_B, candidate_C)], [Answers(known_P, anchors_B, candidate_C)])
+    return EqualTexts([(anchors_B, candidate_C)], [match_answers(known, anchors_B, candidate_C)])
 
 
 def equal_views(own_R: Tensor, partner_R: Tensor) -> EqualTexts:
     """Return the candidates of two views that are equal to a row, to a partner of its text, or that share a partner."""
     own_C, partner_C = gather_plain(own_R), gather_plain(partner_R)
-    known_P = known_pairs(own_R, partner_R)
-    share_a_partner = Answers(known_P, own_R, partner_C, label_C=equal_labels(own_C))
-    return EqualTexts([(own_R, own_C)], [Answers(known_P, own_R, own_C), share_a_partner])
+    known = known_pairs(own_R, partner_R)
+    share_a_partner = match_answers(known, own_R, partner_C, equal_labels(own_C))
+    return EqualTexts([(own_R, own_C)], [match_answers(known, own_R, own_C), share_a_partner])
 
 
 def equal_labels(texts_C: Tensor) -> Tensor:
@@ -137,12 +159,6 @@ def _count(
             left_out_KC |= row_group[block, None] == group_C
         found.append((~left_out_KC).sum(1))
     return torch.cat(found)
-
-
-def _pair_numbers(first: Tensor, second: Tensor) -> Tensor:
-    """Numbers of pairs of texts, by those of their texts."""
-    mixed = first * int(_keys(1)[0]) + second
-    return (mixed ^ (mixed >> 29)) * int(_keys(1)[1])
 
 
 def text_hashes(ids: Tensor, lengths: np.ndarray, left_out: slice = slice(0, 0)) -> Tensor:
