@@ -122,6 +122,7 @@ class ScoreCallback(pl.Callback):
         self.is_last_step = is_last_step
         self.history: dict[int, dict[str, float]] = {}
         self.seconds = 0.0  # of the last scoring
+        self.seconds_in_total = 0.0  # of all scorings of this process
         self.scores_before: dict[str, float] | None = None
         self.scores_at_start: dict[str, float] | None = None
         self.found_before: dict[str, list[int]] = {}
@@ -192,6 +193,7 @@ class ScoreCallback(pl.Callback):
                 progress=self.progress and not step,
             )
         self.history[step], self.seconds = scores.values, time.perf_counter() - began
+        self.seconds_in_total += self.seconds
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
             for logger in trainer.loggers:

@@ -1,11 +1,14 @@
 """Estimates of a run: counts by hand, memory against torch's own shapes, and a run that is the same without them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 from transformers import AutoTokenizer
 
-from contrastive_encoders.training.callbacks.estimate import run_probe, shown, tokens_of_step
+from contrastive_encoders.training.callbacks.estimate import Estimate, run_probe, shown, tokens_of_step
 from tests.data import data_module, write_rows
 from tests.objectives import built
 
@@ -61,3 +64,62 @@ def test_words_of_an_estimate():
         "estimate   before step 1: 0:02:10 of training, 0:00:12 of scoring at the end, 2.4 GiB at most"
     )
     assert "scoring" not in shown("after 3 steps", 1, 0, 0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 40_000.0  # a machine that has been up for hours
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Timed(pl.LightningModule):
+    """A module whose first step takes 30 seconds, others 2 seconds; a scorer that takes 100 seconds."""
+
+    def __init__(self, clock: Clock, scorer: SimpleNamespace) -> None:
+        super().__init__()
+        self.weight, self.clock, self.scorer = torch.nn.Parameter(torch.zeros(1)), clock, scorer
+
+    def training_step(self, batch, batch_idx):
+        self.clock.now += 2 if batch_idx else 30
+        return self.weight.sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class Scoring(pl.Callback):
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        scorer = pl_module.scorer
+        if scorer.every_n_steps and trainer.global_step % scorer.every_n_steps == 0:
+            pl_module.clock.now += scorer.seconds
+            scorer.seconds_in_total += scorer.seconds
+
+
+@pytest.mark.parametrize(
+    ("every", "accumulate", "expected"),
+    [
+        (None, 1, "0:00:48"),  # 30 + 9 * 2
+        (None, 2, "0:01:08"),  # 30 + 19 * 2
+        (2, 1, "0:09:08"),  # and 5 scorings
+        (4, 1, "0:05:48"),  # and scorings after 4, 8, and 10 steps
+    ],
+)
+def test_time_after_three_steps(every, accumulate, expected, monkeypatch, caplog):
+    clock, scorer = Clock(), SimpleNamespace(seconds=100.0, seconds_in_total=0.0, every_n_steps=every, during=["stsb"])
+    monkeypatch.setattr("contrastive_encoders.training.callbacks.estimate.time", clock)
+    trainer = pl.Trainer(
+        max_steps=10,
+        accumulate_grad_batches=accumulate,
+        callbacks=[Scoring(), Estimate(scorer, quiet=False)],
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    with caplog.at_level("INFO", "contrastive_encoders"):
+        trainer.fit(Timed(clock, scorer), torch.utils.data.DataLoader(range(100)))
+    (line,) = [one.getMessage() for one in caplog.records if "after 3 steps" in one.getMessage()]
+    assert f"{expected} of training" in line

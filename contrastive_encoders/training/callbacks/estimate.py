@@ -32,6 +32,14 @@ class Step(NamedTuple):
     most: float
 
 
+class Mark(NamedTuple):
+    """A moment of the training."""
+
+    step: int
+    time: float  # seconds
+    scoring: float  # seconds of all scorings so far
+
+
 class Probe(NamedTuple):
     """What a forward and a backward pass over some tokens took."""
 
@@ -49,32 +57,43 @@ class Estimate(pl.Callback):
 
     def __init__(self, scorer: ScoreCallback, *, quiet: bool) -> None:
         self.scorer, self.quiet = scorer, quiet
-        self._began = self._first = 0.0
-        self._first_step = 0
+        self._start: Mark | None = None  # before the first step of this process
+        self._first: Mark | None = None  # after it
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Scoring before training comes first, so that its time is known."""
-        self._first_step = trainer.global_step
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         if self.quiet or trainer.world_size > 1 or not hasattr(data, "batch") or not self._steps(trainer):
             pass
         elif isinstance(pl_module, Objective) and not compiled(pl_module.transformer):  # a probe would be compiled, too
             with trainer.precision_plugin.forward_context():
                 log.info("%s", self._before(trainer, pl_module, data))
-        self._began = time.monotonic()
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._start is None:
+            self._start = self._mark(trainer)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        done, now = trainer.global_step - self._first_step, time.monotonic()
-        if done == 1 and not self._first:
-            self._first = now
-        if done != MEASURED_STEPS or self.quiet or not trainer.is_global_zero or not (left := self._steps(trainer)):
+        if self.quiet or self._start is None:
             return
-        a_step = (now - self._first) / (MEASURED_STEPS - 1)  # the first one has costs of its own
-        training = now - self._began + a_step * left
-        log.info("%s", shown(f"after {MEASURED_STEPS} steps", training, self._scoring(), peak_memory_bytes()))
+        now = self._mark(trainer)
+        if self._first is None and now.step > self._start.step:
+            self._first = now
+        if self._first is None or now.step < self._start.step + MEASURED_STEPS:
+            return
         self.quiet = True  # once
+        if trainer.is_global_zero and (left := self._steps(trainer)):
+            steps, scoring = now.step - self._first.step, now.scoring - self._first.scoring
+            a_step = (now.time - self._first.time - scoring) / steps  # the first step has costs of its own
+            training = now.time - self._start.time + a_step * left + self._scoring_between(trainer)
+            log.info("%s", shown(f"after {MEASURED_STEPS} steps", training, self._scoring(), peak_memory_bytes()))
+
+    def _mark(self, trainer: pl.Trainer) -> "Mark":
+        return Mark(trainer.global_step, time.monotonic(), self.scorer.seconds_in_total)
 
     def _before(self, trainer: pl.Trainer, module: Objective, data: Any) -> str:
         step = tokens_of_step(module, data)
@@ -85,13 +104,21 @@ class Estimate(pl.Callback):
         at_once = min(step.most, budget)
         memory = held_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
         a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if again else 1)
-        training = a_step * self._steps(trainer)
+        training = a_step * self._steps(trainer) + self._scoring_between(trainer)
         return shown("before step 1", training, self._scoring(), max(peak_memory_bytes(), memory))
 
     def _steps(self, trainer: pl.Trainer) -> int:
         """Return the steps that are left; 0 if nobody knows."""
         total = trainer.estimated_stepping_batches
         return 0 if total == float("inf") else int(total) - trainer.global_step
+
+    def _scoring_between(self, trainer: pl.Trainer) -> float:
+        """Return the seconds of the scorings between the remaining steps, each as long as the last scoring."""
+        every, step = self.scorer.every_n_steps, trainer.global_step
+        if not every or not len(self.scorer.during):
+            return 0.0
+        last = step + self._steps(trainer)
+        return (-(-last // every) - step // every) * self.scorer.seconds
 
     def _scoring(self) -> float:
         """Return the seconds of the scoring at the end."""
