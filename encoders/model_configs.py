@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from contrastive_encoders.core.config_schema import config_field
 
@@ -64,7 +64,7 @@ class LoRAConfig:
     @property
     def keys(self) -> LoraKeys:
         """The same as a checkpoint records it."""
-        return LoraKeys(**asdict(self))  # type: ignore[typeddict-item]
+        return cast(LoraKeys, asdict(self))
 
 
 @dataclass(frozen=True, kw_only=True)

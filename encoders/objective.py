@@ -23,7 +23,7 @@ from contrastive_encoders.encoders.loading.backbones import BEHIND, PROMPTS
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
 from contrastive_encoders.encoders.lora import record_of, take_digests
 from contrastive_encoders.encoders.model_configs import EmbeddingConfig, EncoderConfig
-from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes, prefixes
+from contrastive_encoders.encoders.objectives.matryoshka import Prefix, over_prefixes, prefixes
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.encoders.sharding import from_first_rank, shard
 from contrastive_encoders.losses.duplicate_masking import text_hashes
@@ -48,7 +48,8 @@ class Computed(NamedTuple):
 def negatives_unlike_positive(positives: Ragged, negatives: Ragged) -> Tensor:
     """Count the hard negatives of each positive whose text is not the positive's."""
     positives_B, negatives_N = (text_hashes(one.ids, one.lengths) for one in (positives, negatives))
-    return (negatives_N.unflatten(0, (len(positives_B), -1)) != positives_B[:, None]).sum(1)
+    differs_BH: Tensor = negatives_N.view(len(positives_B), -1) != positives_B[:, None]
+    return differs_BH.sum(1)
 
 
 class Objective(TrainedModule):
@@ -58,6 +59,9 @@ class Objective(TrainedModule):
     """
 
     settings: EncoderConfig
+    trainable: TrainableEncoder
+    encoder: SentenceEncoder
+    prefixes: list[Prefix]
     default_pooling: ClassVar[str] = "mean"  # of a plain transformer
 
     def __init__(self, settings: EncoderConfig) -> None:

@@ -85,6 +85,23 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     weights came from.
     """
 
+    transformer: PreTrainedModel
+    tokenizer: Tokenizer
+    head: nn.Module | None
+    pooling: str
+    token_budget: int | None
+    recompute: str
+    prompts: EncoderPrompts
+    normalize: bool
+    progress: bool
+    truncate: int | None
+    similarity_fn_name: str
+    origin: dict[str, str]
+    options: dict[str, bool]
+    longest: int
+    max_length: int
+    appended: AppendedPrompt | None
+
     def __init__(
         self,
         transformer: PreTrainedModel,

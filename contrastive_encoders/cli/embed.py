@@ -25,7 +25,7 @@ from contrastive_encoders.runtime.worker_tasks import Task, TasksLost
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     import numpy as np
 
-    from contrastive_encoders.encoders.loading.load import LoadedEncoder
+    from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
     from contrastive_encoders.export.input_texts import Texts
     from contrastive_encoders.export.vector_file import VectorFile
 

@@ -16,7 +16,7 @@ from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.runtime.process_group import find_ranks, join_group, local_rank
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
-    from contrastive_encoders.encoders.loading.load import LoadedEncoder
+    from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
     from contrastive_encoders.evaluation.catalog import Chosen
     from contrastive_encoders.evaluation.custom_tasks.resolve import Own
     from contrastive_encoders.evaluation.several_encoders import Scored

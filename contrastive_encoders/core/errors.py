@@ -34,7 +34,7 @@ class InputError(ValueError):
         hint: str | None = None,
     ) -> None:
         self.key = key
-        self.value = None if value is NO_VALUE else value
+        self.value: Any = None if value is NO_VALUE else value
         self.expected = expected
         self.location = location
         self.hint = hint

@@ -20,6 +20,9 @@ class Prompted(list[str]):
         role: None: texts without a role, such as both sides of a pair.
     """
 
+    prompt: str | None
+    role: Role | None
+
     def __init__(self, texts: Iterable[str], prompt: str | None = None, role: Role | None = None) -> None:
         super().__init__(texts)
         self.prompt, self.role = prompt, role

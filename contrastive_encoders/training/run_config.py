@@ -65,7 +65,7 @@ class Evaluation:
 
     suite: str | Sequence[str] = config_field("sts", "scored at the end, of best.ckpt; with what of during it lacks")
     data_root: str | None = config_field(None, "folder of the suite's tables; null: no scores of them")
-    tasks: str | Sequence[str | Mapping] | Mapping | None = config_field(
+    tasks: str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = config_field(
         None,
         "of your own, scored while training too: files, folders as BEIR has them, YAML files (configs/task has the "
         "keys)",
