@@ -303,7 +303,7 @@ REFUSED = [
         {"data=text data.path=FILE_OR_FOLDER": "~data.min_words data=text data.path=$documents"},
     ),
     (
-        "contrastive_encoders.datamodules.sources.raw_documents:RowFilter.refuse",
+        "contrastive_encoders.datamodules.sources.raw_documents:RowFilter._unusable_row",
         [*PAIRS, "data.path=$gaps"],
         ["data.on_error=skip"],
     ),

@@ -42,6 +42,7 @@ from contrastive_encoders.io.text_files import (
     decoded,
     opened,
     sound,
+    unpacked,
 )
 
 DOCUMENT = "document"  # form of a file that is one text, whatever its name
@@ -133,9 +134,20 @@ def _open(path: Path, columns: Sequence[str], form: str, encoding: Encoding) -> 
 
 
 def _pieces(reader: Form) -> Iterator[Piece | BadRow]:
-    if not reader.path.stat().st_size:
+    if _is_empty(reader.path):
         return iter([BadRow(EMPTY, 1, "empty")])
     return reader.pieces()
+
+
+def _is_empty(path: Path) -> bool:
+    """Return whether the file has no bytes, packed or not."""
+    if not path.stat().st_size or path.suffix.lower() != ".gz":
+        return not path.stat().st_size
+    try:
+        with unpacked(path) as stream:
+            return not stream.read(1)
+    except UNREADABLE:
+        return False  # the reader reports the error
 
 
 def _filled(paths: Iterable[Path], columns: Sequence[str], encoding: Encoding) -> Iterator[tuple[Form, Piece]]:

@@ -29,7 +29,8 @@ from contrastive_encoders.io.rows import DOCUMENT, LINE, BadRow, Row, text_in
 from contrastive_encoders.io.text_files import Encoding
 
 MOST_LISTED = 20  # skipped rows of each fault whose place is listed; all are counted
-MAX_PLACES = 4  # in a message
+MAX_FILES = 4  # with unusable rows, in a message
+LOOK_AHEAD = 1_000  # rows read after the first unusable one, to tell whether the rest is usable
 MAX_SKIPPED = 0.05  # share of the rows that may be undecodable or malformed with on_error=skip
 FAULTS = ("empty", "undecodable", "malformed")
 
@@ -92,7 +93,10 @@ class RowFilter:
         self.other_splits: dict[str, int] = {}
         self.faults: dict[str, int] = dict.fromkeys(FAULTS, 0)  # of the rows that are skipped
         self.skipped_where: list[str] = []
-        self._bad_where: list[str] = []  # of them, those that are not empty
+        self._first: tuple[str, BadRow] | None = None  # row that is skipped, and its file
+        self._bad_in: dict[str, int] = {}  # undecodable and malformed rows of each file
+        self._first_bad = ""  # of them, with its place
+        self._rows_ahead = 0
 
     def anew(self) -> "RowFilter":
         """Return one that has counted nothing yet."""
@@ -105,6 +109,10 @@ class RowFilter:
     def rows(self, rows: Iterable[Row | BadRow], name: str) -> Iterator[Row]:
         """Yield the rows of this split that can be read; InputError at one that cannot, unless it may be skipped."""
         for row in rows:
+            if self._first is not None and self.on_error == "fail":
+                self._rows_ahead += 1
+                if self._rows_ahead > LOOK_AHEAD:
+                    raise self._unusable_row(*self._first)
             if isinstance(row, BadRow):
                 self.refuse(row, name)
             elif not row.values:
@@ -141,54 +149,74 @@ class RowFilter:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     def refuse(self, row: BadRow, name: str) -> None:
-        """Count one more row that is skipped.
+        """Count one more row that cannot be used. If rows are not skipped, a later row or `check` raises the error.
 
         Raises:
-            InputError: rows are not skipped, or the rest of the file cannot be read.
+            InputError: the rest of the file cannot be read.
         """
-        if row.ends_file or self.on_error == "fail":
-            skip = "" if row.ends_file else f" To leave out such rows, set {self.prefix}on_error=skip."
-            raise InputError(f"{name}:{row.line}: {row.message}.{skip}")
+        if row.ends_file:
+            raise InputError(f"{name}:{row.line}: {row.message}.", location=f"{name}:{row.line}")
         self.faults[row.fault] += 1
+        self._first = self._first or (name, row)
+        if row.fault != "empty":
+            self._first_bad = self._first_bad or f"{name}:{row.line}: {row.message}"
+            self._bad_in[name] = self._bad_in.get(name, 0) + 1
         if self.faults[row.fault] <= MOST_LISTED:
             self.skipped_where.append(f"{name}:{row.line}: {row.message}")
-            self._bad_where += self.skipped_where[-1:] if row.fault != "empty" else []
 
-    def check(self, name: str, wanted: str) -> None:
+    def check(self, name: str, expected: str) -> None:
         """Check the counts once all rows have been read.
 
         Raises:
-            InputError: no row was kept, or too many are undecodable or malformed.
+            InputError: a row cannot be used and is not skipped, no row was kept, or too many are undecodable or
+                malformed.
         """
+        if self._first is not None and self.on_error == "fail":
+            raise self._unusable_row(*self._first)
         if not self.kept:
-            self._refuse_nothing(name, wanted)
-        bad = self.faults["undecodable"] + self.faults["malformed"]
-        rows = self.kept + self.skipped + sum(self.left_out.values()) - self.left_out.get("blank", 0)
-        if bad > self.max_skipped * rows:
-            share = math.ceil(100 * bad / rows) / 100
+            self._refuse_nothing(name, expected)
+        share = self._unusable_share()
+        if share > self.max_skipped:
             counts = " and ".join(f"{self.faults[fault]:,} {fault}" for fault in FAULTS[1:] if self.faults[fault])
             raise InputError(
                 key=f"{self.prefix}max_skipped",
                 value=self.max_skipped,
-                expected=f"a share of at least {bad / rows:.3g}, since {counts} of {rows:,} rows are left out",
-                hint=f"Correct {name} ({self._places()}), or set {self.prefix}max_skipped={share:g}.",
+                expected=f"a share of at least {share:.3g}, since {counts} of {self._num_rows():,} rows are left out",
+                hint=f"Correct {self._bad_files()}, or set {self.prefix}max_skipped={_round_up(share):g}. The first is "
+                f"{self._first_bad}.",
             )
 
-    def _places(self) -> str:
-        """Return the places of the first unusable rows, and what is wrong with the first."""
-        first, *others = self._bad_where[:MAX_PLACES]
-        more = ", ..." if len(self._bad_where) > MAX_PLACES else ""
-        places = ", ".join(other.partition(": ")[0] for other in others)
-        return f"{first}; {places}{more}" if places else first
+    def _num_rows(self) -> int:
+        return self.kept + self.skipped + sum(self.left_out.values()) - self.left_out.get("blank", 0)
 
-    def _refuse_nothing(self, name: str, wanted: str) -> None:
+    def _unusable_share(self) -> float:
+        """Return the share of undecodable and malformed rows."""
+        return sum(self._bad_in.values()) / max(1, self._num_rows())
+
+    def _unusable_row(self, name: str, row: BadRow) -> InputError:
+        """Return the error about a row. Its hint is to skip such rows if other rows can be used."""
+        share = self._unusable_share()
+        limit = f" {self.prefix}max_skipped={_round_up(share):g}" if share > self.max_skipped else ""
+        hint = f"To leave out such rows, set {self.prefix}on_error=skip{limit}." if self.kept else None
+        place = f"{name}:{row.line}"
+        return InputError(f"{place}: {row.message}.{f' {hint}' if hint else ''}", location=place, hint=hint)
+
+    def _bad_files(self) -> str:
+        """Return the files with undecodable and malformed rows."""
+        files = [f"{file} ({number:,} {'row' if number == 1 else 'rows'})" for file, number in self._bad_in.items()]
+        more = [f"{len(files) - MAX_FILES} more file(s)"] if len(files) > MAX_FILES else []
+        return ", ".join(files[:MAX_FILES] + more)
+
+    def _refuse_nothing(self, name: str, expected: str) -> None:
         got = [f"{number} {reason}" for reason, number in self.left_out.items()]
         got += [f"{number} {fault}" for fault, number in self.faults.items() if number]
         if self.skipped_where:
             got[-1] += f" ({'; '.join(self.skipped_where[:2])})"
         got += [f"{number} with split={split!r}" for split, number in self.other_splits.items()]
-        mend = "Say data.split=NAME with one of them" if self.other_splits else "Give it some, or name another file"
-        raise InputError(f"{name}: no {wanted}; got {', '.join(got) or 'nothing'}. {mend}.")
+        hint = "Correct or add rows, or use another file."
+        if self.other_splits:
+            hint = f"Set {self.prefix}split=NAME to one of them."
+        raise InputError(location=name, expected=expected, value=", ".join(got) or "no rows", hint=hint)
 
     def counts(self) -> dict[str, Any]:
         where = {"skipped": self.skipped, **self.faults, "skipped_where": self.skipped_where}
@@ -248,7 +276,7 @@ class TextSource(DocumentSource):
             yield from self.tally.documents(rows, str(file.path), column, markdown=is_one)
         if self.unreadable and self.tally.on_error == "fail":
             raise self._unreadable_files()
-        self.tally.check(names_of(self.places()), "document in it. Wanted text")
+        self.tally.check(names_of(self.places()), "a document with text")
 
     def _unreadable_files(self) -> InputError:
         """Return the error that names all files that cannot be read."""
@@ -256,7 +284,7 @@ class TextSource(DocumentSource):
         share = bad / (self.tally.kept + len(self.unreadable))
         skip = f"{self.tally.prefix}on_error=skip"
         if share > self.tally.max_skipped:
-            skip += f" {self.tally.prefix}max_skipped={math.ceil(100 * share) / 100:g}"
+            skip += f" {self.tally.prefix}max_skipped={_round_up(share):g}"
         listed = [f"{path}: {row.message}." for path, row in islice(self.unreadable.items(), MOST_LISTED)]
         more = len(self.unreadable) - len(listed)
         listed += [f"{more} more."] if more else []
@@ -297,6 +325,11 @@ class TextSource(DocumentSource):
             "blank": self.tally.left_out.get("blank", 0),
             **self.tally.counts(),
         }
+
+
+def _round_up(share: float) -> float:
+    """Return the share with two decimals, not below it."""
+    return math.ceil(100 * share) / 100
 
 
 def changed_options(tally: RowFilter, encoding: Encoding) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class RecordSource:
                     self.tally.leave_out(record.reason)
                 else:
                     self.tally.refuse(record, str(file))
-        self.tally.check(self.name, f"example in it. Wanted rows of {described(self.kind)}")
+        self.tally.check(self.name, f"rows of {described(self.kind)}")
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 import zipfile
 from pathlib import Path
 
@@ -141,3 +142,65 @@ def test_a_last_line_that_is_cut_short_is_one_row(tmp_path):
     source = RecordSource(path, QA, on_error="skip")
     assert len(list(source)) == 399
     assert source.manifest()["malformed"] == 1
+
+
+GOOD, BAD = '{"question": "q", "answer": "a"}\n', '{"question": "q"\n'
+
+
+def options(hint: str) -> dict[str, str | float]:
+    """Return the settings of ``data`` that a hint names."""
+    found = dict(word.rstrip(".").removeprefix("data.").split("=") for word in hint.split() if "data." in word)
+    return {name: float(value) if name == "max_skipped" else value for name, value in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("lines", "advised"),
+    [
+        ([GOOD] * 19 + [BAD], {"on_error": "skip"}),
+        ([BAD] + [GOOD] * 19, {"on_error": "skip"}),
+        ([BAD, GOOD, GOOD, BAD], {"on_error": "skip", "max_skipped": 0.5}),
+        ([BAD] * 3, {}),
+    ],
+    ids=["last", "first", "half", "all"],
+)
+def test_advice_to_skip_rows_works_or_is_not_given(tmp_path, lines, advised):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(lines))
+    with pytest.raises(InputError) as caught:
+        list(RecordSource(path, QA))
+    assert caught.value.location == f"{path}:{lines.index(BAD) + 1}"
+    assert options(caught.value.hint or "") == advised
+    if advised:
+        assert len(list(RecordSource(path, QA, **advised))) == lines.count(GOOD)
+
+
+def test_rows_far_behind_an_unusable_one_are_not_read(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(BAD + GOOD * 5_000)
+    found = iter(RecordSource(path, QA))
+    with pytest.raises(InputError):
+        list(itertools.islice(found, 1_500))
+
+
+def test_only_files_with_unusable_rows_are_named(tmp_path):
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / f"{name}.jsonl").write_text(GOOD * 5 + BAD * {"b": 1, "d": 3}.get(name, 0))
+    with pytest.raises(InputError) as caught:
+        list(RecordSource(tmp_path, QA, on_error="skip"))
+    assert [name for name in "abcd" if f"{name}.jsonl" in caught.value.hint] == ["b", "d"]
+    assert options(caught.value.hint) == {"max_skipped": 0.17}  # 4 of 24
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.txt", "a.tsv"])
+@pytest.mark.parametrize("packed", ["", ".gz", "0.gz"])
+def test_an_empty_file_alone_is_not_to_be_skipped(tmp_path, name, packed):
+    path = tmp_path / f"{name}{packed.strip('0')}"
+    path.write_bytes(gzip.compress(b"") if packed == ".gz" else b"")
+    with pytest.raises(InputError) as caught:
+        list(RecordSource(path, QA))
+    assert (caught.value.location, caught.value.hint) == (f"{path}:1", None)
+    (tmp_path / "b.jsonl").write_text(GOOD)
+    with pytest.raises(InputError) as caught:
+        list(RecordSource([path, tmp_path / "b.jsonl"], QA))
+    assert options(caught.value.hint) == {"on_error": "skip"}
+    assert len(list(RecordSource([path, tmp_path / "b.jsonl"], QA, on_error="skip"))) == 1

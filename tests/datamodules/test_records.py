@@ -185,7 +185,7 @@ def test_too_many_unusable_rows_stop_the_reading_but_for_empty_ones(tmp_path, ba
     with pytest.raises(InputError) as caught:
         texts_of(source)
     assert (caught.value.key, caught.value.value) == ("data.max_skipped", 0.05)
-    share = float(re.search(r"data\.max_skipped=(\S+)\.$", caught.value.hint)[1])
+    share = float(re.search(r"data\.max_skipped=(\S+)\. ", caught.value.hint)[1])
     assert texts_of(RecordSource(path, QA, on_error="skip", max_skipped=share)), "the advice works"
 
 
