@@ -5,7 +5,6 @@ which trains a tokenizer on the texts; no weights are loaded and nothing is trai
 in ``configs/preview.yaml``.
 """
 
-import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -37,6 +36,7 @@ from contrastive_encoders.training.stages import chosen, stages_of
 
 BATCH = 16  # where no model says it
 DRAWS = 3000  # of spans out of documents, for their density
+FORMATS = (".png", ".svg", ".pdf")  # of the picture
 MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts are the model's
 
 
@@ -67,8 +67,8 @@ def read_words(words: Sequence[str]) -> Asked:
         if own[key] < 1:
             raise InputError(f"{key}={own[key]}: wanted 1 or more.")
     check_paths(own)
-    if own.output is not None and not own.output.endswith(".html"):
-        raise InputError(f"output={own.output}: wanted a name that ends in .html.")
+    if own.output is not None and Path(own.output).suffix.lower() not in FORMATS:
+        raise InputError(key="output", value=own.output, expected=f"a file name that ends in {', '.join(FORMATS)}")
     of_train = [word for word in words if word not in own_words]
     asked = replace(compose(of_train, *_of_a_model(of_train)), output_dir=".")
     first = chosen(stages_of(asked), asked.only_stage)[0]
@@ -95,7 +95,7 @@ def run(words: Sequence[str]) -> int:
     asked = read_words(words)
     check(asked.run)
     if asked.own.output:
-        check_output(Path(asked.own.output).expanduser())
+        check_output_file(Path(asked.own.output).expanduser())
     with tempfile.TemporaryDirectory(prefix="preview-") as folder:
         if asked.run.backbone == "tiny":
             tokenizer = write_tokenizer(asked.run, Path(folder) / "backbone")
@@ -103,12 +103,14 @@ def run(words: Sequence[str]) -> int:
         previews, facts = look(asked)
     from rich.console import Console
 
-    from contrastive_encoders.training.preview.show import as_page, show, show_facts
+    from contrastive_encoders.reports.figure import draw
+    from contrastive_encoders.training.preview.show import picture, show, show_facts
 
     console = Console()
     if asked.own.output:
-        page = as_page(previews, facts, f"contrastive-encoders preview {shlex.join(words)}")
-        write_whole(Path(asked.own.output).expanduser(), page)
+        file = Path(asked.own.output).expanduser()
+        drawn = draw([picture(previews)], pdf=True)["preview"]
+        write_whole(file, {".png": drawn.png, ".svg": drawn.svg, ".pdf": drawn.pdf}[file.suffix.lower()])
     if not asked.own.quiet:
         if asked.stage:
             console.print(f"Stage {asked.stage}; only_stage=NAME shows another.", highlight=False)
@@ -129,15 +131,6 @@ def check(run: RunConfig) -> None:
     check_values(run)
     for key in ("num_workers", "tokenizer_workers"):
         check_number(f"data.{key}", getattr(run.data, key, 0))
-
-
-def check_output(path: Path) -> None:
-    """Check that the page can be written, in the place of an earlier one alone."""
-    from contrastive_encoders.reports.page import is_page
-
-    check_output_file(path)
-    if path.exists() and path.stat().st_size and not is_page(path):
-        raise InputError(f"output={path} is there already, and is no page of ours, which alone are replaced.")
 
 
 def write_tokenizer(run: RunConfig, folder: Path) -> str:

@@ -41,6 +41,10 @@ class SpanBatch(NamedTuple):
     part: Part = None
     predicted: "np.ndarray | None" = None  # places in ``labels`` of those that count: known to the host, as lengths are
 
+    def roles(self) -> dict[str, Ragged | None]:
+        """Return the sequences by role, in the order of the fields; None: the batch has none of this role."""
+        return {"anchor": self.anchors, "positive": self.positives}
+
 
 class SentenceBatch(NamedTuple):
     """Single texts: unsupervised SimCSE; TSDAE, which has them damaged as well."""
@@ -50,6 +54,9 @@ class SentenceBatch(NamedTuple):
     damaged: Ragged | None = None  # what is left of each where words are deleted
     part: Part = None
     taught: "Tensor | None" = None  # (N, 1, W) float32: a teacher's vectors of the texts
+
+    def roles(self) -> dict[str, Ragged | None]:
+        return {"sentence": self.sentences, "damaged sentence": self.damaged}
 
 
 class ScoredPairBatch(NamedTuple):
@@ -61,6 +68,9 @@ class ScoredPairBatch(NamedTuple):
     rows: "np.ndarray"
     part: Part = None
 
+    def roles(self) -> dict[str, Ragged | None]:
+        return {"left": self.left, "right": self.right}
+
 
 class NLIBatch(NamedTuple):
     """Premise and hypothesis with their relation."""
@@ -70,6 +80,9 @@ class NLIBatch(NamedTuple):
     labels: "Tensor"  # (N,) int64: 0 entailment, 1 neutral, 2 contradiction
     rows: "np.ndarray"
     part: Part = None
+
+    def roles(self) -> dict[str, Ragged | None]:
+        return {"premise": self.premises, "hypothesis": self.hypotheses}
 
 
 class TripletBatch(NamedTuple):
@@ -86,6 +99,9 @@ class TripletBatch(NamedTuple):
     all_positives: Ragged | None = None  # of rows with lists: as many for each anchor, side by side; some are empty
     fillers: "np.ndarray | None" = None  # (negatives,) bool: empty texts that fill up a row, and are no negatives
 
+    def roles(self) -> dict[str, Ragged | None]:
+        return {"anchor": self.anchors, "positive": self.positives, "hard negative": self.negatives}
+
 
 class ScoredTripletBatch(NamedTuple):
     """An anchor with a positive and its negatives, and what a teacher finds of each of them."""
@@ -97,6 +113,9 @@ class ScoredTripletBatch(NamedTuple):
     rows: "np.ndarray"
     part: Part = None
 
+    def roles(self) -> dict[str, Ragged | None]:
+        return {"anchor": self.anchors, "positive": self.positives, "hard negative": self.negatives}
+
 
 class Seq2SeqBatch(NamedTuple):
     """Texts to write: what the model reads, and what it is to answer; special tokens included in both."""
@@ -106,6 +125,9 @@ class Seq2SeqBatch(NamedTuple):
     kinds: "np.ndarray"  # (N,) int64: which of its row's instances; the data module says what they are
     rows: "np.ndarray"
     part: Part = None
+
+    def roles(self) -> dict[str, Ragged | None]:
+        return {"source": self.sources, "target": self.targets}
 
 
 class StepOutput(TypedDict):

@@ -85,12 +85,6 @@ def page(
     )
 
 
-def is_page(path: Path) -> bool:
-    """Whether the file is a page that this module wrote, which another may replace."""
-    with path.open("rb") as file:
-        return SIGN in file.read(4096)
-
-
 def environment(folder: Path) -> Any:
     """Jinja's, over the templates of a folder: every text of a page is escaped, one of Markdown by a filter."""
     from jinja2 import Environment, FileSystemLoader

@@ -33,7 +33,7 @@ COMMANDS = [
         "s3://bucket/m.jsonl",
     ),
     (["-m", "contrastive_encoders", "download-data", "wiki1m"], "output", ADDRESS),
-    (["-m", "contrastive_encoders", "preview", *GIVEN], "output", "s3://bucket/p.html"),
+    (["-m", "contrastive_encoders", "preview", *GIVEN], "output", "s3://bucket/p.png"),
 ]
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from contrastive_encoders.cli.evaluate import check_output as check_results
-from contrastive_encoders.cli.preview import check_output as check_page
 from contrastive_encoders.core import InputError
 from contrastive_encoders.export.atomic_export import export_folder
 from contrastive_encoders.export.vector_file import VectorFile
@@ -80,14 +79,12 @@ def test_a_file_is_no_folder_and_an_empty_folder_is_anybodys(tmp_path, command):
         ("vectors", {"a.npy": "x"}),
         ("vectors", {"a.npy.json": "{}"}),
         ("vectors", {"a.npy.part": "x"}),
-        ("page", {"a.html": "<p>mine</p>"}),
     ],
 )
 def test_a_file_that_is_not_ours_is_refused_and_stays(tmp_path, command, files):
     commands = {
         "evaluation": lambda: check_results(tmp_path / "a.json"),
         "vectors": lambda: VectorFile(tmp_path / "a.npy", VECTORS).claim(overwrite=True),
-        "page": lambda: check_page(tmp_path / "a.html"),
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)

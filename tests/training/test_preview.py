@@ -9,19 +9,19 @@ import pytest
 import torch
 
 from contrastive_encoders.cli.preview import read_words, run
-from contrastive_encoders.core import InputError, Ragged, SentenceBatch, SpanBatch, TripletBatch
-from contrastive_encoders.reports.figure import draw
+from contrastive_encoders.core import InputError, Ragged, ScoredTripletBatch, SentenceBatch, SpanBatch, TripletBatch
+from contrastive_encoders.reports.figure import Figure, draw
 from contrastive_encoders.training.preview.batch import (
     examples_of,
     false_negatives,
     masking,
+    most_frequent,
     pieces_of,
-    repeated,
     sequences_of,
     shared_texts,
     usable_negatives,
 )
-from contrastive_encoders.training.preview.span_positions import BINS, Document, coverage, figures
+from contrastive_encoders.training.preview.span_positions import BINS, Document, coverage, span_panels
 from contrastive_encoders.training.preview.summary import histogram, plural, summaries, summary
 
 
@@ -82,7 +82,8 @@ def test_duplicates_are_counted(spans):
 
 def test_negatives_that_are_duplicates_are_counted(spans):
     assert false_negatives(spans) == (4 * 3, 1)  # "de" is an anchor, and the positive of another
-    assert repeated([spans, spans], Letters(), 5) == [("abc", 2), ("de", 2)]
+    assert most_frequent([spans, spans], Letters()) in [("abc", 2), ("de", 2)]
+    assert most_frequent([SentenceBatch(ragged("ab", "c"), np.arange(2))], Letters()) is None
     triplets = TripletBatch(ragged("ab", "cd", "ab"), ragged("e", "f", "e"), ragged("f", "cd", "j"), None, np.arange(3))
     # of rows 0 and 2 "f" thrice and "cd", "j"; of row 1 "e" twice, and "f", "cd", "j", two of which are its own
     assert false_negatives(triplets) == (4 + 5 + 4, 2)
@@ -128,7 +129,7 @@ def test_the_density_counts_every_token_of_every_span():
 
 def test_each_span_is_drawn_beside_its_own_document():
     documents = [Document(row, 100, [("anchor", 5, 20), ("positive", 60, 10)]) for row in range(3)]
-    picture = draw(figures(documents, documents)[:1])["places"].svg
+    picture = draw([Figure("spans", "", "", span_panels(documents, documents)[:1])])["spans"].svg
     lines, bars = {}, []
     for mark in ElementTree.fromstring(picture).iter():
         about = dict(re.findall(r"(\w+): ([^;]+)", mark.get("aria-label", "")))
@@ -154,6 +155,18 @@ def test_triplets_show_hard_and_easy_negatives(groups):
         ("easy negative", "f"),
     ]
     assert "1 more" in first.name
+
+
+def test_scored_triplets_show_their_scores():
+    scores = torch.tensor([[0.5, 0.25], [0.75, 0.125]])
+    batch = ScoredTripletBatch(ragged("ab", "cd"), ragged("e", "f"), ragged("g", "h"), scores, np.arange(2))
+    [first] = summary([batch], Letters(), 1, len).examples
+    assert [(part.role, part.text) for part in first.parts] == [
+        ("anchor", "ab"),
+        ("positive", "e"),
+        ("hard negative", "g"),
+    ]
+    assert first.name == "row 0, scores 0.50, 0.25"
 
 
 def test_parts_of_a_mixture_are_named(spans):
@@ -192,18 +205,15 @@ def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
         "batch_size=4",
         "batches=2",
         "examples=1",
-        f"output={tmp_path / 'page.html'}",
+        f"output={tmp_path / 'batch.svg'}",
     ]
     assert run(words) == 0
     out = capsys.readouterr().out
     assert "hard negative" in out
     assert "documents in a batch" in out
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert page.count("<article") == 1
-    assert 'class="mask"' in page
-    drawn = re.findall(r'data-figure="(\w+)"', page)
-    assert list(dict.fromkeys(drawn)) == ["places", "density", "lengths", "padding", "masks"]
-    assert not re.search(r'(src|href)="https?:', page)
+    marks = [mark.get("aria-label", "") for mark in ElementTree.parse(tmp_path / "batch.svg").iter()]
+    roles = [found[1] for mark in marks if "document: document" in mark and (found := re.search(r"role: (\w+)", mark))]
+    assert (roles.count("anchor"), roles.count("positive")) == (8, 16)  # of 4 documents: A = 2 anchors, P = 2 positives
 
 
 @pytest.mark.parametrize(("given", "longest"), [([], 24), (["data.max_length=20"], 20), (["data.max_length=40"], None)])
@@ -240,12 +250,12 @@ def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
         f"data.path={path}",
         f"backbone={tiny_mlm}",
         "batches=1",
-        f"output={tmp_path / 'page.html'}",
+        f"output={tmp_path / 'batch.png'}",
     ]
     assert run(words) == 0
-    assert "positives that are there before" in capsys.readouterr().out
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<b>" not in page  # texts are shown, not interpreted
+    out = capsys.readouterr().out
+    assert "positives that are there before" in out
+    assert (tmp_path / "batch.png").read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +264,7 @@ def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
         ([], "no data was chosen"),
         (["data=text"], "data.path"),
         (["data=text", "data.path=x", "batches=0"], "1 or more"),
-        (["data=text", "data.path=x", "output=page.txt"], "html"),
+        (["data=text", "data.path=x", "output=page.txt"], "png"),
     ],
 )
 def test_wrong_words_are_told(words, said):

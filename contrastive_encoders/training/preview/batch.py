@@ -17,8 +17,8 @@ from contrastive_encoders.core import (
     NLIBatch,
     Ragged,
     ScoredPairBatch,
+    ScoredTripletBatch,
     SentenceBatch,
-    Seq2SeqBatch,
     SpanBatch,
     TripletBatch,
 )
@@ -68,22 +68,7 @@ class Sequences(NamedTuple):
 
 def sequences_of(batch: Any) -> list[Sequences]:
     """Return the sequences of a batch by role, in the order of its fields."""
-    roles: dict[str, Ragged | None]
-    if isinstance(batch, SpanBatch):
-        roles = {"anchor": batch.anchors, "positive": batch.positives}
-    elif isinstance(batch, SentenceBatch):
-        roles = {"sentence": batch.sentences, "damaged sentence": batch.damaged}
-    elif isinstance(batch, ScoredPairBatch):
-        roles = {"left": batch.left, "right": batch.right}
-    elif isinstance(batch, NLIBatch):
-        roles = {"premise": batch.premises, "hypothesis": batch.hypotheses}
-    elif isinstance(batch, TripletBatch):
-        roles = {"anchor": batch.anchors, "positive": batch.positives, "hard negative": batch.negatives}
-    elif isinstance(batch, Seq2SeqBatch):
-        roles = {"source": batch.sources, "target": batch.targets}
-    else:
-        raise TypeError(f"no preview of a {type(batch).__name__}")
-    return [Sequences(role, split(part)) for role, part in roles.items() if part is not None]
+    return [Sequences(role, split(part)) for role, part in batch.roles().items() if part is not None]
 
 
 def split(part: Ragged) -> list[np.ndarray]:
@@ -106,6 +91,8 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
         name = f"{_part_of(batch, row)}row {int(batch.rows[row])}"
         if isinstance(batch, ScoredPairBatch):
             name += f", score {float(batch.scores[row]):.2f}"
+        elif isinstance(batch, ScoredTripletBatch):
+            name += f", scores {', '.join(f'{float(score):.2f}' for score in batch.scores[row])}"
         elif isinstance(batch, NLIBatch):
             name += f", {RELATIONS[int(batch.labels[row])]}"
         elif isinstance(batch, TripletBatch):
@@ -142,9 +129,10 @@ def _of_row(ids: list[np.ndarray], row: int, rows: int) -> list[np.ndarray]:
     return ids[row * each : (row + 1) * each]
 
 
-def _is_filler(batch: TripletBatch, row: int, place: int) -> bool:
+def _is_filler(batch: Any, row: int, place: int) -> bool:
     """Whether a hard negative of a row is an empty text that only fills up the row."""
-    return batch.fillers is not None and bool(batch.fillers.reshape(len(batch.rows), -1)[row, place])
+    fillers = getattr(batch, "fillers", None)  # of triplets alone
+    return fillers is not None and bool(fillers.reshape(len(batch.rows), -1)[row, place])
 
 
 def _others(mask: np.ndarray) -> list[int]:
@@ -242,16 +230,17 @@ def _groups(batch: TripletBatch) -> list[int]:
     return [numbers.setdefault(ids.tobytes(), len(numbers)) for ids in sequences_of(batch)[0].ids]
 
 
-def repeated(batches: Sequence[Any], tokenizer: Any, most: int) -> list[tuple[str, int]]:
-    """Return the texts that stand more than once in a batch, in any role, with the largest count of a batch."""
-    often, ids_of = Counter[bytes](), dict[bytes, np.ndarray]()
+def most_frequent(batches: Sequence[Any], tokenizer: Any) -> tuple[str, int] | None:
+    """Return the text that a batch has most often, in any role, and how often; None if no batch repeats a text."""
+    counts, ids_of = Counter[bytes](), dict[bytes, np.ndarray]()
     for batch in batches:
-        counts = Counter[bytes]()
+        own = Counter[bytes]()
         for ids in (ids for one in sequences_of(batch) for ids in one.ids):
             ids_of.setdefault(ids.tobytes(), ids)
-            counts[ids.tobytes()] += 1
-        often |= Counter({text: count for text, count in counts.items() if count > 1})
-    return [(tokenizer.decode(ids_of[text].tolist()), count) for text, count in often.most_common(most)]
+            own[ids.tobytes()] += 1
+        counts |= own
+    [(text, count)] = counts.most_common(1)
+    return (tokenizer.decode(ids_of[text].tolist()), count) if count > 1 else None
 
 
 def shared_texts(columns: Sequence[Sequences]) -> int:

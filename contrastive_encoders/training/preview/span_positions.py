@@ -5,9 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrastive_encoders.reports.figure import Figure
-from contrastive_encoders.reports.tables import Column, Table, columns
-
 BINS = 50  # of a document, from its first token to its last
 SHOWN = 24  # documents of a batch that are drawn
 ROLES = ("anchor", "positive")
@@ -34,8 +31,10 @@ def coverage(documents: Sequence[Document], role: str) -> np.ndarray:
     return found / max(1, len(documents))
 
 
-def figures(batch: Sequence[Document], draws: Sequence[Document]) -> list[Figure]:
-    """Draw the spans of the documents of ``batch``, a row for each document, and the density of those of ``draws``."""
+def span_panels(batch: Sequence[Document], draws: Sequence[Document]) -> list[dict[str, Any]]:
+    """Return two panels: the spans of the documents of ``batch``, a row each, and their density over ``draws``."""
+    if not draws:
+        return []
     colour = {
         "field": "role",
         "type": "nominal",
@@ -48,8 +47,6 @@ def figures(batch: Sequence[Document], draws: Sequence[Document]) -> list[Figure
             "role": role,
             "from": start,
             "to": start + tokens,
-            "tokens": tokens,
-            "of": document.tokens,
             "lane": 0 if role == ROLES[0] else 1,
         }
         for document in batch[:SHOWN]
@@ -58,17 +55,9 @@ def figures(batch: Sequence[Document], draws: Sequence[Document]) -> list[Figure
     whole = [{"document": f"document {one.row}", "from": 0, "to": one.tokens} for one in batch[:SHOWN]]
     x = {"field": "from", "type": "quantitative", "title": "token of the document", "axis": {"grid": False}}
     y = {"field": "document", "type": "nominal", "title": None, "sort": None}
-    tooltip = [
-        {"field": name, "title": title}
-        for name, title in (
-            ("document", "document"),
-            ("role", "role"),
-            ("from", "first token"),
-            ("tokens", "tokens"),
-            ("of", "of"),
-        )
-    ]
-    drawn = {
+    more = f", the first {SHOWN} of {len(batch)} documents" if len(batch) > SHOWN else ""
+    positions = {
+        "title": f"Spans of the first batch{more}",
         "height": {"step": ROW, "for": "position"},
         "layer": [
             {
@@ -84,7 +73,6 @@ def figures(batch: Sequence[Document], draws: Sequence[Document]) -> list[Figure
                     "x2": {"field": "to"},
                     "y": y,
                     "color": colour,
-                    "tooltip": tooltip,
                     "yOffset": {"field": "lane", "type": "nominal", "scale": {"range": [0, ROW]}},
                 },
             },
@@ -96,9 +84,10 @@ def figures(batch: Sequence[Document], draws: Sequence[Document]) -> list[Figure
         for place, value in enumerate(coverage(draws, role))
     ]
     density = {
+        "title": f"Spans over a token, by its position in the document; {len(draws):,} draws",
         "height": 220,
         "data": {"values": lines},
-        "mark": {"type": "line", "strokeWidth": 2, "tooltip": True},
+        "mark": {"type": "line", "strokeWidth": 2},
         "encoding": {
             "x": {
                 "field": "at",
@@ -111,28 +100,4 @@ def figures(batch: Sequence[Document], draws: Sequence[Document]) -> list[Figure
             "strokeDash": {"field": "role", "type": "nominal", "legend": None},
         },
     }
-    more = f" The first {SHOWN} of {len(batch)} documents." if len(batch) > SHOWN else ""
-    return [
-        Figure(
-            "places",
-            "Where the spans of a batch lie",
-            f"The first batch: a line is a document, a bar a span, anchors above positives.{more}",
-            [drawn],
-        ),
-        Figure(
-            "density",
-            "Where spans lie over many draws",
-            f"How many anchors and positives of a document cover a token, by its place; {len(draws):,} draws.",
-            [density],
-            _table(draws),
-        ),
-    ]
-
-
-def _table(draws: Sequence[Document]) -> Table:
-    covered = {role: coverage(draws, role).reshape(10, -1).mean(1) for role in ROLES}
-    rows: list[list[Any]] = [
-        [f"{10 * part} to {10 * part + 10} %", *(float(covered[role][part]) for role in ROLES)] for part in range(10)
-    ]
-    heads = columns(*(f"{role}s over a token" for role in ROLES), number=".3f")
-    return Table([Column("place in the document"), *heads], rows)
+    return [positions, density]

@@ -12,7 +12,7 @@ from contrastive_encoders.training.preview.batch import (
     examples_of,
     false_negatives,
     masking,
-    repeated,
+    most_frequent,
     sequences_of,
     shared_texts,
     usable_negatives,
@@ -20,7 +20,7 @@ from contrastive_encoders.training.preview.batch import (
 from contrastive_encoders.training.preview.span_positions import Document
 
 BINS = 12
-REPEATED = 20  # texts that are shown
+MAX_CHARS = 60  # of the most frequent text
 
 
 class Histogram(NamedTuple):
@@ -47,9 +47,6 @@ class Preview(NamedTuple):
     facts: list[tuple[str, str]]
     histograms: list[Histogram]
     examples: list[Example]
-    padding: Padding
-    masks: dict[str, float]  # shares, as `masking` has them
-    repeated: list[tuple[str, int]]
     first: Sequence[Document]  # where spans lie: in the first batch, and over many draws
     draws: Sequence[Document]
 
@@ -91,18 +88,13 @@ def summary(
     joined = [
         Sequences(roles[0].role, [ids for one in roles for ids in one.ids]) for roles in zip(*by_role, strict=True)
     ]
-    padding = _padding(by_role, chunked)
-    masks = _masks(kept, tokenizer)
     return Preview(
         part,
         type(kept[0]).__name__,
         len(kept),
-        list(_facts(kept, by_role, padding, masks)),
+        list(_facts(kept, by_role, tokenizer, chunked)),
         [histogram(one) for one in joined],
         list(examples_of(kept[0], tokenizer, examples)),
-        padding,
-        masks,
-        repeated(kept, tokenizer, REPEATED),
         first,
         draws,
     )
@@ -136,8 +128,9 @@ def histogram(one: Sequences) -> Histogram:
 
 
 def _facts(
-    batches: list[Any], by_role: list[list[Sequences]], padding: Padding, masks: dict[str, float]
+    batches: list[Any], by_role: list[list[Sequences]], tokenizer: Any, chunked: Callable[[np.ndarray], int]
 ) -> Iterable[tuple[str, str]]:
+    padding = _padding(by_role, chunked)
     rows = [len(batch.rows) for batch in batches]
     what = "documents" if isinstance(batches[0], SpanBatch) else "rows"
     yield f"{what} in a batch", f"{np.mean(rows):g}"
@@ -156,6 +149,10 @@ def _facts(
     for place, one in enumerate(by_role[0]):
         twice = float(np.mean([roles[place].duplicates() for roles in by_role]))
         yield f"{plural(one.role)} that are there before", f"{twice:g} a batch"
+    if frequent := most_frequent(batches, tokenizer):
+        text, count = frequent
+        shown = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}..."
+        yield "most frequent text", f"{count} times in a batch: {shown}"
     yield "texts in two roles", f"{np.mean([shared_texts(roles) for roles in by_role]):g} a batch"
     if negatives := [found for found in map(false_negatives, batches) if found]:
         pairs, clashes = np.mean(negatives, axis=0)
@@ -164,5 +161,5 @@ def _facts(
         of_anchors = np.concatenate(usable)
         spread = "" if of_anchors.min() == of_anchors.max() else f" ({of_anchors.min():,} to {of_anchors.max():,})"
         yield "negatives of an anchor, equal texts not counted", f"{of_anchors.mean():,.1f}{spread}"
-    for name, share in masks.items():
+    for name, share in _masks(batches, tokenizer).items():
         yield f"tokens {name}", f"{share:.1%}" + (" of the anchors' tokens" if name == "predicted" else " of those")
