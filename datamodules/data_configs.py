@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.config_schema import UNSET, config_field
 
 Prompts = str | Sequence[str] | Mapping[str, str] | None
 Window = Literal["grid", "uniform"]
@@ -52,8 +52,9 @@ class FileDataConfig(DataConfig):
     """Data that are read from files or from a data set of the Hugging Face hub."""
 
     path: str | Sequence[str] = config_field(
-        meaning="a file, a folder, a pattern, an address (s3://, gs://, hf://, https://), a data set of the hub "
-        "(OWNER/NAME), or several"
+        UNSET,
+        "a file, a folder, a pattern, an address (s3://, gs://, hf://, https://), a data set of the hub "
+        "(OWNER/NAME), or several",
     )
     columns: Sequence[str] | None = config_field(
         None,

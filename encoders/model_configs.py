@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypedDict, cast
 
-from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.config_schema import config_field, new_default
 
 T5Optimizer = Literal["adafactor", "adafactor_scaled", "adamw"]
 ScheduleName = Literal[
@@ -199,6 +199,10 @@ class DistilConfig(EmbeddingConfig):
 
     target: str = "contrastive_encoders.encoders.objectives.distil.Distil"
 
+    lr: float = new_default(OptimizerConfig, "lr", 1.0e-4)
+    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+    dropout: float | None = new_default(EncoderConfig, "dropout", 0.0)
+
     teacher: str = config_field(meaning=TEACHER)
     distance: Literal["cosine", "mse"] = config_field("cosine", DISTANCE)
 
@@ -280,6 +284,11 @@ class GenSEConfig(HardNegativesConfig):
 
     target: str = "contrastive_encoders.encoders.objectives.gense.GenSE"
 
+    optimizer: T5Optimizer = new_default(OptimizerConfig, "optimizer", "adafactor")
+    lr: float = new_default(OptimizerConfig, "lr", 5.0e-5)
+    lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "linear_constant")
+    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+
     prompt: str | None = config_field(
         "auto",
         "behind every text; null: none; auto: that of the backbone; if this is a plain transformer, prompts.embedding",
@@ -297,6 +306,12 @@ class DeCLUTRConfig(ContrastiveConfig):
     """Configuration keys of DeCLUTR (Giorgi et al. 2021)."""
 
     target: str = "contrastive_encoders.encoders.objectives.declutr.DeCLUTR"
+
+    lr: float = new_default(OptimizerConfig, "lr", 5.0e-5)
+    weight_decay: float = new_default(OptimizerConfig, "weight_decay", 0.1)
+    eps: float = new_default(OptimizerConfig, "eps", 1.0e-6)
+    lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "slanted_triangular")
+    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
 
     contrastive_weight: float = config_field(1.0, "of the contrastive loss")
     mlm_weight: float | None = config_field(
@@ -321,11 +336,24 @@ class TSDAEConfig(EncoderConfig):
 
     target: str = "contrastive_encoders.encoders.objectives.tsdae.TSDAE"
 
+    lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "constant")
+
     seed: int = config_field(inherits_from="seed", meaning="of the cross-attention's first weights")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SRoBERTaConfig(EmbeddingConfig):
+class SentencePairConfig(EmbeddingConfig):
+    """Configuration keys of an objective that learns from labeled pairs, optimized as in SBERT's published runs."""
+
+    lr: float = new_default(OptimizerConfig, "lr", 2.0e-5)
+    weight_decay: float = new_default(OptimizerConfig, "weight_decay", 0.01)
+    eps: float = new_default(OptimizerConfig, "eps", 1.0e-6)
+    bias_correction: bool = new_default(OptimizerConfig, "bias_correction", False)
+    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SRoBERTaConfig(SentencePairConfig):
     """Configuration keys of S-RoBERTa, which learns the scores of pairs by cosine regression."""
 
     target: str = "contrastive_encoders.encoders.objectives.sroberta.SRoBERTa"
@@ -336,6 +364,9 @@ class DistilScoresConfig(EmbeddingConfig):
     """Configuration keys of an encoder that learns the scores a teacher gives to pairs and triplets."""
 
     target: str = "contrastive_encoders.encoders.objectives.distil_scores.DistilScores"
+
+    lr: float = new_default(OptimizerConfig, "lr", 2.0e-5)
+    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
 
     loss: Literal["margin_mse", "kl"] = config_field(
         "margin_mse",
@@ -350,7 +381,7 @@ class DistilScoresConfig(EmbeddingConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoSENTConfig(EmbeddingConfig):
+class CoSENTConfig(SentencePairConfig):
     """Configuration keys of CoSENT, which ranks scored pairs by their cosines."""
 
     target: str = "contrastive_encoders.encoders.objectives.scored_pairs.CoSENT"
@@ -366,7 +397,7 @@ class AnglEConfig(CoSENTConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SBERTConfig(EmbeddingConfig):
+class SBERTConfig(SentencePairConfig):
     """Configuration keys of SBERT's classifier of NLI pairs (Reimers and Gurevych 2019)."""
 
     target: str = "contrastive_encoders.encoders.objectives.sbert_nli.SBERT_NLI"
@@ -382,6 +413,11 @@ class GenSEGeneratorConfig(TrainableConfig):
     """Configuration keys of GenSE's generator and discriminator (Chen et al. 2022)."""
 
     target: str = "contrastive_encoders.encoders.objectives.gense_generator.GenSEGenerator"
+
+    optimizer: T5Optimizer = new_default(OptimizerConfig, "optimizer", "adafactor")
+    lr: float = new_default(OptimizerConfig, "lr", 5.0e-5)
+    lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "linear_constant")
+    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
 
     prompts: Mapping[str, Any] = config_field(inherits_from="prompts", meaning="texts around the sentences")
     prompt_assembly: Literal["pieces", "string"] = config_field(
@@ -409,7 +445,9 @@ class RerankerConfig(TrainableConfig):
     loss: Literal["binary", "listwise"] = config_field(
         "binary", "of each pair for itself; listwise: of a positive among its hard negatives (ListNet)"
     )
-    head_lr: float | None = config_field(None, "learning rate of the layers that give the score; null: lr", ge=0)
+    head_lr: float | None = config_field(
+        1.0e-3, "learning rate of the layers that give the score, which start from random weights; null: lr", ge=0
+    )
     dropout: float | None = config_field(
         None, "of the backbone in training: attention, states and embeddings; null: as its config says"
     )

@@ -11,7 +11,10 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
+from contrastive_encoders.composition.config_store import node as config_of
 from contrastive_encoders.core.config_schema import UNSET, keys_of, settings_class
+from contrastive_encoders.datamodules.data_configs import KINDS as DATA
+from contrastive_encoders.encoders.model_configs import KINDS as MODELS
 from contrastive_encoders.training.build import filled_in, trainer_keys
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
@@ -20,6 +23,7 @@ from contrastive_encoders.training.stages import stages_of
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
+KINDS = {"model": MODELS, "data": DATA}
 GROUPS = ("model", "data", "trainer", "logger", "experiment")
 GIVEN_BY_THE_CODE = {"Trainer": {"callbacks", "logger"}}
 # not ours: we set what we mean to
@@ -215,3 +219,16 @@ def test_every_way_of_learning_from_documents_reads_the_encoder_as_its_folder_sa
     assert len(runs) == 7
     for arm, (run,) in runs.items():
         assert (arm, run.model.pooling, run.average_with_start) == (arm, None, 0.5)
+
+
+# values of the machine, of a key of the run, and of one published corpus
+NOT_OF_THE_CLASS = {"reranker": {"retriever"}, "text": {"_target_"}}
+
+
+@pytest.mark.parametrize("group", ["model", "data"])
+def test_a_choice_has_the_defaults_of_its_class(group):
+    for name, kind in KINDS[group].items():
+        words = [f"{group}={name}"]
+        found = OmegaConf.to_container(composed(*words)[group], resolve=False)
+        differing = {key for key, value in config_of(kind).items() if found[key] != value}
+        assert differing == NOT_OF_THE_CLASS.get(name, set()), name

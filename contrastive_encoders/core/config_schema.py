@@ -112,15 +112,27 @@ def config_field(
     """Return a field of a config dataclass. The choices of a key are the values of a ``Literal`` as its type.
 
     Args:
-        default: value of a key that is not set; without a default the key is required.
+        default: value of a key that is not set; without a default the key is required. `UNSET`: it is required, and
+            may be set after the config is made, as the path of data by the rows of ``train``.
         meaning: one line for ``--help`` and the config reference.
         inherits_from: keys of the run (``seed``, ``model.append_end``). The first of them that has a value
             gives that of this key, if it is not set; ``default`` applies if none has. It is `UNSET` until `filled`.
         ge, le, gt, lt: bounds of a number: greater or equal, less or equal, greater than, less than.
     """
     keys = (inherits_from,) if isinstance(inherits_from, str) else tuple(inherits_from)
-    metadata = {"meaning": meaning, "bounds": Bounds(ge, le, gt, lt), "of": keys, "default": default}
+    metadata = {
+        "meaning": meaning,
+        "bounds": Bounds(ge, le, gt, lt),
+        "of": keys,
+        "default": GIVEN if default is UNSET else default,
+    }
     return dataclasses.field(default=UNSET if keys else default, metadata=metadata)
+
+
+def new_default(kind: type, name: str, default: Any) -> Any:
+    """Return the field of this name with another default, for a subclass of the config dataclass ``kind``."""
+    field = next(one for one in dataclasses.fields(kind) if one.name == name)
+    return dataclasses.field(default=default, metadata={**field.metadata, "default": default})
 
 
 def keys_of(kind: Any) -> list[Key]:
@@ -186,7 +198,10 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
     """
     if not isinstance(given, Mapping):
         names = ", ".join(one.name for one in keys_of(kind))
-        raise InputError(f"{prefix.rstrip('.')}={cut(given)}: wanted {names}, each with a value.")
+        key = prefix.rstrip(".")
+        raise InputError(
+            f"{key}={cut(given)}: wanted {names}, each with a value.", key=key, value=given, expected=f"keys: {names}"
+        )
     keys = keys_of(kind)
     refuse_unknown(given, [one.name for one in keys], prefix)
     values: dict[str, Any] = {} if target is None else {TARGET: target}
@@ -221,12 +236,42 @@ def check(settings: Any, prefix: str = "") -> None:
             continue
         if value is UNSET:
             if not one.of:
-                raise InputError(f"{prefix}{one.name} has no value, and has to be given: {prefix}{one.name}=...")
+                raise InputError(
+                    f"{prefix}{one.name} has no value, and has to be given: {prefix}{one.name}=...",
+                    key=f"{prefix}{one.name}",
+                    expected=described(one.type),
+                )
             continue
         check_type(f"{prefix}{one.name}", value, one.type)
         numbers = value if isinstance(value, list | tuple) else [value]
         if not all(map(one.bounds.hold, numbers)):
-            raise InputError(f"{prefix}{one.name}={value}: wanted {one.bounds}.")
+            raise InputError(
+                f"{prefix}{one.name}={value}: wanted {one.bounds}.",
+                key=f"{prefix}{one.name}",
+                value=value,
+                expected=str(one.bounds),
+            )
+
+
+def changed_fields(config: Any) -> dict[str, Any]:
+    """Return the fields of a config dataclass whose values are not the defaults of its class; those of a config inside
+    it as a mapping.
+    """
+    found: dict[str, Any] = {}
+    for one in keys_of(type(config)):
+        value, default = getattr(config, one.name), one.default
+        if isinstance(one.type, type) and dataclasses.is_dataclass(one.type) and isinstance(value, one.type):
+            value, default = changed_fields(value), {}
+        if value is not UNSET and (one.of or not _is_equal(value, default)):
+            found[one.name] = value
+    return found
+
+
+def _is_equal(value: Any, default: Any) -> bool:
+    """Return whether a value is the default; true is not 1, and a list may equal a tuple."""
+    if isinstance(value, list | tuple) and isinstance(default, list | tuple):
+        return list(value) == list(default)
+    return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)
 
 
 def filled(settings: Settings, run: Any) -> Settings:
@@ -270,7 +315,12 @@ def check_type(name: str, value: Any, wanted: Any) -> None:
     """
     if not fits(value, wanted):
         got = "" if isinstance(value, str) and _has_names(wanted) else f", got {type(value).__name__}"
-        raise InputError(f"{name}={cut(repr(value))}: wanted {described(wanted)}{got}.")
+        raise InputError(
+            f"{name}={cut(repr(value))}: wanted {described(wanted)}{got}.",
+            key=name,
+            value=value,
+            expected=described(wanted),
+        )
 
 
 def refuse_unknown(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:

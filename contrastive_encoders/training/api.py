@@ -8,14 +8,20 @@ import contextlib
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contrastive_encoders.composition.config_keys import GROUPS
+from contrastive_encoders.composition.config_store import dotted
 from contrastive_encoders.composition.override_checks import check_words
 from contrastive_encoders.core import InputError, OutputError, Results, Verdict
+from contrastive_encoders.core.config_schema import changed_fields
 from contrastive_encoders.core.errors import TrainingError
+from contrastive_encoders.datamodules.data_configs import KINDS as DATA
+from contrastive_encoders.datamodules.data_configs import DataConfig, MixtureDataConfig
+from contrastive_encoders.encoders.model_configs import KINDS as MODELS
+from contrastive_encoders.encoders.model_configs import TrainableConfig
 from contrastive_encoders.io.cached_rows import cache_folder, keep_rows
 from contrastive_encoders.io.output_directory import LOCK, let_go
 from contrastive_encoders.runtime.exit_codes import judged
@@ -32,17 +38,28 @@ if TYPE_CHECKING:  # torch takes seconds to import
 # Keys whose value is a mapping of names that are free
 AS_GIVEN = re.compile(r"data\.(parts|prompts|weights)|callbacks|evaluation\.tasks|prompts|stages|.*_options")
 
+CONFIGS: Mapping[str, Mapping[str, type[Any]]] = {"model": MODELS, "data": DATA}
+
 _at_work = threading.Lock()  # Hydra knows one config a process
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a finished run leaves.
+    """A finished run, as `train` returns it.
 
     Attributes:
         encoder: the trained encoder; None if the run trained a generator or a reranker.
         directory: directory of the run, with ``encoder/``, ``results.json``, and the checkpoints.
         results: content of ``results.json``.
+
+    Example:
+        >>> from contrastive_encoders import train
+        >>> rows = [(f"What is thing {n}?", f"Thing {n} is a boat.") for n in range(16)]
+        >>> result = train(rows, backbone="tiny", batch_size=8, max_steps=2, quiet=True)
+        >>> sorted(path.name for path in result.directory.iterdir() if path.name in ("encoder", "results.json"))
+        ['encoder', 'results.json']
+        >>> result.scores, result.verdict  # no tasks were scored
+        ({}, None)
     """
 
     encoder: "LoadedEncoder | None"
@@ -61,52 +78,95 @@ class TrainResult:
 
 
 def run(asked: RunConfig) -> Results:
-    """Train what ``asked`` says in this process, or go on with what was begun; a finished run is only read.
+    """Train the run of a config in this process, or resume it; a finished run is only read.
+
+    Args:
+        asked: the run. What its model and data leave unset follows the run: the seed, the batch size, the backbone.
+
+    Returns:
+        The content of ``results.json``: ``scores`` by name from 0 to 100, ``spent``, ``verdict``, and more.
 
     Raises:
-        InputError: what status 2 of the command line is, with the same sentence.
-        OutputError, TrainingError: there is no room, or the training failed: status 1.
-        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the state is saved.
+        InputError: the config or the data are wrong; the command line ends with status 2 then.
+        OutputError: there is no room to write.
+        TrainingError: the training stopped, for example at a loss that is not finite.
+        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM arrived; the state is saved.
+
+    Example:
+        >>> from contrastive_encoders import RunConfig, SimCSEConfig, TripletDataConfig, run
+        >>> config = RunConfig(
+        ...     model=SimCSEConfig(mlp=False), data=TripletDataConfig(path="faq.csv"), backbone="tiny", max_steps=2
+        ... )
+        >>> results = run(config)
+        >>> results["spent"]["steps"]
+        2
     """
     _, results = _trained(asked)
     return results
 
 
-def train(rows: Iterable[Any] | None = None, *, overrides: Sequence[str] = (), **keys: Any) -> TrainResult:
-    """Train as ``contrastive-encoders train`` does, or resume what the same call began; a finished run is only loaded.
+def train(
+    rows: Iterable[Any] | None = None,
+    *,
+    model: str | TrainableConfig | Mapping[str, Any] | None = None,
+    data: str | DataConfig | MixtureDataConfig | Mapping[str, Any] | Iterable[Any] | None = None,
+    overrides: Sequence[str] = (),
+    **keys: Any,
+) -> TrainResult:
+    """Train an encoder in this process, or resume what the same call began; a finished run is only loaded.
 
-    ``rows``, or ``data`` in its place, are texts, pairs or tuples of texts (an anchor, a positive, negatives), pairs
-    with a score from 0 to 1, or mappings of column names to these: a list of mappings, a ``datasets.Dataset``, a pandas
-    DataFrame. Rows with an empty cell (``None``, NaN, whitespace) are left out and counted. Where ``data`` is not given
-    it follows from the first row, and so does ``model``; columns then count in order, or those that ``data__columns``
-    names, and a third must be called a negative. ``keys`` are those of ``configs/``, whose dots are written as
-    two underscores: ``model__lr=5e-5``; a mapping gives several: ``evaluation={"every_n_steps": 20}``. ``overrides``
-    are added as they are written on a command line.
+    Args:
+        rows: texts, tuples of texts (an anchor, a positive, negatives), pairs with a score from 0 to 1, or mappings of
+            column names to these: a list, a ``datasets.Dataset``, or a pandas DataFrame. Rows with an empty cell
+            (``None``, NaN, whitespace) are left out and counted. The names of columns count if they are those of a
+            known kind of data, else their order; a third column of texts must be called a negative.
+        model: a config, ``SimCSEConfig(lr=2e-5)``, or the name of one, ``"simcse"``. By default it follows from the
+            first row.
+        data: a config, ``TripletDataConfig(path="faq.csv")``, or the name of one, ``"triplets"``. By default it follows
+            from the first row. Rows can be passed here, too.
+        overrides: words as on a command line, ``["model.lr=2e-5"]``.
+        keys: any key of the command line, with two underscores in place of a dot: ``max_steps=500``,
+            ``model__lr=2e-5``; a mapping gives several, ``evaluation={"every_n_steps": 20}``. A key counts more than
+            the same field of a config.
 
-    The run has one process.
+    Returns:
+        The trained encoder, the directory of the run, and its scores.
 
     Raises:
-        InputError, OutputError, TrainingError, KeyboardInterrupt, SystemExit: see `run`.
+        InputError: a key, a value, or a row is wrong; ``key``, ``value``, and ``expected`` say which.
+        OutputError, TrainingError, KeyboardInterrupt, SystemExit: see `run`.
+
+    Example:
+        >>> from contrastive_encoders import SimCSEConfig, train
+        >>> rows = [(f"What is thing {n}?", f"Thing {n} is a boat.") for n in range(16)]
+        >>> result = train(rows, model=SimCSEConfig(lr=2e-5), backbone="tiny", batch_size=8, max_steps=2, quiet=True)
+        >>> result.encoder.encode(["a boat", "a thing"]).shape
+        (2, 256)
     """
     if isinstance(overrides, str):
         raise InputError(f"overrides={overrides!r}: wanted a list of overrides, such as {[overrides]}.")
-    if "data" in keys and not isinstance(keys["data"], str | Mapping):
+    if data is not None and not isinstance(data, str | Mapping) and not is_dataclass(data):
         if rows is not None:
             raise InputError(
-                key="data", value=type(keys["data"]).__name__, expected="a name if rows are passed as well"
+                key="data", value=type(data).__name__, expected="a name or a config if rows are passed as well"
             )
-        rows = keys.pop("data")
-    chosen, dotted = _chosen(keys)
+        rows, data = data, None
+    keys |= {name: value for name, value in {"model": model, "data": data}.items() if value is not None}
+    words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in overrides}
+    chosen, values = _chosen(keys, recipe=keys.get("experiment", words.get("experiment")))
     said = [*overrides, *(f"{group}={name}" for group, name in chosen.items())]
     with _as_exceptions(said), logs_shown(quiet=bool(keys.get("quiet"))):
         check_words("train", overrides)
         if rows is not None:
-            of_words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in overrides}
-            folder = cache_folder(dotted.get("data.cache_dir"))
-            given = {**chosen, **dotted, **of_words}
+            given = {**chosen, **values, **words}
+            if "data.path" in given:
+                raise InputError(
+                    key="data.path", value=given["data.path"], expected="no path beside rows", hint="Pass one of them."
+                )
+            folder = cache_folder(values.get("data.cache_dir"))
             of_rows, of_file = keys_of_rows(rows, given, lambda plain: keep_rows(plain, folder))
-            chosen, dotted = {**of_rows, **chosen}, {**of_file, **dotted}
-        asked = compose(overrides, chosen, {"devices": 1, **dotted})
+            chosen, values = {**of_rows, **chosen}, {**of_file, **values}
+        asked = compose(overrides, chosen, {"devices": 1, **values})
     folder, results = _trained(asked)
     from contrastive_encoders.encoders import load_encoder
 
@@ -115,27 +175,74 @@ def train(rows: Iterable[Any] | None = None, *, overrides: Sequence[str] = (), *
     return TrainResult(encoder, folder, results)
 
 
-def _chosen(keys: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Choices of files, and dotted keys; a mapping stands for several keys but where its keys are free."""
+def _chosen(keys: Mapping[str, Any], recipe: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return choices of files, and dotted keys with plain values.
+
+    A mapping stands for several keys, unless the names of its keys are free. A config stands for the choice of its
+    class, and for the fields that have other values than the class; keys that are set beside it count more.
+
+    Raises:
+        InputError: a config is of another group, or is passed beside a recipe.
+    """
     chosen: dict[str, str] = {}
     found: dict[str, Any] = {}
 
     def put(name: str, value: Any) -> None:
+        if name in CONFIGS and not isinstance(value, str | Mapping):
+            choice, changed = _choice_of(name, value)
+            if recipe is not None:
+                raise _beside_recipe(name, value, recipe, dotted(changed, f"{name}."))
+            chosen[name], value = choice, changed
         if name in GROUPS["train"] and isinstance(value, str):
             chosen[name] = value
-        elif isinstance(value, Mapping) and not AS_GIVEN.fullmatch(name):
-            for key, entry in value.items():
+        elif (isinstance(value, Mapping) or _is_config(value)) and not AS_GIVEN.fullmatch(name):
+            for key, entry in (value if isinstance(value, Mapping) else changed_fields(value)).items():
                 put(f"{name}.{key}", entry)
         else:
             found[name] = _plain(value)
 
-    for key, value in keys.items():
+    for key, value in sorted(keys.items(), key=lambda item: item[0] not in CONFIGS):
         put(key.replace("__", "."), value)
     return chosen, found
 
 
+def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name of the choice that a config of this group is of, and its changed fields.
+
+    Raises:
+        InputError: it is of another group, or no config.
+    """
+    name = next((name for name, kind in CONFIGS[group].items() if type(config) is kind), None)
+    if name is not None:
+        return name, changed_fields(config)
+    kinds = sorted({kind.__name__ for kind in CONFIGS[group].values()})
+    hint = f"Pass a value of the class: {group}={config.__name__}()." if config in CONFIGS[group].values() else None
+    shown = config.__name__ if isinstance(config, type) else type(config).__name__
+    expected = f"the name of a choice or one of {', '.join(kinds)}"
+    raise InputError(key=group, value=shown, expected=expected, hint=hint)
+
+
+def _beside_recipe(group: str, config: Any, recipe: Any, changed: Mapping[str, Any]) -> InputError:
+    """Return the error of a config beside a recipe: its other fields, left alone, would undo what the recipe sets."""
+    keys = ", ".join(f"{key.replace('.', '__')}={_plain(value)!r}" for key, value in changed.items())
+    return InputError(
+        key=group,
+        value=type(config).__name__,
+        expected=f"single keys beside experiment={recipe}, which has values of its own for other keys",
+        hint=f"Set {keys}." if keys else f"Leave {group} out.",
+    )
+
+
+def _is_config(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
+
+
 def _plain(value: Any) -> Any:
-    """As JSON has it: paths are texts, NumPy's numbers are numbers."""
+    """Return a value as JSON has it: a path as a text, a NumPy number as a number, a config as its changed fields."""
+    if _is_config(value):
+        names = {kind: name for name, kind in CONFIGS["data"].items()}
+        kind = {"data": names[type(value)]} if type(value) in names else {}
+        return kind | _plain(changed_fields(value))
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):

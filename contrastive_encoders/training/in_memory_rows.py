@@ -92,12 +92,14 @@ def keys_of_rows(
             rows = _columns(rows, shape, names)
     choices, keys = dict[str, str](), {"data.path": str(keep(_mappings(rows)))}
     complete.warn()
-    if "data" not in said and "experiment" not in said:
+    if "experiment" in said:
+        return choices, keys
+    if "data" not in said:
         choices["data"] = kind
         if kind == "dino":
             keys["data.postprocess"] = "off"
-        if "model" not in said:
-            choices["model"] = MODELS[kind]
+    if "model" not in said and kind in MODELS:
+        choices["model"] = MODELS[kind]
     return choices, keys
 
 

@@ -15,13 +15,28 @@ import pytest
 import torch
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.data_configs import TripletDataConfig
-from contrastive_encoders.encoders.model_configs import SimCSEConfig, TinySizes
+from contrastive_encoders.core.config_schema import UNSET
+from contrastive_encoders.datamodules.data_configs import (
+    MixtureDataConfig,
+    QuestionDataConfig,
+    SentenceDataConfig,
+    TripletDataConfig,
+)
+from contrastive_encoders.encoders.model_configs import (
+    GenSEConfig,
+    LoRAConfig,
+    PairsConfig,
+    RerankerConfig,
+    SimCSEConfig,
+    TinySizes,
+    TSDAEConfig,
+)
 from contrastive_encoders.io.cached_rows import keep_rows
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.output_directory import LOCK
-from contrastive_encoders.training import RunConfig, compose, run, train
+from contrastive_encoders.training import RunConfig, api, compose, run, train
 from contrastive_encoders.training.callbacks.progress import Progress
+from contrastive_encoders.training.identity import identity_of
 from contrastive_encoders.training.in_memory_rows import keys_of_rows
 from tests.forks import TRAIN, run_command
 
@@ -167,6 +182,104 @@ def test_what_the_command_line_refuses_is_raised(words, keys, tmp_path, monkeypa
     differs = {*keys} == {"batchsize"} and "batch_size" in str(raised.value)
     assert differs or said == f"contrastive-encoders train: {raised.value}"
     assert left[0] == left[1], "what is left behind"
+
+
+class Composed(Exception):
+    """The run that `train` is about to do."""
+
+
+@pytest.fixture
+def composed_by_train(monkeypatch):
+    """``train`` up to the run that it composed."""
+
+    def stop(asked):
+        raise Composed(asked)
+
+    monkeypatch.setattr(api, "_trained", stop)
+
+    def compose_only(*args, **keys):
+        with pytest.raises(Composed) as raised:
+            train(*args, **keys)
+        return raised.value.args[0]
+
+    return compose_only
+
+
+PATH = {"path": "/nowhere.jsonl"}
+CONFIGS = [  # configs and keys -> the same as words of a command line
+    ({"model": SimCSEConfig(), "data": TripletDataConfig(**PATH)}, "model=simcse data=triplets"),
+    (
+        {"model": SimCSEConfig(lr=2e-5, mlp_only_train=False), "data": QuestionDataConfig(**PATH, fraction=0.5)},
+        "model=simcse model.lr=2e-5 model.mlp_only_train=false data=qa data.fraction=0.5",
+    ),
+    ({"model": GenSEConfig(lr=1e-4), "data": TripletDataConfig(**PATH)}, "model=gense model.lr=1e-4 data=triplets"),
+    ({"model": TSDAEConfig(), "data": SentenceDataConfig(**PATH)}, "model=tsdae data=sentences"),
+    ({"model": RerankerConfig(rerank_top=9), "data": "triplets"}, "model=reranker model.rerank_top=9 data=triplets"),
+    (
+        {"model": PairsConfig(lora=LoRAConfig(rank=4)), "data": TripletDataConfig(**PATH, max_length=None)},
+        "model=pairs model.lora.rank=4 data=triplets data.max_length=null",
+    ),
+    (
+        {
+            "model": PairsConfig(lr=1.0),
+            "model__lr": 2e-5,
+            "data": TripletDataConfig(**PATH),
+            "tiny": TinySizes(heads=1),
+        },
+        "model=pairs model.lr=2e-5 data=triplets tiny.heads=1",
+    ),
+    (
+        {
+            "model": "pairs",
+            "data": MixtureDataConfig(parts={"a": TripletDataConfig(**PATH), "b": QuestionDataConfig(**PATH)}),
+        },
+        "model=pairs data=mixture data.parts.a.data=triplets data.parts.b.data=qa data.parts.b.path=/nowhere.jsonl "
+        "data.parts.a.path=/nowhere.jsonl",
+    ),
+]
+
+
+@pytest.mark.parametrize(("keys", "words"), CONFIGS, ids=[words for _, words in CONFIGS])
+def test_a_config_is_its_choice_with_its_changed_fields(composed_by_train, keys, words):
+    paths = [] if "parts" in words else ["data.path=/nowhere.jsonl"]
+    keys = {**keys, **({"data__path": "/nowhere.jsonl"} if keys["data"] == "triplets" else {})}
+    by_configs = composed_by_train(**keys, backbone="tiny")
+    by_words = compose([*words.split(), *paths, "backbone=tiny"])
+    assert (by_configs.model, by_configs.data) == (by_words.model, by_words.data)
+    assert identity_of(by_configs) == identity_of(by_words)
+
+
+def test_rows_go_with_a_config_of_their_data(composed_by_train, tmp_path):
+    data = TripletDataConfig(fraction=0.5, cache_dir=str(tmp_path))
+    asked = composed_by_train(ROWS, data=data, backbone="tiny")
+    assert (asked.data.fraction, type(asked.model)) == (0.5, SimCSEConfig)
+    assert Path(asked.data.path).read_text(encoding="utf-8").startswith('{"anchor": ')
+    assert TripletDataConfig().path is UNSET
+
+
+BAD_CONFIGS = [  # keys -> fields of the error
+    ({"model": SimCSEConfig(lr="fast")}, {"key": "model.lr", "value": "fast", "expected": "a number"}),
+    ({"model": SimCSEConfig(bias_correction=1)}, {"key": "model.bias_correction", "value": 1}),
+    ({"model": SimCSEConfig(temperature=0)}, {"key": "model.temperature", "value": 0, "expected": "more than 0"}),
+    ({"model": SimCSEConfig(lora=3)}, {"key": "model.lora", "value": 3}),
+    ({"model": SimCSEConfig(lora=LoRAConfig(rank=0))}, {"key": "model.lora.rank", "value": 0}),
+    ({"model": SimCSEConfig}, {"key": "model", "value": "SimCSEConfig"}),
+    ({"model": TripletDataConfig()}, {"key": "model", "value": "TripletDataConfig"}),
+    ({"data": SimCSEConfig()}, {"key": "data", "value": "SimCSEConfig"}),
+    ({"data": TripletDataConfig(fraction=2)}, {"key": "data.fraction", "value": 2}),
+    ({"data": TripletDataConfig(path="x.csv")}, {"key": "data.path", "value": "x.csv"}),
+    ({"model": PairsConfig(lr=1e-5), "experiment": "improve"}, {"key": "model", "hint": "Set model__lr=1e-05."}),
+    ({"data": TripletDataConfig(), "overrides": ["experiment=improve"]}, {"key": "data"}),
+]
+
+
+@pytest.mark.parametrize(("keys", "fields"), BAD_CONFIGS, ids=lambda value: str(value)[:40])
+def test_error_of_a_bad_config_names_its_key(keys, fields, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as raised:
+        train(ROWS, **TINY | {"data__cache_dir": tmp_path / "cache"} | keys)
+    assert {name: getattr(raised.value, name) for name in fields} == fields
+    assert not (tmp_path / "outputs").exists()
 
 
 def test_parts_of_a_mixture_are_given_as_mappings(tmp_path, monkeypatch):
