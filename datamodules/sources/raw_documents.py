@@ -194,10 +194,10 @@ class RowFilter:
         return sum(self._bad_in.values()) / max(1, self._num_rows())
 
     def _unusable_row(self, name: str, row: BadRow) -> InputError:
-        """Return the error about a row. Its hint is to skip such rows if other rows can be used."""
+        """Return the error about a row. Its hint is to skip such rows if most rows can be used."""
         share = self._unusable_share()
         limit = f" {self.prefix}max_skipped={_round_up(share):g}" if share > self.max_skipped else ""
-        hint = f"To leave out such rows, set {self.prefix}on_error=skip{limit}." if self.kept else None
+        hint = f"To leave out such rows, set {self.prefix}on_error=skip{limit}." if self.kept and share <= 0.5 else None
         place = f"{name}:{row.line}"
         return InputError(f"{place}: {row.message}.{f' {hint}' if hint else ''}", location=place, hint=hint)
 

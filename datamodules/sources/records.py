@@ -19,7 +19,7 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
     rows_in,
     what_was_read,
 )
-from contrastive_encoders.datamodules.sources.raw_documents import MAX_SKIPPED, RowFilter, changed_options
+from contrastive_encoders.datamodules.sources.raw_documents import LOOK_AHEAD, MAX_SKIPPED, RowFilter, changed_options
 from contrastive_encoders.datamodules.sources.row_schemas import (
     NoExample,
     RowSchema,
@@ -85,6 +85,7 @@ class RecordSource:
         self.split, self.on_error, self.hub = split, on_error, hub
         self.columns = {file: self._columns(file) for file in self.files}
         self.list_files = {file for file in self.files if self._has_lists(file)}
+        self._advice = dict[Rows, str]()
         self.positives = 1  # of a row, "" among them
         self.width = self._width_of_lists() if self.list_files else self._agreed_width()
 
@@ -241,7 +242,8 @@ class RecordSource:
             quoted = "missing" if value is None else repr(value)[:LONGEST_QUOTE]
             fault: Fault = "malformed" if isinstance(value, int | float | list) and value == value else "empty"
             fault = "malformed" if isinstance(value, str) and value.strip() else fault
-            return BadRow(f"{of_label} is {quoted}: {error}. Correct it or delete the row", row.line, fault)
+            advice = self._rescaling(file, of_label)
+            return BadRow(f"{of_label} is {quoted}: {error}{advice}. Correct it or delete the row", row.line, fault)
         if isinstance(label, tuple) and len(label) != len(texts) - 1:
             return BadRow(
                 f"{of_label} has {len(label)} numbers, and {len(texts) - 1} texts stand behind {names[0]}: wanted one "
@@ -249,6 +251,16 @@ class RecordSource:
                 row.line,
             )
         return label if isinstance(label, NoExample) else Record(tuple(texts), label, where)
+
+    def _rescaling(self, file: Rows, of_label: str) -> str:
+        """Return advice about a label in another range, by the first labels of the file."""
+        if self.kind.label is None or self.kind.label.rescaling is None:
+            return ""
+        if file not in self._advice:
+            rows = itertools.islice(self._rows(file), LOOK_AHEAD)
+            values = [row.values.get(of_label) for row in rows if isinstance(row, Row)]
+            self._advice[file] = self.kind.label.rescaling(values)
+        return self._advice[file]
 
     def _columns(self, file: Rows) -> tuple[tuple[str, ...], str | None]:
         """The names under which this file has the texts and the label, by its first row that can be read."""

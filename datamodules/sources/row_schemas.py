@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
@@ -24,6 +24,7 @@ class LabelColumn(NamedTuple):
     columns: tuple[str, ...]  # names that it goes by
     read: Callable[[object], "float | tuple[float, ...] | NoExample"]
     several: bool = False  # a number for each text behind the first
+    rescaling: Callable[[Iterable[object]], str] | None = None  # returns advice about labels in another range
 
 
 class RowSchema(NamedTuple):
@@ -41,19 +42,35 @@ class RowSchema(NamedTuple):
 
 def score(value: object) -> float:
     """Return a similarity from 0 to 1, which may be written as a text; true is 1 and false is 0."""
-    wanted = 'wanted a number from 0 to 1, or its text ("0", "0.5", "1")'
-    if not isinstance(value, int | float | str):
-        raise ValueError(wanted)
+    number = _number(value)
+    if number is None or not 0 <= number <= 1:
+        raise ValueError('wanted a number from 0 to 1, or its text ("0", "0.5", "1")')
+    return number
+
+
+def rescaling(values: Iterable[object]) -> str:
+    """Return how to map these scores to 0 to 1; "" if they are in that range, or are all equal."""
+    numbers = [number for value in values if (number := _number(value)) is not None]
+    if len(set(numbers)) < 2:
+        return ""
+    low, high = math.floor(min(numbers)), math.ceil(max(numbers))
+    if low >= 0 and high <= 1:
+        return ""
+    shifted = f"(score {'-' if low > 0 else '+'} {abs(low)})" if low else "score"
+    scale = "" if high - low == 1 else f" / {high - low}"
+    return f"; the scores are from {low} to {high}: if that is their whole range, replace each by {shifted}{scale}"
+
+
+def _number(value: object) -> float | None:
+    """Return the finite number that the value is, or that it is written as."""
     text = value.strip().lower() if isinstance(value, str) else value
+    if not isinstance(text, int | float | str):
+        return None
     try:
         number = float(BOOLEANS.get(text, text))
     except (ValueError, OverflowError):  # the latter of an integer with hundreds of digits
-        raise ValueError(wanted) from None
-    if math.isfinite(number) and number > 1:
-        raise ValueError(f"{wanted}; divide ratings from 0 to 5 by 5, and labels 0, 1, 2 by 2")
-    if not 0 <= number <= 1:  # false for NaN as well
-        raise ValueError(wanted)
-    return number
+        return None
+    return number if math.isfinite(number) else None
 
 
 def scores(value: object) -> tuple[float, ...]:
@@ -95,7 +112,7 @@ SENTENCES = RowSchema("sentences", (("text",), ("sentence",)))
 PAIRS = RowSchema(
     "pairs",
     (("text_a", "text_b"), ("sentence1", "sentence2")),
-    LabelColumn(("label", "score"), score),
+    LabelColumn(("label", "score"), score, rescaling=rescaling),
     drop_blank=True,  # the published generator leaves texts of blanks in its files
 )
 POSITIVE_LISTS = (  # FlagEmbedding's and Tevatron's formats

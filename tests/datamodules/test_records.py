@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 import shlex
 
@@ -78,8 +79,40 @@ def test_the_files_of_stsb_have_pairs_with_ratings(tmp_path):
     path = tmp_path / "sts-train.csv"
     path.write_text("main-captions\tMSRvid\t2012test\t0024\t1.000\tA.\tB, b.\n")
     assert [(record.texts, record.label) for record in RecordSource(path, PAIRS)] == [(("A.", "B, b."), 1.0)]
-    path.write_text("main-captions\tMSRvid\t2012test\t0024\t2.500\tA.\tB, b.\n")
-    assert "divide ratings from 0 to 5 by 5" in refused(path, PAIRS)
+    line = "main-captions\tMSRvid\t2012test\t0024\t{}\tA.\tB, b.\n"
+    path.write_text(line.format("2.500") + line.format("0.000") + line.format("4.800"))
+    assert "score / 5" in refused(path, PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("scores", "formula"),
+    [
+        ([1, 2, 3, 4, 5], "(score - 1) / 4"),
+        (["0", "2.5", "4.8"], "score / 5"),
+        ([0, 1, 2], "score / 2"),
+        ([-1, 0, 0.5, 1], "(score + 1) / 2"),
+        ([10, 95, 37.5], "(score - 10) / 85"),
+        ([1, 2, 2, 1], "(score - 1)"),
+    ],
+    ids=str,
+)
+def test_advice_about_scores_maps_their_range_to_0_and_1(tmp_path, scores, formula):
+    rows = [(f"a{place}", "b", value) for place, value in enumerate(scores)]
+    message = refused(write(tmp_path / "d.jsonl", ("text_a", "text_b", "score"), rows), PAIRS)
+    assert f"replace each by {formula}." in message
+    mapped = [eval(formula, {"score": math.ceil(float(one)) if float(one) > 1 else float(one)}) for one in scores]
+    assert (min(mapped), max(mapped)) == (0, 1)
+    rows = [(*row[:2], value) for row, value in zip(rows, mapped, strict=True)]
+    assert len(list(RecordSource(write(tmp_path / "new.jsonl", ("text_a", "text_b", "score"), rows), PAIRS))) == len(
+        rows
+    )
+
+
+@pytest.mark.parametrize("scores", [[0.5, "high"], [0, 1, None], [3, 3]], ids=str)
+def test_no_advice_about_a_range_that_is_right_or_unknown(tmp_path, scores):
+    rows = [("a", "b", value) for value in scores]
+    message = refused(write(tmp_path / "d.jsonl", ("text_a", "text_b", "score"), rows), PAIRS)
+    assert "replace" not in message
 
 
 @pytest.mark.parametrize(
