@@ -107,7 +107,13 @@ class TextDataConfig(DataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceDataConfig(TextDataConfig, FileDataConfig):
-    """Single sentences or other short texts."""
+    """Configuration of single sentences or other short texts.
+
+    Example:
+        >>> from contrastive_encoders import SentenceDataConfig
+        >>> SentenceDataConfig(path="sentences.txt").path
+        'sentences.txt'
+    """
 
     target: str = "contrastive_encoders.datamodules.row_datamodules.Sentences"
 
@@ -125,14 +131,26 @@ class SentenceDataConfig(TextDataConfig, FileDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class NLIDataConfig(TextDataConfig, FileDataConfig):
-    """Pairs of premise and hypothesis with their relation (NLI)."""
+    """Configuration of pairs of premise and hypothesis with their relation (NLI).
+
+    Example:
+        >>> from contrastive_encoders import NLIDataConfig
+        >>> NLIDataConfig(path="nli.jsonl").path
+        'nli.jsonl'
+    """
 
     target: str = "contrastive_encoders.datamodules.row_datamodules.NLIPairs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TripletDataConfig(TextDataConfig, FileDataConfig):
-    """Anchors with a positive and, where there are any, hard negatives."""
+    """Configuration of anchors with a positive and optional hard negatives.
+
+    Example:
+        >>> from contrastive_encoders import TripletDataConfig
+        >>> TripletDataConfig(path="triplets.jsonl", fraction=0.5).fraction
+        0.5
+    """
 
     target: str = "contrastive_encoders.datamodules.row_datamodules.Triplets"
 
@@ -160,21 +178,39 @@ class TripletDataConfig(TextDataConfig, FileDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredTripletDataConfig(TextDataConfig, FileDataConfig):
-    """Anchors with a positive, hard negatives and a teacher's score of each."""
+    """Configuration of anchors with a positive, hard negatives, and a score of a teacher for each.
+
+    Example:
+        >>> from contrastive_encoders import ScoredTripletDataConfig
+        >>> ScoredTripletDataConfig(path="scored.jsonl").path
+        'scored.jsonl'
+    """
 
     target: str = "contrastive_encoders.datamodules.row_datamodules.ScoredTriplets"
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionDataConfig(TripletDataConfig):
-    """Pairs of question and answer."""
+    """Configuration of pairs of question and answer.
+
+    Example:
+        >>> from contrastive_encoders import QuestionDataConfig
+        >>> QuestionDataConfig(path="faq.csv", columns=("question", "answer")).columns
+        ('question', 'answer')
+    """
 
     target: str = "contrastive_encoders.datamodules.row_datamodules.QuestionAnswers"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredPairDataConfig(TextDataConfig, FileDataConfig):
-    """Pairs of texts with a score of their similarity."""
+    """Configuration of pairs of texts with a score of their similarity.
+
+    Example:
+        >>> from contrastive_encoders import ScoredPairDataConfig
+        >>> ScoredPairDataConfig(path="pairs.csv").postprocess
+        'auto'
+    """
 
     target: str = "contrastive_encoders.datamodules.scored_pairs.ScoredPairs"
 
@@ -207,7 +243,13 @@ class ScoredPairDataConfig(TextDataConfig, FileDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationDataConfig(FileDataConfig):
-    """NLI triplets from which a generator learns to write and to judge hypotheses."""
+    """Configuration of NLI triplets from which a generator learns to write and to judge hypotheses.
+
+    Example:
+        >>> from contrastive_encoders import GenerationDataConfig
+        >>> GenerationDataConfig(path="triplets.jsonl").target_length
+        48
+    """
 
     target: str = "contrastive_encoders.datamodules.nli_generation.NLIGeneration"
 
@@ -236,7 +278,13 @@ class DocstringDataConfig(DataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DocstringPairDataConfig(TextDataConfig, DocstringDataConfig):
-    """Pairs of the summary line and the rest of each docstring."""
+    """Configuration of pairs of summary line and body, from the docstrings of the installed packages.
+
+    Example:
+        >>> from contrastive_encoders import DocstringPairDataConfig
+        >>> DocstringPairDataConfig(max_length=64).max_length
+        64
+    """
 
     target: str = "contrastive_encoders.datamodules.pydocs_pairs.PydocsPairs"
 
@@ -284,7 +332,13 @@ class SpanDataConfig(DataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentDataConfig(SpanDataConfig, TextDataConfig, FileDataConfig):
-    """Spans of the user's own documents, or pairs of passages of them."""
+    """Configuration of long documents: spans of them, or pairs of passages.
+
+    Example:
+        >>> from contrastive_encoders import DocumentDataConfig
+        >>> DocumentDataConfig(path="documents", max_span=256).positives_per_anchor
+        2
+    """
 
     target: str = "contrastive_encoders.datamodules.documents.TextDocuments"
 
@@ -306,14 +360,26 @@ class DocumentDataConfig(SpanDataConfig, TextDataConfig, FileDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleDataConfig(SpanDataConfig, DocstringDataConfig):
-    """Spans of the docstrings of the installed Python packages, a document for each module."""
+    """Configuration of spans of the docstrings of the installed packages; a module is a document.
+
+    Example:
+        >>> from contrastive_encoders import ModuleDataConfig
+        >>> ModuleDataConfig(anchors_per_document=1).anchors_per_document
+        1
+    """
 
     target: str = "contrastive_encoders.datamodules.documents.PydocsDocuments"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureDataConfig:
-    """A mixture of several data sets."""
+    """Configuration of a mixture of several data sets.
+
+    Example:
+        >>> from contrastive_encoders import MixtureDataConfig, QuestionDataConfig
+        >>> MixtureDataConfig(temperature=2.0).homogeneous
+        True
+    """
 
     target: str = "contrastive_encoders.datamodules.mixture.Mixture"
 

@@ -45,7 +45,15 @@ class LoraKeys(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class LoRAConfig:
-    """Configuration keys of LoRA (Hu et al. 2021), which trains low-rank matrices and freezes the backbone."""
+    """Configuration of LoRA (Hu et al. 2021): low-rank matrices are trained and the backbone is frozen.
+
+    Needs the extra ``lora``.
+
+    Example:
+        >>> from contrastive_encoders import LoRAConfig, PairsConfig
+        >>> PairsConfig(lora=LoRAConfig(rank=16)).lora.targets
+        'auto'
+    """
 
     rank: int | None = config_field(None, "16 is usual; null: all weights are trained", ge=1)
     alpha: float | None = config_field(
@@ -195,7 +203,13 @@ DISTANCE = "cosine: one less the cosine to the teacher's vectors; mse: their mea
 
 @dataclass(frozen=True, kw_only=True)
 class DistilConfig(EmbeddingConfig):
-    """Configuration keys of an encoder that learns the vectors of a teacher."""
+    """Configuration of an encoder that learns the embeddings of a teacher.
+
+    Example:
+        >>> from contrastive_encoders import DistilConfig
+        >>> DistilConfig(teacher="sentence-transformers/all-MiniLM-L6-v2").distance
+        'cosine'
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.distil.Distil"
 
@@ -248,7 +262,13 @@ class HardNegativesConfig(ContrastiveConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PairsConfig(HardNegativesConfig):
-    """Configuration keys of in-batch contrast of pairs and triplets."""
+    """Configuration of contrastive training of pairs and triplets with in-batch negatives.
+
+    Example:
+        >>> from contrastive_encoders import PairsConfig
+        >>> PairsConfig(directions=("query_document", "document_query")).partition
+        'joint'
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.pairs.Pairs"
 
@@ -265,7 +285,13 @@ class PairsConfig(HardNegativesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SimCSEConfig(HardNegativesConfig):
-    """Configuration keys of SimCSE (Gao et al. 2021)."""
+    """Configuration of SimCSE (Gao et al. 2021): two dropout masks, or pairs and triplets, with NT-Xent (eq. 1 and 5).
+
+    Example:
+        >>> from contrastive_encoders import SimCSEConfig
+        >>> SimCSEConfig(lr=2e-5).temperature
+        0.05
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.simcse.SimCSE"
 
@@ -280,7 +306,13 @@ class SimCSEConfig(HardNegativesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GenSEConfig(HardNegativesConfig):
-    """Configuration keys of GenSE's encoder (Chen et al. 2022)."""
+    """Configuration of GenSE's encoder (Chen et al. 2022): a prompted T5 that learns triplets in stages.
+
+    Example:
+        >>> from contrastive_encoders import GenSEConfig
+        >>> GenSEConfig().optimizer
+        'adafactor'
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.gense.GenSE"
 
@@ -303,7 +335,14 @@ class GenSEConfig(HardNegativesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DeCLUTRConfig(ContrastiveConfig):
-    """Configuration keys of DeCLUTR (Giorgi et al. 2021)."""
+    """Configuration of DeCLUTR (Giorgi et al. 2021): NT-Xent on spans of documents plus masked language modeling.
+
+    Example:
+        >>> from contrastive_encoders import DeCLUTRConfig
+        >>> config = DeCLUTRConfig(temperature=0.1)
+        >>> config.lr, config.weight_decay
+        (5e-05, 0.1)
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.declutr.DeCLUTR"
 
@@ -332,7 +371,13 @@ class DeCLUTRConfig(ContrastiveConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TSDAEConfig(EncoderConfig):
-    """Configuration keys of TSDAE, a denoising autoencoder (Wang et al. 2021)."""
+    """Configuration of TSDAE (Wang et al. 2021): a denoising autoencoder.
+
+    Example:
+        >>> from contrastive_encoders import TSDAEConfig
+        >>> TSDAEConfig().lr_schedule
+        'constant'
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.tsdae.TSDAE"
 
@@ -354,14 +399,26 @@ class SentencePairConfig(EmbeddingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SRoBERTaConfig(SentencePairConfig):
-    """Configuration keys of S-RoBERTa, which learns the scores of pairs by cosine regression."""
+    """Configuration of S-RoBERTa (Schick and Schütze 2021): regression of the cosine on the scores of DINO's pairs.
+
+    Example:
+        >>> from contrastive_encoders import SRoBERTaConfig
+        >>> SRoBERTaConfig(lr=1e-5).lr
+        1e-05
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.sroberta.SRoBERTa"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistilScoresConfig(EmbeddingConfig):
-    """Configuration keys of an encoder that learns the scores a teacher gives to pairs and triplets."""
+    """Configuration of an encoder that learns the scores that a teacher gives to pairs and triplets.
+
+    Example:
+        >>> from contrastive_encoders import DistilScoresConfig
+        >>> DistilScoresConfig().loss
+        'margin_mse'
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.distil_scores.DistilScores"
 
@@ -382,7 +439,13 @@ class DistilScoresConfig(EmbeddingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CoSENTConfig(SentencePairConfig):
-    """Configuration keys of CoSENT, which ranks scored pairs by their cosines."""
+    """Configuration of CoSENT: a ranking loss on the cosines of scored pairs.
+
+    Example:
+        >>> from contrastive_encoders import CoSENTConfig
+        >>> CoSENTConfig().temperature
+        0.05
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.scored_pairs.CoSENT"
 
@@ -391,14 +454,26 @@ class CoSENTConfig(SentencePairConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class AnglEConfig(CoSENTConfig):
-    """Configuration keys of AnglE (Li and Li 2023), which adds a loss on angles in complex space to CoSENT."""
+    """Configuration of AnglE (Li and Li 2023): CoSENT plus a loss on angles in complex space.
+
+    Example:
+        >>> from contrastive_encoders import AnglEConfig
+        >>> AnglEConfig(temperature=0.1).temperature
+        0.1
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.scored_pairs.AnglE"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SBERTConfig(SentencePairConfig):
-    """Configuration keys of SBERT's classifier of NLI pairs (Reimers and Gurevych 2019)."""
+    """Configuration of SBERT (Reimers and Gurevych 2019): a classifier of NLI pairs on ``[u; v; |u - v|]``.
+
+    Example:
+        >>> from contrastive_encoders import SBERTConfig
+        >>> SBERTConfig(classifier_lr=1e-3).classifier_lr
+        0.001
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.sbert_nli.SBERT_NLI"
 
@@ -410,7 +485,13 @@ class SBERTConfig(SentencePairConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GenSEGeneratorConfig(TrainableConfig):
-    """Configuration keys of GenSE's generator and discriminator (Chen et al. 2022)."""
+    """Configuration of GenSE's generator and discriminator (Chen et al. 2022): one T5 for both.
+
+    Example:
+        >>> from contrastive_encoders import GenSEGeneratorConfig
+        >>> GenSEGeneratorConfig().perplexity
+        'corpus'
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.gense_generator.GenSEGenerator"
 
@@ -438,7 +519,13 @@ class GenSEGeneratorConfig(TrainableConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RerankerConfig(TrainableConfig):
-    """Configuration keys of a cross-encoder that reranks what an encoder has found."""
+    """Configuration of a cross-encoder that reranks the documents that an encoder finds.
+
+    Example:
+        >>> from contrastive_encoders import RerankerConfig
+        >>> RerankerConfig().loss
+        'binary'
+    """
 
     target: str = "contrastive_encoders.encoders.objectives.reranker.Reranker"
 

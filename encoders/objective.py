@@ -53,9 +53,29 @@ def negatives_unlike_positive(positives: Ragged, negatives: Ragged) -> Tensor:
 
 
 class Objective(TrainedModule):
-    """Trains ``encoder`` on vectors of the views of a batch.
+    """Base class of objectives: encodes the sequences of a batch and compares their embeddings.
 
-    ``trainable`` loads the encoder. A subclass declares the class of its settings as the type of ``settings``.
+    A subclass defines `views` and `loss`, and these attributes.
+
+    Attributes:
+        objective: name of the objective in results and model cards.
+        consumes: class of its batches, or a tuple of classes.
+        settings: config of the model; its type in the subclass is the config class.
+        default_pooling: pooling of a plain transformer.
+        encoder: the encoder that is trained.
+
+    Example:
+        >>> import torch.nn.functional as F
+        >>> from contrastive_encoders import Objective
+        >>> from contrastive_encoders.core import ScoredPairBatch
+        >>> class CosineRegression(Objective):
+        ...     objective, consumes = "cosine_regression", ScoredPairBatch
+        ...
+        ...     def views(self, batch):
+        ...         return [batch.left, batch.right]
+        ...
+        ...     def loss(self, vectors, batch):
+        ...         return F.mse_loss(F.cosine_similarity(*vectors), batch.scores)
     """
 
     settings: EncoderConfig
@@ -105,27 +125,35 @@ class Objective(TrainedModule):
         return [one.size for one in self.prefixes if one.size < self.encoder.width]
 
     def views(self, batch: Any) -> Sequence[Ragged]:
-        """Return the sequences to encode, special tokens included, for instance those of left and of right texts.
+        """Return the sequences to encode, special tokens included, such as those of left texts and of right texts.
+
+        Args:
+            batch: a batch of this process, of the class ``consumes``.
 
         Raises:
-            InputError: the settings want what this batch does not have.
+            InputError: the batch lacks something that the settings need.
         """
         raise NotImplementedError
 
     def loss(self, vectors: Sequence[Tensor], batch: Any) -> Any:
-        """Compute the loss of (sequences, width) float32 vectors of each view, in the order of `views`.
+        """Return the loss of a batch.
 
-        It is a scalar, or a named tuple with the scalar ``loss`` and detached scalars, which are logged by their names;
-        None is not. Their mean over ranks has to be the value of the global batch: see `losses.gather`.
+        Args:
+            vectors: (sequences, width) float32 embeddings of each view, in the order of `views`.
+            batch: the batch of this process.
+
+        Returns:
+            A scalar tensor, or a named tuple with the scalar ``loss`` and detached scalars, which are logged by name.
+            The mean over processes must be the value of the global batch (see ``losses.gather``).
         """
         raise NotImplementedError
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
-        """Return detached scalars to log besides those of the loss."""
+        """Return further detached scalars to log, by name. Arguments are those of `loss`."""
         return {}
 
     def project(self, vectors_ND: Tensor) -> Tensor:
-        """Map vectors between the encoder and the loss by layers that are not exported; here there are none."""
+        """Map (N, width) embeddings before the loss, by layers that are not exported; the base class has none."""
         return vectors_ND
 
     def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Compared:
@@ -144,7 +172,7 @@ class Objective(TrainedModule):
         return Compared(loss, {**metrics, **of_prefixes, **self.metrics(vectors, batch)})
 
     def compute(self, views: Sequence[Ragged], batch: Any) -> Computed:
-        """Encode the views and compare them. An objective that learns from more than vectors overrides this step."""
+        """Encode the views and compute the loss. Override it if the loss needs more than the embeddings."""
         sequences = concatenate(views)
         encoded = self.encoder.encode_sequences(sequences)
         compared = self.compare_encoded(encoded.vectors, [len(view.lengths) for view in views], batch)

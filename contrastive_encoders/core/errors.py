@@ -21,6 +21,11 @@ class InputError(ValueError):
         expected: noun phrase that names what is valid there.
         location: place in the input, such as ``faq.csv, line 3``.
         hint: what to do, in complete sentences. Write an override as ``KEY=VALUE``.
+
+    Example:
+        >>> from contrastive_encoders import InputError
+        >>> print(InputError(key="model.lr", value=-1, expected="a number greater than 0", hint="Set model.lr=2e-5."))
+        model.lr=-1: expected a number greater than 0. Set model.lr=2e-5.
     """
 
     def __init__(
@@ -60,9 +65,15 @@ def _format_value(value: Any) -> str:
 
 
 class OutputError(RuntimeError):
-    """There is no room, or what was computed could not be written where it was wanted; the process exits with status 1.
+    """The output could not be written, for example because the disk is full; the process exits with code 1.
 
-    The message says what to do, or where it lies instead. The same command is right once there is room.
+    The message says what to do, or where the output was written instead. Run the same command again once there is room.
+
+    Example:
+        >>> from contrastive_encoders import OutputError
+        >>> raise OutputError("outputs/: no space left on the device. Run the command again.")
+        Traceback (most recent call last):
+        contrastive_encoders.core.errors.OutputError: outputs/: no space left on the device. Run the command again.
     """
 
 
@@ -83,7 +94,13 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a disk that
 
 
 class TrainingError(RuntimeError):
-    """Training stopped for a reason that the user must know about; the process exits with status 1.
+    """Training stopped, for example because the loss is not finite; the process exits with code 1.
 
     The last good checkpoint is on disk when this is raised.
+
+    Example:
+        >>> from contrastive_encoders import TrainingError
+        >>> raise TrainingError("step 12: the loss is nan. Set model.lr=1e-5.")
+        Traceback (most recent call last):
+        contrastive_encoders.core.errors.TrainingError: step 12: the loss is nan. Set model.lr=1e-5.
     """

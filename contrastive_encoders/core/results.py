@@ -1,11 +1,7 @@
 """``results.json``: its entries and their types."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
-
-if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
-    pass
-
+from typing import Any, Literal, NotRequired, TypedDict
 
 RESULTS_VERSION = 1
 
@@ -62,21 +58,44 @@ class Corpus(TypedDict):
 
 
 class Verdict(TypedDict):
-    """What training has done to the headline, judged on the same test items before and after it."""
+    """Comparison of an encoder before and after training, on the same test items.
 
-    headline: str  # in words, e.g. nDCG@10 of faq
-    scores: list[str]  # those whose mean it is
+    Attributes:
+        headline: the compared score in words, such as ``nDCG@10 of faq``.
+        scores: names of the scores in ``Results["scores"]`` whose mean is compared.
+        outcome: ``"better"``, ``"not told apart"``, or ``"worse"``.
+        before: score of the unmodified backbone, 0 to 100.
+        at_start: score of the encoder before step 1, if the run was asked to change the backbone first (another
+            pooling, for example).
+        after: score of the trained encoder, 0 to 100.
+        interval: 95% confidence interval of ``after - before``, by a paired bootstrap over test items; None if the
+            scores of single items are not kept.
+        p: two-sided p-value of a paired permutation test over queries; None if the score is not a retrieval metric.
+        items: number of queries or pairs.
+        documents: number of documents that the queries are ranked among, over all tasks; None without a retrieval task.
+        tfidf: score of a TF-IDF baseline on the same tasks.
+        sentence: the verdict as the terminal shows it.
+        to_try: suggestions if the encoder is not better.
+
+    Example:
+        >>> from contrastive_encoders import Verdict
+        >>> sorted(Verdict.__required_keys__)[:4]
+        ['after', 'before', 'documents', 'headline']
+    """
+
+    headline: str
+    scores: list[str]
     outcome: Literal["better", "not told apart", "worse"]
-    before: float  # of the backbone as it is
-    at_start: NotRequired[float]  # of the encoder before training, if the run was asked to change it first
+    before: float
+    at_start: NotRequired[float]
     after: float
-    interval: list[float] | None  # 95 % of the change, paired over test items; None where none are kept
-    p: float | None  # of a paired permutation test over queries; None where the scores are of no queries
-    items: int | None  # queries or pairs
-    documents: int | None  # that the queries are ranked among, of all tasks together; None: no retrieval
-    tfidf: float | None  # on the same tasks
+    interval: list[float] | None
+    p: float | None
+    items: int | None
+    documents: int | None
+    tfidf: float | None
     sentence: str
-    to_try: list[str]  # where it is not better: what this run itself speaks for
+    to_try: list[str]
 
 
 class Vectors(TypedDict):
@@ -120,34 +139,73 @@ class ResumedSettings(TypedDict):
 
 
 class Results(TypedDict):
-    """``results.json`` of a finished run or of an evaluation.
+    """Content of ``results.json``, which a finished run and an evaluation write.
 
-    Scores are in 0..100, named ``task[-split][@senteval]/protocol/metric``; those of protocol ``geometry``, ranks and
-    errors are in their own units.
+    Names of scores have the form ``task[-split][@senteval]/protocol/metric``. Scores are 0 to 100, except those of the
+    protocol ``geometry``, ranks, and errors, which have their own units. Optional entries are missing if they do not
+    apply.
+
+    Attributes:
+        version: version of the file format.
+        objective: name of the objective.
+        backbone: name or path of the backbone.
+        recipe: the resolved config.
+        scores: name of a score -> value.
+        intervals: name of a score -> 95% confidence interval.
+        scores_before: optional; scores of the unmodified backbone.
+        scores_at_start: optional; scores before step 1 with the keys of ``changed_keys``.
+        changed_keys: optional; key -> its value in the backbone and in this run.
+        resumed: optional; settings that were changed when the run was resumed.
+        baselines: optional; scores of baselines on the same tasks, such as TF-IDF.
+        verdict: optional; the comparison with the scores from before training (`Verdict`).
+        beside_teacher: optional; size, speed, and scores of student and teacher, with ``evaluation.teacher=true``.
+        corpora: optional; retrieval task -> number of documents and kind of the queries.
+        changes: optional; retrieval task -> queries whose first document changed.
+        averages: optional; name of an average among the scores -> the scores it averages.
+        skipped: optional; task of a suite -> why it was not scored.
+        vectors: optional; width, pooling, and normalization of the embeddings; generators have none.
+        prompts: optional; the prompts of the encoder.
+        settled: optional; key that was left to the backbone -> its value and the reason.
+        not_as_published: optional; evaluation table whose rows differ from the published one -> how many.
+        stages: optional; stage -> its results; the other entries are those of the last stage.
+        best_step: optimizer step of the exported weights.
+        spent: steps, examples, tokens, seconds, and bytes, summed over processes, interruptions, and stages.
+        seeds: seeds of the run.
+        versions: package -> version.
+        device: device of the run.
+        processes: number of processes.
+        git_commit: commit of the working directory, if it is a repository.
+        data: manifests of the training data.
+        overlap: evaluation task -> number of texts checked and found in the training data.
+
+    Example:
+        >>> from contrastive_encoders import Results
+        >>> "scores" in Results.__required_keys__, "verdict" in Results.__optional_keys__
+        (True, True)
     """
 
     version: int
     objective: str
     backbone: str
-    recipe: Mapping[str, Any]  # the resolved config
+    recipe: Mapping[str, Any]
     scores: dict[str, float]
-    intervals: dict[str, list[float]]  # 95 %, same names as scores
-    scores_before: NotRequired[dict[str, float]]  # of the backbone as it is, before training
-    scores_at_start: NotRequired[dict[str, float]]  # before training, too, but with the changed keys
-    changed_keys: NotRequired[dict[str, list[Any]]]  # key -> value of the backbone, value of this run
-    resumed: NotRequired[list[ResumedSettings]]  # of a run that continued with other settings
-    baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
-    verdict: NotRequired[Verdict]  # where there are scores from before
-    beside_teacher: NotRequired[BesideTeacher]  # where evaluation.teacher asks for it
-    corpora: NotRequired[dict[str, Corpus]]  # of each retrieval task
-    changes: NotRequired[dict[str, Changes]]  # retrieval task -> what was found before and after
-    averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
-    skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored
-    vectors: NotRequired[Vectors]  # that the encoder makes; generators have none
-    prompts: NotRequired[PromptsRecord]  # of the encoder, if it has any
-    settled: NotRequired[dict[str, str]]  # a key that was left to the backbone -> what it has become, and why
-    not_as_published: NotRequired[dict[str, str]]  # table with other rows than the published one -> how many
-    stages: NotRequired[dict[str, StageResults]]  # of a run in stages, whose other entries are the last one's
+    intervals: dict[str, list[float]]
+    scores_before: NotRequired[dict[str, float]]
+    scores_at_start: NotRequired[dict[str, float]]
+    changed_keys: NotRequired[dict[str, list[Any]]]
+    resumed: NotRequired[list[ResumedSettings]]
+    baselines: NotRequired[dict[str, float]]
+    verdict: NotRequired[Verdict]
+    beside_teacher: NotRequired[BesideTeacher]
+    corpora: NotRequired[dict[str, Corpus]]
+    changes: NotRequired[dict[str, Changes]]
+    averages: NotRequired[dict[str, list[str]]]
+    skipped: NotRequired[dict[str, str]]
+    vectors: NotRequired[Vectors]
+    prompts: NotRequired[PromptsRecord]
+    settled: NotRequired[dict[str, str]]
+    not_as_published: NotRequired[dict[str, str]]
+    stages: NotRequired[dict[str, StageResults]]
     best_step: int
     spent: Spent
     seeds: list[int]
@@ -155,5 +213,5 @@ class Results(TypedDict):
     device: str
     processes: int
     git_commit: str | None
-    data: list[dict[str, Any]]  # data manifests
-    overlap: dict[str, dict[str, int]]  # task -> {"checked", "found"}; in stages: at most so many
+    data: list[dict[str, Any]]
+    overlap: dict[str, dict[str, int]]

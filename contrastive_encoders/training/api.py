@@ -93,9 +93,14 @@ def run(asked: RunConfig) -> Results:
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM arrived; the state is saved.
 
     Example:
-        >>> from contrastive_encoders import RunConfig, SimCSEConfig, TripletDataConfig, run
+        >>> from contrastive_encoders import QuestionDataConfig, RunConfig, SimCSEConfig, run
         >>> config = RunConfig(
-        ...     model=SimCSEConfig(mlp=False), data=TripletDataConfig(path="faq.csv"), backbone="tiny", max_steps=2
+        ...     model=SimCSEConfig(mlp=False),
+        ...     data=QuestionDataConfig(path="faq.csv"),
+        ...     backbone="tiny",
+        ...     batch_size=16,
+        ...     max_steps=2,
+        ...     quiet=True,
         ... )
         >>> results = run(config)
         >>> results["spent"]["steps"]

@@ -13,7 +13,7 @@ import torch
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import word_of
 from contrastive_encoders.core import InputError, OutputError
-from contrastive_encoders.core.config_schema import build, check, keys_of, nearest
+from contrastive_encoders.core.config_schema import UNSET, build, check, keys_of, nearest
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.io.checkpoint import load_checkpoint
@@ -90,6 +90,8 @@ def check_values(run: RunConfig) -> None:
         check(settings, f"{place}.")
     if run.model is not None:  # a preview has none
         check(run.model, "model.")
+        if run.batch_size is None and getattr(run.data, "batch_size", UNSET) is UNSET:  # the file of a model sets it
+            raise InputError(key="batch_size", value=None, expected="a whole number from 1", hint="Set batch_size=64.")
         betas = run.model.betas
         if len(betas) != 2:
             raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")

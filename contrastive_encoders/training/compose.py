@@ -81,13 +81,22 @@ def compose(
     keys: Mapping[str, Any] | None = None,
     whole: DictConfig | None = None,
 ) -> RunConfig:
-    """The run that these words of a command line make, ``["model=declutr", "data=text", "data.path=FILE"]``.
+    """Compose the configuration of a run from overrides.
 
-    ``chosen`` (group -> name of a file) and ``keys`` (dotted) say the same without words. ``whole`` is what Hydra has
-    composed from the words alone.
+    Args:
+        words: overrides as on a command line.
+        chosen: name of a group of configs (``model``, ``data``, ...) -> name of one of its files.
+        keys: dotted key -> value. Keys win over words.
+        whole: the config that Hydra has composed from ``words`` alone; None: compose it.
 
     Raises:
-        InputError: a key is unknown, or a value is not of its type.
+        InputError: a key is unknown, or a value does not have its type.
+
+    Example:
+        >>> from contrastive_encoders import compose
+        >>> config = compose(["model=declutr", "data=text", "data.path=documents", "max_steps=100"])
+        >>> config.max_steps, config.model.lr
+        (100, 5e-05)
     """
     words, for_stages = _split(literal_words("train", words))
     for name, value in list((keys or {}).items()):

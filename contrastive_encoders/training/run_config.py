@@ -110,12 +110,17 @@ class Domain:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A run as a value: the settings of its model and of its data, and the plain keys that both, the trainer and the
-    callbacks read alike.
+    """Configuration of a run: model, data, trainer, logger, and the keys of the run itself.
 
-    ``model`` and ``data`` are values of `encoders.model_configs` and `datamodules.data_configs`, or of classes of a
-    package of one's own. What they leave `core.config_schema.UNSET` follows the plain keys. A run with ``stages`` is
-    these runs, each from the best weights of the one before it; its own model and data are not trained.
+    `compose` makes it from overrides, and `run` trains it. ``model`` and ``data`` are config objects, such as
+    `SimCSEConfig` and `TripletDataConfig`. Keys that are not set there follow the keys of the run. A run with
+    ``stages`` trains each stage from the best weights of the one before.
+
+    Example:
+        >>> from contrastive_encoders import compose
+        >>> config = compose(["model=simcse", "data=sentences", "data.path=sentences.txt", "seed=3"])
+        >>> config.seed, config.model.temperature
+        (3, 0.05)
     """
 
     model: Any = field(default=None, metadata=NO_KEY)

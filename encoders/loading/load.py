@@ -75,19 +75,37 @@ def load_encoder(
     attention: str | None = None,
     normalize: bool | None = None,
 ) -> LoadedEncoder:
-    """None takes what the encoder was made with; of a plain transformer that is mean pooling and 512 tokens.
+    """Load an encoder: a run or checkpoint, a sentence-transformers or transformers model, GGUF, or word vectors.
 
-    ``prompt`` is put before every text as it is, blanks included, ``prompt_suffix`` behind it; "" is none where the
-    encoder has one of its own. ``pooling="first_decoder"`` reads a T5's decoder, as GenSE's published folders want,
-    "pooler_output" the tanh layer that BERT ships; of word vectors "mean_lower_fallback" also finds lower-cased words.
-    ``max_length`` counts tokens, up to what the backbone can take, whatever the folder says. ``device=None`` is the GPU
-    where there is one. ``precision="bf16"`` holds weights and states in 16 bits; pooling and what comes out stay
-    float32. ``truncate`` keeps so many numbers of each vector, its first, as of one trained by prefixes. ``attention``,
-    causal or bidirectional, is of a causal language model: which tokens each of its states sees. ``normalize`` brings
-    vectors to length 1, after ``truncate``, or leaves them as they are where the encoder would.
+    An option that is None keeps what the encoder was saved with; a plain transformer gets mean pooling and 512 tokens.
+    Nothing that can execute code is loaded.
+
+    Args:
+        name: path of a run, checkpoint, directory, or file; or a hub id. An installed model package is found by its hub
+            id without network.
+        pooling: ``"mean"``, ``"cls"``, ``"last"``, ...; ``"first_decoder"`` reads the decoder of a T5 (GenSE's
+            published encoders), ``"pooler_output"`` BERT's tanh layer, and ``"mean_lower_fallback"`` looks word vectors
+            up in lower case if they are not found otherwise.
+        prompt: text in front of every input, spaces included; ``""`` is no prompt.
+        prompt_suffix: text behind every input; ``""`` is none.
+        max_length: tokens of an input, special tokens included, at most as many as the backbone accepts.
+        precision: ``"fp32"`` or ``"bf16"``, of weights and hidden states; embeddings are float32 in any case.
+        device: device of the weights; None: the GPU if there is one.
+        truncate: keep the first numbers of each embedding, for encoders trained with Matryoshka prefixes.
+        attention: ``"causal"`` or ``"bidirectional"``, for causal language models.
+        normalize: scale embeddings to length 1, after ``truncate``; False: do not, even if the encoder would.
+
+    Returns:
+        The encoder, in evaluation mode.
 
     Raises:
-        InputError: there is no such encoder, it is damaged, or it does not go with an option.
+        InputError: the encoder does not exist, is damaged, or does not support an option.
+
+    Example:
+        >>> from contrastive_encoders import load_encoder
+        >>> encoder = load_encoder("sentence-transformers/all-MiniLM-L6-v2", device="cpu", truncate=128)
+        >>> encoder.encode(["read a file", "open a path"]).shape
+        (2, 128)
     """
     name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
     name = find_installed(name) or name

@@ -36,7 +36,21 @@ class Options(TypedDict, total=False):
 
 
 class LoadedEncoder(ABC):
-    """An `Embedder` that can say what it is. How it embeds, says ``embed_list``."""
+    """Encoder that `load_encoder` and `train` return. ``encode`` and ``similarity`` are as in sentence-transformers.
+
+    Attributes:
+        prompts: prompts of the encoder by name and by role (query, document).
+        normalize: whether embeddings have length 1.
+        similarity_fn_name: ``"cosine"``, ``"dot"``, ``"euclidean"``, or ``"manhattan"``.
+        description: kind, backbone, pooling, prompt, maximum length, and precision in words.
+
+    Example:
+        >>> from contrastive_encoders import load_encoder
+        >>> encoder = load_encoder("sentence-transformers/all-MiniLM-L6-v2", device="cpu")
+        >>> query, documents = encoder.encode("open a file"), encoder.encode(["read a file", "rain in May"])
+        >>> encoder.similarity(query, documents).argmax().item()
+        0
+    """
 
     description: dict[str, str]  # kind, backbone, pooling, prompt, max_length, precision
     normalize: bool = False
@@ -56,12 +70,13 @@ class LoadedEncoder(ABC):
 
     @property
     def device(self) -> torch.device:
+        """Device of the weights."""
         return torch.device("cpu")
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """sha256 over weights, tokenizer and all settings that change a vector."""
+        """SHA-256 of the weights, the tokenizer, and all settings that change an embedding, as a hexadecimal string."""
 
     @overload
     def embed(
@@ -76,11 +91,16 @@ class LoadedEncoder(ABC):
     def embed(
         self, texts: str | Sequence[str], *, convert_to_numpy: bool = False, **options: Unpack[Options]
     ) -> Tensor | np.ndarray:
-        """N texts -> (N, width) float32 rows on the CPU, in input order; one text, not in a list -> (width,).
+        """Return the embeddings of texts as tensors.
 
-        ``prompt`` stands before each text, in the place of the encoder's own. Where it takes longer than a moment a bar
-        is drawn, if somebody watches; ``progress=False`` draws none. ``autocast`` is a type for products.
-        ``batch_size`` limits the texts that are computed together.
+        Args:
+            texts: one text or several.
+            convert_to_numpy: return an array instead of a tensor.
+            **options: ``prompt`` replaces the encoder's own; ``progress=False`` shows no bar; ``autocast`` is the dtype
+                of matrix products; ``batch_size`` is the largest number of texts computed together.
+
+        Returns:
+            (texts, width) float32 on the CPU, in the order of the texts; (width,) for one text that is not in a list.
         """
         several = [texts] if isinstance(texts, str) else texts
         vectors = self.embed_list(several, **options)
