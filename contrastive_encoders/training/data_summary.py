@@ -124,10 +124,20 @@ def _files(source: Mapping[str, Any]) -> str:
 
 
 def _held_out(
-    rows: int, queries: int, documents: int, near_copies_left_out: int, kept_apart_by: str, scored: str = ""
+    rows: int,
+    queries: int,
+    documents: int,
+    near_copies_left_out: int,
+    kept_apart_by: str,
+    scored: str = "",
+    equal_texts: int = 0,
+    all_rows: int = 0,
 ) -> str:
     if not rows:
-        return "none: the rows or their texts are too few for a test, so there is no verdict but of evaluation.tasks"
+        reason = "the rows or their texts are too few for a test"
+        if equal_texts:
+            reason = f"anchor and positive are the same text in {equal_texts:,} of {all_rows:,} rows"
+        return f"none: {reason}, so there is no verdict but of evaluation.tasks"
     also = f"; {near_copies_left_out:,} rows that repeat them are not trained on" if near_copies_left_out else ""
     shared = ", whose right documents are trained on, too: rows share them" if kept_apart_by == "anchors" else ""
     kind = f" ({scored})" if scored else ""

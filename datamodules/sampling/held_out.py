@@ -124,9 +124,10 @@ class AllButHeldOut:
         columns = choice.columns
         compared = [[record.texts[column] for column in _compared(record, columns)] for record in held.values()]
         known, near = {key for texts in compared for key in _keys(texts)}, NearCopies(list(chain(*compared)))
-        left_out = list[int]()
+        left_out, rows, equal = list[int](), 0, 0
         for row, record in enumerate(self.source):
             keys = _keys(record.texts)
+            rows, equal = rows + 1, equal + (keys[0] == keys[1])
             if record.made_as == kind:
                 ranking.add(keys, record, with_documents=self.options.corpus is None)
             if row not in held and (
@@ -149,6 +150,7 @@ class AllButHeldOut:
             "near_copies_left_out": len(left_out),
             "kept_apart_by": "anchors" if tuple(columns) == (0,) else "texts",
             **({"scored": kind} if kind else {}),
+            **({"equal_texts": equal, "all_rows": rows} if not held and 2 * equal > rows else {}),
         }
         (folder / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
 

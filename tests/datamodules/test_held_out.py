@@ -321,3 +321,12 @@ def test_of_a_document_all_pairs_are_held_out(tmp_path):
 def test_without_a_preferred_kind_the_most_frequent_one_is_scored(tmp_path):
     source, _ = of_two_kinds(tmp_path, 60, 600, preferred="")
     assert source.manifest()["held_out"]["scored"] == "span"
+
+
+@pytest.mark.parametrize(("equal", "reason"), [(120, "120 of 120"), (70, "70 of 120"), (0, "too few")])
+def test_the_reason_that_none_is_held_out(tmp_path, equal, reason):
+    """The other answers are the same text, so that these rows make no test either."""
+    rows = [(f"Question {row}", f"question {row}!" if row < equal else "Yes.") for row in range(120)]
+    held = AllButHeldOut(Rows(rows), 0.1, tmp_path).manifest()["held_out"]
+    assert held["rows"] == 0
+    assert reason in dict(account_of({"source": {"held_out": held}}))["held out"]

@@ -155,6 +155,7 @@ def test_triplets_show_hard_and_easy_negatives(groups):
         ("easy negative", "f"),
     ]
     assert "1 more" in first.name
+    assert "times" not in first.name
 
 
 def test_scored_triplets_show_their_scores():

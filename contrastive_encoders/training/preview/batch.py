@@ -100,7 +100,7 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
             same = groups == groups[row]
             parts += [_part("easy negative", columns[1].ids[other], tokenizer) for other in _others(~same)]
             twins = int(same.sum()) - 1
-            name += f", its anchor is there {twins} more times" if twins else ""
+            name += f", its anchor occurs {twins} more {'time' if twins == 1 else 'times'}" if twins else ""
         elif isinstance(batch, SentenceBatch) and batch.damaged is None:
             others = np.arange(len(batch.rows)) != row
             parts += [_part("easy negative", columns[0].ids[other], tokenizer) for other in _others(others)]
