@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import RECORD_VERSION, InputError
 from contrastive_encoders.encoders.loading.backbones import OF_ITS_HEAD
 from contrastive_encoders.encoders.lora import RECORD, check_digest, left_out, narrow, record_of
 from contrastive_encoders.encoders.model_configs import TrainableConfig
 from contrastive_encoders.encoders.optimizer_setup import clip_gradients, optimizer_of
 from contrastive_encoders.encoders.sharding import is_sharded
+from contrastive_encoders.io.checkpoint import VERSION
 
 
 class TrainedModule(pl.LightningModule):
@@ -104,7 +105,7 @@ class TrainedModule(pl.LightningModule):
         self.gradient_norm = clip_gradients(optimizer, most)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["objective"] = self.objective
+        checkpoint["objective"], checkpoint[VERSION] = self.objective, RECORD_VERSION
         if (record := record_of(self)) is not None:
             checkpoint[RECORD] = record
             for name in left_out(self) & checkpoint["state_dict"].keys():

@@ -395,7 +395,7 @@ def load_reranker(name: str | Path, *, max_length: int | None = None, device: st
         InputError: there is none, it has several labels, or no layer for a score.
     """
     name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
-    found = run_folder(name) or name
+    found = run_folder(name, "reranker") or name
     transformer = load_cross_encoder(found, setting="reranker")
     tokenizer = load_tokenizer(found)
     check_vocabulary(transformer, tokenizer, name, setting="reranker")

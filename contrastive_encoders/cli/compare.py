@@ -204,13 +204,13 @@ def compare(
     runs, left_out = collect(patterns)
     wanted = cfg.headline or (cfg.get("race") or {}).get("headline")
     runs, not_compared = select(runs, wanted)
-    for one in not_compared:
-        log.warning("left out: %s", one.reason)
     left_out += not_compared
     if not runs:
         raise InputError(f"runs: nothing was scored in any of the {len(not_compared)}. {left_out[-1].reason}")
     if cfg.strict and left_out:
         raise InputError(f"strict=true: {left_out[0].reason}")
+    for one in left_out:
+        log.warning("left out: %s", one.reason)
     claim_folder("output", output, COMPARISON, ENTRIES)
     arms = arms_of(runs)
     headline = choose_headline(arms, wanted)

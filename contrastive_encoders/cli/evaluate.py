@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.cli.hydra_main import command_line
-from contrastive_encoders.core import RESULTS_VERSION, InputError, Results, Spent, without_secrets
+from contrastive_encoders.core import RECORD_VERSION, InputError, Results, Spent, without_secrets
 from contrastive_encoders.io.output_directory import check_output_file, check_output_folder
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.runtime.process_group import find_ranks, join_group, local_rank
@@ -335,7 +335,7 @@ def collect(
 
     made_with = environment()
     results = Results(
-        version=RESULTS_VERSION,
+        version=RECORD_VERSION,
         objective=str(description.get("objective", "")),
         backbone=cfg.encoder,
         recipe={**without_secrets(OmegaConf.to_container(cfg, resolve=True)), "encoder_description": description},

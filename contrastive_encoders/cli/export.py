@@ -60,8 +60,10 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
 def check_output(cfg: DictConfig, output: Path) -> None:
     """Nothing of the reader's is replaced by accident."""
     from contrastive_encoders.export.atomic_export import EXPORT
+    from contrastive_encoders.io.model_names import run_folder
     from contrastive_encoders.io.output_directory import check_output_folder, check_replaceable
 
+    run_folder(cfg.run, "run")  # refuses a run of another version
     for name in (Path(cfg.run), Path(cfg.run) / "encoder"):
         if output.resolve() == name.resolve():
             raise InputError(f"output={output} is what is to be exported; choose another folder.")

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, cast
 from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line
-from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.core import RECORD_VERSION, EncoderPrompts, InputError, check_version
 from contrastive_encoders.io.atomic import whole_file
 from contrastive_encoders.io.file_discovery import check_output_apart, form_of, list_files
 from contrastive_encoders.io.manifest import Damaged, read_record, write_record
+from contrastive_encoders.io.model_names import run_folder
 from contrastive_encoders.io.output_directory import (
     check_output_file,
     check_output_folder,
@@ -235,6 +236,7 @@ def folder_of(name: str) -> str:
     from contrastive_encoders.encoders.loading.sentence_transformers_folder import not_found, read_json
 
     path = Path(name).expanduser()
+    run_folder(str(path), "encoder")  # refuses a run of another version
     if (path / "encoder" / "modules.json").is_file():
         return str(path / "encoder")
     if path.is_file() or not any(read_json(str(path), config) for config in ("modules.json", "config.json")):
@@ -472,7 +474,7 @@ def write(
         too_few = len(given) - rows
         # Of another job: the record, which comes before the rows, would be taken for its
         output.unlink(missing_ok=True)
-        write_record(about(output), {**account, "rows": rows, "too_few": too_few})
+        write_record(about(output), {"version": RECORD_VERSION, **account, "rows": rows, "too_few": too_few})
     for rule, number in account["left_out"].items():
         log.info("%d candidates were left out by %s.", number, rule)
     log.info(
@@ -495,7 +497,8 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
     if not output.exists():
         return False
     try:
-        before = read_record(about(output))["identity"]
+        record = read_record(about(output))
+        before = record["identity"]
     except (OSError, Damaged, KeyError):
         raise InputError(
             f"output={output} is there already, and {about(output).name} does not say that it was mined, as what is "
@@ -503,6 +506,8 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
         ) from None
     if overwrite:
         return False
+    hint = "Choose another output, or set overwrite=true to replace it."
+    check_version(record.get("version"), "mined negatives", key="output", value=output, hint=hint)
     if differing := differences(before, json.loads(json.dumps(identity))):
         raise InputError(
             f"output={output} is of another job: {differing}. Choose another output, or say overwrite=true to throw it "

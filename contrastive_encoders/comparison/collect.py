@@ -11,6 +11,7 @@ from contrastive_encoders.core import InputError, ItemScores, Results, Spent
 from contrastive_encoders.io.manifest import Damaged, is_finished, read_record
 from contrastive_encoders.io.metrics import numbers, read_rows
 
+MAX_REASONS = 3  # in a message
 log = logging.getLogger(__name__)
 
 Row = dict[str, float]
@@ -63,11 +64,10 @@ def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[Run], lis
             runs.append(read_run(path)._replace(label=label))
         except InputError as error:
             left_out.append(LeftOut(path, str(error)))
-            log.warning("left out: %s", error)
+    if not runs and not left_out:
+        raise InputError("runs=[]: wanted folders of runs, got none. Say runs='[outputs/*]'.")
     if not runs:
-        reasons = " ".join(one.reason for one in left_out)
-        if not left_out:
-            raise InputError("runs=[]: wanted folders of runs, got none. Say runs='[outputs/*]'.")
+        reasons = " ".join(one.reason for one in left_out[:MAX_REASONS])
         raise InputError(f"runs: none of the {len(left_out)} folders holds a run that can be compared. {reasons}")
     return runs, left_out
 

@@ -34,8 +34,8 @@ from contrastive_encoders.core.protocols import (
     PairScorer,
     Writer,
 )
+from contrastive_encoders.core.record_version import RECORD_VERSION, check_version
 from contrastive_encoders.core.results import (
-    RESULTS_VERSION,
     BesideTeacher,
     Change,
     Changes,
@@ -70,7 +70,7 @@ __all__ = [
     "ITEMS_FILE",
     "NO_PROMPTS",
     "NO_ROOM",
-    "RESULTS_VERSION",
+    "RECORD_VERSION",
     "BesideTeacher",
     "Change",
     "Changes",
@@ -108,6 +108,7 @@ __all__ = [
     "Writer",
     "check_local_input",
     "check_local_output",
+    "check_version",
     "interruption_behind",
     "is_address",
     "without_secrets",

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
-RESULTS_VERSION = 1
-
 
 class Spent(TypedDict):
     """What a run cost, summed over ranks, interruptions and stages."""

@@ -20,10 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from contrastive_encoders.core import check_version
 from contrastive_encoders.io.atomic import link_whole, remove, whole_file
 from contrastive_encoders.io.manifest import Damaged
 from contrastive_encoders.io.sharded_tensors import Shards, compare_shards
 
+VERSION = "record_version"  # an entry, as "objective" of every checkpoint of a run
 SHARDS = "shards"  # the entry that names the folder, the sums of its files, and weights that are others by another name
 OF_SHARDS = re.compile(r"shards-\d+(-\d+)?")
 OF_WEIGHTS, OF_OPTIMIZER = "state_dict.", "optimizer_states.{}."  # what names in the folder begin with
@@ -35,6 +37,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     """Its entries, tensors mapped from the file; ``state_dict`` of a sharded one is read tensor by tensor.
 
     Raises:
+        InputError: another version of the project wrote it.
         Damaged: it is cut short, a byte of it has changed, it is something else, or it holds what could run code.
         FileNotFoundError: it is not there.
     """
@@ -50,6 +53,9 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         raise Damaged(f"cut short or damaged: {why}") from error
     if not isinstance(found, dict):
         raise Damaged(f"wanted entries by name, got {type(found).__name__}")
+    if "objective" in found:
+        hint = "Train again. Exported encoders, such as RUN/encoder, can still be loaded."
+        check_version(found.get(VERSION), "a checkpoint", location=str(path), hint=hint)
     if SHARDS in found:
         try:
             _compare_shards(path, about.st_size, about.st_mtime_ns)

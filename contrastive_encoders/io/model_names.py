@@ -14,8 +14,10 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import InputError, check_version
 from contrastive_encoders.io.installed_models import find_installed
+from contrastive_encoders.io.manifest import Damaged, read_record
+from contrastive_encoders.io.output_directory import MARKER
 
 GGUF = ".gguf"
 PRODUCTS = ("encoder", "generator", "reranker")  # folders to use; a run leaves one of them
@@ -46,11 +48,12 @@ def located(name: str, setting: str = "backbone") -> Located:
     or hub id.
 
     Raises:
-        InputError: the file is not there, or what reads it is not installed; ``setting`` is the key that named it.
+        InputError: the file is not there, what reads it is not installed, or another version of the project wrote the
+            run; ``setting`` is the key that named it.
     """
     name = find_installed(name) or name
     if not name.endswith(GGUF):
-        return Located(_transformer_directory(run_folder(name) or name))
+        return Located(_transformer_directory(run_folder(name, setting) or name))
     path = Path(name).expanduser()
     on_the_hub = None if path.is_file() else _ON_THE_HUB.fullmatch(name)
     if not path.is_file() and not on_the_hub:
@@ -66,16 +69,33 @@ def located(name: str, setting: str = "backbone") -> Located:
     return Located(on_the_hub["repo"], on_the_hub["file"]) if on_the_hub else Located(str(path.parent), path.name)
 
 
-def run_folder(name: str) -> str | None:
+def run_folder(name: str, setting: str = "backbone") -> str | None:
     """Return the ``encoder/``, ``generator/`` or ``reranker/`` directory of a run; None: ``name`` is no run.
 
     The checkpoints of a finished run may have been removed.
+
+    Args:
+        setting: the key that has the name.
+
+    Raises:
+        InputError: another version of the project wrote the run.
     """
     parts = [Path(name) / part for part in PRODUCTS]
     found = next((part for part in parts if part.is_dir()), None)
     if not has_checkpoint(name) and (found is None or not (Path(name) / "results.json").is_file()):
         return None
+    _check_version(Path(name), found, setting)
     return str(found or parts[0])
+
+
+def _check_version(run: Path, product: Path | None, setting: str) -> None:
+    for record in (MARKER, "results.json"):
+        try:
+            version = read_record(run / record).get("version")
+        except (OSError, Damaged):
+            continue
+        hint = "Train again." if product is None else f"Use {product} in its place."
+        check_version(version, "a run", key=setting, value=run, hint=hint)
 
 
 def has_checkpoint(name: str) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from contrastive_encoders.core import NO_ROOM, InputError, OutputError
+from contrastive_encoders.core import NO_ROOM, RECORD_VERSION, InputError, OutputError, check_version
 from contrastive_encoders.io.atomic import remove, unfinished
 from contrastive_encoders.io.manifest import Damaged, read_record, write_record
 
@@ -47,11 +47,15 @@ class Marker(NamedTuple):
     identity: dict[str, Any] | None
 
 
-def read_marker(folder: Path) -> Marker | None:
-    """The marker of a folder; None where there is none.
+def read_marker(folder: Path, key: str = "output") -> Marker | None:
+    """Return the marker of a folder; None if it has none.
+
+    Args:
+        key: the key of the config that names the folder.
 
     Raises:
-        InputError: it is damaged, so that nobody can say what in the folder may be removed.
+        InputError: another version of the project wrote it; or it is damaged, so that nobody can say what in the
+            folder may be removed.
     """
     try:
         found = read_record(folder / MARKER)
@@ -65,12 +69,14 @@ def read_marker(folder: Path) -> Marker | None:
             f"{folder / MARKER} is damaged ({error}), so it is not known what in this folder may be replaced. Copy "
             "that of another folder of the same command there, name another folder, or remove this one yourself."
         ) from error
+    check_version(found.get("version"), "an output directory", key=key, value=folder, hint=f"Choose another {key}.")
     return marker
 
 
 def write_marker(folder: Path, kind: str, entries: Sequence[str], identity: Mapping[str, Any] | None = None) -> None:
     """Mark these entries of the folder as ours."""
-    write_record(folder / MARKER, {"kind": kind, "entries": list(entries), "identity": identity})
+    record = {"version": RECORD_VERSION, "kind": kind, "entries": list(entries), "identity": identity}
+    write_record(folder / MARKER, record)
 
 
 def check_owner(key: str, folder: Path, kind: str) -> Marker | None:
@@ -85,7 +91,7 @@ def check_owner(key: str, folder: Path, kind: str) -> Marker | None:
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{key}={folder}: wanted a folder, but this is a file. Name another {key}.")
-    marker = read_marker(folder)
+    marker = read_marker(folder, key)
     if marker is None and (found := foreign_entries(folder)):
         raise InputError(
             f"{key}={folder} is not empty ({found[0]}), and no command of this project made it. Name a new or an empty "

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, cast
 
 import torch
 
-from contrastive_encoders.core import RESULTS_VERSION, InputError, Results, Spent
+from contrastive_encoders.core import InputError, Results, Spent, check_version
 from contrastive_encoders.io.manifest import Damaged, read_record, write_record
 
 PROJECT = "contrastive-encoders"  # the distribution's name in pyproject.toml
@@ -83,11 +83,7 @@ def held_memory_bytes() -> int:
 def _check(path: Path, found: Any) -> None:
     if not isinstance(found, dict):
         raise InputError(f"{path}: wanted an object, got {type(found).__name__}. Run it again.")
-    if found.get("version") != RESULTS_VERSION:
-        raise InputError(
-            f"{path}: wanted version {RESULTS_VERSION}, got {found.get('version')!r}. "
-            "It was written by another release; run it again with this one."
-        )
+    check_version(found.get("version"), "results", location=str(path), hint="Train or evaluate again.")
     _check_keys(path, found, Results.__required_keys__, Results.__optional_keys__)
     if not isinstance(found["spent"], dict):
         raise InputError(f"{path}: wanted an object under 'spent', got {found['spent']!r}. Run it again.")

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from contrastive_encoders.core import (
     ITEMS_FILE,
-    RESULTS_VERSION,
+    RECORD_VERSION,
     Changes,
     DataModule,
     EncoderPrompts,
@@ -109,7 +109,7 @@ def collect_results(run: RunConfig, model: Any, data: DataModule, fitted: Fitted
     suite, scores = fitted.scorer.suite, fitted.final.scores
     made_with = environment()
     results = Results(
-        version=RESULTS_VERSION,
+        version=RECORD_VERSION,
         objective=model.objective,
         backbone=str(run.backbone),
         recipe=recipe_of(run),

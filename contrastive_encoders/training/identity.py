@@ -83,9 +83,9 @@ def identity_in(folder: Path) -> str | None:
     """Return the identity of the run in a folder; None where there is no run.
 
     Raises:
-        InputError: the marker of the folder is damaged.
+        InputError: the marker of the folder is damaged, or another version of the project wrote it.
     """
-    marker = read_marker(folder)
+    marker = read_marker(folder, "output_dir")
     return (marker.identity or {}).get("config") if marker else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import InputError, check_version
 from contrastive_encoders.datamodules.sources.hub_datasets import (
     DEFAULT_HUB_KEYS,
     HubKeys,
@@ -82,6 +82,8 @@ class RecordSource:
         self.folders = [
             folder for folder in (local(one, "data.path") for one in self.paths) if (folder / "manifest.json").is_file()
         ]
+        for folder in self.folders:
+            self._check_version(folder)
         self.split, self.on_error, self.hub = split, on_error, hub
         self.columns = {file: self._columns(file) for file in self.files}
         self.list_files = {file for file in self.files if self._has_lists(file)}
@@ -292,6 +294,16 @@ class RecordSource:
                 f"{', '.join(repr(name[:LONGEST_QUOTE]) for name in present)}. {mend}."
             )
         return names, label
+
+    def _check_version(self, folder: Path) -> None:
+        """Refuse a data set that another version of the project wrote."""
+        found = _synthesis(folder / "manifest.json")
+        if {"identity", "shards_planned"} <= found.keys():  # of ours: others may have a file of this name
+            own = [file for file in self.files if isinstance(file, Path) and file.parent == folder]
+            rows = own[0] if len(own) == 1 else folder / f"*{own[0].suffix if own else ''}"
+            key = f"{self.tally.prefix}path"
+            hint = f"Generate it again, or set {shlex.quote(f'{key}={rows}')} to read its rows nevertheless."
+            check_version(found.get("version"), "a data set", key=key, value=folder, hint=hint)
 
     def _is_numbered(self) -> bool:
         known = (*self.kind.columns, *self.kind.lists)

@@ -38,7 +38,7 @@ from contrastive_encoders.encoders.loading.word_vectors import FALLBACK, WordVec
 from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder, check_pooling
 from contrastive_encoders.io.installed_models import find_installed
-from contrastive_encoders.io.model_names import GGUF
+from contrastive_encoders.io.model_names import GGUF, run_folder
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +155,7 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
 
 
 def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
+    run_folder(str(folder), "encoder")  # refuses a run of another version
     if (folder / "encoder" / "modules.json").is_file():
         return _from_transformers(str(folder / "encoder"), options, kind="run", backbone=str(folder))
     for checkpoint in ("best.ckpt", "last.ckpt", "previous.ckpt"):

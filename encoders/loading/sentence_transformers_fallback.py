@@ -100,7 +100,7 @@ def load_library_cross_encoder(name: str, device: torch.device) -> tuple[CrossEn
         InputError: it could not be loaded, gives several scores, or has no layer for them, which the library then draws
             at random.
     """
-    model = _load(CrossEncoder, "reranker", run_folder(name) or name, device)
+    model = _load(CrossEncoder, "reranker", run_folder(name, "reranker") or name, device)
     kind, trained = type(model.transformers_model).__name__, model.config.architectures or []
     if kind.endswith(SCORES_PAIRS) and kind not in trained:
         raise not_trained(f"reranker={name}", trained)

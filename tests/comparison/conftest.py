@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from contrastive_encoders.core import RESULTS_VERSION, ItemScores, Results, Spent
+from contrastive_encoders.core import RECORD_VERSION, ItemScores, Results, Spent
 from contrastive_encoders.io.item_scores import write_items
 from contrastive_encoders.io.manifest import read_record, write_record
 from contrastive_encoders.io.results import write_results
@@ -48,7 +48,7 @@ def make_run(folder: Path, objective: str, seed: int, noise: float, **recipe) ->
     write_results(
         folder / "results.json",
         Results(
-            version=RESULTS_VERSION,
+            version=RECORD_VERSION,
             objective=objective,
             backbone="tiny",
             recipe={"seed": seed, "output_dir": str(folder), "batch_size": 8, "model": {"lr": 0.001}, **recipe},

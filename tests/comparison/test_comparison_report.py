@@ -1,7 +1,6 @@
 """Folders in, a report out: who is ranked where, what is left out, and what is said of it."""
 
 import json
-import re
 
 import pytest
 from omegaconf import OmegaConf
@@ -37,7 +36,7 @@ def test_what_cannot_be_read_is_named_with_its_reason(written):
     found, output, _ = written
     reasons = {one.path.name: one.reason for one in found.left_out}
     assert set(reasons) == {"damaged", "other-release", "unfinished"}
-    assert re.search("version.*99", reasons["other-release"])
+    assert "of a later one" in reasons["other-release"]
     assert "other-release" in (output / "report.md").read_text(encoding="utf-8")
 
 

@@ -33,7 +33,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 signal.alarm(60)
 (folder / "metrics.csv").write_text("step,{METRIC}\\n1,%f\\n" % score)
 if score < 2: signal.pause()
-results = dict(version=1, objective="m", backbone="b", intervals={{}}, recipe=words, best_step=1, seeds=[1],
+results = dict(version=2, objective="m", backbone="b", intervals={{}}, recipe=words, best_step=1, seeds=[1],
     versions={{}}, scores={{"{METRIC}": score}}, device="", processes=1, git_commit=None, data=[], overlap={{}},
     spent=dict(steps=1, examples=1, real_tokens=1, padded_tokens=0, wall_seconds=1, peak_memory_bytes=1))
 (folder / "results.json").write_text(json.dumps(results))

@@ -51,7 +51,7 @@ if words.get("stops") == str(done): sys.exit(130)
 if words.get("silent"): sys.exit(0)
 if words.get("wrong") == "1": print("no such key"); sys.exit(2)
 steps = int(words.get("max_steps", 10)); each = int(words.get("each", 8))
-results = dict(version=1, objective=words.get("model", "m"), backbone="b", intervals={},
+results = dict(version=2, objective=words.get("model", "m"), backbone="b", intervals={},
     recipe=dict(words, seed=words.get("seed")), best_step=steps, seeds=[int(words.get("seed", 1))], versions={},
     scores={} if words.get("unscored") else {"stsb/cosine/spearman": 50.0 + float(words.get("model.lr", 0))},
     device="", processes=1,

@@ -10,7 +10,7 @@ from contrastive_encoders.export.model_card import card_of_folder, model_card
 @pytest.fixture
 def results():
     return {
-        "version": 1,
+        "version": 2,
         "objective": "declutr",
         "backbone": "distilbert/distilroberta-base",
         "recipe": {

@@ -121,7 +121,7 @@ def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path):
 
 @pytest.mark.parametrize("entry", ["../far", "/etc", "a/../../far", "..", "."])
 def test_a_marker_that_names_places_outside_of_its_folder_is_damaged(tmp_path, entry):
-    (tmp_path / MARKER).write_text(json.dumps({"kind": "run", "entries": [entry], "identity": None}))
+    (tmp_path / MARKER).write_text(json.dumps({"version": 2, "kind": "run", "entries": [entry], "identity": None}))
     with pytest.raises(InputError, match="damaged"):
         check_owner("output", tmp_path, "run")
 

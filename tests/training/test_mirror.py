@@ -34,7 +34,7 @@ def address(request, tmp_path):
 def folder(tmp_path):
     """As a run leaves it."""
     folder = tmp_path / "here"
-    marker = json.dumps({"kind": "run", "entries": list(ENTRIES), "identity": {"config": "12ab"}})
+    marker = json.dumps({"version": 2, "kind": "run", "entries": list(ENTRIES), "identity": {"config": "12ab"}})
     files = {
         MARKER: marker,
         "metrics.csv": "step\n1\n",

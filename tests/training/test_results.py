@@ -14,7 +14,7 @@ from contrastive_encoders.core import InputError, Results
 from contrastive_encoders.io.results import environment, peak_memory_bytes, read_results, write_results
 
 RESULTS: Results = {
-    "version": 1,
+    "version": 2,
     "objective": "declutr",
     "backbone": "tiny",
     "recipe": {"model": {"temperature": 0.05}},
@@ -64,7 +64,8 @@ def test_a_score_that_is_no_number_is_not_written_and_the_old_file_stays(value, 
     [
         (lambda r: r.pop("spent"), r"missing entries \['spent'\]"),
         (lambda r: r.update(extra=1), r"unknown entries \['extra'\]"),
-        (lambda r: r.update(version=2), "wanted version 1, got 2"),
+        (lambda r: r.update(version=1), "earlier"),
+        (lambda r: r.update(version=3), "later"),
         (lambda r: r["spent"].pop("steps"), r"missing entries \['steps'\]"),
         (lambda r: r.update(scores=[]), "wanted an object under 'scores'"),
         (lambda r: r["scores"].update(x="high"), "wanted a number for scores"),

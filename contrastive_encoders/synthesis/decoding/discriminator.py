@@ -21,6 +21,7 @@ from contrastive_encoders.core.gense_prompts import (
 )
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.loading.generative import writes_alone
+from contrastive_encoders.io.model_names import run_folder
 from contrastive_encoders.synthesis.decoding.continuations import PromptText
 from contrastive_encoders.synthesis.decoding.encoder_decoder import load_encoder_decoder
 from contrastive_encoders.synthesis.decoding.generator import Generator, by_length, load_generator, not_finite
@@ -152,6 +153,7 @@ def find_generator(name: str) -> str:
     folder = Path(name)
     if not folder.is_dir() or (folder / "config.json").is_file():
         return name
+    run_folder(name, "generator")  # refuses a run of another version
     for inner in sorted(folder.glob(f"*/{GENERATOR_FILE}")):
         return str(inner.parent)
     if (folder / "encoder").is_dir():

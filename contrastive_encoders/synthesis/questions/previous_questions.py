@@ -26,7 +26,7 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
     wanted = f"known={folder}: wanted the output of an earlier recipe=queries that has finished"
     if not (folder / MANIFEST).is_file():
         raise InputError(f"{wanted}; there is no {MANIFEST}. Name another folder, or leave known out.")
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder, "known")
     before = manifest["identity"]
     if before.get("kind") != "queries" or not manifest.get("complete"):
         raise InputError(f"{wanted}. Finish it, name another folder, or leave known out.")

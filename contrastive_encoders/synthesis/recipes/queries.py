@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import RECORD_VERSION, InputError
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.file_discovery import check_output_apart
@@ -317,7 +317,7 @@ class Queries(ModelRecipe):
             "parts": {part: len(kept(questions, collection, part)) for part in ("train", *HELD_OUT)},
         }
         manifest = {
-            "version": 1,
+            "version": RECORD_VERSION,
             "complete": False,
             "identity": self.identity,
             **about,

@@ -16,14 +16,13 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import RECORD_VERSION, InputError, check_version
 from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.io.manifest import Damaged, read_record, sha256_of, write_record
 from contrastive_encoders.io.output_directory import check_identity, check_owner, remove_entries, write_marker
 from contrastive_encoders.reports.tables import beginning
 
 MANIFEST = "manifest.json"
-MANIFEST_VERSION = 1
 RECORDS_FOLDER = ".shards"
 SENTENCES_FOLDER = ".sentences"  # within a folder that is written for sentences, these
 DATA_SET = "data set"  # kind of output
@@ -187,7 +186,7 @@ class ShardStore:
         records = self.records(shards)
         kept = ("file", "first", "inputs", "entries", "sha256")
         return {
-            "version": MANIFEST_VERSION,
+            "version": RECORD_VERSION,
             "complete": complete,
             **header,
             "shards_planned": shards,
@@ -257,29 +256,32 @@ def read_shard(path: Path) -> Iterator[Entry]:
             yield entry
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path, key: str = "output") -> dict[str, Any]:
     """Read the manifest of a data set.
 
+    Args:
+        key: the key of the config that names the folder.
+
     Raises:
-        InputError: the folder has no manifest, or one that no synthesis wrote.
+        InputError: the folder has no manifest, or one that no synthesis wrote, or another version of the project.
     """
     path = folder / MANIFEST
     try:
         found = read_record(path)
     except FileNotFoundError:
-        raise InputError(f"output={folder}: there is no {MANIFEST}. Name the folder of a synthesis.") from None
+        raise InputError(f"{key}={folder}: there is no {MANIFEST}. Name the folder of a synthesis.") from None
     except (OSError, Damaged) as error:
         raise InputError(
             f"{path}: wanted the JSON of a synthesis, got: {error}. Say overwrite=true to begin anew."
         ) from None
-    if found.get("version") != MANIFEST_VERSION or "identity" not in found:
-        raise InputError(
-            f"{path}: wanted the manifest of a synthesis, version {MANIFEST_VERSION}. Choose another output, or say "
-            "overwrite=true."
-        )
+    if "identity" not in found:
+        raise InputError(f"{path}: wanted the manifest of a synthesis. Choose another output, or say overwrite=true.")
+    check_version(
+        found.get("version"), "a data set", key=key, value=folder, hint="Generate it again in another output."
+    )
     if PUBLISHED in found:
         raise InputError(
-            f"output={folder} is the published form of a data set, which nothing can be added to. Name the folder that "
+            f"{key}={folder} is the published form of a data set, which nothing can be added to. Name the folder that "
             "it was made from."
         )
     return found
@@ -292,10 +294,9 @@ def read_finished(folder: Path, kind: str, writer: str) -> dict[str, Any]:
         InputError: it is none, or is not finished.
     """
     try:
-        manifest = read_manifest(folder)
+        manifest = read_manifest(folder, "input")
     except InputError as error:
-        message = str(error).replace("output=", "input=", 1)
-        raise InputError(f"{message} This recipe reads what {writer} wrote.") from None
+        raise InputError(f"{error} This recipe reads what {writer} wrote.") from None
     if (found := manifest["identity"].get("kind")) != kind:
         raise InputError(f"input={folder}: wanted the output of {writer}; this is a data set of kind {found}.")
     if not manifest["complete"]:
