@@ -57,6 +57,8 @@ def files(tmp_path_factory, corpus_file, tiny_bert, small_tables):
     for name, written in lines.items():
         found[name] = folder / f"{name}.csv"
         found[name].write_text("\n".join(written) + "\n")
+    found["single"] = folder / "single.csv"
+    found["single"].write_text("\n".join(["Frage", *(f"Where is {text}?" for text in texts)]) + "\n")
     found["broken"] = folder / "broken.jsonl"
     rows = [json.dumps({"question": f"Where is {text}", "answer": text}) for text in texts]
     found["broken"].write_text("\n".join(row[:20] if n % 5 == 4 else row for n, row in enumerate(rows)) + "\n")
@@ -316,6 +318,11 @@ REFUSED = [
         "contrastive_encoders.datamodules.sources.raw_documents:RowFilter._refuse_nothing",
         [*PAIRS, "data.path=$split", "data.split=test"],
         {"data.split=NAME": "data.split=other"},
+    ),
+    (
+        "contrastive_encoders.datamodules.sources.records:RecordSource._columns_hint",
+        [*PAIRS, "data.path=$single"],
+        {"model=simcse data=sentences": "model=simcse data=sentences data.columns=[Frage]"},
     ),
     (
         "contrastive_encoders.io.file_discovery:list_files",

@@ -30,7 +30,7 @@ MARKS = {  # the longer ones first: UTF-32 begins as UTF-16 does
 WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # encodings that have zero bytes in ASCII characters
 CP1252 = "cp1252"
 UNDEFINED = b"\0\x81\x8d\x8f\x90\x9d"  # bytes that are no characters in cp1252, and zero, which no text has
-NOT_ASCII = re.compile(rb"\S{0,20}[\x80-\xff][^\r\n]{0,20}")
+SAMPLE = re.compile(rb'[^\s,;|"]{0,20}[\x80-\xff][^\r\n\t,;|"]{0,20}')  # within a cell: no separators, no quotes
 MAX_SAMPLES = 3
 EMPTY = "the file is empty. Remove it or write it again"
 UNREADABLE = (EOFError, zlib.error, OSError)
@@ -230,7 +230,7 @@ def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
             damaged = len(text) - len(text.encode("utf-8", "ignore").decode())
             valid, invalid = valid + not_ascii - damaged, invalid + damaged
             if len(samples) < MAX_SAMPLES:
-                samples.update(dict.fromkeys(found.decode(CP1252).strip() for found in NOT_ASCII.findall(data)))
+                samples.update(dict.fromkeys(found.decode(CP1252).strip() for found in SAMPLE.findall(data)))
     if 0 < valid >= invalid:
         return False
     shown = ", ".join(f'"{sample}"' for sample in list(samples)[:MAX_SAMPLES])

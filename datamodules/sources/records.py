@@ -282,16 +282,12 @@ class RecordSource:
         )
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
-            wanted = self.kind.columns[0]
-            fit = len(present) == len(wanted) and max(map(len, present)) <= LONGEST_QUOTE
-            word = list_setting("data.columns", present) if fit else "data.columns=[...]"
-            order = "" if self.own_columns else f", in the order of {', '.join(wanted)}"
-            mend = f"Name those of the texts{order}: {word}; inside of another: OUTER.INNER"
-            if names is not None:
-                mend = f"Give the column of the label one of the names {', '.join(labels)}"
+            shown = ", ".join(repr(name[:LONGEST_QUOTE]) for name in present)
             raise InputError(
-                f"{file}:{first.line}: wanted {described(self.kind)}; the columns are "
-                f"{', '.join(repr(name[:LONGEST_QUOTE]) for name in present)}. {mend}."
+                location=f"{file}:{first.line}",
+                expected=described(self.kind),
+                value=f"the column {shown}" if len(present) == 1 else f"the columns {shown}",
+                hint=self._columns_hint(present) if names is None else self._label_hint(names, present),
             )
         return names, label
 
@@ -304,6 +300,27 @@ class RecordSource:
             key = f"{self.tally.prefix}path"
             hint = f"Generate it again, or set {shlex.quote(f'{key}={rows}')} to read its rows nevertheless."
             check_version(found.get("version"), "a data set", key=key, value=folder, hint=hint)
+
+    def _columns_hint(self, present: Sequence[str]) -> str:
+        """Return which columns to name, or what to do if there are too few."""
+        wanted, short = self.kind.columns[0], max(map(len, present)) <= LONGEST_QUOTE
+        if len(present) < min(map(len, self.kind.columns)):
+            setting = f" {list_setting('data.columns', present)}" if short else ""
+            return (
+                f"{len(wanted)} columns of texts are needed; in a table, commas, semicolons, tabs, or bars separate "
+                f"them. To train on the texts of one column, set model=simcse data=sentences{setting}."
+            )
+        word = list_setting("data.columns", present) if short and len(present) == len(wanted) else "data.columns=[...]"
+        order = "" if self.own_columns else f", in the order of {', '.join(wanted)}"
+        label = self.kind.label is not None and len(present) == len(wanted)
+        add = f" {self._label_hint(present, present)}" if label else ""
+        return f"Name those of the texts{order}: {word}; inside of another: OUTER.INNER.{add}"
+
+    def _label_hint(self, names: Sequence[str], present: Sequence[str]) -> str:
+        assert self.kind.label is not None
+        wanted = " or ".join(self.kind.label.columns)
+        others = [name for name in present if name not in names]
+        return f"Rename the column of the label to {wanted}." if others else f"Add a column of labels, named {wanted}."
 
     def _is_numbered(self) -> bool:
         known = (*self.kind.columns, *self.kind.lists)

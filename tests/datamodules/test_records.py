@@ -64,12 +64,15 @@ def test_a_column_that_is_named_by_a_number_is_no_text_of_a_pair(tmp_path):
     path.write_text("question,answer,1\nwhere?,here,x\n")
     assert [record.texts for record in RecordSource(path, QA)] == [("where?", "here")]
     path.write_text("0,1\nwhere?,here\n")
-    assert "wanted question, answer" in refused(path, QA)
+    assert "expected question, answer" in refused(path, QA)
 
 
 def test_another_separator_and_a_missing_header_are_seen_by_the_columns_that_are_said(tmp_path):
     (tmp_path / "hash.csv").write_text("question#answer\nWhat?#That.\n")
     assert re.search("'question#answer'.*data.columns=", refused(tmp_path / "hash.csv", QA))
+    assert "model=simcse" in refused(tmp_path / "hash.csv", QA)
+    (tmp_path / "two.csv").write_text("Frage;Antwort\nWas?;Das.\n")
+    assert "model=simcse" not in refused(tmp_path / "two.csv", QA)
     (tmp_path / "bare.csv").write_text(f"What is it?,{'It is that. ' * 20}\nAnd this?,This.\n")
     said = refused(tmp_path / "bare.csv", QA)
     assert len(said) < 600
@@ -139,7 +142,7 @@ def test_own_columns(tmp_path):
     assert texts_of(RecordSource(path, TRIPLETS, columns=["a", "q", "n"])) == [("y", "x", "z")]
     assert "2 or 3 different names" in refused(path, TRIPLETS, columns=["a"])
     assert "different names" in refused(path, TRIPLETS, columns=["a", "a"])
-    assert "the columns are 'q', 'a', 'n'" in refused(path, TRIPLETS, columns=["a", "b"])
+    assert "the columns 'q', 'a', 'n'" in refused(path, TRIPLETS, columns=["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -270,3 +273,21 @@ def test_the_fingerprint_follows_content_and_settings(tmp_path):
     assert RecordSource(path, QA, split="valid").fingerprint() != first
     write(path, ("question", "answer"), [("a", "c")])
     assert RecordSource(path, QA).fingerprint() != first
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("sentence1,sentence2", ["Add"]),
+        ("sentence1,sentence2,Note", ["Rename"]),
+        ("a,b", ["Name", "Add"]),
+        ("a,b,c", ["Name"]),
+    ],
+)
+def test_a_table_without_labels(tmp_path, header, words):
+    path = tmp_path / "pairs.csv"
+    path.write_text(f"{header}\n{','.join('12345'[: header.count(',') + 1])}\n")
+    with pytest.raises(InputError) as caught:
+        RecordSource(path, PAIRS)
+    assert caught.value.location == f"{path}:2"
+    assert [word for word in ("Name", "Add", "Rename") if word in caught.value.hint] == words

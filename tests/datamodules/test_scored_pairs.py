@@ -182,7 +182,7 @@ def test_without_two_labels_held_out_nothing_is_scored(tmp_path, tiny_bert, capl
     [
         (scored([0, 1, 1.5]), {}, r":3: label is 1\.5: wanted a number from 0 to 1"),
         (scored([0, 5]), {}, "score / 5"),
-        ([{"text_a": "a", "label": 1}], {}, "wanted text_a, text_b or sentence1, sentence2, with label or score"),
+        ([{"text_a": "a", "label": 1}], {}, "expected text_a, text_b or sentence1, sentence2, with label or score"),
         (scored(["1"] * 9), {}, "every label is 1, from which no regression can learn"),
         (
             [{"text_a": "a", "text_b": "a", "label": label} for label in LABELS],

@@ -240,3 +240,14 @@ def test_many_lines_that_end_in_cr_take_little_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2_000_000
+
+
+@pytest.mark.parametrize("separator", list(",;|\t"))
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_samples_are_of_one_cell(tmp_path, separator, quote, caplog):
+    cells = ["1", "Größe wählen", "Straße nehmen", "neighbor", "Köln"]
+    header = separator.join("abcde")
+    row = separator.join(f"{quote}{cell}{quote}" for cell in cells)
+    list(read_rows(write_file(tmp_path / "a.csv", f"{header}\n{row}\n".encode("cp1252"))))
+    (warning,) = [record for record in caplog.records if "read as cp1252" in record.getMessage()]
+    assert re.findall('"(.*?)"', str(warning.args[1])) == ["Größe wählen", "Straße nehmen", "Köln"]
