@@ -9,11 +9,13 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from omegaconf.errors import OmegaConfBaseException
 
 import contrastive_encoders.training.run_config  # noqa: F401  it registers the keys
 from contrastive_encoders.cli.preview import read_words
 from contrastive_encoders.composition.literal_values import literal_word, literal_words
 from contrastive_encoders.core import InputError
+from contrastive_encoders.runtime.exit_codes import explained
 from contrastive_encoders.training.compose import compose
 
 TEXTS = [
@@ -160,3 +162,28 @@ def test_the_preview_and_the_python_api_take_them_too(tmp_path):
 @pytest.mark.parametrize("word", ["--config-dir=conf", "--config-dir=my conf (2)", "-cd=conf"])
 def test_an_option_of_hydra_is_no_key(word):
     assert literal_words("train", [word]) == [word]
+
+
+@pytest.mark.parametrize(
+    "written", ["${x}.csv", "a${oc.env:NO_SUCH_VARIABLE}.csv", "${x} (1).csv", "[${x}.csv,b.csv]", "${data.nothing}"]
+)
+def test_a_reference_to_nothing_names_its_key_and_the_literal_text(written):
+    words = literal_words("train", ["model=simcse", "data=sentences", f"data.path={written}"])
+    with pytest.raises(OmegaConfBaseException) as caught:
+        compose(words)
+    message = explained(caught.value, "train", words)
+    assert message.startswith("data.path=")
+    (advised,) = shlex.split(message.rpartition("set ")[2].removesuffix("."))
+    path = compose([*words[:2], advised]).data.path
+    assert (path[0] if isinstance(path, list) else path) == written.strip("[]").split(",")[0]
+
+
+def test_a_reference_to_a_key_is_followed():
+    assert compose(["model=simcse", "data=sentences", "data.path=a${seed}.txt", "seed=7"]).data.path == "a7.txt"
+
+
+@pytest.mark.parametrize("text", ["${.csv", "a ${b.csv", "${}"])
+def test_a_reference_without_an_end_is_refused(text):
+    with pytest.raises(InputError) as caught:
+        literal_words("train", [f"data.path={text}"])
+    assert (caught.value.key, caught.value.value) == ("data.path", text)

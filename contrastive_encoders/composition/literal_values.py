@@ -17,6 +17,8 @@ from typing import Any, Union
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
+from omegaconf import grammar_parser
+from omegaconf.errors import GrammarParseError
 
 from contrastive_encoders.composition.config_keys import GROUPS
 from contrastive_encoders.composition.config_store import REGISTERED
@@ -46,6 +48,9 @@ def literal_words(config: str, words: Sequence[str], keys: type | None = None) -
         if match is None or match[2] in GROUPS.get(config, ()) or match[2].startswith("hydra."):
             found.append(word)
             continue
+        if "${" in match[3] and not _has_closed_references(match[3]):
+            expected = 'a value in which each "${" begins a reference such as ${seed}'
+            raise InputError(key=match[2], value=match[3], expected=expected, hint="Rename a file of this name.")
         kinds = _types_of(config, match[2], keys)
         literal = literal_word(word, kinds, multirun=multirun)
         if _parse(literal) is None:
@@ -115,6 +120,14 @@ def _as_text(text: str) -> str:
     parsed = _parse(f"x={text}")
     is_text = parsed is not None and not parsed.is_sweep_override() and parsed.value() == text
     return text if is_text else QuotedString(text, Quote.double if '"' not in text else Quote.single).with_quotes()
+
+
+def _has_closed_references(text: str) -> bool:
+    try:
+        grammar_parser.parse(text)
+    except GrammarParseError:
+        return False
+    return True
 
 
 def _split(values: str) -> list[str]:

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import re
+import shlex
 import sys
 import time
 import traceback
@@ -18,7 +19,7 @@ from typing import NoReturn
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import GROUPS, choices_with, config_folders, known_keys
@@ -202,11 +203,28 @@ def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
     """
     if cause := input_error(error):
         return str(cause)
+    if isinstance(error, InterpolationResolutionError) and any("${" in word for word in words):
+        return str(_interpolation_error(error, words))
     advice = _advice(config, words)
     if isinstance(advice, InputError):
         return str(advice)  # Hydra's own message suggests +KEY=VALUE, which is refused, too
     message = " ".join(str(error).split())
     return f"{message.removesuffix('.')}. {advice}" if advice else message
+
+
+def _interpolation_error(error: InterpolationResolutionError, words: Sequence[str]) -> InputError:
+    """Return the error about a word that refers to a key, as ``${KEY}``, which does not exist."""
+    references = [word for word in words if "${" in word]
+    own = [word for word in references if word.lstrip("+").partition("=")[0] == error.full_key]
+    key, _, value = (own or references)[0].partition("=")
+    literal = shlex.quote(f"{key}={value}".replace("${", "\\${"))
+    reason = str(error).splitlines()[0]
+    return InputError(
+        key=key.lstrip("+"),
+        value=value,
+        expected=f"a reference to what exists ({reason})",
+        hint=f"If the characters are meant themselves, set {literal}.",
+    )
 
 
 def _advice(config: str, words: Sequence[str]) -> str | InputError:
