@@ -153,10 +153,10 @@ def test_keys_of_other_commands_go_by_their_declared_types():
 def test_the_preview_and_the_python_api_take_them_too(tmp_path):
     path = tmp_path / "faq (final) ä=1.csv"
     path.write_text("Frage,Antwort (Support)\na,b\n", encoding="utf-8")
-    words = ["data=qa", f"data.path={path}", "data.columns=[Frage,Antwort (Support)]", "output=page (1).html"]
+    words = ["data=qa", f"data.path={path}", "data.columns=[Frage,Antwort (Support)]", "output=page (1).png"]
     asked = read_words(words)
     assert (asked.run.data.path, asked.run.data.columns) == (str(path), ["Frage", "Antwort (Support)"])
-    assert asked.own.output == "page (1).html"
+    assert asked.own.output == "page (1).png"
 
 
 @pytest.mark.parametrize("word", ["--config-dir=conf", "--config-dir=my conf (2)", "-cd=conf"])

@@ -1,6 +1,7 @@
 """The ``contrastive-encoders`` command: every command of the project under one name."""
 
 import importlib
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,13 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def adapt_words(words: list[str]) -> list[str]:
-    """Return the words of a race over documents.
+    """Return the words of a race over documents, whose ``output`` is called ``output_dir`` here as in ``improve``.
 
     Raises:
         InputError: no documents are named.
     """
     _, texts, rest = _paths("adapt", "race.texts", words)
-    output = [] if any(word.startswith("output=") for word in words) else [f"output={ADAPTED}"]
+    rest = [re.sub("^output_dir=", "output=", word) for word in rest]
+    output = [] if any(word.startswith("output=") for word in rest) else [f"output={ADAPTED}"]
     return ["hydra/help=adapt", "race=documents", *texts, *output, *rest]
 
 

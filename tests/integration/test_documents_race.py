@@ -143,6 +143,7 @@ def test_no_held_out_document_was_trained_on(adapted):
 def test_documents_stand_without_a_key_on_the_console():
     wanted = ["hydra/help=adapt", "race=documents", "race.texts=[docs,more docs]", f"output={ADAPTED}", "seeds=[1]"]
     assert adapt_words(["docs", "more docs", "seeds=[1]"]) == wanted
+    assert adapt_words(["docs", "output_dir=o"]) == adapt_words(["docs", "output=o"])
     assert adapt_words(["a'b.txt", "output=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
     words = ["~race.arms.dino", "+race.new=1", "--config-dir", "mine", "output=o"]
     assert adapt_words(["~/docs", *words]) == [*wanted[:2], "race.texts='~/docs'", *words]
