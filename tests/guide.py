@@ -114,7 +114,7 @@ def _check_evaluation(words: list[str]) -> None:
 def _check_synthesis(words: list[str]) -> None:
     cfg = _composed("generate", words)
     check_types(cfg, declared(SynthesisKeys))
-    if cfg.annotate is None and cfg.annotations is None and cfg.publish is None:
+    if cfg.annotate is None and cfg.annotations is None:
         assert settings(get_class(cfg.recipe._target_), cfg, besides=Afterwards._fields).folder
 
 

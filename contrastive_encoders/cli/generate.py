@@ -35,7 +35,6 @@ class Keys(TypedDict):
     encoder: str | None
     annotate: int | None  # texts on the sheet
     annotations: str | None  # file
-    publish: str | None  # folder
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
@@ -44,15 +43,15 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     if cfg.output is None:
         raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
     folder = Path(cfg.output)
-    afterwards = Afterwards(cfg.encoder, cfg.annotate, cfg.annotations, cfg.publish)
-    afterwards.check(folder, overwrite=cfg.overwrite)
+    afterwards = Afterwards(cfg.encoder, cfg.annotate, cfg.annotations)
+    afterwards.check()
     finished = afterwards.asked() and not any((cfg.generator, cfg.recipe.name, cfg.get("spec")))
     if not finished:
         recipe = planned(cfg, afterwards)
         write(recipe)
         if recipe.takes_encoder:
             afterwards = afterwards._replace(encoder=None)
-    how = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto"), "overwrite": cfg.overwrite}
+    how = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto")}
     shown = afterwards.do(folder, **how, as_trained=as_trained)
     print(shown, end="\n" if shown else "")
 
@@ -103,8 +102,10 @@ def planned(cfg: DictConfig, afterwards: Afterwards) -> "Recipe":
     recipe = settings(kind, cfg, besides=Afterwards._fields)
     if (asked := afterwards.for_labels()) and not recipe.has_labels:
         raise InputError(
-            f"{asked[0]} does not go with recipe={cfg.recipe.name}. Leave it out; Parquet can be had afterwards: "
-            f"contrastive-encoders generate output={recipe.folder} publish=..."
+            key=asked[0],
+            value=cfg[asked[0]],
+            expected=f"a recipe that writes texts for labels; recipe={cfg.recipe.name} does not",
+            hint=f"Leave {asked[0]} out.",
         )
     recipe.plan()
     if not recipe.takes_encoder:

@@ -19,7 +19,7 @@ BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.laun
 # What other libraries call a batch that is learnt from in parts
 ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")
 # Last names of the keys under which a command writes, of whatever group of keys
-WRITTEN = ("output", "output_dir", "cache_dir", "publish", "save_dir", "dirpath", "default_root_dir")
+WRITTEN = ("output", "output_dir", "cache_dir", "save_dir", "dirpath", "default_root_dir")
 # and of those that name what is read from this machine alone: models, runs, tables and records
 HERE = ("backbone", "encoder", "run", "runs", "data_root", "resume", "ranges", "annotations", "sentences_from")
 HYDRAS = ("hydra.run.dir", "hydra.sweep.dir")

@@ -221,7 +221,7 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
         100 * counts["yield"],
     )
     if not counts["accepted"]:
-        log.warning("%s: nothing was accepted. report.md says which rules they broke.", folder)
+        log.warning("%s: nothing was accepted. report.html says which rules they broke.", folder)
 
 
 # ------------------------------------------------------------------------------- the baselines

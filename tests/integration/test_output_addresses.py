@@ -24,7 +24,6 @@ COMMANDS = [
     (["-m", "contrastive_encoders", "evaluate", "data_root=eval"], "encoder", "hf://owner/name"),
     (["-m", "contrastive_encoders", "compare", "output=here"], "runs", "[s3://bucket/run]"),
     (["-m", "contrastive_encoders", "generate", "generator=x"], "output", ADDRESS),
-    (["-m", "contrastive_encoders", "generate", "output=here"], "publish", ADDRESS),
     (["-m", "contrastive_encoders", "compare", "runs=[.]"], "output", ADDRESS),
     (["-m", "contrastive_encoders", "sweep", "sweep.yaml"], "output", ADDRESS),
     (

@@ -23,7 +23,6 @@ from contrastive_encoders.io.output_directory import (
     remove_entries,
     write_marker,
 )
-from contrastive_encoders.synthesis.report.publish import check_target
 from contrastive_encoders.synthesis.shards.store import ShardStore
 from contrastive_encoders.training.run_directory import claim_folder as claim_run
 
@@ -32,7 +31,6 @@ COMMANDS = {
     "run": lambda folder: claim_run(folder, "abc", resume="auto", overwrite=True, writer=True),
     "data set": lambda folder: ShardStore(folder).claim({}, overwrite=True),
     "export": lambda folder: export_folder(folder).__enter__(),
-    "published data set": lambda folder: check_target(folder, folder.parent / "data", overwrite=True),
     "comparison": lambda folder: claim_folder("output", folder, "comparison", []),
 }
 

@@ -150,7 +150,7 @@ def test_the_commands_of_the_guide_run(place, tmp_path):
         else:
             given["input"] = str(place / ("docs.json.gz" if "input_kind" in given else "in.txt"))
         here(*(f"{key}={value}" for key, value in given.items()), "workers=1")
-        assert (Path(given["output"]) / "report.md").is_file()
+        assert (Path(given["output"]) / "report.html").is_file()
 
 
 def bad(folder, name, text):

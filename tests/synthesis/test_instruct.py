@@ -69,7 +69,7 @@ def test_what_it_writes_and_says_is_what_a_plain_chat_gives(place, tmp_path):
     assert {row["entailment"] for row in taken} | {row["contradiction"] for row in taken} <= closed
     about = json.loads((tmp_path / "out" / "manifest.json").read_text())["identity"]["scored"]
     assert about["chat_template"] is True
-    assert "an instruct model" in (tmp_path / "out" / "report.md").read_text()
+    assert "an instruct model" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_file_of_ones_own_asks_as_the_same_words_do(place, tmp_path):

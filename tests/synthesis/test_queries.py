@@ -68,7 +68,7 @@ def words_for(place, output, *words):
 
 def planned_recipe(words):
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return command.planned(compose("generate", overrides=words), Afterwards(None, None, None, None))
+        return command.planned(compose("generate", overrides=words), Afterwards(None, None, None))
 
 
 def unpacked(path):

@@ -6,16 +6,19 @@ import re
 from collections import Counter
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from contrastive_encoders.cli.generate import as_trained
 from contrastive_encoders.core import InputError
+from contrastive_encoders.reports.figure import draw
 from contrastive_encoders.synthesis.report.annotate import KEY, Item, draw_items, read_agreement, write_sheet
 from contrastive_encoders.synthesis.report.cards import write_label_card
-from contrastive_encoders.synthesis.report.examples import draw_examples
+from contrastive_encoders.synthesis.report.examples import draw_examples, with_cosines
+from contrastive_encoders.synthesis.report.figures import lengths
 from contrastive_encoders.synthesis.report.measures import measure
 from contrastive_encoders.synthesis.report.report import write_report
-from contrastive_encoders.synthesis.report.texts import texts_of
+from contrastive_encoders.synthesis.report.texts import ReportText, Texts, texts_of
 from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
 
 LABELS = ["1", "0.5", "0"]
@@ -58,10 +61,10 @@ def data_set(folder, pairs, kind="x2", labels=LABELS):
     return manifest
 
 
-def test_labels_of_any_script_and_sign_stand_in_the_pictures(tmp_path):
+def test_labels_of_any_script_and_sign_stand_in_the_figures():
     labels = ["矛", r"$\nothing{$", "нет", "_other", "<b>", "@ink"]
-    write_report(tmp_path, data_set(tmp_path, [("A.", "B.", label) for label in labels], labels=labels))
-    picture = ElementTree.parse(tmp_path / "pictures" / "lengths.svg")
+    texts = accepted([("A.", "B.", label) for label in labels])
+    picture = ElementTree.fromstring(draw([lengths(measure(texts, labels))])["lengths"].svg)
     assert set(labels) <= {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
 
 
@@ -82,22 +85,39 @@ def test_measures_are_those_of_counting_by_hand():
 
 def test_a_report_holds_the_counts_the_texts_and_the_figures(tmp_path):
     write_report(tmp_path, data_set(tmp_path, PAIRS))
-    text = (tmp_path / "report.md").read_text()
+    text = (tmp_path / "report.html").read_text()
     assert re.search(r"4 of 6 .*66\.7", text)
-    assert r"A cat \| sleeps \<b\>long\</b\>" in text
-    for name in ("fates", "lengths", "overlaps"):
-        assert f"](pictures/{name}.png)" in text
-        assert (tmp_path / "pictures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "A cat | sleeps &lt;b&gt;long&lt;/b&gt;" in text
+    assert list(dict.fromkeys(re.findall(r'data-figure="([\w-]+)"', text))) == ["lengths", "overlaps"]
+    assert not re.search(r'(src|href)="https?:', text)
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == [
+        "manifest.json",
+        "report.html",
+        "shard-00000.jsonl",
+    ]
 
 
-def test_examples_are_random_and_every_x1_is_as_likely():
-    pairs = [(f"x{n}", f"y{n} {label}", label) for n in range(60) for label in LABELS]
-    drawn = Counter(e.x1 for seed in range(300) for e in draw_examples(accepted(pairs), 2, seed))
-    assert len(drawn) == 60
-    assert max(drawn.values()) < 30, "10 is the mean"
-    example = draw_examples(accepted(pairs), 1, 0)[0]
-    assert set(example.texts) == set(LABELS)
-    assert all(text.startswith(f"y{example.x1[1:]} ") for text in example.texts.values())
+def test_examples_are_random_with_equally_many_of_each_label_and_reason():
+    pairs = [(f"x{n}", f"y{n} {label}", label) for n in range(100) for label in LABELS]
+    refused = [ReportText(None, f"{n}", "1", "short" if n % 10 else "copy") for n in range(1000)]
+    drawn = Counter[str]()
+    for seed in range(100):
+        found = draw_examples(Texts(accepted(pairs), refused), seed)
+        assert Counter((one.fate, one.label) for one in found) == {
+            **{("accepted", label): 40 for label in LABELS},
+            ("copy", "1"): 60,
+            ("short", "1"): 60,
+        }
+        drawn.update(one.text for one in found if one.fate == "accepted")
+    assert len(drawn) == 300
+    assert max(drawn.values()) < 65, "40 is the mean, 4.9 the standard deviation"
+
+
+def test_the_cosine_of_an_example_is_that_of_its_two_texts():
+    vectors = {"A dog runs.": [3.0, 4.0], " a DOG runs": [4.0, 3.0], "A cat | sleeps <b>long</b>": [0.0, 0.0]}
+    some = [one for one in accepted(PAIRS) if one.text in vectors]
+    found = with_cosines(some, lambda texts: np.array([vectors[text] for text in texts]))
+    assert [one.cosine for one in found] == pytest.approx([1.0, 24 / 25, 0.0])
 
 
 def test_the_data_card_makes_the_folder_loadable(tmp_path):

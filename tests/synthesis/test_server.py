@@ -144,7 +144,7 @@ def test_triplets_are_judged_by_the_first_tokens_probabilities(stand, texts, tmp
             assert one["text"].endswith(".")
     judging = [body for _, body, _ in stand.asked if "logprobs" in body]
     assert all((body["top_logprobs"], body["max_tokens"]) == (5, 1) for body in judging)
-    report = (tmp_path / "out" / "report.md").read_text()
+    report = (tmp_path / "out" / "report.html").read_text()
     assert "judged by some/model" in report
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from contrastive_encoders.io.atomic import write_whole
-from contrastive_encoders.reports.page import Section, in_markdown, page
+from contrastive_encoders.reports.page import Section, page
 from contrastive_encoders.reports.tables import Column, Table, beginning, columns
 from contrastive_encoders.synthesis.questions.passages import Collection
 from contrastive_encoders.synthesis.questions.rules import KEPT, REASONS, Question
@@ -23,7 +23,7 @@ TITLE = "Questions"
 def write_question_report(
     folder: Path, manifest: Mapping[str, Any], questions: Sequence[Question], collection: Collection
 ) -> None:
-    """Write report.html and report.md."""
+    """Write report.html."""
     counts = manifest["counts"]
     lead = [
         f"{counts['accepted']:,} of {counts['samples']:,} questions kept ({counts['yield']:.1%}), written by "
@@ -36,7 +36,6 @@ def write_question_report(
         _scores(questions),
         *_agreement(questions, manifest["identity"]["rules"]),
     ]
-    write_whole(folder / "report.md", in_markdown(TITLE, sections, lead))
     write_whole(folder / "report.html", page(TITLE, sections, lead))
 
 

@@ -53,7 +53,7 @@ class GenseDino(Baseline):
         rows = read_candidates(self.pairs, self.labels.by_direction())
         number, inputs = len(rows), int(self.manifest["counts"]["inputs"])
         if not number:
-            raise InputError(f"input={self.pairs}: it holds no pair. Its report.md says why.")
+            raise InputError(f"input={self.pairs}: it holds no pair. Its report.html says why.")
         left_out = {"without any accepted text": inputs - number} if inputs > number else {}
         counts = {"texts": inputs, "sentences": inputs, "kept": number, "left_out": left_out}
         return Premises(number, counts, rows)

@@ -81,7 +81,7 @@ from contrastive_encoders.synthesis.triplet_recipe import prompts_of
 WRITTEN, SCORED = "written", "scored"
 MEASURED = 32  # passages that a plan writes questions for
 FEW_KEPT = 0.1  # of all questions
-SUSPECTED = "Perhaps the model cannot write this language, or the passages are too alike: report.md shows examples."
+SUSPECTED = "Perhaps the model cannot write this language, or the passages are too alike: report.html shows examples."
 
 
 @dataclass(kw_only=True)

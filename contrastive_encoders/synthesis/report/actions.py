@@ -1,4 +1,4 @@
-"""Actions on a finished data set: write and evaluate an annotation sheet, and publish the data set."""
+"""Actions on a finished data set: compare its texts under an encoder, and write and evaluate an annotation sheet."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -9,7 +9,6 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.synthesis.report.annotate import TABLE, Item, agreement_table, read_agreement, write_sheet
-from contrastive_encoders.synthesis.report.publish import check_target, publish
 from contrastive_encoders.synthesis.report.report import Encoder, write_report
 from contrastive_encoders.synthesis.shards.store import read_manifest
 
@@ -22,7 +21,6 @@ class Afterwards(NamedTuple):
     encoder: str | None  # by which the report says how similar texts are
     annotate: int | None  # texts on the sheet
     annotations: str | None  # file
-    publish: str | None  # folder
 
     def for_labels(self) -> list[str]:
         """Return the actions asked for that need texts with labels."""
@@ -31,14 +29,12 @@ class Afterwards(NamedTuple):
     def asked(self) -> list[str]:
         return [name for name, value in self._asdict().items() if value is not None]
 
-    def check(self, folder: Path, *, overwrite: bool) -> None:
+    def check(self) -> None:
         """InputError for what could not be done, before anything is written."""
         if self.annotate is not None and self.annotate < 1:
             raise InputError(f"annotate={self.annotate}: wanted a number of texts, for instance 100.")
         if self.annotate is not None and self.annotations is not None:
             raise InputError("annotate writes a sheet, annotations reads one that is filled in. Say one of them.")
-        if self.publish is not None:
-            check_target(Path(self.publish), folder, overwrite=overwrite)
 
     def check_encoder(self, folder: Path, *, has_pairs: bool) -> None:
         """Load the encoder once, before texts are written for days.
@@ -52,9 +48,7 @@ class Afterwards(NamedTuple):
             _refuse_unless_pairs(has_pairs, folder, self.encoder)
             load_encoder(self.encoder, device="cpu")
 
-    def do(
-        self, folder: Path, *, seed: int, device: str, overwrite: bool, as_trained: Callable[[Path], Sequence[Item]]
-    ) -> str:
+    def do(self, folder: Path, *, seed: int, device: str, as_trained: Callable[[Path], Sequence[Item]]) -> str:
         """Perform the actions and return text for the terminal. ``as_trained`` reads pairs as training does."""
         table = ""
         if self.encoder is not None:
@@ -63,9 +57,6 @@ class Afterwards(NamedTuple):
             table = take_back(folder, Path(self.annotations))
         elif self.annotate is not None:
             hand_out(folder, self.annotate, seed, as_trained)
-        if self.publish is not None:
-            rows = publish(folder, Path(self.publish), overwrite=overwrite)
-            log.info("%s holds %s rows as Parquet, with a data card in README.md.", self.publish, f"{rows:,}")
         return table
 
 

@@ -1,4 +1,4 @@
-"""Figures of a report: outcomes, yield over time, and distributions per label."""
+"""Figures of a report: distributions per label."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,8 @@ import numpy as np
 from contrastive_encoders.reports.figure import Figure, coloured, faded, quantity, shaped, tooltip
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.synthesis.report.measures import BINS, LONGEST, Measured
-from contrastive_encoders.synthesis.report.texts import ACCEPTED
 from contrastive_encoders.synthesis.rules.triplet_rules import ANSWER_BINS
-from contrastive_encoders.synthesis.shards.store import LabelCounts, ShardRecord
 
-MOST_POINTS = 120  # of a line over time; with more shards some are one point
-UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0), ("seconds", 1.0))
-FATES = ("@c3", "@c2", "@c4", "@c5", "@c6", "@c7", "@c1", "@c8")
 PERCENT = {"format": "%"}
 
 
@@ -26,63 +21,6 @@ class Curve(NamedTuple):
     label: str
     xs: Sequence[float]
     counts: Sequence[int]
-
-
-def fates(counts: Mapping[str, Any], labels: Sequence[str]) -> Figure:
-    """What became of the sampled texts of each label. ``counts`` are a manifest's."""
-    reasons = [ACCEPTED, *counts["rejected"]]
-    parts = [
-        {"label": label, "fate": fate, "place": place, "texts": number, "share": number / max(one["samples"], 1)}
-        for label in labels
-        if (one := counts["labels"].get(label))
-        for place, fate in enumerate(reasons)
-        if (number := one["accepted"] if place == 0 else one["rejected"].get(fate, 0))
-    ]
-    legend = {"orient": "top", "title": None, "columns": 2, "labelLimit": 300}
-    scale = {"domain": reasons, "range": [FATES[place % 8] for place in range(len(reasons))]}
-    panel = {
-        "height": {"step": 38},
-        "data": {"values": parts},
-        "mark": {"type": "bar", "cornerRadius": 2},
-        "encoding": {
-            "y": {"field": "label", "type": "nominal", "title": None, "sort": list(labels)},
-            "x": quantity("texts", title="sampled texts", axis={"grid": False}),
-            "order": quantity("place"),
-            "color": {"field": "fate", "type": "nominal", "legend": legend, "scale": scale},
-            "opacity": faded(field="label"),
-            "tooltip": tooltip(("label",), ("fate",), ("texts", "texts", ","), ("share", "share", ".1%")),
-        },
-    }
-    return Figure("fates", "What became of the sampled texts", "By the first reason that applied.", [panel])
-
-
-def over_time(records: Sequence[ShardRecord], labels: Sequence[str]) -> Figure | None:
-    """Accepted texts and their share of the samples over time; None where all were written at one time."""
-    found = sorted(records, key=lambda one: one["written"])
-    if len(found) < 2 or found[0]["written"] == found[-1]["written"]:
-        return None
-    size = -(-len(found) // MOST_POINTS)
-    groups = [found[at : at + size] for at in range(0, len(found), size)]
-    whole = found[-1]["written"] - found[0]["written"]
-    unit, seconds = next((one for one in UNITS if whole >= 2 * one[1]), UNITS[-1])
-    none, rows = LabelCounts(samples=0, accepted=0, rejected={}), list[list[Any]]()
-    so_far = dict.fromkeys(labels, 0)
-    for group in groups:
-        after = (group[-1]["written"] - found[0]["written"]) / seconds
-        for label in labels:
-            counts = [one["labels"].get(label, none) for one in group]
-            samples, accepted = sum(one["samples"] for one in counts), sum(one["accepted"] for one in counts)
-            so_far[label] += accepted
-            rows.append([label, after, so_far[label], accepted / samples if samples else None])
-    points = [dict(zip(("label", "after", "accepted", "yield"), row, strict=True)) for row in rows]
-    caption = f"A point is {size:,} shard{'s' if size > 1 else ''}, at the time when they were written."
-    x = quantity("after", title=f"{unit} after the first shard")
-    share = quantity("yield", title="accepted of what was sampled", axis=PERCENT)
-    total = quantity("accepted", title="accepted so far")
-    said = tooltip(("label",), ("after", unit, ".1f"), ("accepted", "accepted", ","), ("yield", "yield", ".1%"))
-    table = Table([Column("label"), Column(unit, ".1f"), Column("accepted so far", ","), Column("yield", ".1%")], rows)
-    panels = [_lines(points, labels, x, y, said) for y in (share, total)]
-    return Figure("over-time", "Yield over time", caption, panels, table, width=380)
 
 
 def lengths(measured: Mapping[str, Measured]) -> Figure:
@@ -108,7 +46,7 @@ def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure
         Curve(label, middles(begin, 1, bins), np.histogram(np.minimum(found, 1.0), bins, (begin, 1))[0].tolist())
         for label, found in cosines.items()
     ]
-    caption = f"Cosine of the two texts of a pair under {encoder}; of the accepted pairs that stand on this page."
+    caption = f"Cosine of the two texts of a pair under {encoder}; of the accepted pairs that were drawn."
     return _shares("similarities", "Similarity", caption, "cosine", curves)
 
 
@@ -127,38 +65,6 @@ def answers(found: Mapping[str, Sequence[int]]) -> Figure:
     }
     panel = {**figure.panels[0], "layer": [*figure.panels[0]["layer"], rule]}
     return figure._replace(panels=[panel])
-
-
-def thresholds(curve: Mapping[str, int], rows: int) -> Figure:
-    """Sentences whose triplet is accepted at other thresholds. ``curve`` is a manifest's."""
-    points = [{"threshold": float(one), "share": count / max(rows, 1), "n": count} for one, count in curve.items()]
-    panel = {
-        "height": 240,
-        "data": {"values": points},
-        "mark": {"type": "line", "point": True, "color": "@ink"},
-        "encoding": {
-            "x": quantity("threshold", scale={"zero": False}),
-            "y": quantity("share", title="share of the sentences", axis=PERCENT),
-            "tooltip": tooltip(("threshold",), ("n", "triplets", ","), ("share", "share", ".1%")),
-        },
-    }
-    return Figure("thresholds", "Accepted at other thresholds", "The other rules as they are.", [panel])
-
-
-def rules(broken: Mapping[str, int], rows: int) -> Figure:
-    """``broken`` is a manifest's: each rule as if it were the only one."""
-    bars = [{"rule": rule, "n": number, "share": number / max(rows, 1)} for rule, number in broken.items()]
-    panel = {
-        "height": {"step": 30},
-        "data": {"values": bars},
-        "mark": {"type": "bar", "color": "@soft", "cornerRadius": 2},
-        "encoding": {
-            "y": {"field": "rule", "type": "nominal", "title": None, "sort": None},
-            "x": quantity("share", title="share of the sentences that break it", axis=PERCENT),
-            "tooltip": tooltip(("rule",), ("n", "sentences", ","), ("share", "share", ".1%")),
-        },
-    }
-    return Figure("rules", "Rules", "Each as if it were the only one.", [panel])
 
 
 def middles(begin: float, end: float, bins: int) -> list[float]:

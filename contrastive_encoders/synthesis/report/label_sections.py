@@ -5,7 +5,6 @@ from typing import Any
 
 from contrastive_encoders.reports.page import Section
 from contrastive_encoders.reports.tables import Column, Table, columns
-from contrastive_encoders.synthesis.report import figures
 from contrastive_encoders.synthesis.report.texts import Subject, Texts
 
 
@@ -16,18 +15,15 @@ def about_labels(manifest: Mapping[str, Any], texts: Texts) -> Subject:
         f"{counts['accepted']:,} of {counts['samples']:,} sampled texts were accepted ({counts['yield']:.1%}), for "
         f"{counts['inputs']:,} inputs, by {manifest['generator']['name']}."
     )
-    over_time = figures.over_time(texts.records, labels)
-    drawn = [figures.fates(counts, labels), *([over_time] if over_time else [])]
-    sections = [_yields(counts, labels, drawn), _reasons(counts, labels)]
-    return Subject(f"Data set {spec['task_name']}", lead, labels, 1, sections)
+    return Subject(f"Data set {spec['task_name']}", lead, labels, [_yields(counts, labels), _reasons(counts, labels)])
 
 
-def _yields(counts: Mapping[str, Any], labels: Sequence[str], drawn: Sequence[figures.Figure]) -> Section:
+def _yields(counts: Mapping[str, Any], labels: Sequence[str]) -> Section:
     none = {"samples": 0, "accepted": 0, "yield": 0.0}
     each = [(label, counts["labels"].get(label, none)) for label in labels] + [("all", counts)]
     heads = [Column("label"), *columns("sampled", "accepted", number=","), Column("yield", ".1%")]
     table = Table(heads, [(label, one["samples"], one["accepted"], one["yield"]) for label, one in each])
-    return Section("Yield", ["Texts that were sampled, and those that passed the filters.", table, *drawn])
+    return Section("Yield", ["Texts that were sampled, and those that passed the filters.", table])
 
 
 def _reasons(counts: Mapping[str, Any], labels: Sequence[str]) -> Section:

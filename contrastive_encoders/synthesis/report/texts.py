@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from contrastive_encoders.core.gense_prompts import DIRECTIONS
 from contrastive_encoders.reports.page import Section
 from contrastive_encoders.synthesis.rules.filters import folded, jaccard
-from contrastive_encoders.synthesis.shards.store import ShardRecord, ShardStore, read_shard, shard_name
+from contrastive_encoders.synthesis.shards.store import ShardStore, read_shard, shard_name
 
 ACCEPTED = "accepted"
 MOST_ROWS = 50_000  # of accepted rows that a report looks at
@@ -37,11 +37,10 @@ class ReportText(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """The accepted texts, some of those that were left out, and the records of all shards."""
+    """The accepted texts, and some of those that were left out."""
 
     accepted: list[ReportText]
     left_out: list[ReportText]
-    records: list[ShardRecord]
 
 
 class Subject(NamedTuple):
@@ -50,7 +49,6 @@ class Subject(NamedTuple):
     title: str
     lead: str
     labels: list[str]
-    texts_per_row: int  # of a shard
     sections: list[Section]
 
 
@@ -66,7 +64,7 @@ def read_texts(folder: Path, manifest: Mapping[str, Any]) -> Texts:
         if (record := store.record(number)) is not None
         for one in record.get("left_out", ())
     ]
-    return Texts(accepted, left_out, store.records(shards))
+    return Texts(accepted, left_out)
 
 
 def texts_of(row: Mapping[str, Any]) -> Iterator[ReportText]:

@@ -5,11 +5,10 @@ from typing import Any
 
 from contrastive_encoders.reports.page import Section
 from contrastive_encoders.reports.tables import Column, Table, beginning, columns
-from contrastive_encoders.synthesis.report import figures
 from contrastive_encoders.synthesis.report.cards import method_of
+from contrastive_encoders.synthesis.report.figures import answers as answers_figure
 from contrastive_encoders.synthesis.report.texts import ReportText, Subject, Texts
 from contrastive_encoders.synthesis.rules.triplet_rules import DECISION_BOUNDARY, REASONS
-from contrastive_encoders.synthesis.rules.triplets import LABEL
 
 MOST_DISAGREED = 40  # of a table
 
@@ -20,15 +19,14 @@ def about_triplets(manifest: Mapping[str, Any], texts: Texts) -> Subject:
         f"{counts['accepted']:,} {method.rows} from {counts['inputs']:,} sentences ({counts['yield']:.1%}), "
         f"{method.made}{f', judged by {judge}' if judge else ''}."
     )
-    over_time = figures.over_time(texts.records, [LABEL])
     sections = [
         _sentences(manifest),
-        _rules(manifest, [over_time] if over_time else []),
+        _rules(manifest),
         *([_curve(manifest["accepted_at_threshold"], counts)] if judge else []),
         *_disagreed(manifest.get("answers", {}), [*texts.accepted, *texts.left_out]),
     ]
     labels = [str(direction) for direction in method.directions]
-    return Subject(method.rows.capitalize(), lead, labels, len(labels), sections)
+    return Subject(method.rows.capitalize(), lead, labels, sections)
 
 
 def _sentences(manifest: Mapping[str, Any]) -> Section:
@@ -39,7 +37,7 @@ def _sentences(manifest: Mapping[str, Any]) -> Section:
     return Section("Sentences", ["What was given, and what was left out before anything else.", table])
 
 
-def _rules(manifest: Mapping[str, Any], more: Sequence[figures.Figure]) -> Section:
+def _rules(manifest: Mapping[str, Any]) -> Section:
     counts, broken = manifest["counts"], manifest["broken"]
     total = max(counts["samples"], 1)
     rows = [
@@ -53,8 +51,7 @@ def _rules(manifest: Mapping[str, Any], more: Sequence[figures.Figure]) -> Secti
     )
     heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
     table = Table(heads, [*rows, ("accepted", counts["accepted"], None, counts["yield"])])
-    drawn = [figures.rules(broken, counts["samples"])] if broken else []
-    return Section("Rules", [note, table, *drawn, *more])
+    return Section("Rules", [note, table])
 
 
 def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> Section:
@@ -64,7 +61,7 @@ def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> Section:
         "rules.threshold=... takes them without writing anything anew."
     )
     table = Table([Column("threshold"), Column("triplets", ","), Column("yield", ".1%")], rows)
-    return Section("Threshold", [note, table, figures.thresholds(curve, counts["samples"])])
+    return Section("Threshold", [note, table])
 
 
 def _disagreed(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]) -> list[Section]:
@@ -77,4 +74,4 @@ def _disagreed(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]
     heads = [Column("text"), Column("sentence"), Column("written as"), Column("probability", ".3f"), Column("fate")]
     note = "The texts of which the discriminator is surest that they are not what they should be."
     table = Table(heads, rows, "Where the discriminator disagreed", note, "disagreed")
-    return [Section("Discriminator", [figures.answers(answers), table])]
+    return [Section("Discriminator", [answers_figure(answers), table])]

@@ -85,7 +85,6 @@ class Filter:
                 "sureties": tally.sureties,
                 "answers": tally.answers,
                 "left_out": some_left_out(refused),
-                **({"written": record["written"]} if record else {}),  # when the texts were
             }
             yield task.number, (lines, about)
 

@@ -148,7 +148,9 @@ def finish(data_set: DataSet) -> None:
     if not counts["accepted"]:
         reasons = ", ".join(f"{reason} {number}" for reason, number in counts["rejected"].items())
         log.warning(
-            "%s: not one text was accepted (%s). report.md has more.", data_set.folder, reasons or "none was asked for"
+            "%s: no text was accepted (%s). See report.html.",
+            data_set.folder,
+            reasons or "none was asked for",
         )
         return
     log.info(

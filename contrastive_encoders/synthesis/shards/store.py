@@ -9,7 +9,6 @@ import functools
 import hashlib
 import json
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, zip_longest
@@ -26,9 +25,6 @@ MANIFEST = "manifest.json"
 RECORDS_FOLDER = ".shards"
 SENTENCES_FOLDER = ".sentences"  # within a folder that is written for sentences, these
 DATA_SET = "data set"  # kind of output
-PUBLISHED = "published"  # in the manifest of a folder that `publish` wrote
-FIGURES = ("fates", "over-time", "lengths", "overlaps", "similarities", "answers", "thresholds", "rules")  # of a report
-PICTURES = tuple(f"pictures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg"))
 MOST_LEFT_OUT = 20  # texts that a record keeps of those that were not accepted
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
 NESTED_DATA_SETS = (X1, "scored", "written")  # the others within triplets and questions: all that was written for them
@@ -39,8 +35,6 @@ OWNED_ENTRIES = (
     RECORDS_FOLDER,
     SENTENCES_FOLDER,
     "shard-[0-9]*.jsonl",
-    "pictures",
-    "report.md",
     "report.html",
     "README.md",
     *ANNOTATION_FILES,
@@ -88,7 +82,6 @@ class ShardRecord(TypedDict):
     sha256: str
     tokens: int  # drawn
     labels: dict[str, LabelCounts]
-    written: float  # when, in seconds since 1970
     left_out: NotRequired[list[LeftOut]]  # some of them
 
 
@@ -166,7 +159,6 @@ class ShardStore:
         record = cast(
             ShardRecord,
             {
-                "written": round(time.time(), 1),
                 **about,
                 "file": shard_name(number),
                 "entries": data.count(b"\n"),
@@ -279,11 +271,6 @@ def read_manifest(folder: Path, key: str = "output") -> dict[str, Any]:
     check_version(
         found.get("version"), "a data set", key=key, value=folder, hint="Generate it again in another output."
     )
-    if PUBLISHED in found:
-        raise InputError(
-            f"{key}={folder} is the published form of a data set, which nothing can be added to. Name the folder that "
-            "it was made from."
-        )
     return found
 
 
