@@ -21,6 +21,7 @@ BLOCK = 2**22  # signs drawn at a time
 OF_QUERIES = ("/ndcg@10", "/mrr")  # the first of them that a task has
 AVERAGES = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")
 OF_PAIRS = ("/all/spearman", "/cosine/spearman")
+PAIR_METRICS = ("spearman", "pearson", "ap", "f1")  # of pairs, without a metric of the user's own
 OF_PREFIXES = re.compile(r"@\d+$")  # a task in another form has a word there
 IN_WORDS = {"ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "recall": "Recall", "spearman": "Spearman", "ap": "AP"}
 
@@ -55,7 +56,8 @@ def choose_headline(
     monitor: str | None = None,
     monitor_is_less: bool = False,
 ) -> Headline | None:
-    """Choose the monitored score; else nDCG@10 of the retrieval tasks, else Spearman's correlation, else any score.
+    """Choose the monitored score; else nDCG@10 of the retrieval tasks, else a metric of the user's own, else Spearman's
+    correlation, else any score.
 
     Of tasks for development, whose best step is the one that was kept, and of prefixes of vectors, only where there are
     no others. None: nothing was scored both before and after, or only measures that have no better or worse.
@@ -72,6 +74,8 @@ def choose_headline(
     for ending in OF_QUERIES:  # MRR and nDCG@10 have no mean
         if found := [name for name in of_queries.values() if name.endswith(ending)]:
             return Headline(found)
+    if own := _own_metrics(single):
+        return Headline([name for name in own if name.rpartition("/")[2] == own[0].rpartition("/")[2]])
     for name in AVERAGES:
         if name in names:
             return Headline([name])
@@ -79,6 +83,13 @@ def choose_headline(
         return Headline(found)
     others = [name for name in names if name in averages] or names
     return Headline(others[:1]) if others else None
+
+
+def _own_metrics(scores: Sequence[str]) -> list[str]:
+    """Return the scores of pairs by functions of the user's own: ``TASK/cosine/FUNCTION`` beside Spearman's."""
+    pairs = {name.removesuffix("/spearman") for name in scores if name.endswith("/cosine/spearman")}
+    split = [(name, *name.rpartition("/")[::2]) for name in scores]
+    return [name for name, begin, metric in split if begin in pairs and metric not in PAIR_METRICS]
 
 
 def _is_plain(score: str) -> bool:

@@ -59,7 +59,7 @@ def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCa
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {run.max_time} at most" if run.max_time else ""
     yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} an epoch{limit}"
-    if scored := [task.name for task in scorer.suite]:
+    if scored := list(dict.fromkeys(task.name for task in scorer.suite)):
         more = f" and {len(scored) - MOST_NAMED} more" if len(scored) > MOST_NAMED else ""
         yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(run, scorer)}"
     yield "device", f"{_device(trainer)}, {run.precision}"

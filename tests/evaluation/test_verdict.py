@@ -169,6 +169,9 @@ STS = ["sts12/all/spearman", "stsb/cosine/pearson", "stsb/cosine/spearman", "sts
         (STS, STS[3], ["sts12/all/spearman", "stsb/cosine/spearman"]),  # by which the weights were chosen
         (["stsb/geometry/alignment", "stsb/geometry/uniformity"], None, None),  # lower ones are better
         (["pydocs/cosine/mrr", NDCG], None, [NDCG]),
+        (["rated/cosine/kendall", "rated/cosine/pearson", "rated/cosine/spearman"], None, ["rated/cosine/kendall"]),
+        (["rated/cosine/kendall", "rated/cosine/spearman", NDCG], None, [NDCG]),
+        (["same/cosine/ap", "same/cosine/f1", "same/cosine/spearman"], None, ["same/cosine/spearman"]),
         (["mr/default/accuracy", "transfer-avg7/default/accuracy"], None, ["transfer-avg7/default/accuracy"]),
     ],
 )

@@ -90,6 +90,8 @@ def test_it_trains_goes_on_and_leaves_an_encoder_with_its_own_score(run, package
     assert whole.returncode == 0, whole.stderr
     results = json.loads((tmp_path / "whole" / "results.json").read_text())
     assert results["objective"] == "tolerant"
+    assert results["verdict"]["scores"] == ["rated/cosine/kendall"]
+    assert "rated, rated" not in whole.stdout + whole.stderr
     score, (low, high) = results["scores"]["rated/cosine/kendall"], results["intervals"]["rated/cosine/kendall"]
     assert low < score < high
     assert "rated@16/cosine/kendall" in results["scores"]
