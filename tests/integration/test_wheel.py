@@ -1,26 +1,48 @@
 """The wheel, outside the checkout and beside modules of the user's that are called like ours."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from contrastive_encoders.io.results import read_results
+from tests.integration.conftest import NO_RULES
 
 ROOT = Path(__file__).resolve().parents[2]
-USER_MODULES = "cli encoders evaluation export losses preview synthesis train training".split()
-USER_FOLDERS = ("datamodules", "workers")
+USER_MODULES = "cli comparison core encoders evaluation export losses preview runtime synthesis train training".split()
+USER_FOLDERS = ("configs", "datamodules", "workers")
+OBJECTIVE = """from contrastive_encoders.encoders.objectives.simcse import SimCSE
+
+
+class Mine(SimCSE):
+    objective = "mine"
+"""
+CONFIG = """# @package _global_
+defaults: [simcse, _self_]
+model: {_target_: of_the_user.Mine}
+"""
+API = """import sys
+import contrastive_encoders as package
+for name in package.__all__:
+    getattr(package, name)
+print(*package.load_encoder(sys.argv[1]).embed(["The ferry leaves.", "Bread rises."]).shape)
+"""
 
 
 def run(*words, cwd=ROOT, timeout=400):
-    done = subprocess.run(list(map(str, words)), cwd=cwd, capture_output=True, text=True, check=False, timeout=timeout)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [str(word) for word in words]
+    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=timeout)
     assert done.returncode == 0, done.stderr[-3000:]
     return done
 
@@ -41,7 +63,8 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def console(wheel, tmp_path_factory):
-    """``console(words, ...)`` in a folder with the user's modules, in an environment of the wheel and what it needs.
+    """``console(command, words, ...)`` in a folder with the user's modules, in an environment of the wheel and what it
+    needs; the command is one of the environment's.
 
     A line of a .pth file adds the packages of the tests without this checkout, whose own .pth is then not read.
     """
@@ -57,7 +80,10 @@ def console(wheel, tmp_path_factory):
     code = "import contrastive_encoders.training as package; print(package.__file__)"
     found = run(place / "bin" / "python", "-c", code, cwd=cwd)
     assert Path(found.stdout.strip()).is_relative_to(place)
-    return lambda *words: run(place / "bin" / "contrastive-encoders", *words, cwd=cwd)
+    (cwd / "of_the_user.py").write_text(OBJECTIVE)
+    (cwd / "conf" / "model").mkdir(parents=True)
+    (cwd / "conf" / "model" / "mine.yaml").write_text(CONFIG)
+    return lambda command, *words: run(place / "bin" / command, *words, cwd=cwd)
 
 
 def test_the_wheel_has_one_top_level_name(wheel):
@@ -67,25 +93,75 @@ def test_the_wheel_has_one_top_level_name(wheel):
 
 
 def test_the_console_lists_its_commands_and_the_help_names_it(console):
-    commands = console("--help").stdout
+    commands = console("contrastive-encoders", "--help").stdout
     assert all(f"\n  {name} " in commands for name in "train evaluate generate export embed compare race".split())
-    assert "model: angle, cosent, declutr" in console("train", "--help").stdout
+    assert "model: angle, cosent, declutr" in console("contrastive-encoders", "train", "--help").stdout
 
 
-@pytest.mark.slow  # an installed wheel on two processes
+@pytest.mark.slow  # four starts
+def test_two_processes_of_torchrun_train_and_a_multirun_an_objective_of_the_user(console, tiny_run, rows, tmp_path):
+    module = ("-m", "contrastive_encoders", "train")
+    spread = ("trainer=ddp", "trainer.accelerator=cpu", f"output_dir={tmp_path}/run")
+    console("python", "-m", "torch.distributed.run", "--nproc-per-node", 2, *module, *tiny_run, *spread)
+    assert read_results(tmp_path / "run" / "results.json")["processes"] == 2
+    own = ["model=mine", "allow_targets=[of_the_user]", "data=triplets", f"data.path={rows}", "batch_size=8"]
+    tiny = [word for word in tiny_run if word.startswith(("backbone=", "tiny.", "max_steps="))]
+    seeds = ["seed=1,2", f"output_dir={tmp_path}/own-${{seed}}"]
+    console("contrastive-encoders", "train", "-m", "--config-dir=conf", *own, *tiny, *seeds)
+    found = [read_results(tmp_path / f"own-{seed}" / "results.json") for seed in (1, 2)]
+    assert [(one["objective"], one["seeds"]) for one in found] == [("mine", [1]), ("mine", [2])]
+
+
+@pytest.mark.slow  # four starts
+def test_what_uses_an_encoder_and_what_makes_data(console, finished, small_eval, sentences, tiny_t5, tmp_path):
+    assert console("python", "-c", API, finished).stdout.split() == ["2", "32"]
+    scores = ("suite=[stsb]", f"data_root={small_eval}", f"output={tmp_path}/scores.json")
+    console("contrastive-encoders", "evaluate", f"encoder={finished}", *scores)
+    assert "stsb/cosine/spearman" in read_results(tmp_path / "scores.json")["scores"]
+    texts = Path(sentences.strip("[]").split(",")[0])
+    words = (f"encoder={finished}", f"input={texts}", f"output={tmp_path}/vectors.npy")
+    console("python", "-m", "contrastive_encoders", "embed", *words)
+    assert np.load(tmp_path / "vectors.npy").shape == (len(texts.read_text().splitlines()), 32)
+    words = ("recipe=gense", f"generator={tiny_t5}", f"input={texts}", *NO_RULES, f"output={tmp_path}/made")
+    console("contrastive-encoders", "generate", *words)
+    assert json.loads((tmp_path / "made" / "manifest.json").read_text())["counts"]["accepted"] > 0
+
+
+@pytest.mark.slow  # an installed wheel on two processes that it starts itself
 def test_two_processes_train(console, tiny_run, tmp_path):
-    console("train", *tiny_run, "trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={tmp_path}/run")
+    spread = ("trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={tmp_path}/run")
+    console("contrastive-encoders", "train", *tiny_run, *spread)
     assert read_results(tmp_path / "run" / "results.json")["processes"] == 2
 
 
 @pytest.mark.slow
 def test_a_domain_is_synthesised(console, domain_words, tmp_path):
     words = [word for word in domain_words if not word.startswith("domain.folder")]
-    words += ["only_stage=domain"]
-    console("train", *words, f"domain.folder={tmp_path}/made", f"output_dir={tmp_path}/run")
+    words += ["only_stage=domain", f"domain.folder={tmp_path}/made", f"output_dir={tmp_path}/run"]
+    console("contrastive-encoders", "train", *words)
     manifest = json.loads((tmp_path / "made" / "triplets" / "manifest.json").read_text())
     assert manifest["counts"]["accepted"] > 16
     assert (tmp_path / "run" / "stage-domain" / "results.json").is_file()
+
+
+@pytest.mark.slow
+def test_an_sdist_makes_the_same_wheel(wheel, tmp_path):
+    """From a copy of all files that the repository has; the links stay out of the archive."""
+    listed = run("git", "ls-files", "-z").stdout.rstrip("\0").split("\0")
+    for name in listed:
+        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / "copy" / name, follow_symlinks=False)
+    code = "import setuptools.build_meta as backend; backend.build_sdist('dist')"
+    run(sys.executable, "-c", code, cwd=tmp_path / "copy")
+    (sdist,) = (tmp_path / "copy" / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        files = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    assert {"docs/start.md", "tests/conftest.py", "Makefile", "constraints.txt", "encoders/pooling.py"} <= files
+    assert not any(name.startswith("contrastive_encoders/encoders") for name in files)
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", tmp_path, sdist)
+    (built,) = tmp_path.glob("*.whl")
+    kept = [sorted(zipfile.ZipFile(path).namelist()) for path in (built, wheel)]
+    assert kept[0] == kept[1]
 
 
 @pytest.mark.slow
