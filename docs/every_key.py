@@ -12,10 +12,10 @@ from contrastive_encoders.composition.key_docs import TASK, Key, about, in_words
 
 COMMANDS = {  # heading -> files and folders of files, in the order of the page
     "Train": ("train.yaml", "model", "data", "trainer", "logger", "experiment"),
-    "Make data": ("synthesis.yaml", "recipe", "recipe_keys", "mine.yaml"),
-    "Evaluate": ("evaluation.yaml", "task"),
-    "Compare": ("comparison.yaml", "race", "sweeps", "preview.yaml"),
-    "Export": ("export.yaml", "export.embed.yaml"),
+    "Make data": ("generate.yaml", "recipe", "recipe_keys", "mine-negatives.yaml"),
+    "Evaluate": ("evaluate.yaml", "task"),
+    "Compare": ("compare.yaml", "race", "sweeps", "preview.yaml"),
+    "Export": ("export.yaml", "embed.yaml"),
 }
 # A file of these is a recipe of other files' keys: what it is for is said, its values are one click away in configs/
 RECIPES = ("experiment", "race", "sweeps")
@@ -36,8 +36,6 @@ def page() -> str:
         parts.append(f"## {heading}\n")
         for place in places:
             path = CONFIGS / place
-            if not path.exists():
-                continue
             if place in RECIPES:
                 parts += [f"### {place}=\n", _table("name", *((one.stem, about(one)) for one in _files(path)))]
             elif path.is_dir():

@@ -23,6 +23,7 @@ COMMANDS = {  # name -> module of contrastive_encoders.cli, what it does
     "download-data": ("download_data", "get public corpora to train on"),
     "export": ("export", "write an encoder as a folder that other libraries load"),
     "embed": ("embed", "turn a file of texts into a file of vectors"),
+    "completion": ("completion", "print the script by which a shell completes commands and keys"),
 }
 ADAPTED = "adapted"  # output folder of `adapt`
 ROWS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".xlsx")  # files of rows; each may be compressed with gzip
@@ -40,13 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if name not in COMMANDS:
         sys.stderr.write(f"contrastive-encoders: there is no command {name!r}; there are {', '.join(COMMANDS)}.\n")
         sys.exit(2)
-    if name in WORDS:
-        try:
+    try:  # `exit_statuses` imports Hydra; the other commands' mains have it
+        if name in WORDS:
             words = WORDS[name](words)
-        except InputError as error:
-            sys.stderr.write(f"contrastive-encoders {name}: {error}\n")
-            sys.exit(2)
-    importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[name][0]}").main(words, name)
+        importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[name][0]}").main(words, name)
+    except InputError as error:
+        sys.stderr.write(f"contrastive-encoders {name}: {error}\n")
+        sys.exit(2)
 
 
 def adapt_words(words: list[str]) -> list[str]:

@@ -145,7 +145,7 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
     hydra = values.pop("hydra")
     choices, known = hydra["runtime"]["choices"], set[str]()
     pages = []
-    for title, place, keys in _sources(hydra["job"]["config_name"], choices):
+    for title, place, keys in sources(hydra["job"]["config_name"], choices):
         rows = [title] if title else []
         for one in keys:
             if isinstance(one, str):
@@ -168,8 +168,13 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
 _MISSING = object()
 
 
-def _sources(config: str, choices: dict[str, Any]) -> Iterator[tuple[str, str, list[Key | str]]]:
-    """The title, the group and the keys of all that was composed, where it is ours; recipes of others' keys last."""
+def sources(config: str, choices: dict[str, Any]) -> Iterator[tuple[str, str, list[Key | str]]]:
+    """Yield the title, the group, and the keys of each file that a config consists of; recipes of others' keys last.
+
+    Args:
+        config: name of a file in ``configs/``.
+        choices: the choice of each group.
+    """
     yield from _included("", "", CONFIGS / f"{config}.yaml", "")
     first, last = ([group for group in groups if group in choices] for groups in (FIRST, RECIPES))
     between = [group for group in choices if group not in (*first, *last) and not group.startswith("hydra")]

@@ -1,0 +1,101 @@
+"""Completion of commands, config groups, their choices, and keys in a shell.
+
+    contrastive-encoders completion bash
+
+prints a script that the shell reads when it starts. SHELL is bash, zsh, or fish. The line for each:
+"""
+
+import sys
+from collections.abc import Sequence
+
+from contrastive_encoders.composition.config_files import CONFIGS, choices
+from contrastive_encoders.core.errors import InputError
+
+CANDIDATES = "candidates"  # what the scripts ask for, with the command line up to the cursor
+BASH = """# In ~/.bashrc: eval "$(contrastive-encoders completion bash)"
+_contrastive_encoders() {
+    local line=${COMP_LINE:0:COMP_POINT}
+    local word=${line##* } IFS=$'\\n'
+    COMPREPLY=($(contrastive-encoders completion candidates "$line" 2>/dev/null))
+    if [[ $word == *=* && $COMP_WORDBREAKS == *=* ]]; then  # bash completes what is after the sign
+        COMPREPLY=("${COMPREPLY[@]#"${word%%=*}="}")
+    fi
+    if [[ ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null; fi
+}
+complete -o default -F _contrastive_encoders contrastive-encoders
+"""
+ZSH = """# In ~/.zshrc, after compinit: eval "$(contrastive-encoders completion zsh)"
+_contrastive_encoders() {
+    local -a found
+    found=(${(f)"$(contrastive-encoders completion candidates "${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null)"})
+    if (( $#found )); then
+        compadd -S '' -- ${(M)found:#*=}
+        compadd -- ${found:#*=}
+    else
+        compset -P '*='
+        _files
+    fi
+}
+compdef _contrastive_encoders contrastive-encoders
+"""
+FISH = """# In ~/.config/fish/config.fish: contrastive-encoders completion fish | source
+complete -c contrastive-encoders -a '(contrastive-encoders completion candidates (commandline -cp | string collect))'
+"""
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+CONFIG_OF = {"improve": "train", "adapt": "compare", "race": "compare"}  # of others it is called as the command
+
+
+def candidates(line: str, commands: Sequence[str]) -> list[str]:
+    """Return what the last word of a command line may become, sorted: ``KEY=`` for a key, ``GROUP=NAME`` for a choice.
+
+    Args:
+        line: the command line up to the cursor.
+        commands: names of all commands.
+    """
+    *before, word = line.split(" ")
+    before = [one for one in before[1:] if one]
+    if not before:
+        return [name for name in sorted(commands) if name.startswith(word)]
+    command = before[0]
+    if command == "completion":
+        return [name for name in sorted(SCRIPTS) if name.startswith(word)]
+    config = CONFIG_OF.get(command, command)
+    if command not in commands or not (CONFIGS / f"{config}.yaml").is_file():
+        return []
+    groups = _groups(config)
+    group, equals, name = word.partition("=")
+    if equals:
+        return [f"{group}={one}" for one in choices(group) if one.startswith(name)] if group in groups else []
+    chosen = groups | {one: value for one, _, value in (other.partition("=") for other in before) if one in groups}
+    return [f"{key}=" for key in sorted({*groups, *_keys(config, chosen)}) if key.startswith(word)]
+
+
+def _groups(config: str) -> dict[str, str | None]:
+    """Return the groups that a command line may choose from, with the choices of the config."""
+    import yaml
+
+    entries = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8")).get("defaults", [])
+    found = (next(iter(entry.items())) for entry in entries if isinstance(entry, dict))
+    return {group: name for group, name in found if (CONFIGS / group).is_dir()}
+
+
+def _keys(config: str, chosen: dict[str, str | None]) -> list[str]:
+    import contrastive_encoders.training.run_config  # noqa: F401  it registers the classes of settings
+    from contrastive_encoders.composition.key_docs import Key, sources
+
+    return [key.name for _, _, keys in sources(config, chosen) for key in keys if isinstance(key, Key)]
+
+
+def main(words: Sequence[str], command: str = "completion") -> None:
+    """Print the script of a shell; or candidates, for which the script asks."""
+    from contrastive_encoders.cli.main import COMMANDS
+
+    if len(words) == 2 and words[0] == CANDIDATES:
+        sys.stdout.write("".join(f"{one}\n" for one in candidates(words[1], [*COMMANDS])))
+    elif len(words) == 1 and words[0] in SCRIPTS:
+        sys.stdout.write(SCRIPTS[words[0]])
+    elif words and words[0] in ("-h", "--help"):
+        sys.stdout.write(f"{__doc__}\n")
+        sys.stdout.write("".join(f"  {script.splitlines()[0].removeprefix('# ')}\n" for script in SCRIPTS.values()))
+    else:
+        raise InputError(key="SHELL", value=" ".join(words), expected=f"one of {', '.join(SCRIPTS)}")
