@@ -169,7 +169,7 @@ class DocumentSpans(TextData):
         """Log the dropped documents and the spans that are cut; InputError where nothing is left."""
         advice = (
             f"Documents need {self._min_tokens()} tokens for {self.most_anchors} anchors of up to "
-            f"{self.rule.max_span}; for a corpus of shorter ones set data.max_span=auto, or data.max_span smaller."
+            f"{self.rule.max_span}; for a corpus of shorter ones set data.max_span=auto."
         )
         if not kept:
             raise InputError(f"data: none of the {read} documents is long enough. {advice}")

@@ -120,7 +120,7 @@ class Mixture(pl.LightningDataModule):
     def _rows(self, part: TextData) -> int:
         """Return the rows that a pass over a part draws for batches of all parts."""
         if part.passes > 1:
-            raise InputError("data.equalise_spans_to is for batches of one part each: set data.homogeneous=true.")
+            raise InputError(key="data.homogeneous", value=False, expected="true with data.equalise_spans_to")
         rows = part.num_examples
         return rows - rows % self.batch_size if self.drop_last and rows >= self.batch_size else rows
 

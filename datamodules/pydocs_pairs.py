@@ -18,7 +18,7 @@ class RowsOfPairs:
     width = 2
 
     def __init__(self, source: PydocsSource) -> None:
-        self.pairs, self.manifest = source.pairs, source.manifest
+        self.pairs, self.manifest, self.min_words = source.pairs, source.manifest, source.min_words
         self.fingerprint = lambda: source.fingerprint() | {"kind": "pydocs_pairs"}
 
     def __iter__(self) -> Iterator[Record]:
@@ -32,8 +32,9 @@ class RowsOfPairs:
             yield Record(pair, None, f"pair {number} of the installed docstrings")
         if not number:
             raise InputError(
-                "data=pydocs_pairs: no docstring of the installed packages has a summary line and a text below it. "
-                "Set data.min_words smaller, or pass data=qa data.path=FILE."
+                key="data.min_words",
+                value=self.min_words,
+                expected="a number of words that a summary line and a text below it have in any docstring",
             )
 
 

@@ -241,11 +241,9 @@ def refuse_nothing(train: Sequence[Pair], name: str, reports: Sequence[Report]) 
     """InputError where no two different labels are left to train on."""
     steps = "; ".join(f"{one.step} dropped {one.dropped} and added {one.added}" for one in reports) or "no step ran"
     if not train:
-        raise InputError(
-            f"{name}: no pair is left to train on ({steps}). Give more pairs, or leave out a step: data.steps=[...]."
-        )
+        raise InputError(f"{name}: no pair is left to train on ({steps}). Give more pairs, or fewer data.steps.")
     if len({pair.score for pair in train}) == 1:
         raise InputError(
             f"{name}: every pair that is left to train on has the label {train[0].score:g}, from which no regression "
-            f"can learn ({steps}). Give pairs with different labels, or leave out a step: data.steps=[...]."
+            f"can learn ({steps}). Give pairs with different labels, or fewer data.steps."
         )

@@ -118,11 +118,12 @@ def check_first_token(transformer: PreTrainedModel, pooling: str, name: str, *, 
     """InputError where the first token is pooled, and has seen nothing else."""
     reads_it = pooling in POOLERS and POOLERS[pooling].over_tokens is cls and not POOLERS[pooling].decodes
     if reads_it and is_decoder_alone(transformer.config) and not reads_ahead(transformer):
-        prefix, end = PREFIX[setting], " (with model.append_end=true)" if setting == "backbone" else ""
+        prefix = PREFIX[setting]
         raise InputError(
-            f"{prefix}pooling={pooling} reads the first token, and in {setting}={name}, a causal language model, that "
-            f"one sees no other. Take {prefix}pooling=last{end}, weighted_mean or mean, or "
-            f"{prefix}attention=bidirectional."
+            key=f"{prefix}pooling",
+            value=pooling,
+            expected=f"a pooling of later tokens than the first, since {name} is a causal language model",
+            hint=f"Set {prefix}pooling=mean, or {prefix}attention=bidirectional.",
         )
 
 

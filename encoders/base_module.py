@@ -83,7 +83,7 @@ class TrainedModule(pl.LightningModule):
         Raises:
             InputError: this model cannot be sharded.
         """
-        raise InputError(f"trainer=fsdp shards encoders, and model={self.objective} writes texts. Take trainer=ddp.")
+        raise InputError(key="trainer", value="fsdp", expected=f"ddp for model={self.objective}")
 
     def configure_optimizers(self) -> Any:
         return optimizer_of(self.settings, self, self.transformer, self.own_rates(), self.trainer)

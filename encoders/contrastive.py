@@ -33,7 +33,7 @@ class ContrastiveObjective(Objective):
     """
 
     needs = "rows that are negatives of each other (rows with an equal text are not)"
-    remedy = "Add rows with other texts, or a third column of texts that do not belong to the first: data=triplets."
+    remedy = "Add rows with other texts, or a third column of texts that do not belong to the first."
 
     settings: ContrastiveConfig
 

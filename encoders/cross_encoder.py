@@ -368,8 +368,8 @@ def check_one_score(where: str, number: int) -> None:
 def not_trained(where: str, architectures: Sequence[str]) -> InputError:
     """Return the error for a model whose config names no class that scores pairs; ``where`` begins the message."""
     return InputError(
-        f"{where}: wanted a model that was trained to score pairs, such as {EXAMPLE_RERANKER}, or a run of "
-        f"model=reranker; its config.json says that it is a {', '.join(architectures) or 'model'}."
+        f"{where}: wanted a model that was trained to score pairs, such as {EXAMPLE_RERANKER}, or the run of a "
+        f"reranker; its config.json says that it is a {', '.join(architectures) or 'model'}."
     )
 
 

@@ -116,11 +116,14 @@ def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> Non
     wanted, (of, layers) = FROZEN.fullmatch(what), depths(transformer)
     if wanted is None or (wanted[1] and not 1 <= int(wanted[1]) <= layers):
         raise InputError(
-            f"freeze={what}: wanted embeddings, or layers:N for them and the N lowest of the {layers} layers of "
-            f"backbone={backbone}, N from 1 to {layers}."
-            if layers
-            else f"freeze={what}: backbone={backbone} has no layers with weights of their own; freeze=embeddings alone "
-            "is possible."
+            key="freeze",
+            value=what,
+            expected="embeddings"
+            + (
+                f", or layers:N, N from 1 to {layers}, for them and the N lowest layers of {backbone}"
+                if layers
+                else f", since {backbone} has no layers with weights of their own"
+            ),
         )
     height = int(wanted[1] or 0)
     for weight, depth in of.items():

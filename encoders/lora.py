@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear, hold, release
 from contrastive_encoders.encoders.kernels.nf4_weights import is_quantised, put_back, quantise
 from contrastive_encoders.encoders.loading.loaded_encoder import fingerprint
@@ -56,20 +56,14 @@ def wanted(lora: Any, frozen_weights: str | None) -> bool:
     """
     if lora and lora["rank"]:
         if find_spec("peft") is None:
-            raise InputError(
-                f"model.lora.rank={lora['rank']} needs the package peft. Install it: pip install "
-                "'contrastive-encoders[lora]'."
-            )
+            raise missing_package("peft", "lora", key="model.lora.rank", value=lora["rank"])
         if lora["alpha"] == 0 or lora["dropout"] == 1:
             raise InputError(
                 f"model.lora.alpha={lora['alpha']} model.lora.dropout={lora['dropout']}: nothing of the adapter would "
                 "be left to train. Twice the rank and 0.05 are usual."
             )
         if frozen_weights == "nf4" and find_spec("bitsandbytes") is None:
-            raise InputError(
-                "model.frozen_weights=nf4 needs the package bitsandbytes. Install it: pip install "
-                "'contrastive-encoders[bits]'."
-            )
+            raise missing_package("bitsandbytes", "bits", key="model.frozen_weights", value="nf4")
         return True
     for key, off in {"alpha": None, "dropout": 0, "targets": "auto"}.items():
         if lora and lora[key] != off:
@@ -119,8 +113,9 @@ def adapt(transformer: PreTrainedModel, lora: LoraKeys, under: Below, frozen_wei
         weight.requires_grad_(is_adapter(name) and name.endswith(trained))
     if frozen_weights == "nf4" and not _linear_weights(trunk):
         raise InputError(
-            f"model.frozen_weights=nf4: this {transformer.config.model_type} has no linear layers of torch, which "
-            "alone can be in 4 bits. Take model.frozen_weights=bf16."
+            key="model.frozen_weights",
+            value="nf4",
+            expected=f"bf16 or fp32 for a {transformer.config.model_type}, which has no linear layers of torch",
         )
     if frozen_weights != "fp32":
         hold(transformer, *beside, rounded=frozen_weights == "bf16")

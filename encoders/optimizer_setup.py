@@ -46,8 +46,10 @@ def optimizer_of(
     if settings.optimizer != "adamw":
         if is_sharded(module):
             raise InputError(
-                f"model.optimizer={settings.optimizer} keeps sums over rows of whole weights, and trainer=fsdp "
-                "shards them. Take model.optimizer=adamw with a rate for it (model.lr=2e-5 is usual), or trainer=ddp."
+                key="model.optimizer",
+                value=settings.optimizer,
+                expected="adamw, since trainer=fsdp shards the weights",
+                hint="Choose model.lr for it; 2e-5 is usual.",
             )
         return adafactor(
             module,

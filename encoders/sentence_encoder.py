@@ -448,10 +448,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     def _refuse_too_long(self, lengths: np.ndarray) -> None:
         if len(lengths) and lengths.max() > self.longest:
-            raise InputError(
-                f"a sequence has {lengths.max()} tokens, and this backbone takes {self.longest}. "
-                f"Set data.max_length={self.longest}, or data.max_span lower."
-            )
+            raise InputError(f"a sequence has {lengths.max()} tokens, and this backbone takes {self.longest}.")
 
 
 def _targets(

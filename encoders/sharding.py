@@ -38,8 +38,9 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
     places = Counter(weight for _, weight in module.named_parameters(remove_duplicate=False) if weight in of_layers)
     if not layers or max(places.values()) > 1:
         raise InputError(
-            f"trainer=fsdp shards a model by its layers, and this {transformer.config.model_type} has none, or uses "
-            "their weights at other places, too. Take trainer=ddp."
+            key="trainer",
+            value="fsdp",
+            expected=f"ddp for a {transformer.config.model_type}, which has no layers with weights of their own",
         )
     whole = module.state_dict() if dist.get_rank() == 0 else {}
     for layer in layers:

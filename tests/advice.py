@@ -4,7 +4,7 @@ import ast
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,10 @@ VERB = (
 SETTING = rf"[A-Za-z_{GAP}][\w.{GAP}-]*="
 LEAD = re.compile(rf"^[\w.{GAP}\[\]]+=[^:]*: ")  # KEY=VALUE of a refused setting
 ADVICE = re.compile(rf"{VERB}[^.;]*?(?<![\w.]){SETTING}", re.IGNORECASE)
-COMMAND = re.compile(r"\bpython (?:-m )?[a-z]|\bcontrastive-encoders [a-z]|\bpip install |`[a-z]+ [a-z]+ ?[a-z]*`")
+COMMAND = re.compile(
+    rf"\bpython (?:-m )?[a-z]|\bcontrastive-encoders [a-z{GAP}][a-z-]*(?![a-z:-])|\bpip install "
+    r"|`[a-z]+ [a-z]+ ?[a-z]*`"
+)
 
 
 class Advice(NamedTuple):
@@ -46,7 +49,13 @@ def template_of(node: ast.AST) -> str | None:
 
 
 def _strings(node: ast.AST, inside: tuple[str, ...], in_function: bool) -> Iterator[tuple[str, int, str]]:
+    """Yield the strings of functions and of constants of the module; fields of a class have help texts."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Assign | ast.AnnAssign) and not (inside and isinstance(child.value, ast.Call)):
+            target = child.targets[0] if isinstance(child, ast.Assign) else child.target
+            name = (target.id,) if isinstance(target, ast.Name) and not in_function else ()
+            yield from _strings(child, (*inside, *name), True)
+            continue
         if isinstance(child, ast.Expr) and template_of(child.value) is not None:
             continue  # a docstring
         template = template_of(child)
@@ -62,7 +71,8 @@ def _strings(node: ast.AST, inside: tuple[str, ...], in_function: bool) -> Itera
 
 def is_advice(template: str) -> bool:
     text = LEAD.sub("", template)
-    return ADVICE.search(text) is not None or COMMAND.search(text) is not None
+    is_jinja = "{%" in template
+    return not is_jinja and (ADVICE.search(text) is not None or COMMAND.search(text) is not None)
 
 
 @functools.cache
@@ -85,3 +95,10 @@ def advice() -> dict[str, Advice]:
             id_ = f"{name}#{number[name]}" if several[name] > 1 else name
             found[id_] = Advice(id_, f"{relative}:{line}", template)
     return found
+
+
+def followed(words: Sequence[str], advised: str) -> list[str]:
+    """Return the words of a command after advice was followed; ``~KEY`` takes words out."""
+    keys = {word.lstrip("~+").partition("=")[0] for word in advised.split()}
+    kept = [word for word in words if word.lstrip("+").partition("=")[0] not in keys]
+    return [*kept, *(word for word in advised.split() if not word.startswith("~"))]

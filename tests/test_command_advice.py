@@ -4,7 +4,7 @@ import pytest
 
 from contrastive_encoders.cli import compare, embed, evaluate, export, mine_negatives
 from contrastive_encoders.core import InputError
-from tests.advice import advice
+from tests.advice import advice, followed
 from tests.in_process import run_here
 
 COMMANDS = {
@@ -36,7 +36,14 @@ REFUSED = [
         "suite=mteb",
     ),
     (
-        "contrastive_encoders.evaluation.mteb_suite:choose_tasks#1",
+        "contrastive_encoders.evaluation.custom_tasks.resolve:_described",
+        "evaluate",
+        ["encoder=e", "data_root=tables", "tasks=[sts12]"],
+        "suite=sts12",
+        "~tasks suite=sts12",
+    ),
+    (
+        "contrastive_encoders.evaluation.mteb_suite:choose_tasks",
         "evaluate",
         ["suite=mteb", "encoder=e"],
         "tasks=[STSBenchmark,STS12]",
@@ -45,42 +52,42 @@ REFUSED = [
     ("contrastive_encoders.cli.export:run#1", "export", ["output=out"], "run=...", "run=e"),
     ("contrastive_encoders.cli.export:run#2", "export", ["run=e"], "output=FOLDER", "output=out"),
     (
-        "contrastive_encoders.cli.embed:check_values#1",
+        "contrastive_encoders.cli.embed:check_values",
         "embed",
         ["input=t.txt", "output=o.npy"],
         "encoder=...",
         "encoder=e",
     ),
     (
-        "contrastive_encoders.cli.embed:check_values#1",
+        "contrastive_encoders.cli.embed:check_values",
         "embed",
         ["encoder=e", "output=o.npy"],
         "input=...",
         "input=t.txt",
     ),
     (
-        "contrastive_encoders.cli.embed:check_values#1",
+        "contrastive_encoders.cli.embed:check_values",
         "embed",
         ["encoder=e", "input=t.txt"],
         "output=...",
         "output=o.npy",
     ),
     (
-        "contrastive_encoders.cli.mine_negatives:check_values#1",
+        "contrastive_encoders.cli.mine_negatives:check_values",
         "mine-negatives",
         ["input=t.tsv", "output=o.jsonl"],
         "encoder=...",
         "encoder=e",
     ),
     (
-        "contrastive_encoders.cli.mine_negatives:check_values#1",
+        "contrastive_encoders.cli.mine_negatives:check_values",
         "mine-negatives",
         ["encoder=e", "output=o.jsonl"],
         "input=...",
         "input=t.tsv",
     ),
     (
-        "contrastive_encoders.cli.mine_negatives:check_values#1",
+        "contrastive_encoders.cli.mine_negatives:check_values",
         "mine-negatives",
         ["encoder=e", "input=t.tsv"],
         "output=...",
@@ -109,8 +116,6 @@ def test_a_refused_command_gets_further_as_advised(name, command, words, shown, 
     message = refusal(command, words)
     assert pattern.search(message), message
     assert shown in message
-    taken = taken or shown
-    key = taken.partition("=")[0]
-    further = refusal(command, [*(word for word in words if not word.startswith(f"{key}=")), taken])
+    further = refusal(command, followed(words, taken or shown))
     assert not pattern.search(further), further
     assert "expected a key that exists" not in further

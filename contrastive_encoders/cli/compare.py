@@ -159,8 +159,7 @@ def plain(race: DictConfig) -> dict[str, Any]:
         taken = re.search(r"Missing mandatory value: (race\.\S+)", str(error))
         if taken is None:  # it is no key of the race
             raise
-        where = f"race={race.get('name', '?')}" if not OmegaConf.is_missing(race, "name") else "The race"
-        raise InputError(f"{where} wants {taken[1]}, and got none. Add {taken[1]}=VALUE.") from error
+        raise InputError(key=taken[1], value=None, expected="a value, which this race needs") from error
     return {name: _readable(value) for name, value in found.items()}
 
 

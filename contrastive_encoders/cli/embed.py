@@ -76,7 +76,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
         raise InputError(f"input={cfg.input} is empty; wanted at least one text.")
     if rows < FEW and cfg.dtype.endswith("int8") and cfg.ranges is None:
         if rows == 1:
-            raise InputError(f"dtype={cfg.dtype}: one text has no ranges. Say ranges=FILE.ranges.npy of other vectors.")
+            raise InputError(key="ranges", value=None, expected="FILE.ranges.npy of other vectors for a single text")
         log.warning("dtype=%s: ranges of %d texts are narrow; ranges=FILE.ranges.npy takes others'.", cfg.dtype, rows)
     encoder = load(cfg.encoder, cfg.device, options_of(cfg))
     prompt = None if cfg.role is None else encoder.prompts.of(cfg.role)
@@ -103,9 +103,7 @@ def check_values(cfg: DictConfig) -> None:
         if cfg[key] is None:
             raise InputError(f"{key} is not set: {what}; say {key}=...")
     if cfg.role is not None and cfg.prompt is not None:
-        raise InputError(
-            key="role", value=cfg.role, expected="null, as prompt is set", hint="Leave out role= or prompt=."
-        )
+        raise InputError(key="role", value=cfg.role, expected="null, as prompt is set", hint="Leave one of them out.")
     for key in ("window", "devices"):
         if cfg[key] < 1:
             raise InputError(f"{key}={cfg[key]}: wanted at least 1.")

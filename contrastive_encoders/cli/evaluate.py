@@ -223,7 +223,7 @@ def check_mteb(action: str, suites: Sequence[str]) -> None:
 def score_by_mteb(cfg: DictConfig) -> int:
     """Score the mteb library's tasks, in one process and without intervals."""
     if cfg.reranker is not None:
-        raise InputError("reranker: suite=mteb scores encoders alone. Leave it out, or name tasks=FOLDER.")
+        raise InputError(key="reranker", value=cfg.reranker, expected="null, since suite=mteb scores encoders alone")
     from contrastive_encoders.evaluation.catalog import Chosen
     from contrastive_encoders.evaluation.mteb_suite import check_data, choose_tasks, run_tasks
     from contrastive_encoders.statistics.bootstrap import Scores

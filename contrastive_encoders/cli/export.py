@@ -61,14 +61,14 @@ def check_output(cfg: DictConfig, output: Path) -> None:
     """Nothing of the reader's is replaced by accident."""
     from contrastive_encoders.export.atomic_export import EXPORT
     from contrastive_encoders.io.model_names import run_folder
-    from contrastive_encoders.io.output_directory import check_output_folder, check_replaceable
+    from contrastive_encoders.io.output_directory import check_output_folder, check_replaceable, overwrite_hint
 
     run_folder(cfg.run, "run")  # refuses a run of another version
     for name in (Path(cfg.run), Path(cfg.run) / "encoder"):
         if output.resolve() == name.resolve():
             raise InputError(f"output={output} is what is to be exported; choose another folder.")
     if check_replaceable("output", output, EXPORT) and not cfg.overwrite:
-        raise InputError(f"output={output} is there already; choose another, or say overwrite=true to replace it.")
+        raise InputError(key="output", value=output, expected="a new directory", hint=overwrite_hint("output"))
     check_output_folder("output", output.absolute().parent)
 
 

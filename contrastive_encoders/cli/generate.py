@@ -41,7 +41,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """Write a data set, and do what is asked for besides."""
     refuse_launcher()
     if cfg.output is None:
-        raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
+        raise InputError(key="output", value=None, expected="the directory of the data set")
     folder = Path(cfg.output)
     afterwards = Afterwards(cfg.encoder, cfg.annotate, cfg.annotations)
     afterwards.check()
@@ -79,8 +79,10 @@ def kind_of(cfg: DictConfig) -> "type[Recipe]":
     )
     if not (isinstance(found, type) and issubclass(found, Recipe)):
         raise InputError(
-            f"recipe={target or cfg.get('recipe')}: wanted one of {', '.join(choices('recipe'))}. Say recipe=NAME; one "
-            "of your own begins as configs/recipe/dino_x1.yaml does."
+            key="recipe",
+            value=target or cfg.get("recipe"),
+            expected=f"one of {', '.join(choices('recipe'))}, or a recipe that begins as configs/recipe/dino_x1.yaml "
+            "does",
         )
     return found
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, cast
 from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line
-from contrastive_encoders.core import RECORD_VERSION, EncoderPrompts, InputError, check_version
+from contrastive_encoders.core import RECORD_VERSION, EncoderPrompts, InputError, check_version, missing_package
 from contrastive_encoders.io.atomic import whole_file
 from contrastive_encoders.io.file_discovery import check_output_apart, form_of, list_files
 from contrastive_encoders.io.manifest import Damaged, read_record, write_record
@@ -33,6 +33,7 @@ from contrastive_encoders.io.output_directory import (
     differences,
     hold_file,
     let_go,
+    overwrite_hint,
 )
 from contrastive_encoders.io.rows import Encoding, read_windows
 from contrastive_encoders.runtime.child_processes import end_with
@@ -47,7 +48,7 @@ TEXTS_AT_ONCE = 8192  # of the corpus, while it is read
 COSINES_AT_ONCE, ANCHORS_AT_ONCE = 2**28, 16384  # 1 GiB of cosines while anchors and corpus are compared
 MOST_SCORES_TOLD = 2**24  # the library's table, and with it its counts, fails beyond
 LEFT_OUT = re.compile(r"Skipped ([\d,]+) potential negatives .* due to the (absolute_margin|relative_margin|max_score)")
-ADVICE = " Say column=NAME, or correct the row."
+ADVICE = " Name the column of the texts in column, or correct the row."
 LIMITS = ("absolute_margin", "relative_margin", "max_score", "min_score")
 RULES = ("num_negatives", "range_min", "range_max", *LIMITS, "sampling_strategy")
 PROMPTS = ("query_prompt", "corpus_prompt")
@@ -127,7 +128,7 @@ def check_values(cfg: DictConfig) -> Path:
     if cfg.column is not None and cfg.corpus is None:
         raise InputError(f"column={cfg.column} is of the corpus, and there is none; columns= names those of input.")
     if cfg.use_faiss and find_spec("faiss") is None:
-        raise InputError("use_faiss=true needs faiss. Install it: pip install 'contrastive-encoders[faiss]'.")
+        raise missing_package("faiss", "faiss", key="use_faiss", value=True)
     check_output_apart(cfg.input, output, about(output))
     return output
 
@@ -176,7 +177,7 @@ def read(cfg: DictConfig) -> tuple[Pairs, dict[str, Any]]:
         f"; {twice} pairs were there twice" if twice else "",
     )
     if len(corpus) < 2:
-        raise InputError(f"input={cfg.input}: its positives are one text, so there are no negatives. Say corpus=FILE.")
+        raise InputError(key="corpus", value=None, expected="a file of texts, since all positives are one text")
     account = {"source": records.manifest(), "pairs": len(rows), "twice": twice, "corpus": len(corpus)}
     return Pairs(rows, corpus), account
 
@@ -234,7 +235,9 @@ def folder_of(name: str) -> str:
         InputError: there is none, or it is a checkpoint, a run without an exported encoder, or another file.
     """
     from contrastive_encoders.encoders.loading.sentence_transformers_folder import not_found, read_json
+    from contrastive_encoders.io.installed_models import find_installed
 
+    name = find_installed(name) or name
     path = Path(name).expanduser()
     run_folder(str(path), "encoder")  # refuses a run of another version
     if (path / "encoder" / "modules.json").is_file():
@@ -243,9 +246,10 @@ def folder_of(name: str) -> str:
         if not path.exists():
             raise not_found(name, "there is no modules.json and no config.json.")
         raise InputError(
-            f"encoder={name}: wanted the folder of a finished run, which has encoder/, a sentence-transformers or "
-            "transformers folder, or a hub id. contrastive-encoders export run=CHECKPOINT output=FOLDER makes one of a "
-            "checkpoint."
+            key="encoder",
+            value=name,
+            expected="a finished run, an exported checkpoint, a directory of sentence-transformers or transformers, "
+            "or a hub id",
         )
     return str(path)
 
@@ -506,13 +510,10 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
         ) from None
     if overwrite:
         return False
-    hint = "Choose another output, or set overwrite=true to replace it."
+    hint = overwrite_hint("output")
     check_version(record.get("version"), "mined negatives", key="output", value=output, hint=hint)
     if differing := differences(before, json.loads(json.dumps(identity))):
-        raise InputError(
-            f"output={output} is of another job: {differing}. Choose another output, or say overwrite=true to throw it "
-            "away."
-        )
+        raise InputError(key="output", value=output, expected=f"the same job as before: {differing}", hint=hint)
     return True
 
 

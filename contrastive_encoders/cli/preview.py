@@ -75,7 +75,7 @@ def read_words(words: Sequence[str]) -> Asked:
     run = first.run
     if run.data is None:
         known = ", ".join(choices("data"))
-        raise InputError(f"no data was chosen; say data=NAME with one of {known}, or experiment=NAME.")
+        raise InputError(key="data", value=None, expected=f"one of {known}, or an experiment")
     run = replace(run, quiet=True, backbone=run.backbone or "tiny", batch_size=run.batch_size or BATCH)
     return Asked(own, run, first.name)
 

@@ -20,7 +20,7 @@ from contrastive_encoders.comparison.run_scheduler import CHECKPOINTS, Done, Job
 from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
 from contrastive_encoders.composition.key_docs import filled
 from contrastive_encoders.composition.override_checks import refuse_option
-from contrastive_encoders.core import InputError, check_local_output
+from contrastive_encoders.core import InputError, check_local_output, missing_package
 from contrastive_encoders.runtime.child_processes import begin_process, check_number
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
@@ -108,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         import optuna  # noqa: F401
     except ImportError as error:
-        raise InputError(f"a sweep without a server: {error}. pip install 'contrastive-encoders[sweep]'.") from error
+        raise missing_package("optuna", "sweep", location="a sweep without a server") from error
     from contrastive_encoders.comparison.study import RECORD, Trials, sound
 
     with sound(asked.output / RECORD), open_workers(asked.output, **asked.workers) as pool:

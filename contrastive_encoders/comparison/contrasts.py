@@ -88,9 +88,9 @@ def choose_headline(arms: Sequence[Arm], wanted: str | None) -> Headline:
     if not tasks:
         has = "; ".join(f"{arm.runs[0].path}: {_some_of(arm.runs[0].results['scores'])}" for arm in arms)
         raise InputError(
-            f"the runs have no score in common ({has}). Say headline=SCORE to compare those that have it, or score all "
-            "of them with the same suite: contrastive-encoders evaluate encoder=RUN suite=sts data_root=EVAL "
-            "output=FILE.json."
+            key="runs",
+            expected=f"runs with a score in common, but {has}",
+            hint=f"Set headline={next(iter(arms[0].runs[0].results['scores']))} to compare the runs that have it.",
         )
     return Headline(tasks[0] if len(tasks) == 1 else OUR_MEAN.format(n=len(tasks)), tasks)
 

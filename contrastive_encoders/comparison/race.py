@@ -136,7 +136,11 @@ def train_all(
         if not scored.finished:  # a race is whole without it
             log.warning("%s failed: %s", scored.name, scored.said)
         elif not read_run(job.folder).results["scores"]:
-            raise InputError("race: its runs would not be scored. Give race.data_root=FOLDER or 'race.tasks=[FILE]'.")
+            raise InputError(
+                key="race.data_root",
+                value=None,
+                expected="the directory of the tables that score the runs, if race.tasks is null",
+            )
     steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
     for seed in race.seeds:  # seed by seed: a race that is stopped has all arms
         for label, words in race.arms.items():

@@ -37,13 +37,11 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
         if status in (TERMINATED, -signal.SIGTERM):
             raise SystemExit(TERMINATED)
         if status == WRONG_INPUT:
-            raise InputError(
-                f"race.prepare.{name}: contrastive-encoders generate refused its input, for the reason above."
-            )
+            raise InputError(f"race.prepare.{name}: its input was refused, for the reason above.")
         if status:
             raise OutputError(
-                f"race.prepare.{name}: contrastive-encoders generate ended with status {status}, for the reason "
-                "above. What it had written is kept; the same command goes on."
+                f"race.prepare.{name}: it ended with status {status}, for the reason above. What it had written is "
+                "kept; the same command continues."
             )
 
 
@@ -56,7 +54,7 @@ def commands_of(given: object, where: str) -> dict[str, list[str]]:
     if given is None:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(words, list) for words in given.values()):
-        raise InputError(f"{where}: wanted prepare, a mapping of a name to words of contrastive-encoders generate.")
+        raise InputError(f"{where}: wanted prepare, a mapping of a name to overrides of `generate`.")
     return {str(name): list(_flat(words)) for name, words in given.items()}
 
 

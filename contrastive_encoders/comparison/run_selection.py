@@ -1,5 +1,6 @@
 """Selection of the runs that take part in a comparison."""
 
+import shlex
 from collections.abc import Sequence
 
 from contrastive_encoders.comparison.arms import recipe_key
@@ -43,5 +44,5 @@ def _steps(run: Run) -> float:
 
 
 def _evaluation(run: Run) -> str:
-    command = f"contrastive-encoders evaluate encoder={run.path} suite=sts data_root=EVAL output=FILE.json"
-    return f"{command}, and name FILE.json"
+    words = shlex.join([f"encoder={run.path}", "suite=sts", "data_root=EVAL", "output=FILE.json"])
+    return f"contrastive-encoders evaluate {words}, and name FILE.json"

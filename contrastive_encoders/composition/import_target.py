@@ -26,6 +26,12 @@ def is_allowed(target: str, allowed: Sequence[str]) -> bool:
     return any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed)
 
 
+def untrusted(key: str, target: Any) -> InputError:
+    """Return the error about code that the user has not allowed."""
+    hint = f"If you trust it, set allow_targets=[{str(target).partition('.')[0]}]."
+    return InputError(key=key, value=target, expected="code of this project or of Lightning", hint=hint)
+
+
 def imported(key: str, target: str) -> Any:
     """Import what a config names by its path: a class or function of a module, or an attribute of a class.
 
@@ -69,8 +75,7 @@ def _missing(key: str, target: str, module: str) -> InputError:
     places = [os.environ.get("PYTHONPATH") and f"PYTHONPATH={os.environ['PYTHONPATH']}", f"the folder {Path.cwd()}"]
     return InputError(
         f"{key}={target}: there is no module {module!r}. It was looked for in {', '.join(filter(None, places))} and "
-        "among the installed packages. Install it, or name the folder that holds it: PYTHONPATH=FOLDER before the "
-        "command."
+        "among the installed packages. Install it, or set PYTHONPATH=FOLDER to the folder that holds it."
     )
 
 

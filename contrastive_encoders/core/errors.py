@@ -56,6 +56,14 @@ class InputError(ValueError):
         return sentence if self.hint is None else f"{sentence} {self.hint}"
 
 
+def missing_package(
+    package: str, extra: str, *, key: str | None = None, value: Any = NO_VALUE, location: str | None = None
+) -> InputError:
+    """Return the error about a package that an extra of this project installs."""
+    hint = f"Install it: pip install 'contrastive-encoders[{extra}]'."
+    return InputError(key=key, value=value, location=location, expected=f"the package {package}", hint=hint)
+
+
 def _format_value(value: Any) -> str:
     """Return the value as a config file contains it, shortened to `MAX_VALUE_CHARS`."""
     text = str(value)

@@ -242,7 +242,7 @@ class FinalScores(pl.Callback):
         if not self.best.is_file():
             raise InputError(
                 f"{self.best} is not there: the checkpoint that this run began from is at its last step, so nothing "
-                "was trained. Give more max_steps or max_epochs, or begin anew from its weights: backbone=RUN_FOLDER."
+                "was trained. Give more max_steps or max_epochs."
             )
         try:
             checkpoint = load_checkpoint(self.best)

@@ -1,6 +1,7 @@
 """Registry of evaluation tasks and suites, and the loading of the tasks of a suite from ``data_root``."""
 
 import logging
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -65,6 +66,12 @@ def is_task(name: str) -> bool:
     return has_form(name.removesuffix(SENTEVAL)) if name.endswith(SENTEVAL) else name in ENTRIES
 
 
+def listing_hint(data_root: str | Path) -> str:
+    """Return the command that lists the tables, and where to get them."""
+    where = shlex.quote(f"data_root={data_root}")
+    return f"contrastive-encoders evaluate action=list {where} lists the tables and where they come from."
+
+
 def load_tasks(data_root: str | Path, suite: str | Sequence[str], options: Options, *, prefix: str = "") -> Chosen:
     """Read the tasks of suites and tasks that are named in a list or separated by commas.
 
@@ -85,16 +92,18 @@ def load_tasks(data_root: str | Path, suite: str | Sequence[str], options: Optio
             chosen.tasks.append(entry.read(root, name, options))
         elif by_name:
             raise InputError(
-                f"task {name}: {missing[0]} is not there; {prefix}data_root must contain it. "
-                "`contrastive-encoders evaluate action=list data_root=...` says where it comes from."
+                location=f"task {name}",
+                expected=f"{missing[0]} in {prefix}data_root",
+                hint=listing_hint(root),
             )
         else:
             chosen.skipped[name] = f"{missing[0]} is not there"
     if not chosen.tasks:
         raise InputError(
-            f"{prefix}data_root={root}: none of the tasks of {', '.join(names) or 'an empty suite'} is there; wanted a "
-            "folder with STS12/test.tsv ... STS16/test.tsv, STSBenchmark/{dev,test}.tsv, SICK/{train,dev,test}.tsv and "
-            "so on: `contrastive-encoders evaluate action=list data_root=...` shows the tables, action=fetch gets them."
+            key=f"{prefix}data_root",
+            value=root,
+            expected=f"a directory with a task of {', '.join(names) or 'a suite'}, such as STS12/test.tsv",
+            hint=listing_hint(root),
         )
     chosen.not_as_published.update(pair for task in chosen.tasks for pair in _unofficial(root, task.name))
     if chosen.not_as_published:

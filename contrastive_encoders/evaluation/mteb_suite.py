@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from contrastive_encoders.core import Embedder, InputError
+from contrastive_encoders.core import Embedder, InputError, missing_package
 from contrastive_encoders.evaluation.embedding_pool import prompts_of
 
 log = logging.getLogger(__name__)
@@ -33,9 +33,7 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
         import mteb
         from mteb.abstasks.aggregated_task import AbsTaskAggregate
     except ImportError as error:
-        raise InputError(
-            "suite=mteb needs the mteb library. Install it: pip install 'contrastive-encoders[mteb]'."
-        ) from error
+        raise missing_package("mteb", "mteb", key="suite", value="mteb") from error
     try:
         tasks = list(mteb.get_tasks(tasks=list(dict.fromkeys(names))))
     except (KeyError, ValueError) as error:

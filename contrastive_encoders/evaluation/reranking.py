@@ -152,7 +152,6 @@ def retrieval_tasks(tasks: Iterable[Any], where: str) -> list[Retrieval]:
     if not found:
         names = ", ".join(task.name for task in tasks) or "none"
         raise InputError(
-            f"{where}: a reranker orders what was found for queries, and the tasks here are {names}. Name a retrieval "
-            "task: tasks=FOLDER as BEIR has it, a file of queries and documents, or suite=pydocs."
+            location=where, expected="a task of retrieval, such as a BEIR directory or the suite pydocs", value=names
         )
     return found

@@ -69,14 +69,14 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
     record = found.get(RECORD)
     if record is None:
         raise InputError(
-            f"run={run}: all its weights were trained, and format=adapter is for what model.lora.rank has trained. "
-            "Take format=sentence_transformers."
+            key="format", value="adapter", expected="sentence_transformers for a run whose weights were all trained"
         )
     base = located(record["base"])
     if base.gguf_file is not None:
         raise InputError(
-            f"run={run}: its adapter stands on a GGUF file, {record['base']}, which peft cannot load. Take "
-            "format=sentence_transformers."
+            key="format",
+            value="adapter",
+            expected=f"sentence_transformers, since peft cannot load the GGUF file {record['base']}",
         )
     pooler, config = POOLERS[encoder.pooling], from_pretrained(AutoConfig, record["base"])
     own_config = {
@@ -86,8 +86,9 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
     for key, needed in own_config.items():
         if needed:
             raise InputError(
-                f"run={run}: format=adapter leaves the config of backbone={record['base']} as it is, and this run's "
-                f"{key} is another config. Take format=sentence_transformers, which has the adapter in its weights."
+                key="format",
+                value="adapter",
+                expected=f"sentence_transformers, since {key} of this run changes the config of {record['base']}",
             )
     if record["frozen_weights"] == "bf16":
         log.warning(

@@ -9,7 +9,7 @@ from contrastive_encoders.io.file_discovery import form_of, list_files
 from contrastive_encoders.io.rows import AUTO, Encoding, count_rows, read_windows
 
 COLUMN = "text"
-ADVICE = " Say column=NAME, or correct the row."
+ADVICE = " Name the column of the texts in column, or correct the row."
 
 
 class Texts(NamedTuple):

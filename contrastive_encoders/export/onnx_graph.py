@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.encoders.prompt_suffix import BLANKS
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.atomic_export import export_folder
@@ -39,9 +39,7 @@ def check_onnx() -> None:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
     except ImportError as error:
-        raise InputError(
-            f"format=onnx needs the package {error.name}. Install it: pip install 'contrastive-encoders[onnx]'."
-        ) from error
+        raise missing_package(str(error.name), "onnx", key="format", value="onnx") from error
 
 
 def export_onnx(folder: Path, encoder: SentenceEncoder, *, int8: bool = True, card: str | None = None) -> Path:

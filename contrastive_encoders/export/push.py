@@ -27,8 +27,7 @@ def check_push(name: str) -> None:
         raise InputError(f"push={name}: HF_HUB_OFFLINE is set, which forbids it. Unset it, or leave push out.")
     if get_token() is None:
         raise InputError(
-            f"push={name}: there is no token for {_endpoint()}. Log in with `hf auth login`, or set HF_TOKEN to one "
-            "that may write."
+            key="push", value=name, expected=f"a token for {_endpoint()} that may write, as HF_TOKEN or by hf's login"
         )
 
 

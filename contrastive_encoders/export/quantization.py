@@ -51,7 +51,7 @@ def quantized(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None =
         InputError: a number is NaN or infinite.
     """
     if not np.isfinite(vectors_ND).all():
-        raise InputError(f"dtype={dtype}: a vector has a number that is NaN or infinite; say dtype=float32.")
+        raise InputError(key="dtype", value=dtype, expected="float32, since a vector has NaN or infinite numbers")
     if dtype in ONE_BIT:
         unsigned_NW = np.packbits(vectors_ND > 0, axis=-1)
     elif ranges_2D is None:

@@ -33,12 +33,13 @@ def export_transformers(folder: Path, encoder: SentenceEncoder, *, card: str | N
     Raises:
         InputError: a layer behind the pooling, a prompt behind the text, a decoder: transformers has no place for it.
     """
-    parts = {"a layer": encoder.head, "a prompt behind the text, or a decoder,": encoder.appended}
+    parts = {"a layer behind the pooling": encoder.head, "a prompt behind the text, or a decoder": encoder.appended}
     for part, there in parts.items():
         if there is not None:
             raise InputError(
-                f"format=transformers: this encoder has {part} that a transformers folder cannot hold. Use "
-                "format=sentence_transformers or onnx."
+                key="format",
+                value="transformers",
+                expected=f"sentence_transformers or onnx for an encoder with {part}",
             )
     with export_folder(Path(folder)) as unfinished:
         write_transformer(unfinished, encoder.trunk, all_layers=False)

@@ -108,7 +108,7 @@ class VectorFile:
                 raise
             raise OutputError(
                 f"output={self.output}: {size / 2**30:.1f} GiB of vectors do not fit there ({error.strerror}). Make "
-                "room, choose another output, or say dtype=float16."
+                "room, or choose another output or a smaller dtype."
             ) from None
 
     @contextlib.contextmanager
@@ -152,7 +152,7 @@ class VectorFile:
         with np.errstate(over="ignore"):
             rows_ND = vectors_ND.astype(self.type)
         if not np.isfinite(rows_ND).all() and np.isfinite(vectors_ND).all():
-            raise InputError(f"dtype={self.dtype}: a vector has a value beyond its range; say dtype=float32.")
+            raise InputError(key="dtype", value=self.dtype, expected="float32, since a number is beyond its range")
         return rows_ND
 
     def finish(self, texts: Texts) -> None:

@@ -112,10 +112,11 @@ def explained(directory: Path, key: str) -> Iterator[None]:
         yield
     except OSError as error:
         reason = f"{directory}: cannot write here ({error.strerror})."
+        elsewhere = f"Set {key}=FOLDER to write elsewhere."
         if error.errno in NO_ROOM:
-            raise OutputError(f"{reason} Make room, or pass {key}=FOLDER on a disk that has some.") from error
+            raise OutputError(f"{reason} Make room. {elsewhere}") from error
         if error.errno in CANNOT_WRITE:
-            raise InputError(f"{reason} Pass {key}=FOLDER where files can be made.") from error
+            raise InputError(f"{reason} {elsewhere}") from error
         raise
 
 

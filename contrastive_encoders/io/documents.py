@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import missing_package
 from contrastive_encoders.io.file_discovery import DOCUMENTS, MARKDOWN, form_of
 from contrastive_encoders.io.markdown import plain_text
 from contrastive_encoders.io.text_files import (
@@ -69,10 +69,7 @@ def _converted(data: bytes, path: Path, form: str) -> str | BadRow:
     try:
         from markitdown import MarkItDownException, StreamInfo
     except ImportError as error:
-        raise InputError(
-            f"{path}: to read {form} the package {error.name} is needed. Install it: pip install "
-            "'contrastive-encoders[documents]', or name the other files alone, as 'FOLDER/**/*.md'."
-        ) from error
+        raise missing_package(str(error.name), "documents", location=str(path)) from error
     try:
         found: str = _converter().convert_stream(io.BytesIO(data), stream_info=StreamInfo(extension=form)).markdown
     except MarkItDownException as error:

@@ -134,7 +134,7 @@ def _walk(folder: Path, forms: Sequence[str]) -> list[Path]:
         seen = f"{len(visible)} other file(s), e.g. {visible[0].name}" if visible else "an empty folder"
         wanted, named = f"Wanted {', '.join(forms)} in this folder or below", ""
         if not set(DOCUMENTS) <= set(forms) and any(form_of(path, DOCUMENTS) for path in visible):
-            named = f" Documents are read by data=text, and embedded where a pattern names them: '{folder}/**/*.md'."
+            named = f" Documents are read by data=text, and if a pattern names them: '{folder}/**/*.md'."
         raise InputError(f"{folder}: no file to read. {wanted}; got {seen}.{named}")
     return found
 

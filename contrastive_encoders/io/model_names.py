@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
 
-from contrastive_encoders.core import InputError, check_version
+from contrastive_encoders.core import InputError, check_version, missing_package
 from contrastive_encoders.io.installed_models import find_installed
 from contrastive_encoders.io.manifest import Damaged, read_record
 from contrastive_encoders.io.output_directory import MARKER
@@ -62,10 +62,7 @@ def located(name: str, setting: str = "backbone") -> Located:
         )
     for package in ("gguf", "accelerate"):
         if find_spec(package) is None:
-            raise InputError(
-                f"{setting}={name}: a GGUF file needs the package {package}. Install it: "
-                "pip install 'contrastive-encoders[gguf]'."
-            )
+            raise missing_package(package, "gguf", key=setting, value=name)
     return Located(on_the_hub["repo"], on_the_hub["file"]) if on_the_hub else Located(str(path.parent), path.name)
 
 

@@ -109,9 +109,13 @@ def check_identity(key: str, folder: Path, before: Mapping[str, Any], now: Mappi
     """
     if found := differences(before, now):
         raise InputError(
-            f"{key}={folder} was made otherwise: {found}. Name another {key}, or say overwrite=true to throw away what "
-            "is there."
+            key=key, value=folder, expected=f"the output of the same command: {found}", hint=overwrite_hint(key)
         )
+
+
+def overwrite_hint(key: str) -> str:
+    """Return what to do about an output that is there already."""
+    return f"Set overwrite=true to replace it, or choose another {key}."
 
 
 def check_replaceable(key: str, folder: Path, kind: str) -> bool:

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from contrastive_encoders.core import InputError, OutputError, is_address, without_secrets
+from contrastive_encoders.core import InputError, OutputError, is_address, missing_package, without_secrets
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.cached_rows import CACHE, cache_folder
 from contrastive_encoders.io.manifest import ADDRESSES, Damaged, leave_origin, origin_of, read_record, write_record
@@ -31,10 +31,9 @@ KNOWN = ("hf", *EXTRAS, *WEB)
 # What tells one version of a file from another, the surest first
 VERSIONS = ("etag", "blob_id", "generation", "md5hash", "content-md5", "last-modified", "lastmodified", "mtime")
 ACCESS = {  # what to do where an address is not shown to us
-    "s3": "say who you are: `aws configure`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL for "
-    "another server than Amazon's; FSSPEC_S3_ANON=true reads a public bucket",
-    "gs": "say who you are: `gcloud auth application-default login`; FSSPEC_GS_TOKEN=anon reads a public bucket",
-    "hf": "say who you are: `hf auth login`, or HF_TOKEN",
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_ENDPOINT_URL for another server than Amazon's",
+    "gs": "log in with gcloud",
+    "hf": "set HF_TOKEN",
 }
 UNREACHED = re.compile(
     r"connect|network|time[ds]? ?out|name or service|resolve host|unreachable|offline|payload", re.IGNORECASE
@@ -250,9 +249,7 @@ def explained(address: str, key: str, error: Exception, done: str = "read") -> I
         return None
     package, extra = EXTRAS.get(protocol, ("", ""))
     if isinstance(error, ImportError) and package and importlib.util.find_spec(package) is None:
-        return InputError(
-            f"{where}: {protocol}:// needs {package}. Install it: pip install 'contrastive-encoders[{extra}]'."
-        )
+        return missing_package(package, extra, key=key, value=without_secrets(address))
     if _is_unreached(error):
         return InputError(
             f"{where}: no answer ({_first_line(error)}). Check the network, or name a path on this machine."

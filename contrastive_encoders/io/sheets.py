@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import missing_package
 from contrastive_encoders.io.delimited import bad_header
 from contrastive_encoders.io.text_files import UNREADABLE, BadRow, Form, Piece, Row, broken, unpacked
 
@@ -26,11 +26,7 @@ class Sheet(Form):
             from openpyxl import load_workbook
             from openpyxl.utils.exceptions import InvalidFileException
         except ImportError:
-            raise InputError(
-                location=str(self.path),
-                expected="openpyxl to read .xlsx",
-                hint="Install it: pip install 'contrastive-encoders[documents]'.",
-            ) from None
+            raise missing_package("openpyxl", "documents", location=str(self.path)) from None
         try:
             with unpacked(self.path) as stream:
                 book = load_workbook(io.BytesIO(stream.read()), read_only=True, data_only=True)

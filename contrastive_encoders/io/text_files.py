@@ -84,8 +84,7 @@ class Encoding(NamedTuple):
 
     def hint(self) -> str:
         """Return what to do about a file in another encoding."""
-        convert = "convert it: iconv -f NAME -t utf-8 FILE > NEW_FILE"
-        return f"set {self.key}=NAME, or {convert}" if self.key else convert
+        return f"set {self.key}=NAME" if self.key else "convert it: iconv -f NAME -t utf-8 FILE > NEW_FILE"
 
 
 AUTO = Encoding()

@@ -21,7 +21,8 @@ def device_of(name: str) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1.") from None
+        expected = f"auto, cpu, cuda, or a device such as cuda:1 that is usable here ({reason})"
+        raise InputError(key="device", value=name, expected=expected) from None
     return name
 
 

@@ -24,6 +24,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import GROUPS, choices_with, config_folders, known_keys
 from contrastive_encoders.composition.key_suggestions import unknown_key
+from contrastive_encoders.composition.override_checks import help_hint
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError, interruption_behind
 from contrastive_encoders.core.config_schema import nearest
 from contrastive_encoders.runtime.signals import INTERRUPTED
@@ -257,7 +258,7 @@ def _advice(config: str, words: Sequence[str]) -> str | InputError:
                 expected="a key that exists here",
                 hint=f"It is a key of {', '.join(others)}: leave it out.",
             )
-        return unknown_key(key, value, known, f"contrastive-encoders {config} --help lists the keys.")
+        return unknown_key(key, value, known, help_hint(config))
     return ""
 
 

@@ -83,8 +83,8 @@ def refuse_launcher() -> None:
     """
     if launched():
         raise InputError(
-            "torchrun and srun start one process for each GPU; here one command starts its own. Say devices=N without "
-            "them."
+            "torchrun and srun start one process for each GPU; this command starts its own. Start it without them, and "
+            "set devices."
         )
 
 

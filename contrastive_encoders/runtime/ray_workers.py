@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from contrastive_encoders.composition.config_files import PACKAGE
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
 
 SECONDS_TO_ANSWER = 20.0
@@ -43,10 +43,7 @@ def join_cluster(cluster: str, resources: Resources) -> None:
     try:
         import ray
     except ModuleNotFoundError:
-        raise InputError(
-            f"cluster={cluster} wants the package ray, which is not installed. Say pip install "
-            "'contrastive-encoders[cluster]', or leave cluster out."
-        ) from None
+        raise missing_package("ray", "cluster", key="cluster", value=cluster) from None
     if not ray.is_initialized():
         _connect(ray, cluster)
     wanted = {"CPU" if name == "num_cpus" else "GPU": value for name, value in resources.asked().items()}
@@ -75,9 +72,10 @@ def _connect(ray: Any, cluster: str) -> None:
         lines = str(error).strip().splitlines()
         why = " ".join(line.strip() for line in (lines if lines[0].startswith("Version mismatch") else lines[:1]))
         raise InputError(
-            f"cluster={cluster}: cannot be joined ({why}). Say cluster=auto on a node "
-            "of it, cluster=ray://HOST:PORT from elsewhere, or cluster=ray to start one here. All have the same Python "
-            "and Ray."
+            key="cluster",
+            value=cluster,
+            expected="auto on a node of the cluster, ray://HOST:PORT from elsewhere, or ray to start one here, with "
+            f"the same Python and Ray everywhere ({why})",
         ) from None
 
 

@@ -184,9 +184,7 @@ def open_pool(
         return Pool(workers, lambda _: ray_workers.RayWorker(start, resources), ray_workers.wait_for_messages)
     for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
         if value is not None:
-            raise InputError(
-                f"{name}={value:g}: only a worker of a cluster reserves it. Say cluster=, or leave it out."
-            )
+            raise InputError(key=name, value=f"{value:g}", expected="null without a cluster, whose workers reserve it")
     if workers == 1:
         return InProcess(start)
     from contrastive_encoders.runtime.local_workers import LocalWorker, wait_for_messages

@@ -80,10 +80,10 @@ class Recipe(Bounded, ABC):
             SynthesisError: the model, its server or its processes failed.
         """
 
-    def require(self, key: str, why: str) -> None:
-        """InputError where the key is not set."""
+    def require(self, key: str, expected: str) -> None:
+        """Raise `InputError` if the key is not set."""
         if getattr(self, key) is None:
-            raise InputError(f"{key} is not set: {why}")
+            raise InputError(key=key, value=None, expected=expected)
 
 
 @dataclass(kw_only=True)

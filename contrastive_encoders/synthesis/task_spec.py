@@ -83,8 +83,9 @@ def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
     if spec is None:
         if not by_recipe:
             raise InputError(
-                "nothing says what to write: wanted recipe=dino_x1 (first sentences), dino_x2 (second ones for "
-                "input=FILE) or dino_x1x2 (both), or spec=FILE for a task of your own."
+                key="recipe",
+                value=recipe["name"],
+                expected="dino_x1 (first sentences), dino_x2 (second ones), dino_x1x2 (both), or a spec of your own",
             )
         return _tasks(by_recipe, f"recipe {recipe['name']}")
     found = read_spec_file(spec)

@@ -33,7 +33,7 @@ from contrastive_encoders.synthesis.decoding.generator import Generator
 from contrastive_encoders.synthesis.recipe import InputType, ModelRecipe, Precision
 from contrastive_encoders.synthesis.report.cards import method_of, write_triplet_card
 from contrastive_encoders.synthesis.report.report import write_report
-from contrastive_encoders.synthesis.rules.triplet_rules import Rules
+from contrastive_encoders.synthesis.rules.triplet_rules import UNJUDGED_HINT, Rules
 from contrastive_encoders.synthesis.rules.triplets import SCORED, filter_identity, filter_manifest, filter_shards
 from contrastive_encoders.synthesis.sentences.inputs import Inputs, open_inputs
 from contrastive_encoders.synthesis.sentences.preparation import (
@@ -153,7 +153,7 @@ class FromSentences(TripletRecipe):
     inputs: Inputs = field(init=False)
     preparation: Preparation = field(init=False)
     given: dict[str, Any] = field(init=False)  # what decides the sentences
-    required: ClassVar[dict[str, str]] = {"input": "sentences, or documents. Say input=..."}
+    required: ClassVar[dict[str, str]] = {"input": "sentences, or documents"}
 
     def plan(self) -> None:
         if self.input is not None:
@@ -182,8 +182,7 @@ def check_judged(judge: object, rules: Rules) -> None:
     """InputError for rules that ask a discriminator where there was none."""
     if judge is None and rules.asks():
         raise InputError(
-            "rules.agree and rules.threshold ask what a discriminator said, but nothing was judged. Say "
-            "rules.agree=false rules.threshold=null; or write the data set with generator=..., a GenSE generator."
+            f"rules.agree and rules.threshold ask what a discriminator said, but nothing was judged. {UNJUDGED_HINT}"
         )
 
 

@@ -260,8 +260,9 @@ def _plain(value: Any) -> Any:
 def _trained(asked: RunConfig) -> tuple[Path, Results]:
     if launched() or str(asked.devices) not in ("1", "auto") or asked.num_nodes != 1:
         raise InputError(
-            f"devices={asked.devices}: from Python a run has one process. "
-            "Leave it out, or use contrastive-encoders train."
+            key="devices",
+            value=asked.devices,
+            expected="1 from Python; the command trains with several processes",
         )
     if not _at_work.acquire(blocking=False):
         raise InputError("train: another run is under way in this process. Wait until it has ended.")

@@ -78,7 +78,7 @@ def check_average(run: RunConfig, model: Any, *, is_stage: bool) -> None:
             f"{said} averages all weights, and model.lora.rank={run.model.lora.rank} trains an adapter. Leave one out."
         )
     if is_sharded_run(run):
-        raise InputError(f"{said} keeps a copy of whole weights, and trainer=fsdp shards them. Take trainer=ddp.")
+        raise InputError(key="trainer", value="fsdp", expected="ddp with average_with_start, which copies the weights")
 
 
 def check_values(run: RunConfig) -> None:
@@ -113,15 +113,13 @@ def check_device(run: RunConfig) -> None:
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
     if is_sharded_run(run) and run.model.frozen_weights == "nf4":
         raise InputError(
-            "trainer=fsdp shards weights of 16 or 32 bits, and model.frozen_weights=nf4 has 4. Take "
-            "model.frozen_weights=bf16, or trainer=ddp."
+            key="trainer", value="fsdp", expected="ddp with model.frozen_weights=nf4, whose weights cannot be sharded"
         )
     averaging = (pl.callbacks.StochasticWeightAveraging, pl.callbacks.WeightAveraging)
     for name, callback in run.callbacks.items() if is_sharded_run(run) else ():
         if issubclass(hydra.utils.get_class(callback["_target_"]), averaging):
             raise InputError(
-                f"callbacks.{name}: {callback['_target_']} keeps a copy of whole weights, and trainer=fsdp shards "
-                "them. Leave it out, or take trainer=ddp."
+                key="trainer", value="fsdp", expected=f"ddp with callbacks.{name}, which copies the weights"
             )
     for key in ("num_workers", "tokenizer_workers"):
         check_number(f"data.{key}", getattr(run.data, key, 0))
@@ -232,6 +230,5 @@ def check_checkpoint(path: str, model: pl.LightningModule, run: RunConfig) -> No
         name = different[0]
         raise InputError(
             f"resume={path}: {len(different)} weights do not fit this model, the first is {name}: wanted "
-            f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run; to "
-            "start a new run from its weights, say backbone=RUN_FOLDER."
+            f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run."
         )

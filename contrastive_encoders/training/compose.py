@@ -19,7 +19,7 @@ from contrastive_encoders.composition.config_keys import check_numbers
 from contrastive_encoders.composition.config_store import assign, composed, dotted, keys_below, nested, resolved
 from contrastive_encoders.composition.key_suggestions import unknown_key
 from contrastive_encoders.composition.literal_values import literal_words
-from contrastive_encoders.composition.override_checks import check_paths
+from contrastive_encoders.composition.override_checks import check_paths, help_hint
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check, keys_of, nearest, read, refuse_unknown, settings_class
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
@@ -30,7 +30,8 @@ from contrastive_encoders.training.run_config import RunConfig
 STAGE_WORD = re.compile(r"\+{0,2}stages[.=]")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 CHOSEN = ("model", "data", "trainer", "logger")  # groups of which a stage may choose another file
-OF_THE_WHOLE = (  # no stage has its own: where the run lies, and the processes, which live through all of it
+OF_THE_WHOLE = (  # no stage has its own: where the run begins and lies, and the processes, which live through all of it
+    "backbone",
     "output_dir",
     "resume",
     "overwrite",
@@ -181,7 +182,7 @@ def _refuse_unread(cfg: DictConfig) -> None:
     for key in map(str, cfg):
         if key not in taken | known:
             others = (one for one in keys_below(cfg) if one.partition(".")[0] != key)
-            raise unknown_key(key, cfg[key], others, "contrastive-encoders train --help lists the keys.")
+            raise unknown_key(key, cfg[key], others, help_hint("train"))
 
 
 def _parts(cfg: DictConfig) -> dict[str, Any]:
@@ -300,9 +301,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[_OfStage]]:
             for_all.append(word)  # which Hydra refuses, and says where
             continue
         if said.is_sweep_override():
-            raise InputError(
-                f"{word}: wanted one value; several are the arms of a sweep (contrastive-encoders compare)."
-            )
+            raise InputError(location=word, expected="one value, since stages are no sweep")
         value = said.value()
         if _is_of_stages(said.key_or_group, value):
             sign = word[: len(word) - len(word.lstrip("+"))]
@@ -331,10 +330,7 @@ def _of_stages(key: str, value: Any, makes: bool) -> list[_OfStage]:
 
 
 def _check_key(name: str, key: str) -> None:
-    if key == "backbone":
-        raise InputError(
-            f"stages.{name}.backbone: a stage begins from the one before it. Say backbone=... for the first, or for a "
-            f"stage that runs alone: only_stage={name} backbone=..."
-        )
     if key in OF_THE_WHOLE or key.partition(".")[0] in ("hydra", "tiny", "domain", "stages"):
-        raise InputError(f"stages.{name}.{key}: this is the same for all stages. Say {key}=... instead.")
+        raise InputError(
+            key=f"stages.{name}.{key}", expected="a key that stages differ in", hint=f"Set {key}=... for all stages."
+        )

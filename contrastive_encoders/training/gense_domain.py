@@ -54,7 +54,7 @@ def synthesise_domain(run: RunConfig, selected: Sequence[Stage]) -> bool:
         return False
     list_files(paths_of(domain), "domain.path", any_name=True)
     if domain.generator is None:
-        raise InputError("domain.generator=null: wanted a run of model=gense_generator, or a hub id. Name one.")
+        raise InputError(key="domain.generator", value=None, expected="the run of a generator, or a hub id")
     for stage in selected:
         if stage not in readers:
             with stage.named_in_errors():
@@ -68,8 +68,7 @@ def synthesise_domain(run: RunConfig, selected: Sequence[Stage]) -> bool:
         write(recipe)
     except InputError as error:
         raise InputError(
-            f"domain: {error} (domain.path, domain.generator and domain.folder are input, generator and output of "
-            "contrastive-encoders generate; its other keys are +domain.synthesis.KEY=VALUE.)"
+            f"domain: {error} (The input is domain.path, the generator domain.generator, the output domain.folder.)"
         ) from error
     except SynthesisError as error:
         raise TrainingError(f"domain: {error}") from error

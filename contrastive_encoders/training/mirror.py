@@ -23,6 +23,7 @@ from contrastive_encoders.core import InputError, is_address, without_secrets
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.atomic import remove, whole_folder
 from contrastive_encoders.io.manifest import sha256_of
+from contrastive_encoders.io.output_directory import overwrite_hint
 from contrastive_encoders.io.remote_files import explained, is_object_store, system_of
 from contrastive_encoders.reports.progress import Progress
 
@@ -78,9 +79,10 @@ class Mirror:
             return []
         if not anew and index["identity"] != self.identity:
             raise InputError(
-                f"mirror={self.shown}: copies of another run (config {index['identity']}, this one is "
-                f"{self.identity}). Give the same words as for that run, another address, or overwrite=true to replace "
-                "them."
+                key="mirror",
+                value=self.shown,
+                expected=f"copies of this run, config {self.identity}, but they are of {index['identity']}",
+                hint=overwrite_hint("mirror"),
             )
         files = {} if anew else index["files"]
         self._there = {file["sha256"] for file in files.values()}

@@ -20,6 +20,7 @@ from contrastive_encoders.io.output_directory import (
     check_replaceable,
     let_go,
     lock_folder,
+    overwrite_hint,
     remove_entries,
     write_marker,
 )
@@ -195,8 +196,10 @@ def _continued(folder: Path, resume: str | None) -> str | None:
         return None
     if resume is None:
         raise InputError(
-            f"resume=null would start over, but {checkpoints} holds a run that can be continued. Say resume=auto "
-            "to continue it, overwrite=true to throw it away, or choose another output_dir."
+            key="resume",
+            value=None,
+            expected=f"auto, since {checkpoints} holds a run that can be continued",
+            hint=overwrite_hint("output_dir"),
         )
     path, warning = find_resumable(checkpoints)
     if warning:

@@ -192,8 +192,7 @@ def _refuse_lost_pooling(before: Stage, pooling: str | None, after: Stage) -> No
             raise InputError(
                 key=f"stages.{after.name}.model.pooling",
                 value=wanted,
-                expected=f"a pooling that does not read {what}, as stage {before.name} with pooling={pooling} leaves "
-                "none",
+                expected=f"a pooling that does not read {what}, but {pooling} of stage {before.name} leaves none",
                 hint=f"Set stages.{before.name}.model.pooling={wanted}.",
             )
 
@@ -249,8 +248,10 @@ def _refuse_what_others_stand_on(stages: Sequence[Stage], stage: Stage, folder: 
         there.append(folder / "results.json")
     if there:
         raise InputError(
-            f"only_stage={stage.name} overwrite=true would throw away what {there[0]} was made from. Choose another "
-            "output_dir, or overwrite=true without only_stage to train all of it again."
+            key="overwrite",
+            value=True,
+            expected=f"false with only_stage, since {there[0]} was made from stage {stage.name}",
+            hint="Choose another output_dir, or train all stages again.",
         )
 
 

@@ -14,7 +14,7 @@ from contrastive_encoders.core import DataModule, PairScorer, Writer
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import Suites, choose_suites
-from contrastive_encoders.evaluation.catalog import files, is_task
+from contrastive_encoders.evaluation.catalog import files, is_task, listing_hint
 from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
 from contrastive_encoders.evaluation.reranking import Reranking
 from contrastive_encoders.evaluation.task import Options, Task
@@ -114,8 +114,8 @@ def _without_tables(run: RunConfig, held_out: Collection[str]) -> RunConfig:
         if (plain := in_form_that_is_there(scoring.data_root, name)) != name:
             log.warning(
                 "%s: its texts in SentEval's form are not in %s, so %s is scored in its place, which is not what was "
-                "published. contrastive-encoders evaluate action=fetch suite=%s data_root=DIR gets them.",
-                *(name, scoring.data_root, plain, name),
+                "published. %s",
+                *(name, scoring.data_root, plain, listing_hint(scoring.data_root)),
             )
             run = _scoring(run, during=[plain if one == name else one for one in names_of(run.evaluation.during)])
             run = replace(run, monitor=re.sub(f"^{name}/", f"{plain}/", run.monitor) if run.monitor else None)

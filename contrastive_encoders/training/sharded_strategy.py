@@ -39,16 +39,15 @@ class ShardedStrategy(ModelParallelStrategy):
 
     def setup_environment(self) -> None:
         if self.num_nodes * self.num_processes < 2:
-            raise InputError(
-                "trainer=fsdp shards weights over processes, and there is one. Say devices=N, or leave it out."
-            )
+            raise InputError(key="trainer", value="fsdp", expected="ddp for a single process")
         if not can_write_shards():
             raise InputError(
-                f"trainer=fsdp writes checkpoints as newer versions of torch can (tested with 2.13), and torch "
-                f"{torch.__version__} is installed. Install a newer one, or take trainer=ddp."
+                key="trainer",
+                value="fsdp",
+                expected=f"ddp with torch {torch.__version__}; sharded checkpoints need a newer one, such as 2.13",
             )
         if self.precision_plugin.precision == "16-mixed":
-            raise InputError("trainer=fsdp does not scale losses, which precision=fp16 wants. Take precision=bf16.")
+            raise InputError(key="precision", value="fp16", expected="bf16 or fp32, since fsdp does not scale losses")
         self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()
 

@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
-from contrastive_encoders.composition.import_target import found_at, imported, is_allowed
+from contrastive_encoders.composition.import_target import found_at, imported, is_allowed, untrusted
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import as_mapping, check_type
 from contrastive_encoders.training.run_config import RunConfig
@@ -81,15 +81,14 @@ def check_target(key: str, target: Any, allowed: Sequence[str]) -> None:
             raise InputError(f"{key}._target_={target} is no {kind.__name__}. Make it a subclass of Lightning's.")
         return
     said = f"{key}._target_={target}"
-    advice = "Take a class of this project or of Lightning; of others say allow_targets=[PREFIX], if you trust them."
     if not isinstance(target, str) or target.split(".")[0] not in (*OURS, *LIGHTNING):
-        raise InputError(f"{said}: its code is not run. {advice}")
+        raise untrusted(f"{key}._target_", target)
     if target in MAKERS and key == "logger":
         return
     found = found_at(target)
     if found is None:
         raise InputError(f"{said} is not to be found: there is no such class.")
     if not inspect.isclass(found) or found.__module__.split(".")[0] not in (*OURS, *LIGHTNING):
-        raise InputError(f"{said}: its code is not run. {advice}")  # what a module of ours has imported
+        raise untrusted(f"{key}._target_", target)  # what a module of ours has imported
     if kind is not None and not issubclass(found, kind):
-        raise InputError(f"{said}: wanted a kind of {kind.__name__}. {advice}")
+        raise InputError(key=f"{key}._target_", value=target, expected=f"a kind of {kind.__name__}")

@@ -20,6 +20,7 @@ from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_json
 from contrastive_encoders.io.manifest import read_record, write_record
+from contrastive_encoders.io.output_directory import overwrite_hint
 from contrastive_encoders.runtime.process_group import from_rank_zero
 from contrastive_encoders.training.build import built, data_of, device_to_load
 from contrastive_encoders.training.run_config import RunConfig
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 def _refuse_run_of_reranker(name: str) -> None:
     if (Path(name) / "reranker").is_dir():
-        raise _is_reranker(name, "a run of model=reranker")
+        raise _is_reranker(name, "the run of one")
 
 
 def _refuse_reranker(name: str) -> None:
@@ -45,8 +46,7 @@ def _refuse_reranker(name: str) -> None:
 
 def _is_reranker(name: str, what: str) -> InputError:
     return InputError(
-        f"{name} is a reranker ({what}), which gives pairs of texts a score and has no vectors to learn. "
-        "contrastive-encoders mine-negatives reranker=... writes its scores, for model=distil_scores."
+        key="model.teacher", value=name, expected=f"an encoder; this is a reranker ({what}), which has no embeddings"
     )
 
 
@@ -139,8 +139,10 @@ def _decide(run: RunConfig, data: Any, folder: Path, teacher: LoadedEncoder | No
     record = {"stores": stores, "width": width, "teacher": teacher.fingerprint}
     if (folder / RECORD).is_file() and read_record(folder / RECORD).get("teacher") != record["teacher"]:
         raise InputError(
-            f"model.teacher={run.model.teacher} has changed since this run began. Give the one that it began with, say "
-            "overwrite=true, or choose another output_dir."
+            key="model.teacher",
+            value=run.model.teacher,
+            expected="the teacher that this run began with, but it has changed",
+            hint=overwrite_hint("output_dir"),
         )
     write_record(folder / RECORD, record)
     return [True]

@@ -79,8 +79,10 @@ def check_wandb(offline: bool, environment: Mapping[str, str] | None = None) -> 
     if settings.get("api_key") or _in_netrc(host, known):
         return
     raise InputError(
-        f"logger=wandb: wanted a login for {host}, found none (WANDB_API_KEY, netrc or wandb's settings). "
-        "Run `wandb login` once, or set WANDB_MODE=offline to record on this disk, or use logger=csv."
+        key="logger",
+        value="wandb",
+        expected=f"a login for {host} (WANDB_API_KEY, netrc, or wandb's settings)",
+        hint="Set WANDB_MODE=offline to record on this disk.",
     )
 
 

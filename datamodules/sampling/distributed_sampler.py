@@ -98,10 +98,7 @@ class Order:
         self.whole, rest = divmod(examples, batch_size)
         self.has_rest = rest > 0 and not drop_last
         if self.has_rest and rest % world:
-            raise InputError(
-                f"data.drop_last=false: the last batch has {rest} of the {examples} examples, which do not split "
-                f"evenly over {world} processes. Say data.drop_last=true, or take another batch_size."
-            )
+            raise uneven_batch(rest, world)
         self.examples, self.batch_size, self.seed, self.rank, self.world = examples, batch_size, seed, rank, world
         self.drop_last, self.groups = drop_last, groups
         self._permutation: tuple[int, Permutation | np.ndarray] | None = None
@@ -128,6 +125,15 @@ class Order:
             return Permutation(self.examples, self.seed, epoch)
         dealt = Permutation(len(self.groups), self.seed, epoch)[np.arange(len(self.groups))]
         return np.concatenate([self.groups[number] for number in dealt])
+
+
+def uneven_batch(rest: int, world: int) -> InputError:
+    """Return the error about a last batch that the processes cannot divide evenly."""
+    return InputError(
+        key="data.drop_last",
+        value=False,
+        expected=f"true, since the {rest} rows of the last batch do not split evenly over {world} processes",
+    )
 
 
 def check_batch_size(examples: int, batch_size: int, world: int) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged
-from contrastive_encoders.datamodules.sampling.distributed_sampler import Order, check_batch_size
+from contrastive_encoders.datamodules.sampling.distributed_sampler import Order, check_batch_size, uneven_batch
 from contrastive_encoders.datamodules.sampling.interleaving import Interleaving
 from contrastive_encoders.datamodules.text_datamodule import TextData
 
@@ -83,10 +83,7 @@ class AllPartsBatches(MixedBatches):
         examples = len(self.interleaving)
         check_batch_size(examples, self.batch_size, world)
         if examples % self.batch_size % world:
-            raise InputError(
-                f"data.drop_last=false: the last batch has {examples % self.batch_size} rows, which do not split "
-                f"evenly over {world} processes. Say data.drop_last=true, or take another batch_size."
-            )
+            raise uneven_batch(examples % self.batch_size, world)
         self.orders = [Order(part.num_examples, 1, seed=part.settings.seed, groups=part.groups) for part in self.parts]
 
     def __len__(self) -> int:

@@ -103,9 +103,10 @@ class BatchStream:
             )
         if state.get("data_id", self._data_id) != self._data_id:
             raise InputError(
-                "resume: the data are not those of the checkpoint: there are as many examples, but their content has "
-                f"changed (it was {state['data_id'][:12]} and is {self._data_id[:12]}). Bring back the data of that "
-                "run; or start over on these: overwrite=true."
+                location="data",
+                expected=f"the content at the checkpoint, {state['data_id'][:12]}",
+                value=self._data_id[:12],
+                hint="Bring back the data of that run, or train anew in another output_dir.",
             )
         self._epoch, self._consumed, self._resumed = state["epoch"], state["consumed"], True
 

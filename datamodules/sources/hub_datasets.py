@@ -105,7 +105,6 @@ class HubSet:
                     key="data.split",
                     value=self.split,
                     expected=f"one of {', '.join(self._saved)}, the splits of {self.id}",
-                    hint=f"Set data.split={next(iter(self._saved))}.",
                 )
             return self._saved[self.split] if isinstance(self._saved, dict) else self._saved
         builder = self._builder
@@ -180,8 +179,7 @@ class HubSet:
         seen = "" if self._is_folder else f"no file or folder of this name is here (seen from {Path.cwd()}), and "
         return InputError(
             f"data.path={self.id}: {seen}it cannot be read as a data set ({type(error).__name__}: {said}). Check the "
-            "name and the network. Where it has several configs, say data.name=CONFIG; where it is private, say who "
-            "you are: `hf auth login`, or HF_TOKEN; else copy its files to this machine: data.path=FILE_OR_FOLDER."
+            "name, the network, data.name if the data set has several configs, and HF_TOKEN if it is private."
         )
 
 

@@ -75,9 +75,10 @@ def check_compiler(device: torch.device, backend: str) -> None:
     """
     if (why := why_not(device, backend)) is not None:
         raise InputError(
-            f"model.compile: torch's compiler does not work here ({why}). It wants "
-            f"{'a C++ compiler (g++)' if device.type == 'cpu' else 'Triton, a C compiler (gcc)'} and Python's headers: "
-            "install what is missing, or set model.compile=false."
+            key="model.compile",
+            value=True,
+            expected=f"false, or {'a C++ compiler (g++)' if device.type == 'cpu' else 'Triton, a C compiler (gcc)'} "
+            f"and Python's headers for torch's compiler ({why})",
         )
 
 

@@ -143,8 +143,9 @@ def load_states(
     missing = sorted(key for key in info["missing_keys"] if not key.startswith(unused))
     if decoder and any(key.startswith("decoder.") for key in missing):
         raise InputError(
-            f"{setting}={name}: its weights are an encoder's alone, and pooling=first_decoder reads the decoder. Set "
-            f"{PREFIX[setting]}pooling=mean, or take the folder of the whole model."
+            key=f"{PREFIX[setting]}pooling",
+            value="first_decoder",
+            expected=f"a pooling that does not read the decoder, whose weights {name} does not have",
         )
     if missing or info["mismatched_keys"]:
         wrong = missing or sorted(str(key[0]) for key in info["mismatched_keys"])
@@ -239,9 +240,8 @@ def kept_pooler(model: PreTrainedModel) -> nn.Module | None:
 
 def _no_head(backbone: str, why: str) -> NoMaskedLM:
     return NoMaskedLM(
-        f"backbone={backbone} cannot be trained with MLM: no masked-LM head ({why}). "
-        "Take a masked LM (RoBERTa, BERT, DistilRoBERTa, ModernBERT, MPNet ...), a causal one with "
-        "model.attention=bidirectional (Llama, Mistral, Qwen ...), or set model.mlm_weight=0.",
+        f"backbone={backbone} cannot be trained with MLM: no masked-LM head ({why}). Set model.mlm_weight=0, or take a "
+        "masked LM such as BERT, RoBERTa, or MPNet.",
         "has no masked-LM head",
     )
 

@@ -29,20 +29,21 @@ def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
     model, info = from_pretrained(AutoModel, name, setting=setting, output_loading_info=True)
     linear, activation = _layer(model)
     key = f"{PREFIX[setting]}pooling"
+    hint = f"Set {key}=cls or {key}=mean."
     if not isinstance(linear, nn.Linear) or not isinstance(activation, nn.Tanh):
         raise InputError(
             key=key,
             value="pooler_output",
             expected=f"a pooling without a tanh layer behind [CLS], which {setting}={name}, a "
             f"{model.config.model_type}, does not have",
-            hint=f"Set {key}=cls or {key}=mean.",
+            hint=hint,
         )
     if lacking := sorted(key for key in info["missing_keys"] if key.startswith("pooler.")):
         raise InputError(
             key=key,
             value="pooler_output",
             expected=f"a pooling without a tanh layer behind [CLS], as {setting}={name} was saved without {lacking[0]}",
-            hint=f"Set {key}=cls or {key}=mean, or take a checkpoint that was saved with its pooler.",
+            hint=hint,
         )
     head = TanhHead(linear.out_features, seed=0)
     head.linear.load_state_dict(linear.float().state_dict())

@@ -175,8 +175,10 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     architecture = str(own[0]) if own else trained.backbone
     if not own and Path(trained.backbone).is_absolute() and not Path(trained.backbone).exists():
         raise InputError(
-            f"encoder={path}: the run began with backbone={trained.backbone}, which is not there any more; its config "
-            "and tokenizer are needed. Put it back, or use the encoder/ folder of a finished run."
+            key="encoder",
+            value=path,
+            expected=f"a checkpoint whose backbone is still there, but {trained.backbone} is not",
+            hint="Put it back, or name the encoder/ directory of a finished run.",
         )
     decoder = POOLERS[options.pooling or trained.pooling].decodes
     transformer = trunk_of_checkpoint(

@@ -41,7 +41,7 @@ class DeCLUTR(ContrastiveObjective):
 
     objective = "declutr"
     consumes = SpanBatch
-    remedy = "Add documents with other texts, or set model.mlm_weight=1."
+    remedy = "Add documents with other texts."
 
     settings: DeCLUTRConfig
 
@@ -53,9 +53,10 @@ class DeCLUTR(ContrastiveObjective):
             self.encoder.head.requires_grad_(False)  # no loss reads a vector; DDP waits for each gradient
         if self.mlm_weight > 0 and mask_id(self.encoder.tokenizer, settings.mask_token) is None:
             raise InputError(
-                f"model.mlm_weight={self.mlm_weight:g}: the tokenizer of backbone={settings.backbone} has no mask "
-                "token, so nothing can be masked. Name one of its tokens as model.mask_token, take a masked language "
-                "model, or set model.mlm_weight=0."
+                key="model.mlm_weight",
+                value=self.mlm_weight,
+                expected=f"0, since the tokenizer of {settings.backbone} has no mask token",
+                hint="Or name one of its tokens as model.mask_token.",
             )
         self._predicts_next = self.mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
         self._metric_loss = _named_metric_loss(

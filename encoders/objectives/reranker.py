@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
 from contrastive_encoders.core import InputError, Ragged, ScoredPairBatch, StepOutput, TripletBatch
@@ -22,11 +21,6 @@ from contrastive_encoders.encoders.loading.trainable import TrainableBackbone
 from contrastive_encoders.encoders.model_configs import RerankerConfig
 from contrastive_encoders.encoders.objective import negatives_unlike_positive
 from contrastive_encoders.losses.reranking import binary_relevance, listwise
-
-MINE = (
-    "contrastive-encoders mine-negatives encoder=sentence-transformers/all-MiniLM-L6-v2 input=PAIRS output=mined.jsonl "
-    "num_negatives=4 range_min=5"
-)
 
 
 class Reranker(TrainedModule):
@@ -66,9 +60,6 @@ class Reranker(TrainedModule):
     def transformer(self) -> PreTrainedModel:
         return self.cross_encoder.transformer
 
-    def shard(self, mesh: DeviceMesh) -> None:
-        raise InputError("trainer=fsdp shards encoders, and model=reranker is a cross-encoder. Take trainer=ddp.")
-
     def _head_weights(self) -> list[nn.Parameter]:
         return [weight for layer in self.cross_encoder.head for weight in layer.parameters(recurse=False)]
 
@@ -85,10 +76,13 @@ class Reranker(TrainedModule):
                 )
         elif batch.negatives is None:
             raise InputError(
-                "model=reranker learns to tell a positive from hard negatives, and this data has two columns of texts. "
-                f"Mine negatives first: {MINE}; then say data=triplets data.path=mined.jsonl."
+                key="model",
+                value="reranker",
+                expected="data with negatives",
+                hint="Mine them: contrastive-encoders mine-negatives encoder=sentence-transformers/all-MiniLM-L6-v2 "
+                "input=PAIRS output=mined.jsonl num_negatives=4 range_min=5. Then set data=triplets "
+                "data.path=mined.jsonl.",
             )
-
         elif batch.fillers is not None and batch.fillers.any():
             raise InputError(
                 key="model",

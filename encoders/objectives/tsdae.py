@@ -71,9 +71,11 @@ class TSDAE(Objective):
         super().__init__(settings)
         if self.encoder.width != (read := int(self.encoder.transformer.config.hidden_size)):
             raise InputError(
-                f"backbone={settings.backbone}: its vectors have {self.encoder.width} numbers behind the layer that "
-                f"follows its pooling, and the decoder of model=tsdae reads {read}. Take another model=, or another "
-                "model.pooling, which leaves that layer out."
+                key="backbone",
+                value=settings.backbone,
+                expected=f"an encoder whose embeddings have the width of its transformer, {read}, but they have "
+                f"{self.encoder.width}",
+                hint="Choose another model, or another model.pooling, which leaves out the layer behind the pooling.",
             )
         if not self.encoder.tokenizer.num_special_tokens_to_add():
             raise InputError(
@@ -189,6 +191,7 @@ def tied_decoder(
 
 def _no_cross_attention(backbone: str, kind: str) -> InputError:
     return InputError(
-        f"backbone={backbone}: model=tsdae needs a family that can be its own decoder, with cross-attention, and a "
-        f"{kind} model cannot. Take {CROSS_ATTENTION}, or model=simcse."
+        key="backbone",
+        value=backbone,
+        expected=f"a model with cross-attention, such as {CROSS_ATTENTION}, but this is a {kind} model",
     )

@@ -163,7 +163,7 @@ def test_bm25_is_the_formula_of_lucene(run_folder, tmp_path):
 
 @pytest.mark.parametrize("given", [["recipe=queries"], {"one": "recipe=queries"}, 3])
 def test_commands_are_lists_of_words_under_a_name(given):
-    with pytest.raises(InputError, match=re.escape("race=x: wanted prepare, a mapping of a name to words")):
+    with pytest.raises(InputError, match=re.escape("race=x: wanted prepare, a mapping of a name to overrides")):
         commands_of(given, "race=x")
     assert commands_of({"one": ["a=1", ["b=2"], []]}, "race=x") == {"one": ["a=1", "b=2"]}
     assert commands_of(None, "race=x") == {}
@@ -190,13 +190,13 @@ def test_paths_in_the_words_of_a_race_are_quoted_where_hydra_would_not_read_them
 
 def test_a_key_without_a_value_is_missed_where_something_takes_it():
     race = {"name": "x", "data_root": "???", "common": ["a=${race.data_root}"], "arms": {"a": []}}
-    with pytest.raises(InputError, match=r"race=x wants race\.data_root, and got none"):
+    with pytest.raises(InputError, match=r"race\.data_root=null: expected a value"):
         plain(OmegaConf.create({"race": race}).race)
     more = {"texts": "???", "sub": "${race.data_root}/y", "common": ["a=${race.sub}"]}
-    with pytest.raises(InputError, match=r"race=x wants race\.data_root, and got none"):
+    with pytest.raises(InputError, match=r"race\.data_root=null: expected a value"):
         plain(OmegaConf.create({"race": {"texts": "???"} | race | more}).race)
     nested = {"lr": {"first-one": "???"}, "common": ["a=${race.lr.first-one}"]}
-    with pytest.raises(InputError, match=r"wants race\.lr\.first-one, and got none"):
+    with pytest.raises(InputError, match=r"race\.lr\.first-one=null: expected a value"):
         plain(OmegaConf.create({"race": race | nested}).race)
     nested["lr"]["first-one"] = None
     assert plain(OmegaConf.create({"race": race | nested}).race)["common"] == ["a=null"]

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -60,13 +61,16 @@ def test_a_run_without_scores_does_not_stop_the_others(run_folder, tmp_path):
     assert "nothing was scored" in reasons[0]
 
 
+@pytest.mark.advice("contrastive_encoders.comparison.contrasts:choose_headline")
 def test_who_lacks_the_headline_is_left_out(run_folder, tmp_path):
     run_folder(tmp_path / "a", "one", 1, 0.2)
     change(run_folder(tmp_path / "b", "two", 1, 0.2), scores={"mr/default/accuracy": 80.0})
     assert taken([tmp_path / "*"], "sts12/all/spearman")[0] == ["a"]
     assert taken([tmp_path / "*"], "no/such/score")[0] == ["a", "b"]
-    with pytest.raises(InputError, match=r"/b: mr/default/accuracy.*headline=SCORE"):
+    with pytest.raises(InputError, match=r"/b: mr/default/accuracy") as refused:
         choose_headline(arms_of(collect([str(tmp_path / "*")])[0]), None)
+    [advised] = re.findall(r"Set headline=(\S+) ", refused.value.hint)
+    assert taken([tmp_path / "*"], advised)[0] == ["a"]
 
 
 def test_scores_of_a_file_beside_a_run_have_no_curve(run_folder, tmp_path):

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import re
+import shlex
 import shutil
 import sqlite3
 import textwrap
@@ -201,9 +203,12 @@ def states(words: list[str]) -> list[str]:
     return [one.state.name for one in trials.study.get_trials()]
 
 
+@pytest.mark.advice("contrastive_encoders.cli.sweep:USAGE", "contrastive_encoders.cli.sweep:run")
 def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, caplog):
     caplog.set_level("INFO")
     words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "parallel=2"]
+    with pytest.raises(InputError, match=r"Usage: contrastive-encoders sweep configs/sweeps/NAME.yaml output=FOLDER"):
+        run(words[1:])
     jobs = list(trials_of(sweep_path(tmp_path), tmp_path / "another").jobs())
     folders = [tmp_path / "out" / "runs" / job.folder.name for job in jobs]
     (tmp_path / "out").mkdir()
@@ -218,6 +223,9 @@ def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, capl
     assert [attempts(folders[0]), attempts(folders[2])] == [1, 1]
     assert states(words) == ["COMPLETE", "FAIL", "COMPLETE"]
     assert len((tmp_path / "out" / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+    [advised] = set(re.findall(r"Compare: contrastive-encoders compare (.*)", caplog.text))
+    run_here("compare", compare_command, Keys, shlex.split(advised))
+    assert (tmp_path / "out" / "comparison" / "report.md").is_file()
 
 
 @pytest.mark.parametrize("method", ["grid", "random", "bayes"])
@@ -599,7 +607,7 @@ def test_what_cannot_be_scored_is_told_before_any_pilot(tmp_path, fake_train):
 
 def test_a_race_without_a_task_is_refused_before_any_pilot(tmp_path, fake_train):
     race = plan({"arms": {"a": ["unscored=1"], "b": []}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
-    with pytest.raises(InputError, match=r"its runs would not be scored. Give race\.data_root=FOLDER"):
+    with pytest.raises(InputError, match=r"race\.data_root=null: expected"):
         train_all(race, tmp_path, untrained=True)
     assert not (tmp_path / "pilots").exists()
 
@@ -648,7 +656,7 @@ def test_races_compose():
         for path in (ROOT / "configs" / "race").glob("*.yaml"):
             cfg = compose("compare", [f"race={path.stem}", "race.texts=texts"])
             if OmegaConf.is_missing(cfg.race, "data_root"):
-                with pytest.raises(InputError, match=f"race={path.stem} wants race.data_root, and got none"):
+                with pytest.raises(InputError, match=r"race\.data_root=null: expected a value"):
                     plain(cfg.race)
                 cfg.race.data_root = None
             race = plain(cfg.race)

@@ -101,6 +101,7 @@ def test_rows_with_tags_are_counted(kind, cells, keys, is_shown, tiny_bert, tmp_
         assert "data.parts.faq.strip_html=true" in dict(account_of({"parts": {"faq": manifest}}))["HTML"]
 
 
+@pytest.mark.advice("contrastive_encoders.training.data_summary:_html")
 def test_the_hint_works_on_the_command_line(tiny_bert, tmp_path):
     path = write_rows(tmp_path / "qa.jsonl", [{"question": f"q {n}", "answer": f"<p>{n}</p>"} for n in range(10)])
     words = ["data=qa", f"data.path={path}", f"backbone={tiny_bert}", f"data.cache_dir={tmp_path / 'cache'}"]

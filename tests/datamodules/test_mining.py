@@ -303,6 +303,7 @@ def killed_before(name, replace):
     return replaced
 
 
+@pytest.mark.advice("contrastive_encoders.io.output_directory:overwrite_hint")
 def test_a_finished_job_is_left_alone_and_another_loses_nothing(given, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     output = tmp_path / "mined.jsonl"
@@ -311,7 +312,7 @@ def test_a_finished_job_is_left_alone_and_another_loses_nothing(given, tmp_path,
     whole, about = output.read_bytes(), (tmp_path / "mined.jsonl.json").read_bytes()
     assert command(*words) == 0
     assert "is finished" in caplog.text
-    with pytest.raises(InputError, match="of another job: num_negatives is 2"):
+    with pytest.raises(InputError, match="the same job as before: num_negatives is 2"):
         command(*words, "num_negatives=2")
     with pytest.raises(InputError, match="no anchor got 40"):
         command(*words, "num_negatives=40", "overwrite=true")
@@ -410,8 +411,8 @@ def test_code_of_a_model_is_never_run(key, source, given, tmp_path, request):
         (["reranker={bert}", "relative_margin=0"], "it is a BertForMaskedLM"),
         (["reranker={tmp}/none", "relative_margin=0"], "reranker=.* could not be loaded"),
         (["encoder={tmp}/none"], "no file and no folder here"),
-        (["encoder={tmp}"], "wanted the folder of a finished run"),
-        (["encoder={tmp}/theirs.jsonl"], "contrastive-encoders export run=CHECKPOINT"),
+        (["encoder={tmp}"], "expected a finished run"),
+        (["encoder={tmp}/theirs.jsonl"], "an exported checkpoint"),
         (["cache_folder={tmp}/blank.txt"], "cannot be written"),
     ],
 )

@@ -91,7 +91,7 @@ def test_the_last_batch_may_be_smaller(world):
     assert [len(batch) for batch in batches] == [12] * 8 + [10]
     assert sorted(np.concatenate(batches)) == list(range(106))
     assert np.array_equal(batches[3], Order(106, 12, seed=0).batch(4, 3))
-    with pytest.raises(InputError, match=r"data.drop_last=false: the last batch has 10 of the 106 .* 3 processes"):
+    with pytest.raises(InputError, match=r"data.drop_last=false: expected true, since the 10 rows .* 3 processes"):
         Order(106, 12, seed=0, world=3, drop_last=False)
 
 

@@ -1,6 +1,8 @@
 """Corpora from a server on this machine, from a folder and from file URLs: cut off, counted, refused."""
 
 import json
+import re
+import shlex
 import zipfile
 
 import pyarrow
@@ -13,6 +15,9 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.corpora import CORPORA, NLI, WIKI
 from contrastive_encoders.datamodules.sources.row_schemas import QA, SENTENCES, TRIPLETS
 from contrastive_encoders.io.download import File
+from contrastive_encoders.training.checks import check_model_and_data, check_values
+from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.stages import stages_of
 from tests.data import RecordSource
 
 TEXT = "".join(f"Sentence number {n} of the harbour.\n" for n in range(30_000)).encode()
@@ -56,6 +61,7 @@ def got(*words):
     return download_data.prepare(read_words(["quiet=true", *words]))
 
 
+@pytest.mark.advice("contrastive_encoders.cli.download_data:get")
 def test_every_corpus_is_read_by_the_data_of_its_kind(hosted, caplog):
     caplog.set_level("INFO")
     assert got(*HOSTED, f"output={hosted}") == 0
@@ -67,6 +73,12 @@ def test_every_corpus_is_read_by_the_data_of_its_kind(hosted, caplog):
         assert texts == [(f"One of {name}.",), ("Another.",)]
     assert len(list(RecordSource(str(hosted / "qa"), QA))) == 3 * 5
     assert "30,000 rows, 30,000 published" in caplog.text
+    advised = re.findall(r"Then: contrastive-encoders train (.*)", caplog.text)
+    assert len(advised) == len(HOSTED)
+    for words in map(shlex.split, advised):
+        for stage in stages_of(compose([*words, "backbone=tiny"])):
+            check_model_and_data(stage.run)
+            check_values(stage.run)
     record = json.loads((hosted / "sources.json").read_text())
     assert {NLI, WIKI, "data-train.zip", "gooaq-0.parquet", "gooaq-1.parquet"} <= set(record)
 
@@ -97,6 +109,7 @@ def test_files_that_somebody_brought(hosted, server, tmp_path, how):
     assert len(list(RecordSource(str(hosted / "qa"), QA))) == 15
 
 
+@pytest.mark.advice("contrastive_encoders.cli.download_data:made")
 def test_another_number_of_rows_is_refused_until_it_is_asked_for(hosted, server, caplog):
     (server.folder / NLI).write_text(CSV.rpartition('"A')[0])
     assert got("simcse_nli", f"output={hosted}") == 2

@@ -1,6 +1,7 @@
 """The documentation corpus: read from source files without importing them, held-out modules kept apart."""
 
 import inspect
+import re
 import sys
 
 import pytest
@@ -18,6 +19,7 @@ from contrastive_encoders.datamodules.sources.pydocs import (
 )
 from contrastive_encoders.datamodules.sources.row_schemas import QA
 from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.download.fetch import fetch
 from contrastive_encoders.training.data_summary import account_of
 from tests.data import Options, RecordSource, batches, data_module, sequences_of
 
@@ -182,6 +184,7 @@ def test_too_little_documentation_says_so(site, tmp_path):
         make(tmp_path, held_out_every=1)
 
 
+@pytest.mark.advice("contrastive_encoders.evaluation.download.registry:_sets")
 def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, tiny_bert):
     for i in range(40):
         body = "\n".join(f'def f{j}():\n    """{_docstring(i, j)}"""' for j in range(16))
@@ -190,7 +193,11 @@ def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, ti
     table = output / "STSBenchmark" / "test.tsv"  # of somebody else
     table.parent.mkdir(parents=True)
     table.write_text("as it was")
-    assert download_data.prepare(download_data.read_words(["pydocs", f"output={output}"])) == 0
+    with pytest.raises(InputError) as refused:
+        fetch(output, ["pydocs"])
+    [advised] = re.findall("contrastive-encoders download-data (.*) writes it", refused.value.hint)
+    words = advised.replace("DATA_ROOT", str(output)).split()
+    assert download_data.prepare(download_data.read_words(words)) == 0
     data = data_module("pydocs_pairs", cache_dir=tmp_path / "cache", tokenizer=tiny_bert)
     (wanted,) = data.held_out()
     (task,) = load_tasks(output, "pydocs", Options()).tasks

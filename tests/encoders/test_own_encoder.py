@@ -225,6 +225,7 @@ def test_supervised_simcse_keeps_its_layer_in_an_encoder_made_of_a_plain_transfo
     assert (model.encoder.pooled, model.changes) == ("cls + tanh layer", {})
 
 
+@pytest.mark.advice("contrastive_encoders.encoders.loading.own_encoder:own_encoder")
 def test_what_cannot_be_kept_is_refused_until_a_pooling_is_set(tiny_bert, tmp_path):
     directory = made(tmp_path / "made", tiny_bert, ("LayerNorm", {"dimension": 32}), NORMALIZE)
     with pytest.raises(InputError) as refused:
@@ -244,6 +245,7 @@ def tiny_bert_of(directory, tmp_path):
     return plain
 
 
+@pytest.mark.advice("contrastive_encoders.encoders.loading.trainable:TrainableEncoder.load")
 def test_a_prompt_behind_the_texts_is_kept_where_it_is_trained_and_refused_elsewhere(tiny_t5, tmp_path):
     directory = export(untrained("gense", tiny_t5, prompt=" It is:"), tmp_path / "gense")
     expected = encode(directory)[0]

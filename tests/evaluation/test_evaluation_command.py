@@ -65,11 +65,11 @@ BAD = [
     (["data_root={data}"], ["encoder is not set"]),
     (["encoder={vectors}", "data_root=/nowhere"], ["data_root=/nowhere", "action=list"]),
     (["encoder={vectors}", "data_root={data}", "suite=stss"], ["stss", "did you mean 'sts'"]),
-    (["encoder={vectors}", "data_root={data}", "suite=cr"], ["task cr", "CR/all.tsv is not there"]),
-    (["encoder={vectors}", "data_root={data}", "suite=trec@senteval"], ["TREC/train.senteval.tsv is not there"]),
+    (["encoder={vectors}", "data_root={data}", "suite=cr"], ["task cr: expected", "CR/all.tsv"]),
+    (["encoder={vectors}", "data_root={data}", "suite=trec@senteval"], ["expected", "TREC/train.senteval.tsv"]),
     (["encoder={vectors}", "data_root={data}", "protocol=slow"], ["protocol='slow'", "default, fast, sklearn"]),
     (["encoder={vectors}", "data_root={data}", "suite=biosses", "output={vectors}/a/b.json"], ["cannot be written"]),
-    (["encoder={vectors}", "data_root={data}", "device=cuda:7"], ["device=cuda:7", "not usable here"]),
+    (["encoder={vectors}", "data_root={data}", "device=cuda:7"], ["device=cuda:7: expected auto"]),
     (["encoder={vectors}", "data_root={data}", "encodr=x"], ["encodr=x", "nearest is encoder"]),
 ]
 

@@ -38,6 +38,7 @@ def test_a_metric_without_a_number_is_refused():
 
 
 @pytest.mark.parametrize("scores", [[0.2, 1.0, 0.6, 0.1], [0, 1, 1, 0]], ids=["ratings", "yes or no"])
+@pytest.mark.advice("contrastive_encoders.composition.import_target:untrusted")
 def test_it_is_a_score_of_its_task_where_its_package_is_allowed(scores, bag_of_words, tmp_path):
     rows = [
         {"sentence1": f"word{place} and", "sentence2": f"word{place + place % 2} or", "score": score}
@@ -45,7 +46,7 @@ def test_it_is_a_score_of_its_task_where_its_package_is_allowed(scores, bag_of_w
     ]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (own,) = own_tasks({"mine": {"path": str(tmp_path / "mine.jsonl"), "metric": f"{__name__}.correlation"}})
-    with pytest.raises(InputError, match=r"task mine: metric=.*its code is not run.*allow_targets"):
+    with pytest.raises(InputError, match=r"task mine: metric=.*allow_targets=\[tests\]"):
         own.read(Options())
     found = Suite(own.read(Options(allow_targets=["tests"]))).run(bag_of_words, intervals=True)
     assert {"mine/cosine/spearman", "mine/cosine/correlation"} <= found.values.keys() & found.intervals.keys()

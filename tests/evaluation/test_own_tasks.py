@@ -264,7 +264,7 @@ def test_a_tasks_prompts_take_the_place_of_the_encoders(tiny_bert, tmp_path):
 ROWS = {"sentence1": "a b", "sentence2": "c d", "score": 1}
 BAD = [
     ("x.tsv", None, "x.tsv: no such file"),
-    ("stsb", None, "Say suite=stsb"),
+    ("stsb", None, "Set suite=stsb"),
     ({"m": {"path": "{file}", "colums": ["a"]}}, [ROWS], "The nearest is pairs.columns"),
     ({"sts12": {"path": "{file}"}}, [ROWS], "published task"),
     ("{file}", [{"left": "a", "right": "b"}], "columns 'left', 'right' do not say"),

@@ -220,7 +220,7 @@ def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
         ("t.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:40], [], "the gzip stream ends early"),
         ("t.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', [], "t.jsonl:2: text is missing; the columns are 'txt'"),
         ("t.txt", b"a", ["output=o.csv"], "ends in .npy or .parquet"),
-        ("t.txt", b"a", ["dtype=int8"], "one text has no ranges. Say ranges=FILE"),
+        ("t.txt", b"a", ["dtype=int8"], "ranges=null: expected FILE"),
         ("t.txt", b"a", ["dtype=binary", "ranges=x.npy"], "dtype=binary knows none"),
     ],
 )
@@ -244,7 +244,7 @@ def test_a_damaged_line_late_in_the_file_loses_nothing(tmp_path, small_word_vect
 def test_a_value_beyond_float16_is_told(tmp_path):
     (tmp_path / "big.vec").write_text("1 2\ntea 1e9 2\n")
     path = lines(tmp_path / "t.txt", ["tea"])
-    with pytest.raises(InputError, match="say dtype=float32"):
+    with pytest.raises(InputError, match=r"^dtype=float16: expected float32"):
         command(f"encoder={tmp_path / 'big.vec'}", f"input={path}", f"output={tmp_path / 'o.npy'}", "dtype=float16")
 
 

@@ -116,7 +116,7 @@ BAD = [
             "model.lora.rank=4",
             "model.frozen_weights=nf4",
         ],
-        ["trainer=fsdp shards weights of 16 or 32 bits", "model.frozen_weights=bf16"],
+        ["trainer=fsdp: expected ddp"],
     ),
     (["model=sroberta", "data=nli"], ["model=sroberta learns from ScoredPairBatch", "NLIPairs", "NLIBatch"]),
     (["model=simcse", "data=dino"], ["model=simcse learns from SentenceBatch or TripletBatch"]),

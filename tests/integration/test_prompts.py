@@ -259,6 +259,7 @@ def test_prompts_of_the_data_take_the_place_of_the_backbones(newer, tmp_path):
     assert run.encoder.prompts == EncoderPrompts({"query": "ask: ", "document": "tell: "})
 
 
+@pytest.mark.advice("contrastive_encoders.encoders.loading.own_encoder:prompts_to_inherit")
 def test_a_pooling_that_leaves_prompts_out_is_trained_without_them_alone(tiny_bert, tmp_path):
     folder = directory(tmp_path / "encoder", tiny_bert, E5, include_prompt=False)
     words = [

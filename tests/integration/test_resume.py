@@ -123,12 +123,17 @@ def test_a_byte_that_flipped_is_noticed_and_told(damaged, at, said, words, whole
     assert_same_run(folder, whole)
 
 
+@pytest.mark.advice("contrastive_encoders.training.resume:resumption")
 def test_a_finished_run_leaves_another_one_nothing_to_train(words, whole, command, tmp_path):
     outcome = command(*words, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}")
     assert outcome.status == 2, outcome.err
     said = outcome.err.strip().splitlines()[-1]
     assert said.startswith(f"contrastive-encoders train: max_steps={STEPS}: expected at least {STEPS + 1}")
     assert "Traceback" not in outcome.err
+    [advised] = re.findall(r"Set (\S+=\d+) or more", said)
+    assert (
+        command(*words, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}", advised).status == 0
+    )
 
 
 def test_a_clock_that_is_over_before_the_first_step_is_named(words, command, tmp_path):
@@ -291,6 +296,7 @@ def test_a_finished_run_keeps_one_checkpoint_to_resume_from(best_before_last):
     assert sizes[0] / sizes[1] == pytest.approx(1 / 3, abs=0.03)
 
 
+@pytest.mark.advice("contrastive_encoders.training.finish:disk_usage")
 def test_the_closing_line_gives_the_size_and_a_command_that_removes_checkpoints(
     best_before_last, words, command, tmp_path
 ):

@@ -218,7 +218,7 @@ def test_one_stage_alone(words, whole, command, tmp_path):
     assert read_results(behind / "results.json")["spent"]["steps"] == 11
     refused = command(*words, "only_stage=first", "overwrite=true", f"output_dir={behind}")
     assert refused.status == 2
-    assert "was made from" in refused.err
+    assert "overwrite=true: expected false with only_stage" in refused.err
 
 
 def test_a_stage_may_have_another_model(words, tables, command, tmp_path):

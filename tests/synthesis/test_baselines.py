@@ -241,7 +241,7 @@ def test_triplets_of_dino(place, dino, tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "words", "says"),
     [
-        ("gense_retrieval", ["generator=null"], "generator is not set"),
+        ("gense_retrieval", ["generator=null"], "generator=null: expected"),
         ("gense_retrieval", ["contradictions=some"], "contradictions='some'"),
         ("gense_back_translation", ["back.model=null"], "back.model is not set"),
         ("gense_back_translation", ["there.model={bert}"], "a bert model does not translate"),

@@ -162,7 +162,7 @@ def bad(folder, name, text):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["generator=null"], "generator is not set"),
+        (["generator=null"], "generator=null: expected"),
         (["input={empty}"], "the file is empty"),
         (["input={blank}"], "none of its 2 sentences is left"),
         (["input={cut}"], "the gzip stream ends early"),

@@ -182,6 +182,7 @@ def test_a_document_that_comes_first_and_shares_a_section_moves_no_other(tmp_pat
 
 
 @pytest.mark.parametrize("texts", [[story("bees")], [story("bees", version) for version in range(3)]])
+@pytest.mark.advice("contrastive_encoders.synthesis.questions.passages:divide")
 def test_nothing_can_be_held_out_of_one_document_or_of_copies(tmp_path, texts):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found = read_collection(str(tmp_path / "in.jsonl"), "text", WINDOWS)

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections import Counter
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -20,6 +21,7 @@ from contrastive_encoders.synthesis.report.measures import measure
 from contrastive_encoders.synthesis.report.report import write_report
 from contrastive_encoders.synthesis.report.texts import ReportText, Texts, texts_of
 from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
+from tests.synthesis.commands import here
 
 LABELS = ["1", "0.5", "0"]
 PAIRS = [
@@ -208,6 +210,17 @@ def test_what_a_person_says_comes_back_as_table_3(tmp_path):
     assert found.percent["0.5"] == {"0.0": third, "0.1": third, "0.5": 100.0, "0.9": third}
     assert found.percent["0.0"]["0.0"] == pytest.approx(200 / 3)
     assert sum(row["0.9"] for row in found.percent.values()) == pytest.approx(100)
+
+
+@pytest.mark.advice("contrastive_encoders.synthesis.report.actions:hand_out")
+def test_a_sheet_that_was_filled_in_is_taken_back_as_its_message_says(tmp_path, caplog):
+    caplog.set_level("INFO")
+    data_set(tmp_path, MANY)
+    here(f"output={tmp_path}", "annotate=5")
+    [(label, sheet)] = re.findall(r"label with one of (\S+), .*, then say annotations=(\S+)\.", caplog.text)
+    filled_in(Path(sheet), lambda row: label)
+    here(f"output={tmp_path}", f"annotations={sheet}")
+    assert sum(read_agreement(tmp_path, Path(sheet)).items.values()) == 5
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_a_given_checkpoint_is_where_the_run_began_not_where_it_goes_on(tmp_path
     own.parent.mkdir()
     shutil.copy(elsewhere / "checkpoints" / "last.ckpt", own)
     assert claim(folder, given) == (False, str(own))
-    with pytest.raises(InputError, match="resume=null would start over"):
+    with pytest.raises(InputError, match="resume=null: expected auto"):
         claim(folder, None)
     assert claim(folder, given, overwrite=True) == (False, given)
     assert not own.exists()

@@ -134,7 +134,7 @@ def test_a_run_is_a_value_composed_from_words_or_made_of_settings_and_trains(tra
     run(made)
     for folder in "ab":
         assert same(weights(tmp_path / folder), weights(trained.directory))
-    with pytest.raises(InputError, match="from Python a run has one process"):
+    with pytest.raises(InputError, match="devices=2: expected 1"):
         run(replace(made, devices=2))
     with pytest.raises(InputError, match=r"model\.temperature=0: wanted more than 0"):
         run(replace(made, model=replace(made.model, temperature=0), output_dir=str(tmp_path / "c")))
@@ -391,7 +391,7 @@ def test_error_of_bad_rows_names_row_and_column(rows, keys, fields, tmp_path, mo
         ([PAIR, ("a",)], {}, r"rows\[1\] has 1 text; wanted 2 texts"),
         ([PAIR], {"data": "nli"}, "data=nli: wanted rows of premise, hypothesis, label; the first has 2 texts"),
         ([("a", "b", 3.0)] * 9, {"backbone": "tiny"}, r"rows-.*\.jsonl:1: .*0 to 1"),
-        ([PAIR], {"devices": 2}, "from Python a run has one process"),
+        ([PAIR], {"devices": 2}, "devices=2: expected 1"),
         (
             [{"q": "a", "d": "b"}, {"d": "b", "x": "a"}],
             {},

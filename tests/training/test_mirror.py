@@ -112,7 +112,7 @@ def test_a_start_elsewhere_takes_the_address_over(folder, address, tmp_path, cap
 
 def test_copies_of_another_run_are_refused_or_replaced(folder, address, tmp_path):
     copied(folder, address)
-    with pytest.raises(InputError, match=r"copies of another run \(config 12ab, this one is 34cd\).*overwrite=true"):
+    with pytest.raises(InputError, match=r"config 34cd, but they are of 12ab.*overwrite=true"):
         mirror_of(tmp_path / "other", address, "34cd").begin(anew=False, fetch=False)
     assert mirror_of(tmp_path / "other", address, "34cd").begin(anew=True, fetch=True) == []
     mirror_of(tmp_path / "other", address, "34cd").begin(anew=False, fetch=True)  # killed before its first checkpoint

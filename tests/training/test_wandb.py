@@ -55,9 +55,12 @@ def nobody(tmp_path):
     return {"HOME": str(tmp_path), "WANDB_DIR": str(tmp_path)}
 
 
+@pytest.mark.advice("contrastive_encoders.training.wandb_session:check_wandb")
 def test_without_a_login_it_says_what_to_do(nobody):
-    with pytest.raises(InputError, match=r"wandb login.*WANDB_MODE=offline.*logger=csv"):
+    with pytest.raises(InputError, match=r"Set WANDB_MODE=offline") as refused:
         check_wandb(False, environment=nobody)
+    assert (refused.value.key, refused.value.value) == ("logger", "wandb")
+    check_wandb(False, environment=nobody | {"WANDB_MODE": "offline"})
 
 
 @pytest.mark.parametrize(

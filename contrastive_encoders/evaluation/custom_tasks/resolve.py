@@ -81,8 +81,9 @@ def _described(word: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Pa
         yield from _of_mapping(_read_yaml(path if path.suffix in YAML else beside or path), str(path), base)
         return
     if is_task(word) or word in SUITES:
+        suite = key.replace("tasks", "suite")
         raise InputError(
-            f"{key}={word}: that is one of the published tasks. Say {key.replace('tasks', 'suite')}={word}."
+            key=key, value=word, expected=f"a task of your own; {word} is a published one", hint=f"Set {suite}={word}."
         )
     name = path.resolve().name
     while not path.is_dir() and (form_of(Path(name)) or name.endswith(".gz")):

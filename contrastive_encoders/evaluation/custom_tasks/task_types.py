@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from contrastive_encoders.composition.import_target import imported, is_allowed
+from contrastive_encoders.composition.import_target import imported, is_allowed, untrusted
 from contrastive_encoders.core import InputError, PairTask, Prompted, RetrievalTask
 from contrastive_encoders.evaluation.custom_tasks.beir import (
     PARTS,
@@ -143,7 +143,7 @@ class OwnPairs(OwnTask):
 
 def _function(target: str, allowed: Sequence[str]) -> Callable[[np.ndarray, np.ndarray], float]:
     if not is_allowed(target, allowed):
-        raise InputError(f"metric={target}: its code is not run. Say allow_targets=[PREFIX], if you trust it.")
+        raise untrusted("metric", target)
     found = imported("metric", target)
     if not callable(found):
         raise InputError(f"metric={target}: wanted a function of predictions and gold, got {type(found).__name__}.")

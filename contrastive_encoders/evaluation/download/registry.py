@@ -66,8 +66,10 @@ def _sets(name: str) -> list[str]:
     sets = [table.partition("/")[0] for task in tasks for table in ENTRIES[task].rows]
     if made := [one for one in sets if one not in ORIGINS]:
         raise InputError(
-            f"suite: {made[0]} is made of the installed packages, not fetched; "
-            f"contrastive-encoders download-data {made[0]} output=DATA_ROOT writes it."
+            key="suite",
+            value=name,
+            expected=f"tables to fetch, but {made[0]} is made of the installed packages",
+            hint=f"contrastive-encoders download-data {made[0]} output=DATA_ROOT writes it.",
         )
     return sets
 

@@ -128,8 +128,7 @@ def trainer(options: Options, hidden: int, changes: Mapping[str, Any]) -> Traine
     if options.protocol == "sklearn":
         if hidden:
             raise InputError(
-                f"classifiers: nhid={hidden} with protocol=sklearn; wanted nhid=0, since a logistic regression has no "
-                "hidden units. Take protocol=default or fast for them."
+                key="nhid", value=hidden, expected="0 with protocol=sklearn, a logistic regression without hidden units"
             )
         return Sklearn(options.seed)
     return Own(SETTINGS[options.protocol]._replace(hidden=hidden, seed=options.seed, **changes))

@@ -20,7 +20,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contrastive_encoders.core import Change, Changes, Corpus, InputError, Prompted, RetrievalTask, Role
+from contrastive_encoders.core import (
+    Change,
+    Changes,
+    Corpus,
+    InputError,
+    Prompted,
+    RetrievalTask,
+    Role,
+    missing_package,
+)
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
 from contrastive_encoders.evaluation.task import Entry, How, Options
 from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
@@ -140,7 +149,7 @@ class Retrieval:
         try:
             import bm25s
         except ModuleNotFoundError:
-            raise InputError("BM25 wants bm25s. Say pip install 'contrastive-encoders[retrieval]'.") from None
+            raise missing_package("bm25s", "retrieval", key="bm25", value=True) from None
         words: dict[str, Any] = {"token_pattern": r"(?u)\b\w+\b", "stopwords": None, "show_progress": False}
         index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
         index.index(bm25s.tokenize(list(self.documents), **words), show_progress=False)

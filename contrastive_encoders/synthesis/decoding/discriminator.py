@@ -163,8 +163,7 @@ def find_generator(name: str) -> str:
     else:
         what = "a folder with neither config.json nor a run's generator/ in it"
     raise InputError(
-        f"generator={name}: wanted a folder of transformers, or a run of model=gense_generator; got {what}. Name one "
-        "of these."
+        key="generator", value=name, expected=f"a directory of transformers, or the run of a generator, got {what}"
     )
 
 

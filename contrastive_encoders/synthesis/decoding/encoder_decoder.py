@@ -116,6 +116,7 @@ def load_encoder_decoder(
 
 def _no_writer(name: str, why: str) -> InputError:
     return InputError(
-        f"generator={name} cannot write sentences: {why}. Take a T5-like encoder-decoder (T5, T5 v1.1, Flan-T5, mT5), "
-        "as contrastive-encoders train model=gense_generator leaves it."
+        key="generator",
+        value=name,
+        expected=f"an encoder-decoder such as T5, Flan-T5, or mT5, or the run of a generator ({why})",
     )

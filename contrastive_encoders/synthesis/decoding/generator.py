@@ -382,8 +382,10 @@ def _no_causal_lm(name: str, why: str) -> InputError:
 
 def not_finite(name: str) -> InputError:
     return InputError(
-        f"generator={name}: its logits are not finite. In fp16 they overflow: take precision=bf16 or fp32; otherwise "
-        "its weights are damaged."
+        key="generator",
+        value=name,
+        expected="finite logits",
+        hint="In fp16 they may overflow, in bf16 and fp32 they do not; otherwise the weights are damaged.",
     )
 
 

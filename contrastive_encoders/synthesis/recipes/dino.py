@@ -99,25 +99,23 @@ class Dino(ModelRecipe):
 
     def plan(self) -> None:
         self.tasks = choose_tasks(self.recipe, self.spec)
-        self.require("generator", "the hub id or folder of a causal language model. Say generator=...")
+        self.require("generator", "the hub id or directory of a causal language model")
         if self.tasks.x1 is not None and (self.input is not None or self.input_sample is not None):
             raise InputError(
-                f"input={self.input}, input_sample={self.input_sample}: first sentences are written here, not read; "
-                "num_x1 says how many. Leave both out, or take recipe=dino_x2, which writes second sentences for them."
+                key="input" if self.input is not None else "input_sample",
+                value=self.input if self.input is not None else self.input_sample,
+                expected="null, since this recipe writes the first sentences; dino_x2 reads them",
             )
         if self.tasks.x1 is None:
-            self.require(
-                "input",
-                "the instructions hold <X1>, in which the sentences of a file are put. Say input=FILE, or take "
-                "recipe=dino_x1x2, which writes first sentences too.",
-            )
+            self.require("input", "a file of the first sentences; the recipe dino_x1x2 writes them, too")
         if self.tasks.x1 is not None and self.num_x1 < len(self.tasks.x1.labels):
             raise InputError(f"num_x1={self.num_x1}: wanted at least {len(self.tasks.x1.labels)}, one for each label.")
         self.check_engine()
         if self.served and any(spec.debiases(self.samples.decay) for spec in self.tasks if spec):
             raise InputError(
-                f"decay={self.samples.decay:g}: self-debiasing wants the probabilities of all tokens at each step, and "
-                "no server gives them. Say decay=0 (in a spec of your own at each label that has one), or engine=local."
+                key="decay",
+                value=f"{self.samples.decay:g}",
+                expected="0 at each label, since no server gives the probabilities of all tokens for self-debiasing",
             )
         if self.tasks.x2 is None and self.samples.per_label is not None:
             raise InputError(

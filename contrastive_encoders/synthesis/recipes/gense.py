@@ -41,8 +41,8 @@ class Gense(FromSentences):
     max_source_tokens: int = config_field(ge=1)  # of a sentence for which one is written; published: 96
     how: Decoding
     required: ClassVar[dict[str, str]] = {
-        "generator": "the folder or hub id of a GenSE generator. Say generator=...",
-        "input": "sentences, or documents with input_kind=documents. Say input=FILE",
+        "generator": "the folder or hub id of a GenSE generator",
+        "input": "sentences, or documents with another input_kind",
     }
 
     def identify(self) -> dict[str, Any]:

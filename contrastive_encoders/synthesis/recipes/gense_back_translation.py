@@ -61,7 +61,7 @@ class BackTranslation(Baseline, FromSentences):
         for where, language in (("there", self.there), ("back", self.back)):
             if language.model is None:
                 raise InputError(
-                    f"{where}.model is not set: folder or hub id of a translation model. Say {where}.model=..."
+                    key=f"{where}.model", value=None, expected="the directory or hub id of a translation model"
                 )
             weights = identify_generator(language.model, None, f"{where}.model")
             identity[where] = {**asdict(language), "model": weights}

@@ -29,7 +29,7 @@ class GenseDino(Baseline):
 
     labels: Labels
     manifest: dict[str, Any] = field(init=False)  # of the pairs
-    required: ClassVar[dict[str, str]] = {"input": "the folder of a finished data set of DINO's pairs. Say input=..."}
+    required: ClassVar[dict[str, str]] = {"input": "the folder of a finished data set of DINO's pairs"}
 
     @property
     def pairs(self) -> Path:

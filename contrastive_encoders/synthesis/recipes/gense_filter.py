@@ -23,7 +23,7 @@ class GenseFilter(Recipe):
         if self.generator is not None:
             raise InputError(f"generator={self.generator}: recipe=gense_filter writes no text. Leave generator out.")
         check_number("workers", self.workers or 1)
-        self.require("input", "the output folder of recipe=gense. Say input=FOLDER.")
+        self.require("input", "the output of the recipe gense")
         self.source = find_scored(Path(str(self.input)))
         self.scored = read_manifest(self.source)["identity"]
         check_judged(self.scored["generator"] if self.scored.get("judged", True) else None, self.rules)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction
 from contrastive_encoders.synthesis.checked_settings import Bounded
@@ -53,7 +53,7 @@ class Retrieval(Baseline, FromSentences):
     required: ClassVar[dict[str, str]] = {
         **FromSentences.required,
         "generator": "the folder or hub id of a GenSE generator, which tells what follows from a sentence among what "
-        "is retrieved for it. Say generator=...",
+        "is retrieved for it",
     }
 
     def method(self) -> dict[str, Any]:
@@ -116,9 +116,6 @@ def _library() -> Any:
     try:
         import bm25s
     except ModuleNotFoundError:
-        raise InputError(
-            "recipe=gense_retrieval wants the package bm25s, which is not installed. Say pip install "
-            "'contrastive-encoders[retrieval]', or pip install bm25s."
-        ) from None
+        raise missing_package("bm25s", "retrieval", key="recipe", value="gense_retrieval") from None
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s

@@ -118,8 +118,8 @@ class Queries(ModelRecipe):
 
     def plan(self) -> None:
         self.check_engine()
-        self.require("generator", "the hub id or folder of a causal language model. Say generator=...")
-        self.require("input", "documents: a file, several, or a folder. Say input=...")
+        self.require("generator", "the hub id or directory of a causal language model")
+        self.require("input", "documents: a file, several, or a directory")
         self._check_scores()
         self.asks = parse(prompts_of(self.prompts))
         weights = self.identify_model()
@@ -156,8 +156,7 @@ class Queries(ModelRecipe):
     def _check_scores(self) -> None:
         if self.encoder is None and (self.rules.rank is not None or self.negatives):
             name = "rules.rank" if self.rules.rank is not None else "negatives"
-            off = "rules.rank=null" if self.rules.rank is not None else "negatives=0"
-            raise InputError(f"{name} asks an encoder, and encoder is not set. Say encoder=..., or {off}.")
+            raise InputError(key="encoder", value=None, expected=f"an encoder, which {name} needs")
         if not self.judged and (self.rules.p_yes is not None or self.judge is not None):
             raise InputError("judged=false: nobody judges, so rules.p_yes and judge have to be null. Leave them out.")
         if self.held_out_share + self.choice_share >= 1:

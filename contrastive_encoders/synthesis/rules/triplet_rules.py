@@ -26,6 +26,9 @@ ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
     "hypothesis too short",
     "near-copy",
 )
+UNJUDGED_HINT = "Set rules.agree=false rules.threshold=null to keep what is not judged."
+
+
 REASONS = (ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY)  # the first that applies is the reason
 OTHER_TEXT_REJECTED = "left out with the other text"  # of a text that breaks no rule itself
 ANSWER_BINS = 20  # bins

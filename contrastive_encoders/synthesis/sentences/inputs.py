@@ -123,7 +123,7 @@ class InputFile:
     def _advice(self) -> str:
         if self.kind == "stsb":
             return "STS-B's table has the sentences in the columns 6 and 7, or names them. Say another input_type."
-        return "Name the column of the texts: input_column=..."
+        return "Name the column of the texts in input_column."
 
 
 def open_inputs(

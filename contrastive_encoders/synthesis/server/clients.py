@@ -9,6 +9,7 @@ from contrastive_encoders.core.gense_prompts import Direction, PromptIds, Prompt
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
 from contrastive_encoders.synthesis.decoding.discriminator import PROBABILITY_DIGITS, Pair
 from contrastive_encoders.synthesis.decoding.sampling import digest
+from contrastive_encoders.synthesis.rules.triplet_rules import UNJUDGED_HINT
 from contrastive_encoders.synthesis.server.protocol import probability, text_of, to_judge, to_write
 from contrastive_encoders.synthesis.server.server import Server
 
@@ -129,7 +130,7 @@ class ServedDiscriminator:
         if not answer["listed"]:
             raise InputError(
                 f"base_url={self.server.url}: the server gives no log-probabilities, by which candidates are judged. "
-                "Take one that does, or rules.agree=false rules.threshold=null, which keep what is written unjudged."
+                f"{UNJUDGED_HINT}"
             )
         self.listed = True
         return probability(answer["listed"], self.answers)

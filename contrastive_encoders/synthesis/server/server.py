@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.synthesis.checked_settings import Bounded
 from contrastive_encoders.synthesis.server.journal import Journal, name_of
@@ -232,10 +232,7 @@ def library() -> Any:
     try:
         import openai
     except ModuleNotFoundError:
-        raise InputError(
-            "engine=openai wants the package openai, which is not installed. Say pip install "
-            "'contrastive-encoders[server]', or pip install openai."
-        ) from None
+        raise missing_package("openai", "server", key="engine", value="openai") from None
     return openai
 
 

@@ -18,7 +18,13 @@ from typing import Any, NotRequired, TypedDict, TypeVar, cast
 from contrastive_encoders.core import RECORD_VERSION, InputError, check_version
 from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.io.manifest import Damaged, read_record, sha256_of, write_record
-from contrastive_encoders.io.output_directory import check_identity, check_owner, remove_entries, write_marker
+from contrastive_encoders.io.output_directory import (
+    check_identity,
+    check_owner,
+    overwrite_hint,
+    remove_entries,
+    write_marker,
+)
 from contrastive_encoders.reports.tables import beginning
 
 MANIFEST = "manifest.json"
@@ -264,10 +270,10 @@ def read_manifest(folder: Path, key: str = "output") -> dict[str, Any]:
         raise InputError(f"{key}={folder}: there is no {MANIFEST}. Name the folder of a synthesis.") from None
     except (OSError, Damaged) as error:
         raise InputError(
-            f"{path}: wanted the JSON of a synthesis, got: {error}. Say overwrite=true to begin anew."
+            location=str(path), value=error, expected="the JSON of a synthesis", hint=overwrite_hint("output")
         ) from None
     if "identity" not in found:
-        raise InputError(f"{path}: wanted the manifest of a synthesis. Choose another output, or say overwrite=true.")
+        raise InputError(location=str(path), expected="the manifest of a synthesis", hint=overwrite_hint("output"))
     check_version(
         found.get("version"), "a data set", key=key, value=folder, hint="Generate it again in another output."
     )

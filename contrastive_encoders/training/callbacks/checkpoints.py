@@ -22,6 +22,7 @@ from contrastive_encoders.encoders.sharding import is_part_of
 from contrastive_encoders.io.atomic import link_whole, sync_folder
 from contrastive_encoders.io.checkpoint import load_checkpoint, remove_optimizer_states, remove_unused_shards
 from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.output_directory import overwrite_hint
 from contrastive_encoders.training import collectives as agreement
 from contrastive_encoders.training.callbacks.checkpoint_io import PatientIO, reason
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
@@ -286,8 +287,10 @@ def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
     if unreadable(previous) is None:
         return previous, f"{last} cannot be read ({broken}); going on from {PREVIOUS}, the checkpoint before it."
     raise InputError(
-        f"{last}: wanted a whole checkpoint, got a file that cannot be read ({broken}), and {PREVIOUS} is no better. "
-        "Copy a good checkpoint there, or start anew with overwrite=true."
+        location=str(last),
+        expected=f"a whole checkpoint, here or in {PREVIOUS}",
+        value=f"a file that cannot be read ({broken})",
+        hint=overwrite_hint("output_dir"),
     )
 
 

@@ -25,6 +25,7 @@ from contrastive_encoders.training.metrics_csv import MetricsCSV
 METRICS = "metrics.csv"  # what a checkpoint keeps of it
 COUNTS = ("examples", "real_tokens", "padded_tokens")
 MAX_ROWS_SHOWN = 20
+TO_TRY = "Try a lower model.lr, a longer warmup, or more precision than fp16."
 FINE = 2**53  # "no step had a bad loss": beyond every step, and exact in the float64 that ranks exchange
 
 
@@ -218,7 +219,7 @@ class Telemetry(pl.Callback):
         rows = [rows for seen, rows in self._unchecked if seen == step and bad_here == step]
         raise TrainingError(
             f"The loss of step {step} is NaN or infinite{_named(rows)}. The last good checkpoint is kept. "
-            "Try a lower learning rate, a longer warmup or precision=bf16 or fp32, or look at those rows of the data."
+            f"{TO_TRY} Or look at those rows of the data."
         )
 
 
@@ -239,7 +240,7 @@ def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
         names = [name for (name, _), is_bad in zip(pl_module.named_parameters(), found, strict=True) if is_bad]
         raise TrainingError(
             f"After step {step} {len(names)} weights are NaN or infinite, the first is {names[0]}. The last good "
-            "checkpoint is kept. Try a lower learning rate, a longer warmup or precision=bf16 or fp32."
+            f"checkpoint is kept. {TO_TRY}"
         )
 
 

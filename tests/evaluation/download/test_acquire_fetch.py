@@ -143,6 +143,7 @@ def test_tasks_and_suites_name_sets_too(tmp_path, mirror):
         fetch(tmp_path, ["mrcp"], mirror.url)
 
 
+@pytest.mark.advice("contrastive_encoders.evaluation.download.fetch:_failed")
 def test_the_next_source_is_tried_and_the_report_says_which(tmp_path, mirror, archives):
     (mirror.folder / "STS2016-en-test.zip").rename(mirror.folder / "sts2016-english-with-gs-v1.0.zip")
     (mirror.folder / "Stsbenchmark.tar.gz").write_bytes(b"<html>moved</html>")
@@ -155,6 +156,12 @@ def test_the_next_source_is_tried_and_the_report_says_which(tmp_path, mirror, ar
     assert rows["STSBenchmark/dev"].state == "failed"
     assert re.search("(?s)no readable archive.*404.*source=FOLDER", rows["STSBenchmark/dev"].detail)
     assert rows["STSBenchmark/dev.senteval"].state == "fetched"
+    [advised] = re.findall(r"put (\S+?),? .*into a folder and say source=FOLDER", rows["STSBenchmark/dev"].detail)
+    (tmp_path / "here").mkdir()
+    archives.official(tmp_path / "here", OWN)
+    assert (tmp_path / "here" / advised).is_file()
+    rows = fetch(tmp_path, ["STSBenchmark"], str(tmp_path / "here"), quiet=True).rows
+    assert {row.state for row in rows if row.table == "STSBenchmark/dev"} == {"fetched"}
 
 
 @pytest.mark.parametrize("place", ["", "downstream", "data/downstream"])
