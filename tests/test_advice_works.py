@@ -71,6 +71,9 @@ def files(tmp_path_factory, corpus_file, tiny_bert, tiny_t5, small_tables):
         found[name].write_text("\n".join(written) + "\n")
     found["single"] = folder / "single.csv"
     found["single"].write_text("\n".join(["Frage", *(f"Where is {text}?" for text in texts)]) + "\n")
+    lines = found["pairs"].read_text().splitlines()
+    found["twice"] = folder / "twice.tsv"
+    found["twice"].write_text("\n".join([*lines, *(line.replace("by", "near") for line in lines[1:])]) + "\n")
     found["broken"] = folder / "broken.jsonl"
     rows = [json.dumps({"question": f"Where is {text}", "answer": text}) for text in texts]
     found["broken"].write_text("\n".join(row[:20] if n % 5 == 4 else row for n, row in enumerate(rows)) + "\n")
@@ -122,6 +125,11 @@ REFUSED = [
         "contrastive_encoders.training.checks:check_model_and_data",
         [*TINY, "data=sentences", "data.path=$sentences"],
         {"model=NAME": "model=simcse"},
+    ),
+    (
+        "contrastive_encoders.training.checks:check_values",
+        [*PAIRS, "batch_size=null"],
+        {"batch_size=64": "batch_size=64 data.path=$twice"},
     ),
     (
         "contrastive_encoders.training.checks:check_device",
@@ -479,7 +487,6 @@ def test_short_documents_are_kept_with_the_span_of_the_message(said, tmp_path):
 # Advice that no test follows, and why
 UNTESTED = {
     "contrastive_encoders.cli.compare:compare": "the user's own command, which a report records",
-    "contrastive_encoders.cli.preview:run": "the user's own command, which a page records",
     "contrastive_encoders.io.installed_models:find_installed": "pip installs a package anew, from the network",
 }
 

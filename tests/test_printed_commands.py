@@ -11,6 +11,7 @@ import pytest
 from omegaconf.errors import InterpolationResolutionError
 from packaging.requirements import Requirement
 
+import contrastive_encoders
 from contrastive_encoders import train
 from contrastive_encoders.cli import evaluate, mine_negatives
 from contrastive_encoders.composition.import_target import imported
@@ -171,3 +172,14 @@ def test_rows_that_cannot_be_trained_on_can_with_the_arguments_of_the_message(na
     arguments = {**keys, **advised, "overwrite": True}
     trained = train(**arguments) if rows is None else train(rows, **arguments)
     assert trained.results["spent"]["steps"] == 1
+
+
+@pytest.mark.advice("contrastive_encoders.training.api:_choice_of")
+def test_a_class_in_place_of_a_config_is_made_one_as_advised(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keys = {**TINY, "output_dir": "run", "data__cache_dir": "cache"}
+    with pytest.raises(InputError) as refused:
+        train(PAIRS, model=contrastive_encoders.PairsConfig, **keys)
+    [(key, name)] = re.findall(r"Pass a value of the class: (\w+)=(\w+)\(\)\.$", refused.value.hint)
+    advised = {key: getattr(contrastive_encoders, name)()}
+    assert train(PAIRS, **advised, **keys).results["spent"]["steps"] == 1
