@@ -243,7 +243,7 @@ def test_triplets_of_dino(place, dino, tmp_path):
     [
         ("gense_retrieval", ["generator=null"], "generator=null: expected"),
         ("gense_retrieval", ["contradictions=some"], "contradictions='some'"),
-        ("gense_back_translation", ["back.model=null"], "back.model is not set"),
+        ("gense_back_translation", ["back.model=null"], "back.model=null: expected"),
         ("gense_back_translation", ["there.model={bert}"], "a bert model does not translate"),
         ("gense_back_translation", ["rules.threshold=0.9"], "nothing was judged"),
         ("gense_dino", ["input={empty}"], "reads what recipe=dino_x2 wrote"),
