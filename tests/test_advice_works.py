@@ -487,6 +487,8 @@ def test_short_documents_are_kept_with_the_span_of_the_message(said, tmp_path):
 # Advice that no test follows, and why
 UNTESTED = {
     "contrastive_encoders.cli.compare:compare": "the user's own command, which a report records",
+    "contrastive_encoders.cli.completion:FISH": "a script for a shell that is not installed everywhere",
+    "contrastive_encoders.cli.completion:ZSH": "a script for a shell that is not installed everywhere",
     "contrastive_encoders.io.installed_models:find_installed": "pip installs a package anew, from the network",
 }
 
