@@ -365,7 +365,7 @@ def test_several_processes_write_the_rows_of_one_and_end_with_the_command(minilm
     path = write_rows(
         tmp_path / "long.jsonl", [{"anchor": f"{n} why", "positive": f"{n} x " * 200} for n in range(4000)]
     )
-    words[3:5] = [f"encoder={minilm_path}", f"input={path}"]
+    words[4:6] = [f"encoder={minilm_path}", f"input={path}"]
     started = subprocess.Popen([*words, f"output={tmp_path / 'killed.jsonl'}"], env=environment)
     deadline = time.monotonic() + 120
     while len(workers := children(started.pid)) < 3 and time.monotonic() < deadline:  # two, and one that counts
