@@ -84,6 +84,9 @@ def test_every_counterpart_is_a_key_of_some_command():
 
 def test_a_key_of_the_command_is_named_and_not_one_of_another():
     assert counterpart("output_dir", known_keys("compare", [])) == "output"
+    assert counterpart("encoder", known_keys("export", [])) == "run"
+    assert counterpart("run", known_keys("evaluate", [])) == "encoder"
+    assert counterpart("encoder", known_keys("train", BASE)) == "backbone"
     assert counterpart("learning_rate", known_keys("compare", [])) is None
 
 

@@ -50,7 +50,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     source = open_source(cfg.run, **{key: cfg[key] for key in SETTINGS})
     write(cfg, source, output)
     written = sorted(path.name for path in output.iterdir() if not path.name.startswith("."))
-    log.info("%s is written: %s.", output, ", ".join(written))
+    log.info("%s is written from %s: %s.", output, source.run or source.name, ", ".join(written))
     if cfg.push is not None:
         from contrastive_encoders.export.push import push
 

@@ -28,7 +28,7 @@ COMMANDS = {  # name -> module of contrastive_encoders.cli, what it does
 ADAPTED = "adapted"  # output folder of `adapt`
 ROWS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".xlsx")  # files of rows; each may be compressed with gzip
 DATASET_FILES = ("state.json", "dataset_dict.json")  # in a folder that datasets' save_to_disk has written
-WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")  # Hydra's, a value behind each
+WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c", "--package", "-p")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -59,7 +59,7 @@ def adapt_words(words: list[str]) -> list[str]:
     _, texts, rest = _paths("adapt", "race.texts", words)
     rest = [re.sub("^output_dir=", "output=", word) for word in rest]
     output = [] if any(word.startswith("output=") for word in rest) else [f"output={ADAPTED}"]
-    return ["hydra/help=adapt", "race=documents", *texts, *output, *rest]
+    return _with_words(["hydra/help=adapt", "race=documents", *texts, *output], rest)
 
 
 def improve_words(words: list[str]) -> list[str]:
@@ -71,16 +71,24 @@ def improve_words(words: list[str]) -> list[str]:
     paths, texts, rest = _paths("improve", "data.path", words)
     is_chosen = any(word.startswith("data=") for word in words)
     data = [] if is_chosen or not any(map(_holds_documents, paths)) else ["data=text"]
-    return ["hydra/help=improve", "experiment=improve", *data, *texts, *rest]
+    return _with_words(["hydra/help=improve", "experiment=improve", *data, *texts], rest)
 
 
 def race_words(words: list[str]) -> list[str]:
     """Return the words of a race: ``race=head_to_head`` unless another is chosen."""
     is_chosen = any(word.startswith("race=") for word in words)
-    return ["hydra/help=race", *([] if is_chosen else ["race=head_to_head"]), *words]
+    return _with_words(["hydra/help=race", *([] if is_chosen else ["race=head_to_head"])], words)
 
 
 WORDS = {"adapt": adapt_words, "improve": improve_words, "race": race_words}  # command -> what its words stand for
+
+
+def _with_words(added: list[str], words: list[str]) -> list[str]:
+    """Return the words with others before the first ``KEY=VALUE``: behind leading options, which Hydra reads first."""
+    values = {place + 1 for place, word in enumerate(words) if word in WITH_VALUE}
+    keys = (place for place, word in enumerate(words) if not word.startswith("-") and place not in values)
+    first = next(keys, len(words))
+    return [*words[:first], *added, *words[first:]]
 
 
 def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[str], list[str]]:

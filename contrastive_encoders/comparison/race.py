@@ -6,6 +6,7 @@ may spend. Under a budget of seconds the clock also ends a run that turns out sl
 """
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +23,9 @@ from contrastive_encoders.comparison.run_scheduler import (
     run_all,
 )
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.manifest import Damaged, read_record, write_record
+from contrastive_encoders.io.manifest import Damaged, is_finished, read_record, write_record
 from contrastive_encoders.io.output_directory import claim_folder, differences
+from contrastive_encoders.reports.progress import clock
 from contrastive_encoders.runtime.worker_pool import InProcess, Pool
 
 log = logging.getLogger(__name__)
@@ -119,18 +121,19 @@ def train_all(
         InputError: train.py refused an arm, or what is to be scored.
     """
 
+    progress = _Progress(quiet)
+
     def end(job: Job, done: Done) -> None:
         if done.finished and not keep_checkpoints:
             remove_below(job.folder, CHECKPOINTS)
-        if not quiet:
-            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
+        progress.end(done)
 
     jobs, labels = list[Job](), dict[str, str]()
     if untrained and UNTRAINED not in race.arms:
         label, words = next(iter(race.arms.items()))
         job = untrained_job([*options, *words], race.seeds[0], output / "runs")
         labels[job.name] = UNTRAINED
-        [scored] = run_all(pool, [job], output / "runs.jsonl", end)
+        [scored] = run_all(pool, [job], output / "runs.jsonl", end, at_start=progress.begin)
         if scored.status == 2:  # of bad input, docs/statuses.md
             raise InputError(f"race: the untrained encoder of arm {label} is refused. {scored.said}")
         if not scored.finished:  # a race is whole without it
@@ -150,12 +153,35 @@ def train_all(
             jobs.append(Job(name, own, output / "runs" / name))
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
-    failed = [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
+    progress = _Progress(quiet, sum(not is_finished(job.folder) for job in jobs))
+    ended = run_all(pool, jobs, output / "runs.jsonl", end, at_start=progress.begin)
+    failed = [done for done in ended if not done.finished]
     if not keep_checkpoints:
         remove_checkpoints(jobs)
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
     return failed
+
+
+class _Progress:
+    """Logs the start and the end of each run, the number of runs, and the time that the remaining runs will take."""
+
+    def __init__(self, quiet: bool, total: int = 1) -> None:
+        self.quiet, self.total = quiet, total
+        self.started = self.ended = 0
+        self.start_time = time.monotonic()
+
+    def begin(self, job: Job) -> None:
+        self.started += 1
+        elapsed = time.monotonic() - self.start_time
+        left = f", about {clock(elapsed / self.ended * (self.total - self.ended))} left" if self.ended else ""
+        if not self.quiet:
+            log.info("run %d of %d: %s%s", self.started, self.total, job.name, left)
+
+    def end(self, done: Done) -> None:
+        self.ended += 1
+        if not self.quiet:
+            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
 
 def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InProcess | Pool) -> list[str]:
@@ -165,7 +191,10 @@ def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InPro
         return [f"max_steps={round(amount)}"]
     folder = output / "pilots" / label
     pilot = pilot_words(PILOT_STEPS[kind], PILOT_LOGS, race.seeds[0])
-    [done] = run_all(pool, [Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
+    job = Job(f"pilot of {label}", [*words, *pilot], folder)
+    [done] = run_all(
+        pool, [job], output / "runs.jsonl", at_start=lambda job: log.info("%s: %d steps", job.name, PILOT_STEPS[kind])
+    )
     if not done.finished:
         raise InputError(f"race: arm {label} cannot be trained. {done.said}")
     remove_below(folder, CHECKPOINTS)

@@ -247,6 +247,7 @@ def run_all(
     record: Path,
     at_end: Callable[[Job, Done], None] | None = None,
     verdict: Callable[[Job], str] | None = None,
+    at_start: Callable[[Job], None] | None = None,
 ) -> list[Done]:
     """Train, in their order, the runs that have no ``results.json`` yet.
 
@@ -259,7 +260,7 @@ def run_all(
             the same command goes on.
         OutputError: workers end before they have begun a run.
     """
-    driver = _Driver(jobs, record, at_end, verdict)
+    driver = _Driver(jobs, record, at_end, verdict, at_start)
     with driver.noting_signals(), contextlib.closing(pool.run(train_runs, driver.tasks())) as answers:
         try:
             for number, value in answers:
@@ -288,8 +289,10 @@ class _Driver:
         record: Path,
         at_end: Callable[[Job, Done], None] | None,
         verdict: Callable[[Job], str] | None,
+        at_start: Callable[[Job], None] | None,
     ) -> None:
         self.jobs, self.record, self.at_end, self.verdict = enumerate(jobs), record, at_end, verdict
+        self.at_start = at_start
         self.done, self.dealt = dict[int, Done](), dict[int, Job]()
         self.under_way, self.early = set[int](), dict[int, str]()
         self.ended_by = 0  # the exit status of an interruption
@@ -311,6 +314,8 @@ class _Driver:
         if number is not None:
             self.finish(number, value)
         else:
+            if self.at_start and value not in self.under_way:
+                self.at_start(self.dealt[value])
             self.under_way.add(value)
             if self.verdict and value not in self.early and (reason := self.verdict(self.dealt[value])):
                 self.early[value] = reason

@@ -23,6 +23,7 @@ COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("train_file", "train_path", "train_data", "train_dataset", "input_file"), ("data.path",)),
     **dict.fromkeys(("model_name_or_path", "model_name", "model_path", "base_model"), ("backbone", "encoder", "run")),
     **dict.fromkeys(("pretrained_model_name_or_path", "pretrained", "checkpoint_path"), ("backbone", "encoder", "run")),
+    **dict.fromkeys(("backbone", "encoder", "run"), ("backbone", "encoder", "run")),
     **dict.fromkeys(("max_seq_length", "max_seq_len", "max_len", "seq_length"), ("training_length", "max_length")),
     **dict.fromkeys(("logging_steps", "log_steps", "log_every"), ("log_every_n_steps",)),
     **dict.fromkeys(("save_steps", "save_every"), ("checkpoint.every_n_steps",)),

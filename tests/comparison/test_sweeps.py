@@ -666,3 +666,20 @@ def test_races_compose():
                     check_values(stage.run)
                     check_lengths(stage.run)
                     assert stage.run.evaluation.data_root is None
+
+
+def test_a_race_logs_each_start_with_its_number(tmp_path, fake_train, caplog):
+    caplog.set_level("INFO")
+    budget = {"steps": 3}
+    train_all(plan({"arms": {"a": ["each=8"]}, "seeds": [1]}, budget, None, tmp_path), tmp_path)
+    caplog.clear()
+    arms = {"a": ["each=8"], "b": ["each=8"]}
+    train_all(plan({"arms": arms, "seeds": [1, 2]}, budget, None, tmp_path), tmp_path)
+    starts = [record.getMessage() for record in caplog.records if record.getMessage().startswith("run ")]
+    # a-seed1 is there already; the time that is left is known from the first end on
+    assert [line.partition(",")[0] for line in starts] == [
+        "run 1 of 3: b-seed1",
+        "run 2 of 3: a-seed2",
+        "run 3 of 3: b-seed2",
+    ]
+    assert ["left" in line for line in starts] == [False, True, True]
