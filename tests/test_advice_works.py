@@ -340,11 +340,6 @@ REFUSED = [
         {"data=qa data.path=FILE": "data=qa data.path=$pairs"},
     ),
     (
-        "contrastive_encoders.datamodules.sources.pydocs:PydocsSource._build",
-        [*TINY, "model=declutr", "data=pydocs", "data.min_words=99999999", "data.min_span=4", "data.max_span=16"],
-        {"data=text data.path=FILE_OR_FOLDER": "~data.min_words data=text data.path=$documents"},
-    ),
-    (
         "contrastive_encoders.datamodules.sources.raw_documents:RowFilter._unusable_row",
         [*PAIRS, "data.path=$gaps"],
         ["data.on_error=skip"],

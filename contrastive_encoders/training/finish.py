@@ -232,10 +232,14 @@ def _overlap(stages: Sequence[Results]) -> dict[str, dict[str, int]]:
 
 
 def scores_table(
-    before: Mapping[str, float], after: Mapping[str, float], baselines: Mapping[str, float] | None = None
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    baselines: Mapping[str, float] | None = None,
+    at_start: Mapping[str, float] | None = None,
 ) -> Table:
     """The closing table, in 0..100: what was not scored on one side is left blank.
 
+    ``at_start`` are the scores of the untrained encoder if settings of the run made it differ from its backbone.
     A baseline stands in the row of the score that has its name, or but for the protocol its name; else in its own.
     """
     given = baselines or {}
@@ -243,16 +247,20 @@ def scores_table(
     baselines = {_row_of(name, after): value for name, value in given.items()}
     table = Table(title="Scores", title_justify="left")
     table.add_column("task / protocol / metric")
-    for name, shown in (("before", before), ("after", True), ("change", before), (heading, baselines)):
-        if shown:
-            table.add_column(name, justify="right")
+    columns = {"before": before, "at start": at_start, "after": True, "change": before, heading: baselines}
+    for name in (name for name, shown in columns.items() if shown):
+        table.add_column(name, justify="right")
     for name in sorted({*before, *after, *baselines}):
         first, last = before.get(name), after.get(name)
         change = "" if first is None or last is None else f"{last - first:+.2f}"
-        row = [name, _number(last)]
-        if before:
-            row = [name, _number(first), _number(last), change]
-        table.add_row(*row, *([_number(baselines.get(name))] if baselines else []))
+        cells = {
+            "before": _number(first),
+            "at start": _number((at_start or {}).get(name)),
+            "after": _number(last),
+            "change": change,
+            heading: _number(baselines.get(name)),
+        }
+        table.add_row(name, *(cell for column, cell in cells.items() if columns[column]))
     return table
 
 
@@ -281,11 +289,8 @@ def closing_table(
     before, baselines = results.get("scores_before", {}), results.get("baselines", {})
     if every := {**before, **results["scores"], **baselines}:
         shown = headlines(results, sorted(every))
-        console.print(
-            scores_table(
-                *({name: of[name] for name in shown if name in of} for of in (before, results["scores"], baselines))
-            )
-        )
+        columns = (before, results["scores"], baselines, results.get("scores_at_start") or {})
+        console.print(scores_table(*({name: of[name] for name in shown if name in of} for of in columns)))
         if more := len(every) - len(shown):
             console.print(f"{more} other scores are in {folder / 'results.json'}", soft_wrap=True, highlight=False)
     if beside := results.get("beside_teacher"):

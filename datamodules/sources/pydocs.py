@@ -101,8 +101,10 @@ class PydocsSource(DocumentSource):
         fresh = without_repeats(trained, self.min_words)
         if not fresh:
             raise InputError(
-                f"data=pydocs: no installed Python package documents a module in {self.min_words} words. Install "
-                "some (numpy, scipy), set data.min_words smaller, or pass data=text data.path=FILE_OR_FOLDER."
+                key="data.min_words",
+                value=self.min_words,
+                expected="a number of words in which an installed Python package documents a module",
+                hint="Install documented packages (numpy, scipy), choose a smaller number, or train on other data.",
             )
         lines = [json.dumps({"module": module.name, "text": "\n\n".join(module.docstrings)}) for module in fresh]
         (folder / "documents.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

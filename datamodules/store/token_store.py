@@ -27,7 +27,7 @@ from contrastive_encoders.reports.progress import Progress
 from contrastive_encoders.runtime.worker_pool import WorkersLost, in_order, open_pool
 from contrastive_encoders.runtime.worker_tasks import Task, TasksLost
 
-STORE_VERSION = 3  # part of the key: raise it when the same input would be stored otherwise
+STORE_VERSION = 4  # part of the key: raise it when the same input would be stored otherwise
 BATCH_CHARACTERS = 4_000_000  # what is tokenised at once, by all workers; a few hundred MB at most meanwhile
 WINDOW = 4  # batches for each worker that may be dealt from the first unwritten one on
 OFFSET = np.dtype("<i8")

@@ -82,6 +82,16 @@ def test_the_table_holds_before_after_change_and_baseline():
     for cell in ("40.00", "61.26", "+21.26", "50.00"):
         assert cell in row
     assert any("a/tfidf/x" in line and "7.00" in line for line in text.splitlines())
+    assert "at start" not in text
+
+
+def test_the_closing_table_has_the_changed_encoder_before_training(tmp_path):
+    console = Console(file=io.StringIO(), width=120)
+    scores = {"scores_before": {"a/x": 40.0}, "scores_at_start": {"a/x": 33.5}, "scores": {"a/x": 61.25}}
+    closing_table(RESULTS | scores, tmp_path, None, console)
+    heading, row = (line for line in console.file.getvalue().splitlines() if "at start" in line or "a/x" in line)
+    assert re.findall(r"before|at start|after|change", heading) == ["before", "at start", "after", "change"]
+    assert re.findall(r"[+\d.]+", row) == ["40.00", "33.50", "61.25", "+21.25"]
 
 
 def test_what_words_alone_find_stands_beside_what_the_encoder_does():
