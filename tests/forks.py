@@ -94,7 +94,7 @@ class Started:
     def kill(self, number: int) -> None:
         os.kill(self.process.pid, number)
 
-    def finish(self, timeout: float = 100) -> Outcome:
+    def finish(self, timeout: float = 300) -> Outcome:
         self.process.join(timeout)
         if self.process.is_alive():
             self.kill(signal.SIGKILL)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
+from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
 
 ASKED, NEAREST = 5, 3  # sentences of a table, and neighbours of each
@@ -29,7 +30,7 @@ def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray) -> Probe:
 
     from contrastive_encoders.losses.diagnostics import uniformity
 
-    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    units = unit_rows(vectors)
     spread = float(uniformity(torch.from_numpy(units)))
     return Probe(arm, list(sentences), units, project(vectors), spread, alignment(arm))
 

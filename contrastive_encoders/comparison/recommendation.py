@@ -16,6 +16,7 @@ from contrastive_encoders.comparison.baselines import BASELINES, UNTRAINED
 from contrastive_encoders.comparison.contrasts import Contrast, Headline, values_of
 from contrastive_encoders.comparison.tables import p_value
 from contrastive_encoders.core import RetrievalTask
+from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.io.atomic import remove, whole_folder
 from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
 
@@ -110,7 +111,7 @@ def before_and_after(
         rows = vectors(arm, [*task.documents, *(task.queries[place] for place in places)])
         if rows is None:
             return None
-        unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        unit = unit_rows(rows)
         found.append((unit[len(task.documents) :] @ unit[: len(task.documents)].T).argmax(1).tolist())
     cells = list[list[Any]]()
     for place, *firsts in zip(places, *found, strict=True):

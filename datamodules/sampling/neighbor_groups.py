@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.datamodules.sampling.distributed_sampler import Permutation
 
 MOST = 8  # candidates for each place of a group: those with a text that the group has are passed over
@@ -26,7 +27,7 @@ def neighbour_groups(vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: 
     ``texts`` has (N,) numbers for each column, equal where texts are: rows of a group share no text, which would make a
     false negative.
     """
-    vectors_ND = vectors_ND / np.linalg.norm(vectors_ND, axis=1, keepdims=True).clip(1e-12)
+    vectors_ND = unit_rows(vectors_ND)
     blocks = (np.arange(first, min(first + BLOCK, len(vectors_ND))) for first in range(0, len(vectors_ND), BLOCK))
     return [group for block_M in blocks for group in _groups_of(block_M, vectors_ND, texts, size)]
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.datamodules.near_duplicates import words_of
 from contrastive_encoders.io.atomic import whole_file
 from contrastive_encoders.io.manifest import Damaged, read_record, write_record
@@ -66,10 +67,10 @@ def find_neighbours(
     candidates: Sequence[Candidate], collection: Collection, encode_document: Embed, encode_query: Embed
 ) -> Neighbours:
     """Compare every question with every passage, by cosines. An empty question is not ranked."""
-    units_PD = _units(encode_document([one.whole for one in collection.passages]))
+    units_PD = unit_rows(np.asarray(encode_document([one.whole for one in collection.passages]), dtype=np.float32))
     texts = list(dict.fromkeys(one["text"] for one in candidates))
     place_of = {text: place for place, text in enumerate(texts)}
-    units_TD = _units(encode_query(texts))
+    units_TD = unit_rows(np.asarray(encode_query(texts), dtype=np.float32))
     group_P = np.array([collection.groups[one.document] for one in collection.passages])
     most = min(MOST_NEAREST, len(collection.passages))
     at_once, parts = max(1, COSINES_AT_ONCE // len(collection.passages)), list[Neighbours]()
@@ -96,12 +97,6 @@ def find_neighbours(
             )
         )
     return Neighbours(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _units(vectors: Any) -> np.ndarray:
-    rows = np.asarray(vectors, dtype=np.float32)
-    units: np.ndarray = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return units
 
 
 def read_neighbours(folder: Path, identity: dict[str, Any]) -> Neighbours | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.reports.page import Section
 from contrastive_encoders.reports.tables import Table, beginning, columns
 from contrastive_encoders.synthesis.report.texts import ACCEPTED, ReportText, Texts
@@ -31,8 +32,7 @@ def with_cosines(texts: Sequence[ReportText], embed: Embed) -> list[ReportText]:
     if not several:
         return list(texts)
     place_of = {text: place for place, text in enumerate(several)}
-    vectors = np.asarray(embed(several), dtype=np.float32)
-    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    units = unit_rows(np.asarray(embed(several), dtype=np.float32))
     return [
         one._replace(cosine=float(units[place_of[one.x1]] @ units[place_of[one.text]])) if one.x1 and one.text else one
         for one in texts
