@@ -17,11 +17,11 @@ from scipy.stats import kendalltau
 
 from benchmarks import materials
 from benchmarks.sides import Line, arguments, on_the_cpu, report
-from contrastive_encoders.composition.config_keys import of_defaults
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.task import Options
+from contrastive_encoders.evaluation.task import options_of
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from contrastive_encoders.io.atomic import write_whole
 
@@ -37,7 +37,7 @@ def tasks_of(race: Path, people: Path) -> dict[str, Retrieval]:
     found = dict[str, Retrieval]()
     for name, folder in words.items():
         [own] = own_tasks({name: {"kind": "retrieval", "path": str(folder)}})
-        [task] = own.read(of_defaults(Options, "evaluate"))
+        [task] = own.read(options_of(EvaluateConfig()))
         assert isinstance(task, Retrieval)
         found[name] = task
     return found

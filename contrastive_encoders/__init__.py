@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         TSDAEConfig,
     )
     from contrastive_encoders.encoders.objective import Objective
+    from contrastive_encoders.evaluation.evaluate import evaluate
+    from contrastive_encoders.export.embed import embed
     from contrastive_encoders.training.api import TrainResult, run, train
     from contrastive_encoders.training.compose import compose
     from contrastive_encoders.training.run_config import RunConfig
@@ -82,6 +84,8 @@ _MODULES = {  # module -> its names that the package exports
         "TSDAEConfig",
     ),
     "encoders.objective": ("Objective",),
+    "evaluation.evaluate": ("evaluate",),
+    "export.embed": ("embed",),
     "training.api": ("TrainResult", "run", "train"),
     "training.compose": ("compose",),
     "training.run_config": ("RunConfig",),
@@ -125,6 +129,8 @@ __all__ = [
     "Verdict",
     "__version__",
     "compose",
+    "embed",
+    "evaluate",
     "load_encoder",
     "run",
     "train",

@@ -6,7 +6,10 @@
 import re
 from pathlib import Path
 
-import contrastive_encoders.training.run_config  # noqa: F401  it registers the classes of settings
+# They register the config classes
+import contrastive_encoders.evaluation.evaluate_config
+import contrastive_encoders.export.embed_config
+import contrastive_encoders.training.run_config  # noqa: F401
 from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.composition.key_docs import TASK, Key, about, in_words, keys_with_settings
 

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import yaml
 
 from contrastive_encoders.composition.config_store import node
 from contrastive_encoders.core import Ragged
@@ -19,25 +18,25 @@ from contrastive_encoders.datamodules.sources import raw_documents as sources
 from contrastive_encoders.datamodules.sources import records
 from contrastive_encoders.datamodules.sources.hub_datasets import DEFAULT_HUB_KEYS
 from contrastive_encoders.evaluation import task
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from tests.objectives import made
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+def Options(*given: Any, **keys: Any) -> task.Options:
+    """The options of tasks, with these keys of an evaluation."""
+    first = dict(zip(task.Options._fields, given, strict=False))
+    return task.options_of(EvaluateConfig(**first, **keys))
 
 
-def with_defaults(reader: Callable[..., Any], config: str, *given: Any, **keys: Any) -> Any:
-    """What the reader makes of the keys of a file in ``configs/``, but for those that are given."""
+def with_defaults(reader: Callable[..., Any], name: str, *given: Any, **keys: Any) -> Any:
+    """What the reader makes of the keys of ``data=NAME``, but for those that are given."""
     wanted = list(inspect.signature(reader).parameters)[len(given) :]
-    group, _, name = config.rpartition("/")
-    if group == "data":
-        defaults = node(KINDS[name])
-    else:
-        defaults = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
+    defaults = node(KINDS[name])
     return reader(*given, **{name: defaults[name] for name in wanted if name in defaults and name not in keys} | keys)
 
 
-Options = partial(with_defaults, task.Options, "evaluate")
-TextSource = partial(with_defaults, sources.TextSource, "data/text", column="text", hub=DEFAULT_HUB_KEYS)
-RecordSource = partial(with_defaults, records.RecordSource, "data/triplets", hub=DEFAULT_HUB_KEYS)
+TextSource = partial(with_defaults, sources.TextSource, "text", column="text", hub=DEFAULT_HUB_KEYS)
+RecordSource = partial(with_defaults, records.RecordSource, "triplets", hub=DEFAULT_HUB_KEYS)
 
 
 def data_module(name: str, **keys: Any) -> Any:

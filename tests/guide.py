@@ -10,8 +10,6 @@ from omegaconf import DictConfig
 
 from contrastive_encoders.cli.compare import Keys as ComparisonKeys
 from contrastive_encoders.cli.download_data import read_words as read_corpora
-from contrastive_encoders.cli.embed import Keys as EmbedKeys
-from contrastive_encoders.cli.evaluate import Keys as EvaluationKeys
 from contrastive_encoders.cli.export import Keys as ExportKeys
 from contrastive_encoders.cli.generate import Keys as SynthesisKeys
 from contrastive_encoders.cli.main import adapt_words, improve_words, race_words
@@ -23,6 +21,8 @@ from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.composition.config_keys import check_types, declared, settings
 from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.synthesis.report.actions import Afterwards
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
@@ -105,7 +105,7 @@ def _check_suite(suite: str | list[str]) -> None:
 
 def _check_evaluation(words: list[str]) -> None:
     cfg = _composed("evaluate", words)
-    check_types(cfg, declared(EvaluationKeys))
+    check_types(cfg, declared(EvaluateConfig))
     _check_suite(cfg.suite)
     assert cfg.pooling in {None, "first_decoder", *POOLERS}
     assert (cfg.encoder is None) == (cfg.action != "score")
@@ -144,7 +144,7 @@ CHECKS = {
     "download-data": read_corpora,
     "mine-negatives": lambda words: check_types(_composed("mine-negatives", words), declared(MineKeys)),
     "export": lambda words: check_types(_composed("export", words), declared(ExportKeys)),
-    "embed": lambda words: check_types(_composed("embed", words), declared(EmbedKeys)),
+    "embed": lambda words: check_types(_composed("embed", words), declared(EmbedConfig)),
 }
 
 

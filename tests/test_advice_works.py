@@ -19,6 +19,7 @@ from transformers import BertConfig, BertModel
 from contrastive_encoders.cli import compare, evaluate
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.errors import TrainingError
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.training.api import train
 from tests.advice import advice, followed
 from tests.decoders import save_decoder
@@ -461,7 +462,7 @@ def test_a_run_without_scores_is_compared_once_it_was_scored_as_advised(files, s
         run_here("compare", compare.run, compare.Keys, ["runs=[run]", "output=comparison"])
     command, name = re.search(r"contrastive-encoders evaluate (.*), and name (\S+)\.$", str(refused.value)).groups()
     words = shlex.split(command.replace("EVAL", files["tables"]))
-    run_here("evaluate", evaluate.run, evaluate.Keys, words)
+    run_here("evaluate", evaluate.run, EvaluateConfig, words)
     run_here("compare", compare.run, compare.Keys, [f"runs=[{name}]", "output=comparison"])
 
 

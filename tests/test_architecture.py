@@ -19,8 +19,8 @@ MAY_IMPORT = {  # packages of contrastive_encoders
     "runtime": {"composition", "core"},
     "datamodules": {"core", "io", "reports", "runtime"},
     "encoders": {"core", "io", "losses", "reports"},
-    "evaluation": {"composition", "core", "io", "reports", "statistics"},
-    "export": {"core", "encoders", "io", "reports"},
+    "evaluation": {"composition", "core", "encoders", "io", "reports", "runtime", "statistics"},
+    "export": {"composition", "core", "encoders", "io", "reports", "runtime"},
     "synthesis": {"composition", "core", "datamodules", "encoders", "io", "reports", "runtime"},
     "comparison": {"composition", "core", "io", "losses", "reports", "runtime", "statistics"},
     "training": {

@@ -4,14 +4,16 @@ import pytest
 
 from contrastive_encoders.cli import compare, embed, evaluate, export, mine_negatives
 from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.export.embed_config import EmbedConfig
 from tests.advice import advice, followed
 from tests.in_process import run_here
 
 COMMANDS = {
     "compare": (compare.run, compare.Keys),
-    "evaluate": (evaluate.run, evaluate.Keys),
+    "evaluate": (evaluate.run, EvaluateConfig),
     "export": (export.run, export.Keys),
-    "embed": (embed.run, embed.Keys),
+    "embed": (embed.run, EmbedConfig),
     "mine-negatives": (mine_negatives.run, mine_negatives.Keys),
 }
 # id; command; words that make the message; words of the message; words to run in their place
@@ -25,11 +27,29 @@ REFUSED = [
         "runs='[outputs/*]'",
         "runs=[outputs/*]",
     ),
-    ("contrastive_encoders.cli.evaluate:run", "evaluate", ["encoder=e"], "data_root=FOLDER", "data_root=tables"),
-    ("contrastive_encoders.cli.evaluate:run", "evaluate", ["encoder=e"], "tasks=FILE", "tasks=task.tsv"),
-    ("contrastive_encoders.cli.evaluate:check_names", "evaluate", ["data_root=tables"], "encoder=...", "encoder=e"),
     (
-        "contrastive_encoders.cli.evaluate:check_mteb",
+        "contrastive_encoders.evaluation.evaluate_config:EvaluateConfig.check_keys",
+        "evaluate",
+        ["encoder=e"],
+        "data_root=FOLDER",
+        "data_root=tables",
+    ),
+    (
+        "contrastive_encoders.evaluation.evaluate_config:EvaluateConfig.check_keys",
+        "evaluate",
+        ["encoder=e"],
+        "tasks=FILE",
+        "tasks=task.tsv",
+    ),
+    (
+        "contrastive_encoders.evaluation.evaluate_config:EvaluateConfig._check_names",
+        "evaluate",
+        ["data_root=tables"],
+        "encoder=...",
+        "encoder=e",
+    ),
+    (
+        "contrastive_encoders.evaluation.evaluate_config:EvaluateConfig._check_mteb",
         "evaluate",
         ["suite=[mteb,sts]", "encoder=e"],
         "suite=mteb",
@@ -52,21 +72,21 @@ REFUSED = [
     ("contrastive_encoders.cli.export:run#1", "export", ["output=out"], "run=...", "run=e"),
     ("contrastive_encoders.cli.export:run#2", "export", ["run=e"], "output=FOLDER", "output=out"),
     (
-        "contrastive_encoders.cli.embed:check_values",
+        "contrastive_encoders.cli.embed:check_required",
         "embed",
         ["input=t.txt", "output=o.npy"],
         "encoder=...",
         "encoder=e",
     ),
     (
-        "contrastive_encoders.cli.embed:check_values",
+        "contrastive_encoders.cli.embed:check_required",
         "embed",
         ["encoder=e", "output=o.npy"],
         "input=...",
         "input=t.txt",
     ),
     (
-        "contrastive_encoders.cli.embed:check_values",
+        "contrastive_encoders.cli.embed:check_required",
         "embed",
         ["encoder=e", "input=t.txt"],
         "output=...",

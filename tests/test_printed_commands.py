@@ -18,6 +18,7 @@ from contrastive_encoders.composition.import_target import imported
 from contrastive_encoders.composition.override_checks import check_options
 from contrastive_encoders.composition.resolvers import INSTALLED_BY
 from contrastive_encoders.core import InputError, missing_package
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.onnx_graph import check_onnx
 from contrastive_encoders.training.compose import compose
 from tests.advice import advice
@@ -119,9 +120,9 @@ def test_tables_that_are_not_there_are_listed_by_the_command(small_word_vectors,
     for suite in ("sts", "cr"):
         words = [f"encoder={small_word_vectors}", f"data_root={tmp_path}", f"suite={suite}"]
         with pytest.raises(InputError) as refused:
-            run_here("evaluate", evaluate.run, evaluate.Keys, words)
+            run_here("evaluate", evaluate.run, EvaluateConfig, words)
         name, *listing = command_in(refused.value.hint)
-        run_here(name, evaluate.run, evaluate.Keys, listing)
+        run_here(name, evaluate.run, EvaluateConfig, listing)
     assert "STSBenchmark" in capsys.readouterr().out
 
 

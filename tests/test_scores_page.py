@@ -3,11 +3,11 @@
 import itertools
 import re
 
-from contrastive_encoders.composition.config_keys import of_defaults
 from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from contrastive_encoders.evaluation.paper_tables import AVERAGES
-from contrastive_encoders.evaluation.task import Options
+from contrastive_encoders.evaluation.task import options_of
 from contrastive_encoders.evaluation.tsv import SENTEVAL
 from tests.guide import text_of
 
@@ -25,7 +25,7 @@ SAID = {name for row in ROWS for pattern in re.findall(r"`([^`]+)`", row) for na
 
 def test_what_is_computed_is_on_the_page(small_tables):
     """Of the tasks whose tables are here; an ending of the task may be left out there, as the page says."""
-    chosen = load_tasks(small_tables, "all", of_defaults(Options, "evaluate"))
+    chosen = load_tasks(small_tables, "all", options_of(EvaluateConfig()))
     found = {name.replace(SENTEVAL, "") for task in chosen.tasks for name in task.score_names()}
     assert len(found) > 30
     found = {re.sub(r"/default/(accuracy|f1)$", r"/PROTOCOL/\1", name) for name in found}

@@ -16,9 +16,10 @@ from omegaconf.errors import InterpolationToMissingValueError
 
 from contrastive_encoders.cli.hydra_main import command_line
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
-from contrastive_encoders.composition.config_keys import config_folders, of_defaults
+from contrastive_encoders.composition.config_keys import config_folders
 from contrastive_encoders.composition.literal_values import literal_word
 from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.io.output_directory import check_owner, claim_folder
 from contrastive_encoders.runtime.child_processes import check_number
 from contrastive_encoders.runtime.devices import device_of
@@ -243,13 +244,13 @@ def compare(
 def task_of(arms: "list[Arm]", headline: "Headline") -> "Retrieval | None":
     """Return the retrieval task of the headline, with the settings of the first run; None if it is no folder."""
     from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
-    from contrastive_encoders.evaluation.task import Options
+    from contrastive_encoders.evaluation.task import options_of
     from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 
     name = headline.tasks[0].split("/")[0]
     words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("tasks")
     own = next((one for one in own_tasks(words) if one.name == name), None)
-    [task] = own.read(of_defaults(Options, "evaluate")) if own else [None]
+    [task] = own.read(options_of(EvaluateConfig())) if own else [None]
     return task if isinstance(task, Retrieval) else None
 
 
@@ -309,9 +310,9 @@ def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
             log.info("no sentences for a map: data_root has no STSBenchmark/dev.tsv. sentences_from=FILE names others.")
             return []
         from contrastive_encoders.evaluation.catalog import load_tasks
-        from contrastive_encoders.evaluation.task import Options
+        from contrastive_encoders.evaluation.task import options_of
 
-        task: Any = load_tasks(root, ["stsb-dev"], of_defaults(Options, "evaluate")).tasks[0]
+        task: Any = load_tasks(root, ["stsb-dev"], options_of(EvaluateConfig())).tasks[0]
         found = [text for pair in zip(task.pairs.left, task.pairs.right, strict=True) for text in pair]
     found = list(dict.fromkeys(found))
     step = max(1, len(found) // cfg.sentences)

@@ -80,7 +80,10 @@ def _groups(config: str) -> dict[str, str | None]:
 
 
 def _keys(config: str, chosen: dict[str, str | None]) -> list[str]:
-    import contrastive_encoders.training.run_config  # noqa: F401  it registers the classes of settings
+    # They register the config classes
+    import contrastive_encoders.evaluation.evaluate_config
+    import contrastive_encoders.export.embed_config
+    import contrastive_encoders.training.run_config  # noqa: F401
     from contrastive_encoders.composition.key_docs import Key, sources
 
     return [key.name for _, _, keys in sources(config, chosen) for key in keys if isinstance(key, Key)]

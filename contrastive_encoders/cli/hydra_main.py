@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -11,12 +11,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.composition.config_keys import check_numbers, check_types, declared
+from contrastive_encoders.composition.config_store import resolved
 from contrastive_encoders.composition.key_docs import filled
 from contrastive_encoders.composition.literal_values import literal_words
 from contrastive_encoders.composition.override_checks import check_options, check_paths, check_words
+from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.runtime.child_processes import begin_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
+
+Config = TypeVar("Config")
 
 # Words of a command that are called like a group of configs/, of which they would choose a file, and the keys they mean
 AS_A_KEY = {"generate": {"prompts": "+prompts.file", "model": "generator"}}
@@ -60,6 +64,16 @@ def command_line(
                 body()
 
     return main
+
+
+def config_of(cfg: DictConfig, kind: type[Config]) -> Config:
+    """Return the config dataclass that a command's config makes.
+
+    Raises:
+        InputError: a key is unknown, or a value is of another type or out of its bounds.
+    """
+    plain = resolved(cfg)
+    return build(kind, {name: value for name, value in plain.items() if name != "hydra"})
 
 
 @contextlib.contextmanager

@@ -132,12 +132,6 @@ def _settings(kind: type[Kind], given: Mapping[Any, Any], prefix: str) -> Kind:
     return made
 
 
-def of_defaults(kind: type[Kind], config: str, **given: Any) -> Kind:
-    """What the keys of ``configs/CONFIG.yaml`` that are called like its fields make, but for those that are given."""
-    defaults: Any = OmegaConf.load(CONFIGS / f"{config}.yaml")
-    return kind(**{name: defaults[name] for name in _fields(kind)} | given)
-
-
 def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:
     """All keys of the config that the group choices among the words lead to, dotted."""
     GlobalHydra.instance().clear()

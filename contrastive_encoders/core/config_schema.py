@@ -308,6 +308,21 @@ def as_mapping(settings: Any) -> Any:
     return settings
 
 
+def plain_value(value: Any) -> Any:
+    """Return a value of a Python caller as JSON has it: a path as a text, a NumPy number as a number, a config as a
+    mapping of its changed fields.
+    """
+    if isinstance(value, Path):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain_value(changed_fields(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(entry) for entry in value]
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
+
+
 def check_type(name: str, value: Any, wanted: Any) -> None:
     """
     Raises:
@@ -330,9 +345,9 @@ def refuse_unknown(given: Iterable[Any], known: Iterable[str], prefix: str = "")
         if name not in known:
             near = nearest(name, known)
             every = f"There are {', '.join(known)}." if prefix else "--help lists them."
-            raise InputError(
-                f"{prefix}{name}: there is no such key. {f'The nearest is {prefix}{near}.' if near else every}"
-            )
+            hint = f"The nearest is {prefix}{near}." if near else every
+            key = f"{prefix}{name}"
+            raise InputError(f"{key}: there is no such key. {hint}", key=key, expected="a key that exists", hint=hint)
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

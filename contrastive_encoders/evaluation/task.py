@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.statistics.bootstrap import Estimate
 
 EMPTY = "."  # stands for a text that is empty: tokenizers differ in what they make of none
@@ -49,6 +50,11 @@ class Options(NamedTuple):
     alignment_above: float  # pairs with a higher rating are positive (ST5, GenSE)
     askubuntu_text: str  # title, body or title+body
     allow_targets: Sequence[str] | None = None  # prefixes of what a task of the user's own may import
+
+
+def options_of(config: EvaluateConfig) -> Options:
+    """Return the options among the keys of an evaluation."""
+    return Options(**{name: getattr(config, name) for name in Options._fields})
 
 
 class Entry(NamedTuple):

@@ -1,5 +1,6 @@
-"""The texts to be embedded, streamed from files in their order."""
+"""The texts to be embedded: streamed from files in their order, or in memory."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,29 @@ class Texts(NamedTuple):
             InputError: a row is no text; it says which.
         """
         return read_windows(self.files, self.column or COLUMN, size, wanted, ADVICE, self.encoding)
+
+
+class ListedTexts(NamedTuple):
+    """Texts in memory, blank ones too; the counterpart of `Texts`."""
+
+    texts: tuple[str, ...]
+    column: None = None
+
+    @property
+    def name(self) -> str:
+        """A description that tells these texts from others."""
+        digest = hashlib.sha256("".join(f"{len(text)} {text}" for text in self.texts).encode()).hexdigest()
+        return f"{len(self.texts)} texts, sha256 {digest[:16]}"
+
+    def rows(self) -> int:
+        """Return their number."""
+        return len(self.texts)
+
+    def windows(self, size: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
+        """Yield (number, its texts) of the windows of ``size`` texts that are wanted."""
+        for number, start in enumerate(range(0, len(self.texts), size)):
+            if wanted(number):
+                yield number, list(self.texts[start : start + size])
 
 
 def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding = AUTO) -> Texts:

@@ -62,6 +62,21 @@ def quantized(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None =
     return unsigned_NW if dtype[0] == "u" else (unsigned_NW ^ 128).view(np.int8)
 
 
+def stored(vectors_ND: np.ndarray, dtype: str, ranges_2D: np.ndarray | None = None) -> np.ndarray:
+    """Return the rows (N, W) of ``dtype``; int8 and uint8 need ranges.
+
+    Raises:
+        InputError: a number is beyond the range of ``dtype``, or cannot be quantized.
+    """
+    if dtype in (*EIGHT_BITS, *ONE_BIT):
+        return quantized(vectors_ND, dtype, ranges_2D)
+    with np.errstate(over="ignore"):
+        rows_ND: np.ndarray = vectors_ND.astype(dtype)
+    if not np.isfinite(rows_ND).all() and np.isfinite(vectors_ND).all():
+        raise InputError(key="dtype", value=dtype, expected="float32, since a number is beyond its range")
+    return rows_ND
+
+
 def restored(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None = None) -> np.ndarray:
     """(N, D) float32 of what was quantized: the lower end of a step, or -1 and 1; floats as they are."""
     are_floats = stored_NW.dtype.kind == "f"

@@ -19,8 +19,8 @@ import pyarrow
 import pyarrow.parquet
 
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError
-from contrastive_encoders.export.input_texts import Texts
-from contrastive_encoders.export.quantization import EIGHT_BITS, ONE_BIT, quantized, ranges_of, stored_as
+from contrastive_encoders.export.input_texts import ListedTexts, Texts
+from contrastive_encoders.export.quantization import EIGHT_BITS, quantized, ranges_of, stored, stored_as
 from contrastive_encoders.io.atomic import whole_file, write_whole
 from contrastive_encoders.io.output_directory import differences
 
@@ -138,7 +138,7 @@ class VectorFile:
 
     def write(self, number: int, vectors_ND: np.ndarray) -> None:
         """The vectors of a window; it is marked once they are on the disk."""
-        data = np.ascontiguousarray(self._as_written(vectors_ND)).data.cast("B")
+        data = np.ascontiguousarray(stored(vectors_ND, self.written_as, self.ranges_2D)).data.cast("B")
         place = self._first + number * self.window * self._row_bytes
         while data:
             written = os.pwrite(self._vectors, data, place)
@@ -146,16 +146,7 @@ class VectorFile:
         os.fsync(self._vectors)
         os.pwrite(self._record, DONE, self._marks + number)
 
-    def _as_written(self, vectors_ND: np.ndarray) -> np.ndarray:
-        if self.written_as in (*EIGHT_BITS, *ONE_BIT):
-            return quantized(vectors_ND, self.written_as, self.ranges_2D)
-        with np.errstate(over="ignore"):
-            rows_ND = vectors_ND.astype(self.type)
-        if not np.isfinite(rows_ND).all() and np.isfinite(vectors_ND).all():
-            raise InputError(key="dtype", value=self.dtype, expected="float32, since a number is beyond its range")
-        return rows_ND
-
-    def finish(self, texts: Texts) -> None:
+    def finish(self, texts: Texts | ListedTexts) -> None:
         """Give the file its name, once all windows are there."""
         write_whole(self.about, json.dumps(self.identity, indent=1) + "\n")
         if self.dtype in EIGHT_BITS:
@@ -178,7 +169,7 @@ class VectorFile:
             for number in range(self.windows):
                 file.write(self._final(number).tobytes())
 
-    def _write_parquet(self, texts: Texts) -> None:
+    def _write_parquet(self, texts: Texts | ListedTexts) -> None:
         """Texts and vectors side by side, a row group per window."""
         type_, columns = stored_as(self.dtype, self.width)
         schema = pyarrow.schema(

@@ -27,6 +27,7 @@ from contrastive_encoders.composition.key_suggestions import unknown_key
 from contrastive_encoders.composition.override_checks import help_hint
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError, interruption_behind
 from contrastive_encoders.core.config_schema import nearest
+from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.runtime.signals import INTERRUPTED
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
@@ -106,6 +107,30 @@ def judged(
     if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
         return 2, f"the command line cannot be composed ({error}): a group of keys wants the name of a choice."
     return _of_a_disk(error)
+
+
+@contextlib.contextmanager
+def as_exceptions(config: str, words: Sequence[str] = (), *, hydra: bool = False) -> Iterator[None]:
+    """Raise what a command would end with, in a function that is called from Python.
+
+    Args:
+        config: file of the command in ``configs/``.
+        words: overrides, for errors about a key among them.
+        hydra: whether a config is composed inside.
+
+    Raises:
+        InputError: the command would end with status 2.
+        OutputError: with status 1, for want of room.
+    """
+    try:
+        yield
+    except (InputError, OutputError, TrainingError):
+        raise
+    except Exception as error:
+        if (found := judged(error, hydra=hydra, config=config, words=words)) is None:
+            raise
+        status, sentence = found
+        raise (InputError if status == 2 else OutputError)(" ".join(sentence.split())) from error
 
 
 @contextlib.contextmanager

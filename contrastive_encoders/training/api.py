@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 from contrastive_encoders.composition.config_keys import GROUPS
 from contrastive_encoders.composition.config_store import dotted
 from contrastive_encoders.composition.override_checks import check_words
-from contrastive_encoders.core import InputError, OutputError, Results, Verdict
-from contrastive_encoders.core.config_schema import changed_fields
-from contrastive_encoders.core.errors import TrainingError
+from contrastive_encoders.core import InputError, Results, Verdict
+from contrastive_encoders.core.config_schema import changed_fields, plain_value
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.datamodules.data_configs import DataConfig, MixtureDataConfig
 from contrastive_encoders.encoders.model_configs import KINDS as MODELS
 from contrastive_encoders.encoders.model_configs import TrainableConfig
 from contrastive_encoders.io.cached_rows import cache_folder, keep_rows
 from contrastive_encoders.io.output_directory import LOCK, let_go
-from contrastive_encoders.runtime.exit_codes import judged
+from contrastive_encoders.runtime.exit_codes import as_exceptions
 from contrastive_encoders.runtime.log_output import logs_shown
 from contrastive_encoders.runtime.process_group import launched
 from contrastive_encoders.training.compose import compose
@@ -130,7 +129,7 @@ def train(
         data: a config, ``TripletDataConfig(path="faq.csv")``, or the name of one, ``"triplets"``. By default it follows
             from the first row. Rows can be passed here, too.
         overrides: words as on a command line, ``["model.lr=2e-5"]``.
-        keys: any key of the command line, with two underscores in place of a dot: ``max_steps=500``,
+        **keys: any key of the command line, with two underscores in place of a dot: ``max_steps=500``,
             ``model__lr=2e-5``; a mapping gives several, ``evaluation={"every_n_steps": 20}``. A key counts more than
             the same field of a config.
 
@@ -160,7 +159,7 @@ def train(
     words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in overrides}
     chosen, values = _chosen(keys, recipe=keys.get("experiment", words.get("experiment")))
     said = [*overrides, *(f"{group}={name}" for group, name in chosen.items())]
-    with _as_exceptions(said), logs_shown(quiet=bool(keys.get("quiet"))):
+    with as_exceptions("train", said, hydra=True), logs_shown(quiet=bool(keys.get("quiet"))):
         check_words("train", overrides)
         if rows is not None:
             given = {**chosen, **values, **words}
@@ -204,7 +203,7 @@ def _chosen(keys: Mapping[str, Any], recipe: Any) -> tuple[dict[str, str], dict[
             for key, entry in (value if isinstance(value, Mapping) else changed_fields(value)).items():
                 put(f"{name}.{key}", entry)
         else:
-            found[name] = _plain(value)
+            found[name] = plain_value(_parts(value) if name == "data.parts" else value)
 
     for key, value in sorted(keys.items(), key=lambda item: item[0] not in CONFIGS):
         put(key.replace("__", "."), value)
@@ -227,9 +226,20 @@ def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
     raise InputError(key=group, value=shown, expected=expected, hint=hint)
 
 
+def _parts(parts: Any) -> Any:
+    """Return the parts of a mixture, configs among them as their choice and changed fields."""
+    if not isinstance(parts, Mapping):
+        return parts
+    found = {}
+    for name, part in parts.items():
+        choice, changed = _choice_of("data", part) if _is_config(part) else (None, part)
+        found[name] = changed if choice is None else {"data": choice, **changed}
+    return found
+
+
 def _beside_recipe(group: str, config: Any, recipe: Any, changed: Mapping[str, Any]) -> InputError:
     """Return the error of a config beside a recipe: its other fields, left alone, would undo what the recipe sets."""
-    keys = ", ".join(f"{key.replace('.', '__')}={_plain(value)!r}" for key, value in changed.items())
+    keys = ", ".join(f"{key.replace('.', '__')}={plain_value(value)!r}" for key, value in changed.items())
     return InputError(
         key=group,
         value=type(config).__name__,
@@ -240,21 +250,6 @@ def _beside_recipe(group: str, config: Any, recipe: Any, changed: Mapping[str, A
 
 def _is_config(value: Any) -> bool:
     return is_dataclass(value) and not isinstance(value, type)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: a path as a text, a NumPy number as a number, a config as its changed fields."""
-    if _is_config(value):
-        names = {kind: name for name, kind in CONFIGS["data"].items()}
-        kind = {"data": names[type(value)]} if type(value) in names else {}
-        return kind | _plain(changed_fields(value))
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value.item() if hasattr(value, "item") else value
 
 
 def _trained(asked: RunConfig) -> tuple[Path, Results]:
@@ -270,7 +265,7 @@ def _trained(asked: RunConfig) -> tuple[Path, Results]:
         asked = replace(asked, devices=1)  # of "auto" Lightning would start a process for each GPU
         stages = stages_of(asked)
         folder = folder_of(asked, stages)
-        with _as_exceptions(()), logs_shown(quiet=asked.quiet):
+        with as_exceptions("train", hydra=True), logs_shown(quiet=asked.quiet):
             if not finished_before(asked):
                 try:
                     with _undrawn():
@@ -296,17 +291,3 @@ def _undrawn() -> Iterator[None]:
 
     with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
         yield
-
-
-@contextlib.contextmanager
-def _as_exceptions(words: Sequence[str]) -> Iterator[None]:
-    """What a command line would say before it ends is raised."""
-    try:
-        yield
-    except (InputError, OutputError, TrainingError):
-        raise
-    except Exception as error:
-        if (found := judged(error, hydra=True, config="train", words=list(words))) is None:
-            raise
-        status, sentence = found
-        raise (InputError if status == 2 else OutputError)(" ".join(sentence.split())) from error

@@ -9,14 +9,15 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from contrastive_encoders.composition.config_keys import check_numbers, of_defaults, settings
+from contrastive_encoders.composition.config_keys import check_numbers, settings
 from contrastive_encoders.composition.config_store import assign, composed, dotted
 from contrastive_encoders.composition.override_checks import check_paths
 from contrastive_encoders.core import InputError, is_address
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.task import Options
+from contrastive_encoders.evaluation.task import options_of
 from contrastive_encoders.io.file_discovery import list_files
 from contrastive_encoders.synthesis.recipes.gense import Gense
 from contrastive_encoders.synthesis.report.actions import Afterwards
@@ -100,7 +101,7 @@ def synthesis_of(run: RunConfig, folder: Path) -> Gense:
 
 def write_held_out(run: RunConfig, path: Path) -> int:
     """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
-    scoring, options = run.evaluation, of_defaults(Options, "evaluate")
+    scoring, options = run.evaluation, options_of(EvaluateConfig())
     tasks = own_suite(run, options)
     if scoring.data_root is None:
         log.warning("domain: evaluation.data_root is not set, so no sentences of its suite could be left out.")

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from contrastive_encoders.composition.config_keys import of_defaults
 from contrastive_encoders.core import DataModule, PairScorer, Writer
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import Suites, choose_suites
 from contrastive_encoders.evaluation.catalog import files, is_task, listing_hint
 from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.reranking import Reranking
-from contrastive_encoders.evaluation.task import Options, Task
+from contrastive_encoders.evaluation.task import Options, Task, options_of
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.training.build import device_to_load
@@ -36,7 +36,7 @@ def choose(run: RunConfig, model: pl.LightningModule, data: DataModule) -> tuple
         InputError: what is to be scored or monitored is not there.
     """
     scoring, held_out = run.evaluation, list[Any](data.held_out())
-    options = of_defaults(Options, "evaluate", protocol=scoring.protocol, allow_targets=list(run.allow_targets))
+    options = options_of(EvaluateConfig(protocol=scoring.protocol, allow_targets=list(run.allow_targets)))
     if not isinstance(model, Writer):
         own = own_suite(run, options)
         held_out += own

@@ -140,7 +140,7 @@ class LoadedEncoder(ABC):
             raise InputError(key="batch_size", value=batch_size, expected="a whole number from 1")
         if prompt is None and prompt_name is not None:
             prompt = self._prompt_named(prompt_name)
-        several = _list_of_texts([texts] if isinstance(texts, str) else texts)
+        several = list_of_texts([texts] if isinstance(texts, str) else texts)
         options = Options(prompt=prompt, progress=show_progress_bar, batch_size=batch_size)
         vectors = self.embed_list(several, **options)
         vectors = normalize(vectors, dim=-1) if normalize_embeddings else vectors
@@ -212,7 +212,7 @@ def described_tokenizer(tokenizer: Tokenizer) -> str:
     return json.dumps({**described, "padding": None, "truncation": None}, sort_keys=True)
 
 
-def _list_of_texts(texts: Any) -> list[str]:
+def list_of_texts(texts: Any) -> list[str]:
     """Return the texts as a list.
 
     Raises:

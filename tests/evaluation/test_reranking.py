@@ -11,6 +11,7 @@ from contrastive_encoders.cli import evaluate as command
 from contrastive_encoders.core import InputError, RetrievalTask
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.evaluation.embedding_pool import HeldVectors
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.reranking import Reranking
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
@@ -35,7 +36,7 @@ def task(tmp_path_factory):
 
 
 def evaluate(*words):
-    return run_here("evaluate", command.run, command.Keys, ("device=cpu", *words))
+    return run_here("evaluate", command.run, EvaluateConfig, ("device=cpu", *words))
 
 
 def orders(encoder, reranker, top):
@@ -145,7 +146,7 @@ def test_what_cannot_be_reranked_is_told(tiny_bert, small_reranker, small_tables
         ),
         "no document": (
             [f"encoder={tiny_bert}", f"reranker={small_reranker}", f"tasks={task}", "rerank_top=0"],
-            "wanted 1 or more documents",
+            "rerank_top=0: wanted 1 or more",
         ),
     }
     for given, message in words.values():

@@ -13,9 +13,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from contrastive_encoders.cli.embed import Keys, run
+from contrastive_encoders.cli.embed import run
 from contrastive_encoders.core import EncoderPrompts, InputError, OutputError
 from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import open_texts
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from contrastive_encoders.export.vector_file import VectorFile
@@ -37,7 +38,7 @@ TEXTS = [
 
 
 def command(*words) -> None:
-    run_here("embed", run, Keys, words)
+    run_here("embed", run, EmbedConfig, words)
 
 
 def lines(path: Path, texts: list[str], end: str = "\n") -> Path:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from contrastive_encoders.cli.evaluate import check_output as check_results
 from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.evaluate import check_output as check_results
 from contrastive_encoders.export.atomic_export import export_folder
 from contrastive_encoders.export.vector_file import VectorFile
 from contrastive_encoders.io import output_directory

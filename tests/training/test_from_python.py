@@ -252,6 +252,14 @@ def test_a_config_is_its_choice_with_its_changed_fields(composed_by_train, keys,
     assert identity_of(by_configs) == identity_of(by_words)
 
 
+@pytest.mark.advice("contrastive_encoders.training.api:_choice_of")
+def test_a_class_in_place_of_a_config_is_answered_with_its_value(composed_by_train):
+    with pytest.raises(InputError) as raised:
+        train(ROWS, model=PairsConfig)
+    assert raised.value.hint.endswith("model=PairsConfig().")
+    assert type(composed_by_train(model=PairsConfig(), data=TripletDataConfig(**PATH)).model) is PairsConfig
+
+
 def test_rows_go_with_a_config_of_their_data(composed_by_train, tmp_path):
     data = TripletDataConfig(fraction=0.5, cache_dir=str(tmp_path))
     asked = composed_by_train(ROWS, data=data, backbone="tiny")

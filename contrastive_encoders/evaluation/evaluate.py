@@ -1,0 +1,313 @@
+"""Scores of encoders on tasks: `evaluate`, and what ``contrastive-encoders evaluate`` does besides printing."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from contrastive_encoders.core import RECORD_VERSION, InputError, Results, Spent, without_secrets
+from contrastive_encoders.core.config_schema import as_mapping, build, plain_value, refuse_unknown
+from contrastive_encoders.encoders.cross_encoder import load_reranker
+from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
+from contrastive_encoders.evaluation.catalog import Chosen, load_tasks
+from contrastive_encoders.evaluation.custom_tasks.resolve import Own, own_tasks
+from contrastive_encoders.evaluation.download import manifest
+from contrastive_encoders.evaluation.embedding_pool import HeldVectors, VectorStore
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.mteb_suite import check_data, choose_tasks, run_tasks
+from contrastive_encoders.evaluation.paper_tables import markdown
+from contrastive_encoders.evaluation.reranking import Reranking, retrieval_tasks
+from contrastive_encoders.evaluation.several_encoders import Scored, names_of
+from contrastive_encoders.evaluation.suite import Suite
+from contrastive_encoders.evaluation.task import options_of
+from contrastive_encoders.evaluation.trained_texts import trained_texts
+from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.item_scores import items_beside, write_items
+from contrastive_encoders.io.manifest import Damaged, read_record
+from contrastive_encoders.io.output_directory import check_output_file, check_output_folder
+from contrastive_encoders.io.results import environment, peak_memory_bytes, write_results
+from contrastive_encoders.runtime.devices import device_of
+from contrastive_encoders.runtime.exit_codes import as_exceptions
+from contrastive_encoders.runtime.log_output import logs_shown
+from contrastive_encoders.runtime.process_group import find_ranks, launched
+from contrastive_encoders.statistics.bootstrap import Scores
+
+log = logging.getLogger(__name__)
+
+LOADING = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "truncate", "precision")  # of an encoder
+OF_THE_COMMAND = ("action", "source")  # keys without a meaning for `evaluate`
+MAX_FILES = 3  # that a warning names
+
+
+def evaluate(
+    encoder: str | Path | LoadedEncoder,
+    *,
+    suite: str | Sequence[str] = "sts",
+    tasks: str | Path | Sequence[str | Path | Mapping[str, Any]] | Mapping[str, Any] | None = None,
+    data_root: str | Path | None = None,
+    **keys: Any,
+) -> Results:
+    """Score an encoder in this process, as ``contrastive-encoders evaluate`` does.
+
+    Args:
+        encoder: directory of a run or of a sentence-transformers or transformers model, a checkpoint, a hub id, a file
+            of word vectors, or what `train` and `load_encoder` return.
+        suite: name of a suite or of one of its tasks, or several; ``"mteb"`` is the official library, with its names
+            as ``tasks``. Without ``data_root`` only ``tasks`` are scored.
+        tasks: tasks of your own: files, directories as BEIR has them, YAML files, or a mapping of names to keys.
+        data_root: directory of the suites' tables.
+        **keys: other keys of ``contrastive-encoders evaluate``, such as ``max_length=64`` or ``output="scores.json"``,
+            which writes the files of the command.
+
+    Returns:
+        The content of the command's JSON file. ``scores`` are by name, ``"sts12/cosine/spearman"``, from 0 to 100
+        (correlations from -100); ``intervals`` are 95 % confidence intervals by the same names.
+
+    Raises:
+        InputError: a key, a value, or a file is wrong; or the encoder is loaded already and a key would load it
+            another way.
+        OutputError: there is no room to write.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from contrastive_encoders import evaluate, train
+        >>> rows = [(f"What is thing {n}?", f"Thing {n} is a boat.") for n in range(16)]
+        >>> encoder = train(rows, backbone="tiny", batch_size=8, max_steps=2, quiet=True).encoder
+        >>> lines = ["query,document", *(f"{query},{document}" for query, document in rows)]
+        >>> _ = Path("questions.csv").write_text("\\n".join(lines))
+        >>> results = evaluate(encoder, tasks="questions.csv", quiet=True)
+        >>> 0 <= results["scores"]["questions/cosine/ndcg@10"] <= 100
+        True
+    """
+    refuse_unknown(keys, [one.name for one in fields(EvaluateConfig) if one.name not in OF_THE_COMMAND])
+    if launched():
+        raise InputError(
+            key="evaluate",
+            expected="one process",
+            hint="Of several, torchrun starts the command: torchrun -m contrastive_encoders evaluate.",
+        )
+    loaded = encoder if isinstance(encoder, LoadedEncoder) else None
+    name = loaded.description["backbone"] if loaded else encoder
+    named = {"encoder": name, "suite": suite, "tasks": tasks, "data_root": data_root}
+    if not isinstance(name, str | Path):
+        raise InputError(key="encoder", value=name, expected="one encoder: a path, a hub id, or a loaded encoder")
+    config = build(EvaluateConfig, plain_value({**keys, **named}))
+    config.check_keys()
+    with as_exceptions("evaluate"), logs_shown(quiet=config.quiet):
+        results, scores = score(config, loaded)
+        if config.output:
+            write_scores(Path(config.output), results, scores)
+    return results
+
+
+def score(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> tuple[Results, Scores]:
+    """Score the one encoder of a config on all ranks.
+
+    Args:
+        encoder: the same, if it is loaded already.
+
+    Raises:
+        InputError: the encoder, a task, or the output cannot be used.
+    """
+    return _score_by_mteb(config, encoder) if config.is_mteb else _score_suites(config, encoder)
+
+
+def score_several(config: EvaluateConfig) -> tuple[list[Scored], list[Path]]:
+    """Score several encoders, one after the other, and write the files of each as soon as it is scored.
+
+    Returns:
+        The scores, and the files; none without ``output``.
+
+    Raises:
+        InputError: an encoder, a task, or an output cannot be used; all encoders are checked before the first is
+            scored.
+    """
+    assert config.encoder is not None
+    assert not isinstance(config.encoder, str)
+    names = names_of(config.encoder)
+    files = check_outputs(Path(config.output), names) if config.output else {}
+    configs = {
+        name: replace(config, encoder=encoder, output=str(files[name]) if files else None)
+        for name, encoder in zip(names, config.encoder, strict=True)
+    }
+    for own in configs.values():
+        _load(own)
+    scored = list[Scored]()
+    for name, own in configs.items():
+        results, scores = score(own)
+        if find_ranks().rank == 0 and files:
+            write_scores(files[name], results, scores)
+        scored.append(Scored(name, results, scores.items))
+    return scored, list(files.values())
+
+
+def write_scores(path: Path, results: Results, scores: Scores) -> None:
+    """Write the results as JSON, the scores of single test items beside them, and a Markdown table."""
+    if scores.items:
+        write_items(items_beside(path), scores.items)
+    write_results(path, results)
+    write_whole(path.with_suffix(".md"), markdown(results))
+
+
+def check_output(path: Path) -> None:
+    """Check that results can be written to a file that is new, or contains earlier results.
+
+    Raises:
+        InputError: something else is there, or nothing can be written there.
+    """
+    check_output_file(path)
+    try:
+        earlier = {"version", "scores"} <= read_record(path).keys()
+    except (OSError, Damaged):
+        earlier = False
+    for there in (path, path.with_suffix(".md")):
+        if not earlier and there.exists() and (there.is_dir() or there.stat().st_size):
+            raise InputError(
+                f"output={path}: {there} is there already, and {path.name} holds no scores of ours, which alone are "
+                "replaced. Name another file, or move that away.",
+                key="output",
+                value=str(path),
+                expected="a new file, or one of earlier scores",
+            )
+
+
+def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Return the file of each encoder, beside the page of all; as for one encoder, only earlier ones are replaced."""
+    files = {name: output.with_name(f"{output.stem}-{name}.json") for name in names}
+    for file in files.values():
+        check_output(file)
+    page = output.with_suffix(".md")
+    if page.exists() and not any(file.exists() for file in files.values()):
+        raise InputError(
+            key="output", value=output, expected="a name that is free", hint=f"Name another file, or move {page} away."
+        )
+    return files
+
+
+def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tuple[Results, Scores]:
+    began = time.time()
+    own, options = own_tasks(config.tasks), options_of(config)
+    chosen = Chosen([], {}, {})
+    if config.data_root is not None and (config.suites or not own):
+        chosen = load_tasks(config.data_root, config.suites, options)
+    suite = Suite([*(task for one in own for task in one.read(options)), *chosen.tasks])
+    reranked = retrieval_tasks(suite, f"reranker={config.reranker}") if config.reranker else []
+    encoder = _load(config, encoder)
+    reranker = load_reranker(config.reranker, device=device_of(config.device)) if config.reranker else None
+    if config.output:
+        check_output(Path(config.output))  # not after hours
+    if config.cache_dir:
+        check_output_folder("cache_dir", Path(config.cache_dir))
+    in_memory = HeldVectors() if reranker is not None else None  # no text is embedded twice
+    store = VectorStore(config.cache_dir, encoder.fingerprint) if config.cache_dir else in_memory
+    report = None if config.quiet else _report
+    scores = suite.run(encoder, intervals=config.intervals, store=store, report=report, find_first=False)
+    if reranker is not None:
+        embedder = encoder
+        reranking = Reranking(reranked, lambda: embedder, config.rerank_top, store)
+        autocast = torch.bfloat16 if config.precision == "bf16" else None
+        scores = scores.with_others(
+            reranking.score(reranker, intervals=config.intervals, autocast=autocast, progress=not config.quiet)
+        )
+    _warn_of_training_texts(str(config.encoder), suite)
+    return _results(config, scores, chosen, encoder, time.time() - began, own), scores
+
+
+def _score_by_mteb(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tuple[Results, Scores]:
+    """Score the mteb library's tasks, in one process and without intervals."""
+    names: Any = [config.tasks] if isinstance(config.tasks, str) else list(config.tasks or [])
+    tasks = choose_tasks(names)
+    began, encoder = time.time(), _load(config, encoder)
+    check_data(tasks)
+    details = Path(config.output).with_suffix(".mteb") if config.output else None
+    if config.output and details is not None:
+        check_output(Path(config.output))
+        check_output_folder("output", details)
+    scores = Scores(run_tasks(encoder, tasks, results=details), {}, {})
+    return _results(config, scores, Chosen([], {}, {}), encoder, time.time() - began), scores
+
+
+def _load(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> LoadedEncoder:
+    """Return the encoder of a config.
+
+    Raises:
+        InputError: there is no such encoder; or it is loaded already, and a key would load it another way.
+    """
+    if encoder is None:
+        options = {key: getattr(config, key) for key in LOADING}
+        return load_encoder(str(config.encoder), **options, device=device_of(config.device))
+    for key in (*LOADING, "device"):
+        if (value := getattr(config, key)) != getattr(EvaluateConfig, key):
+            raise InputError(
+                key=key,
+                value=value,
+                expected="no value, as the encoder is loaded already",
+                hint=f"Pass its path, or load it with load_encoder(PATH, {key}={value!r}).",
+            )
+    return encoder
+
+
+def _report(task: str, seconds: float) -> None:
+    log.info("%s scored in %.1f s", task, seconds)
+
+
+def _warn_of_training_texts(encoder: str, suite: Suite) -> None:
+    """Log the tasks whose texts are in the training data of the encoder, if its run is known."""
+    if find_ranks().rank:
+        return
+    for one in trained_texts(encoder, suite.sentences()):
+        more = ", ..." if len(one.files) > MAX_FILES else ""
+        files = f" ({', '.join(one.files[:MAX_FILES])}{more})" if one.files else ""
+        log.warning(
+            "%s: %s of %s texts of %s are in the data that it was trained on%s. Score texts that it has not seen.",
+            *(encoder, f"{one.found:,}", f"{one.checked:,}", one.task, files),
+        )
+
+
+def _results(
+    config: EvaluateConfig,
+    scores: Scores,
+    chosen: Chosen,
+    encoder: LoadedEncoder,
+    seconds: float,
+    own: Sequence[Own] = (),
+) -> Results:
+    made_with = environment()
+    results = Results(
+        version=RECORD_VERSION,
+        objective=str(encoder.description.get("objective", "")),
+        backbone=str(config.encoder),
+        recipe={**without_secrets(as_mapping(config)), "encoder_description": encoder.description},
+        scores=scores.values,
+        intervals=scores.intervals,
+        best_step=0,
+        spent=Spent(
+            steps=0,
+            examples=0,
+            real_tokens=0,
+            padded_tokens=0,
+            wall_seconds=seconds,
+            peak_memory_bytes=peak_memory_bytes(),
+        ),
+        seeds=[config.seed],
+        versions=made_with["versions"],
+        device=made_with["device"],
+        processes=dist.get_world_size() if dist.is_initialized() else 1,
+        git_commit=made_with["git_commit"],
+        data=[
+            *([manifest(Path(str(config.data_root)), [task.name for task in chosen.tasks])] if chosen.tasks else []),
+            *(one.manifest() for one in own),
+        ],
+        overlap={},
+        averages=scores.members,
+        skipped=chosen.skipped,
+    )
+    if chosen.not_as_published:
+        results["not_as_published"] = chosen.not_as_published
+    return results

@@ -1,0 +1,311 @@
+"""Vectors of texts: `embed`, and the work of ``contrastive-encoders embed``."""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from functools import partial
+from glob import has_magic
+from pathlib import Path
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+
+from contrastive_encoders.core import InputError, OutputError, is_address
+from contrastive_encoders.core.config_schema import build, plain_value, refuse_unknown
+from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, list_of_texts
+from contrastive_encoders.export.embed_config import EmbedConfig
+from contrastive_encoders.export.input_texts import ListedTexts, Texts, open_texts
+from contrastive_encoders.export.quantization import EIGHT_BITS, ranges_of, stored
+from contrastive_encoders.export.vector_file import VectorFile
+from contrastive_encoders.io.file_discovery import check_output_apart
+from contrastive_encoders.io.output_directory import check_output_file, hold_file, let_go
+from contrastive_encoders.io.text_files import Encoding
+from contrastive_encoders.reports.progress import Progress
+from contrastive_encoders.runtime.devices import device_of
+from contrastive_encoders.runtime.exit_codes import as_exceptions
+from contrastive_encoders.runtime.log_output import logs_shown
+from contrastive_encoders.runtime.worker_loop import Start
+from contrastive_encoders.runtime.worker_pool import WorkersLost, open_pool
+from contrastive_encoders.runtime.worker_tasks import Task, TasksLost
+
+log = logging.getLogger(__name__)
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+LOADING = ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")  # of an encoder
+OF_THE_COMMAND = ("devices", "cluster", "num_cpus", "num_gpus")  # keys of several processes
+MIN_TEXTS = 100  # of fewer the ranges say little of other texts
+
+
+@overload
+def embed(
+    encoder: str | Path | LoadedEncoder, texts: Iterable[str] | str | Path, output: None = None, **keys: Any
+) -> Array: ...
+
+
+@overload
+def embed(
+    encoder: str | Path | LoadedEncoder, texts: Iterable[str] | str | Path, output: str | Path, **keys: Any
+) -> Path: ...
+
+
+def embed(
+    encoder: str | Path | LoadedEncoder,
+    texts: Iterable[str] | Iterable[Path] | str | Path,
+    output: str | Path | None = None,
+    **keys: Any,
+) -> Array | Path:
+    """Return the vectors of texts, or write them to a file, as ``contrastive-encoders embed`` does.
+
+    Args:
+        encoder: directory of a run or of a sentence-transformers or transformers model, a checkpoint, a hub id, a file
+            of word vectors, or what `train` and `load_encoder` return.
+        texts: a list of texts. A string or a ``Path`` is a file or a directory of files, a list of ``Path`` several.
+        output: ``FILE.npy`` or ``FILE.parquet``. The same call resumes a file that is not complete.
+        **keys: other keys of ``contrastive-encoders embed``, such as ``role="query"``, ``normalize=True``,
+            ``dtype="float16"``, or ``column="title"`` of files.
+
+    Returns:
+        Without ``output``, an array (texts, width) with row i of text i: float32, or of ``dtype``; ``binary`` and
+        ``ubinary`` have width / 8 columns. With ``output``, its path.
+
+    Raises:
+        InputError: a key, a value, or a text is wrong; or the encoder is loaded already and a key would load it another
+            way.
+        OutputError: there is no room to write.
+
+    Example:
+        >>> from contrastive_encoders import embed, train
+        >>> rows = [(f"What is thing {n}?", f"Thing {n} is a boat.") for n in range(16)]
+        >>> encoder = train(rows, backbone="tiny", batch_size=8, max_steps=2, quiet=True).encoder
+        >>> embed(encoder, ["a boat", "a thing"]).shape
+        (2, 256)
+        >>> embed(encoder, ["a boat", "a thing"], "vectors.npy", quiet=True)
+        PosixPath('vectors.npy')
+    """
+    refuse_unknown(keys, [one.name for one in fields(EmbedConfig) if one.name not in OF_THE_COMMAND])
+    loaded = encoder if isinstance(encoder, LoadedEncoder) else None
+    name = loaded.description["backbone"] if loaded else encoder
+    if not isinstance(name, str | Path):
+        raise InputError(key="encoder", value=name, expected="a path, a hub id, or a loaded encoder")
+    files, listed = _split(texts)
+    config = build(EmbedConfig, plain_value({**keys, "encoder": name, "input": files, "output": output}))
+    config.check_keys()
+    with as_exceptions("embed"), logs_shown(quiet=config.quiet):
+        source = listed if listed is not None else _open(config)
+        if config.output is None:
+            return _vectors(config, source, loaded)
+        write_vectors(config, source, loaded)
+    return Path(config.output)
+
+
+def write_vectors(
+    config: EmbedConfig, texts: Texts | ListedTexts | None = None, loaded: LoadedEncoder | None = None
+) -> None:
+    """Write the vectors that are missing in the file of a config.
+
+    Args:
+        texts: in place of those of ``config.input``.
+        loaded: the encoder of the config, if it is loaded already.
+
+    Raises:
+        InputError: the texts, the encoder, or the output cannot be used.
+        OutputError: there is no room, or processes ended each time.
+    """
+    output = Path(str(config.output))
+    if config.input is not None:
+        check_output_apart(config.input, output, output.with_name(f"{output.name}.json"))
+    texts = texts or _open(config)
+    check_output_file(output)
+    rows = _count(config, texts)
+    encoder = _load(config, loaded)
+    prompt = None if config.role is None else encoder.prompts.of(config.role)
+    file = _vector_file(config, texts, rows, encoder, prompt)
+    lock = hold_file(output) if config.overwrite or not output.exists() else None
+    try:
+        if file.claim(overwrite=config.overwrite):
+            log.info("%s is finished. overwrite=true computes it again.", output)
+        else:
+            start: Start = partial(_same, encoder)
+            if config.devices > 1 or config.cluster is not None:
+                start = partial(_load, config)
+                del encoder  # each process has its own
+            _write(config, texts, file, start, prompt)
+    finally:
+        if lock:
+            let_go(lock)
+
+
+def _split(texts: Any) -> tuple[list[str] | str | None, ListedTexts | None]:
+    """Return the names of files, or the texts themselves.
+
+    Raises:
+        InputError: an item is neither a text nor a path.
+    """
+    if isinstance(texts, str | Path):
+        if isinstance(texts, str) and not (Path(texts).exists() or has_magic(texts) or is_address(texts)):
+            raise InputError(
+                key="texts",
+                value=texts,
+                expected="a file, a directory, or a list of texts",
+                hint="Pass one text as a list: [TEXT].",
+            )
+        return str(texts), None
+    if isinstance(texts, list | tuple) and texts and all(isinstance(one, Path) for one in texts):
+        return [str(one) for one in texts], None
+    return None, ListedTexts(tuple(list_of_texts(texts)))
+
+
+def _open(config: EmbedConfig) -> Texts:
+    assert config.input is not None
+    return open_texts(config.input, config.column, Encoding(config.encoding, "encoding"))
+
+
+def _count(config: EmbedConfig, texts: Texts | ListedTexts) -> int:
+    """Return the number of texts.
+
+    Raises:
+        InputError: there are none, or too few for their ranges.
+    """
+    rows = texts.rows()
+    if rows == 0:
+        key = "texts" if config.input is None else "input"
+        raise InputError(
+            f"{key}={config.input or []} is empty; wanted at least one text.",
+            key=key,
+            value=config.input or [],
+            expected="at least one text",
+        )
+    if rows < MIN_TEXTS and config.dtype in EIGHT_BITS and config.ranges is None:
+        if rows == 1:
+            raise InputError(key="ranges", value=None, expected="FILE.ranges.npy of other vectors for a single text")
+        log.warning(
+            "dtype=%s: ranges of %d texts are narrow; ranges=FILE.ranges.npy takes others'.", config.dtype, rows
+        )
+    return rows
+
+
+def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEncoder:
+    """Return the encoder of a config, on the device of this process.
+
+    Raises:
+        InputError: there is no such encoder; or it is loaded already, and a key would load it another way.
+    """
+    if loaded is None:
+        options = {key: getattr(config, key) for key in LOADING}
+        return load_encoder(str(config.encoder), **options, device=device_of(config.device))
+    for key in (*LOADING, "device"):
+        if (value := getattr(config, key)) != getattr(EmbedConfig, key):
+            raise InputError(
+                key=key,
+                value=value,
+                expected="no value, as the encoder is loaded already",
+                hint=f"Pass its path, or load it with load_encoder(PATH, {key}={value!r}).",
+            )
+    return loaded
+
+
+def _vectors(config: EmbedConfig, texts: Texts | ListedTexts, loaded: LoadedEncoder | None) -> Array:
+    """Return the vectors of all texts, those of a window at a time."""
+    rows = _count(config, texts)
+    encoder = _load(config, loaded)
+    prompt = None if config.role is None else encoder.prompts.of(config.role)
+    tasks = (Task(number, block) for number, block in texts.windows(config.window, lambda _: True))
+    found = list[Array]()
+    with Progress("embedding", "texts", rows, quiet=config.quiet) as progress:
+        for _, vectors_ND in _embed_windows(prompt, encoder, tasks):
+            found.append(vectors_ND)
+            progress.to(progress.done + len(vectors_ND))
+    vectors_ND = np.concatenate(found)
+    ranges_2D = None
+    if config.dtype in EIGHT_BITS:
+        ranges_2D = _ranges(config, vectors_ND.shape[1]) if config.ranges else ranges_of([vectors_ND])
+    return stored(vectors_ND, config.dtype, ranges_2D)
+
+
+def _ranges(config: EmbedConfig, width: int) -> Array:
+    """Return the least and the greatest value of each dimension, (2, D).
+
+    Raises:
+        InputError: the file contains something else.
+    """
+    try:
+        found = np.load(str(config.ranges), allow_pickle=False)
+        is_right = found.shape == (2, width) and bool(np.isfinite(found).all() and (found[0] <= found[1]).all())
+    except (OSError, ValueError, EOFError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"ranges={config.ranges}: cannot be read ({error}).",
+            key="ranges",
+            value=config.ranges,
+            expected="a file of ranges",
+        ) from None
+    if not is_right:
+        raise InputError(
+            f"ranges={config.ranges}: wanted the least and the greatest value of each of {width} numbers, an array of "
+            f"shape (2, {width}); got {found.shape}. dtype={config.dtype} of the corpus writes such a file beside its "
+            "own, OUTPUT.ranges.npy.",
+            key="ranges",
+            value=config.ranges,
+            expected=f"an array of shape (2, {width})",
+        )
+    return found.astype(np.float32)  # type: ignore[no-any-return]
+
+
+def _vector_file(
+    config: EmbedConfig, texts: Texts | ListedTexts, rows: int, encoder: LoadedEncoder, prompt: str | None
+) -> VectorFile:
+    """Return the file that is to be written, with all that decides its vectors."""
+    width = int(encoder.embed([""]).shape[1])
+    identity = {
+        "encoder": encoder.fingerprint,
+        "input": texts.name,
+        "column": texts.column,
+        "rows": rows,
+        "width": width,
+        "dtype": config.dtype,
+        "window": config.window,
+        **({} if config.encoding is None else {"encoding": config.encoding}),
+        **({} if prompt in (None, encoder.prompt) else {"prompt": prompt}),
+    }
+    ranges = None if config.ranges is None else _ranges(config, width)
+    if ranges is not None:
+        identity["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()[:16]
+    return VectorFile(Path(str(config.output)), identity, ranges)
+
+
+def _write(config: EmbedConfig, texts: Texts | ListedTexts, file: VectorFile, start: Start, prompt: str | None) -> None:
+    """Embed the windows that are missing, and give the file its name.
+
+    Raises:
+        OutputError: the processes of some windows ended each time that these were tried.
+    """
+    resources = (config.devices, config.cluster, config.num_cpus, config.num_gpus)
+    with file.opened(), open_pool(start, *resources) as pool:
+        before, done = file.rows_done(), file.done()
+        if before:
+            log.info("%d of %d are there already.", before, file.rows)
+        tasks = (Task(number, block) for number, block in texts.windows(file.window, lambda number: not done[number]))
+        with Progress("embedding", "texts", file.rows, before=before, quiet=config.quiet) as progress:
+            try:
+                for number, vectors_ND in pool.run(partial(_embed_windows, prompt), tasks, int((~done).sum())):
+                    assert number is not None, "nothing is reported in between"
+                    file.write(number, vectors_ND)
+                    progress.to(progress.done + len(vectors_ND))
+            except (TasksLost, WorkersLost) as error:
+                raise OutputError(
+                    f"output={file.output}: {error}: processes ended each time, mostly for want of memory. What is "
+                    "there is kept; with a smaller window or fewer devices, the same command goes on."
+                ) from error
+        file.finish(texts)
+    log.info("%s: %d vectors of %d %s numbers", config.output, file.rows, file.width, file.dtype)
+
+
+def _same(encoder: LoadedEncoder) -> LoadedEncoder:
+    return encoder
+
+
+def _embed_windows(prompt: str | None, encoder: LoadedEncoder, tasks: Iterator[Task]) -> Iterator[tuple[int, Array]]:
+    """Yield the vectors of each window; the work of a process."""
+    for task in tasks:
+        yield task.number, encoder.embed(task.payload, prompt=prompt, progress=False).numpy()
