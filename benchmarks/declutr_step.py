@@ -1,4 +1,4 @@
-"""P2: a DeCLUTR step as train.py runs it, against a bare PyTorch loop that does the same arithmetic.
+"""P2: a DeCLUTR step as a run does it, against a bare PyTorch loop that does the same arithmetic.
 
     python -m benchmarks.declutr_step [--quick] [--models tiny minilm] [--precisions fp32 bf16] [--clock wall|cpu]
 
@@ -60,7 +60,7 @@ class NothingSaved(RunCheckpoints):
 
 
 def trainer_of_a_run(folder: Path, steps: int, bf16: bool, *more: pl.Callback, device: str = "cpu") -> pl.Trainer:
-    """Return the trainer that train.py makes of its defaults, without scores and files."""
+    """Return the trainer that a run makes of its defaults, without scores and files."""
     saving = NothingSaved(folder, every_n_steps=None, every_n_minutes=None, monitor=None, mode="max", patience=None)
     return pl.Trainer(
         accelerator="cpu" if device == "cpu" else "gpu",
@@ -141,7 +141,7 @@ def main() -> None:
             for precision in options.precisions:
                 work = Work(backbone, data, precision, options.steps, CLOCKS[options.clock], folder / "run")
                 lines.append(compare(work, options.rounds))
-    report(f"DeCLUTR step: train.py's machinery against a bare loop, {options.clock} time", lines, options.output)
+    report(f"DeCLUTR step: a run's machinery against a bare loop, {options.clock} time", lines, options.output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""P14: LoRA on a decoder language model as train.py runs it, against the trainer of sentence-transformers.
+"""P14: LoRA on a decoder language model as a run does it, against the trainer of sentence-transformers.
 
     python -m benchmarks.lora_training [--quick] [--precisions fp32 bf16] [--rounds 3] [--steps 4] [--clock wall|cpu]
 
@@ -213,7 +213,7 @@ def main() -> None:
             lines += compare(work, options.rounds, options.frozen)
         if not options.no_memory:
             lines += memory(folder, options.precisions, options.frozen)
-    report(f"LoRA on a decoder: train.py's machinery, {options.clock} time", lines, options.output)
+    report(f"LoRA on a decoder: a run's machinery, {options.clock} time", lines, options.output)
 
 
 if __name__ == "__main__":

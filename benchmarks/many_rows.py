@@ -155,12 +155,12 @@ def in_the_data(folder: Path) -> list[Line]:
 
 
 def in_a_run(folder: Path) -> list[Line]:
-    """Measure ``train.py``, on many rows and on few."""
+    """Measure ``contrastive-encoders train``, on many rows and on few."""
     (few, few_bytes), (many, many_bytes) = (trained(folder / name, folder / f"run-{name}") for name in ("few", "many"))
     return [
-        Line("P12", "train.py, start to step 2", "s", many[0], few[0], None, WANTED_SECONDS),
-        Line("P12", "train.py, killed there and continued to the end", "s", many[1], few[1], None, WANTED_SECONDS),
-        Line("P12", "train.py, anonymous memory", "MB", many_bytes / 1e6, few_bytes / 1e6, None, WANTED_MEMORY),
+        Line("P12", "train, start to step 2", "s", many[0], few[0], None, WANTED_SECONDS),
+        Line("P12", "train, killed there and continued to the end", "s", many[1], few[1], None, WANTED_SECONDS),
+        Line("P12", "train, anonymous memory", "MB", many_bytes / 1e6, few_bytes / 1e6, None, WANTED_MEMORY),
     ]
 
 
@@ -194,7 +194,7 @@ def trained(data: Path, folder: Path) -> tuple[tuple[float, float], int]:
             time.sleep(0.02)
         seconds.append(time.perf_counter() - began)
         if process.wait() not in (0, -signal.SIGKILL):
-            raise SystemExit(f"train.py ended with status {process.returncode}")
+            raise SystemExit(f"train ended with status {process.returncode}")
     return (seconds[0], seconds[1]), most
 
 

@@ -5,7 +5,7 @@
 SmolLM2-135M-Instruct, reading both ways, on spans of real documents: an anchor and a positive of each. Ours:
 model=declutr with both losses, so the masked anchors are encoded once for both. The other side is what LLM2Vec does, on
 the same spans, masks and settings: a run with the first loss alone, then a run with the second from its weights. Both
-as train.py runs them. Wanted: 1.4 times the documents/s.
+as a run has them. Wanted: 1.4 times the documents/s.
 """
 
 import argparse

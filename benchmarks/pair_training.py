@@ -1,4 +1,4 @@
-"""P1: training on pairs as train.py runs it, against the trainer of sentence-transformers.
+"""P1: training on pairs as a run does it, against the trainer of sentence-transformers.
 
     python -m benchmarks.pair_training [--quick] [--objectives cosine contrastive] [--precisions fp32 bf16]
                                        [--device cpu|cuda] [--clock wall|cpu] [--seeds N] [--seed-steps 100]
@@ -301,9 +301,7 @@ def measured(options: argparse.Namespace) -> list[Line]:
 def main() -> None:
     options = parse()
     materials.hush()
-    title = (
-        f"Pairs: train.py's machinery against sentence-transformers' trainer, {options.device}, {options.clock} time"
-    )
+    title = f"Pairs: a run's machinery against sentence-transformers' trainer, {options.device}, {options.clock} time"
     report(title, measured(options), options.output)
 
 

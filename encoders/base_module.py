@@ -40,7 +40,7 @@ class TrainedModule(pl.LightningModule):
     def __init__(self, settings: TrainableConfig) -> None:
         super().__init__()
         self.settings = settings
-        self.save_hyperparameters(asdict(settings), logger=False)  # train.py gives the loggers the whole config
+        self.save_hyperparameters(asdict(settings), logger=False)  # the run gives the loggers the whole config
 
     @property
     def transformer(self) -> PreTrainedModel:

@@ -3,8 +3,8 @@
 Grid, random or bayes (TPE) and hyperband by Optuna; the trials have the words that an agent would
 give them. The same command goes on after a kill. ``output``, ``trials``, ``seed``, ``parallel``,
 ``cluster``, ``num_cpus``, ``num_gpus`` and ``keep_checkpoints`` are the sweep's, all other words
-are passed on to train.py, as ``data.path=FILE``. A finished trial keeps its encoder and its scores;
-with ``keep_checkpoints=true`` its checkpoints, too.
+are passed to each training, as ``data.path=FILE``. A finished trial keeps its encoder and its
+scores; with ``keep_checkpoints=true`` its checkpoints, too.
 """
 
 import argparse
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 USAGE = (
     "contrastive-encoders sweep configs/sweeps/NAME.yaml output=FOLDER [trials=N] [seed=1] [parallel=1] "
     "[cluster=auto|ray|ray://HOST:PORT] [num_cpus=N] [num_gpus=N] [keep_checkpoints=false] [--config-dir=FOLDER] "
-    "[KEY=VALUE of train.py ...]"
+    "[KEY=VALUE of train ...]"
 )
 
 
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     seed: int
     workers: dict[str, Any]  # of `open_workers`
     keep_checkpoints: bool
-    words: list[str]  # for train.py
+    words: list[str]  # for train
     options: list[str]  # for Hydra in each trial; a study is the same wherever the folder lies
 
 

@@ -69,7 +69,7 @@ def choose(
     of which every run failed is left out; one that was trained with a value keeps it.
 
     Raises:
-        InputError: train.py refused every arm, or a run has no such score.
+        InputError: the training refused every arm, or a run has no such score.
     """
     jobs, tried, failed = list[Job](), dict[str, dict[Any, Path]](), list[Done]()
     for label, words in race.arms.items():

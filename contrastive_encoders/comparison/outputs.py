@@ -4,7 +4,7 @@ from contrastive_encoders.io.output_directory import PREFIX
 
 PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
 LATEX, CSV = "table.tex", "table.csv"
-REFUSED = f"{PREFIX}-refused.json"  # in the directory of a run whose settings train.py has refused
+REFUSED = f"{PREFIX}-refused.json"  # in the directory of a run whose settings the training refused
 CHOOSING, CHOSEN = "choosing", "chosen.json"  # runs that choose a key of each arm, and what they came to
 COMPARISON = "comparison"  # kind of output
 ENTRIES = (

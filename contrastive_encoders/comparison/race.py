@@ -55,7 +55,7 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     arms, common = race.get("arms"), race.get("common") or []
     where = f"race={race.get('name', '?')}"
     if not isinstance(arms, dict) or not arms or not all(isinstance(words, list) for words in arms.values()):
-        raise InputError(f"{where}: wanted arms, a mapping of a name to words of train.py's command line.")
+        raise InputError(f"{where}: wanted arms, a mapping of a name to overrides of contrastive-encoders train.")
     amounts = budget or race.get("budget") or {}
     [(kind, amount)] = amounts.items() if isinstance(amounts, Mapping) and len(amounts) == 1 else [(None, None)]
     if kind not in BUDGETS or not isinstance(amount, int | float) or amount <= 0:
@@ -96,7 +96,7 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
 
 
 def _is_begun(output: Path, label: str, labels: Iterable[str]) -> bool:
-    """Whether train.py keeps anything of this arm, so that it would refuse other words."""
+    """Return whether a run of this arm has left anything, so that it would refuse other overrides."""
     runs = [folder for folder in (output / "runs").glob("*/") if folder.name.rpartition("-seed")[0] == label]
     longer = tuple(f"{one}-" for one in labels if one.startswith(f"{label}-"))
     tried = [one for one in (output / CHOOSING).glob(f"{label}-*/") if not one.name.startswith(longer)]
@@ -118,7 +118,7 @@ def train_all(
     With ``untrained`` the encoder that the first arm begins from is scored as an arm, too, before any arm is trained.
 
     Raises:
-        InputError: train.py refused an arm, or what is to be scored.
+        InputError: the training refused an arm, or what is to be scored.
     """
 
     progress = _Progress(quiet)
@@ -185,7 +185,7 @@ class _Progress:
 
 
 def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InProcess | Pool) -> list[str]:
-    """Return the words of ``train.py`` that end a run of this arm at its budget. A pilot run measures a step's cost."""
+    """Return the overrides that end a run of this arm at its budget. A pilot run measures a step's cost."""
     kind, amount = race.budget
     if kind == "steps":
         return [f"max_steps={round(amount)}"]

@@ -74,7 +74,7 @@ class PairScorer(Protocol):
 
 
 class DataModule(Protocol):
-    """What ``train.py`` asks of a data module beyond Lightning's own methods."""
+    """What training asks of a data module beyond Lightning's own methods."""
 
     def prepare_data(self) -> None:
         """Read, tokenise and store; one process does it while the others wait for its file lock."""

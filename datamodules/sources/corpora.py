@@ -26,7 +26,7 @@ class Corpus(NamedTuple):
     about: str
     licence: str
     pieces: tuple[CorpusFile, ...]  # none: it is made of what this machine has
-    then: str  # words of train.py, for the folder FOLDER in ROOT
+    then: str  # overrides of train, for the folder FOLDER in ROOT
 
 
 def _listed(name: str, rows: int, repository: str, config: str) -> CorpusFile:
