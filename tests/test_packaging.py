@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from setuptools import find_packages
@@ -50,6 +51,10 @@ COMES_WITH = {  # two packages in one distribution; what wandb itself cannot do 
 }
 SOURCES = [path for package in PACKAGES for path in (ROOT / package.replace(".", "/")).glob("*.py")]
 
+checkout = pytest.mark.skipif(
+    not (ROOT / "contrastive_encoders" / "losses").is_dir(), reason="an sdist has no symbolic links"
+)
+
 
 def import_name(requirement: Requirement) -> str:
     return IMPORT_NAMES.get(requirement.name, requirement.name.replace("-", "_"))
@@ -77,6 +82,7 @@ def pins() -> dict[str, str]:
     return dict(re.fullmatch(r"([\w.-]+)==(\S+)", line).groups() for line in lines if line and line[0] != "#")
 
 
+@checkout
 def test_every_package_and_module_is_packaged():
     """The symbolic links are followed."""
     assert sorted(find_packages(str(ROOT), include=["contrastive_encoders*"])) == sorted(PACKAGES)
@@ -94,6 +100,7 @@ def test_every_import_is_a_declared_dependency():
     assert not undeclared, f"pyproject.toml does not have {sorted(undeclared)}"
 
 
+@checkout
 def test_every_dependency_does_some_work():
     """It is imported, or a config names it as a target, or a class is imported that needs it."""
     configs = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "configs").rglob("*.yaml"))
