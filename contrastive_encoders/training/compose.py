@@ -90,6 +90,9 @@ def compose(
         keys: dotted key -> value. Keys win over words.
         whole: the config that Hydra has composed from ``words`` alone; None: compose it.
 
+    Returns:
+        The run, as `run` takes it, with the backbone and the batch size that belong to the model.
+
     Raises:
         InputError: a key is unknown, or a value does not have its type.
 
