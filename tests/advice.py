@@ -25,6 +25,10 @@ COMMAND = re.compile(
 )
 
 
+SAYS = "asks|computes|keeps|makes|names|reads|records|shows|takes|writes"
+SENTENCE = re.compile(rf"[.:;] ['`]?\+?{SETTING}\S* (?:{SAYS})\b")  # KEY=VALUE makes it again
+
+
 class Advice(NamedTuple):
     """A string with advice: ``id`` is module and function, with a number if the function has several."""
 
@@ -72,7 +76,7 @@ def _strings(node: ast.AST, inside: tuple[str, ...], in_function: bool) -> Itera
 def is_advice(template: str) -> bool:
     text = LEAD.sub("", template)
     is_jinja = "{%" in template
-    return not is_jinja and (ADVICE.search(text) is not None or COMMAND.search(text) is not None)
+    return not is_jinja and any(one.search(text) is not None for one in (ADVICE, COMMAND, SENTENCE))
 
 
 @functools.cache

@@ -17,6 +17,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from contrastive_encoders.cli import compare, evaluate
+from contrastive_encoders.cli.preview import run as preview
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
@@ -371,6 +372,11 @@ REFUSED = [
         {"data=text": "model=declutr data=text data.min_span=4 data.max_span=16"},
     ),
     (
+        "contrastive_encoders.io.file_discovery:_unknown",
+        [*PAIRS, "data.path=$notes/0.md"],
+        {"data=text": "model=declutr data=text data.path=$notes data.min_span=4 data.max_span=16"},
+    ),
+    (
         "contrastive_encoders.io.file_discovery:list_files",
         [*PAIRS, "data.path=[]"],
         {"data.path=FILE_OR_FOLDER": "data.path=$pairs"},
@@ -386,6 +392,16 @@ REFUSED = [
         ["batch_size=50"],
     ),
     # stages
+    (
+        "contrastive_encoders.training.compose:no_stage",
+        [*SENTENCES, "stages.c.max_steps=1"],
+        {"+stages.c.KEY=VALUE": "~stages.c.max_steps +stages.c.max_steps=1"},
+    ),
+    (
+        "contrastive_encoders.training.compose:no_stage",
+        [*STAGES, "stages.c.max_steps=1"],
+        {"+stages.c.KEY=VALUE": "~stages.c.max_steps +stages.c.max_steps=1"},
+    ),
     (
         "contrastive_encoders.training.compose:_check_key",
         [*STAGES, "stages.a.devices=1"],
@@ -466,6 +482,16 @@ def test_a_run_without_scores_is_compared_once_it_was_scored_as_advised(files, s
     run_here("compare", compare.run, compare.Keys, [f"runs=[{name}]", "output=comparison"])
 
 
+@pytest.mark.advice("contrastive_encoders.cli.preview:run")
+def test_a_preview_shows_another_stage_as_it_says(files, capsys):
+    words = [Template(word).substitute(files) for word in STAGES]
+    preview(words)
+    shown = capsys.readouterr().out
+    assert "Stage a; only_stage=NAME" in shown
+    preview([*words, "only_stage=b"])
+    assert "Stage b; only_stage=NAME" in capsys.readouterr().out
+
+
 @pytest.mark.advice("contrastive_encoders.datamodules.documents:DocumentSpans._report#1")
 def test_short_documents_are_kept_with_the_span_of_the_message(said, tmp_path):
     words = [*SPANS, f"data.path={tmp_path / 'short.txt'}", "data.max_span=60", "quiet=false"]
@@ -485,6 +511,7 @@ UNTESTED = {
     "contrastive_encoders.cli.compare:compare": "the user's own command, which a report records",
     "contrastive_encoders.cli.completion:FISH": "a script for a shell that is not installed everywhere",
     "contrastive_encoders.cli.completion:ZSH": "a script for a shell that is not installed everywhere",
+    "contrastive_encoders.runtime.exit_codes:_of_a_server": "W&B's server fails; the setting is tested at its login",
     "contrastive_encoders.io.installed_models:find_installed": "pip installs a package anew, from the network",
 }
 

@@ -307,7 +307,7 @@ def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
         root = cfg.data_root or next((root for arm in arms if (root := _data_root(arm))), None)
         table = Path(root or "") / "STSBenchmark" / "dev.tsv"
         if root is None or not table.exists():
-            log.info("no sentences for a map: data_root has no STSBenchmark/dev.tsv. sentences_from=FILE names others.")
+            log.info("no sentences for a map: data_root has no STSBenchmark/dev.tsv, and sentences_from is not set.")
             return []
         from contrastive_encoders.evaluation.catalog import load_tasks
         from contrastive_encoders.evaluation.task import options_of

@@ -102,7 +102,7 @@ def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[st
     values = {place + 1 for place, word in enumerate(words) if word in WITH_VALUE}
     paths = [word for place, word in enumerate(words) if place not in values and _is_path(word)]
     if not paths and not any(word.startswith((f"{key}=", "-h", "--help")) for word in words):
-        raise InputError(key=key, expected=f"a file or a folder of your texts behind {command}")
+        raise InputError(key=key, expected=f"a file or a folder of your texts after {command}")
     listed = [word_of("", path)[1:] for path in paths]
     together = listed[0] if len(listed) == 1 else f"[{','.join(listed)}]"
     return paths, [f"{key}={together}"] if listed else [], [word for word in words if word not in paths]

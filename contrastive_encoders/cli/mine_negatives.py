@@ -28,6 +28,7 @@ from contrastive_encoders.io.file_discovery import check_output_apart, form_of, 
 from contrastive_encoders.io.manifest import Damaged, read_record, write_record
 from contrastive_encoders.io.model_names import run_folder
 from contrastive_encoders.io.output_directory import (
+    FINISHED,
     check_output_file,
     check_output_folder,
     differences,
@@ -105,7 +106,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
     lock = hold_file(output)
     try:
         if is_finished(output, identity, overwrite=cfg.overwrite):
-            log.info("%s is finished. overwrite=true mines it again.", output)
+            log.info(FINISHED, output)
             return 0
         with kept_scores(cfg, reranker, models) as scorer:
             mined = mine(cfg, pairs, model, scorer, vectors_of(cfg.cache_folder, models["encoder"]))
@@ -126,7 +127,7 @@ def check_values(cfg: DictConfig) -> Path:
     check_rules(cfg)
     check_devices(cfg.devices, cfg.device)
     if cfg.column is not None and cfg.corpus is None:
-        raise InputError(f"column={cfg.column} is of the corpus, and there is none; columns= names those of input.")
+        raise InputError(f"column={cfg.column} is of the corpus, and there is none; columns names those of input.")
     if cfg.use_faiss and find_spec("faiss") is None:
         raise missing_package("faiss", "faiss", key="use_faiss", value=True)
     check_output_apart(cfg.input, output, about(output))

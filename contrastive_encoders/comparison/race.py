@@ -55,16 +55,16 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     arms, common = race.get("arms"), race.get("common") or []
     where = f"race={race.get('name', '?')}"
     if not isinstance(arms, dict) or not arms or not all(isinstance(words, list) for words in arms.values()):
-        raise InputError(f"{where}: wanted arms, a mapping of a name to overrides of contrastive-encoders train.")
+        raise InputError(f"{where}: wanted arms, a mapping of a name to overrides of `train`.")
     amounts = budget or race.get("budget") or {}
     [(kind, amount)] = amounts.items() if isinstance(amounts, Mapping) and len(amounts) == 1 else [(None, None)]
     if kind not in BUDGETS or not isinstance(amount, int | float) or amount <= 0:
         raise InputError(
-            f"budget={amounts}: wanted one of {', '.join(BUDGETS)} and an amount: 'budget={{seconds: 600}}'."
+            key="budget", value=amounts, expected=f"one of {', '.join(BUDGETS)} and an amount, such as {{seconds: 600}}"
         )
     numbers = seeds or race.get("seeds") or []
     if not isinstance(numbers, Sequence) or not all(isinstance(seed, int) for seed in numbers):
-        raise InputError(f"seeds={numbers}: wanted a list of whole numbers: 'seeds=[1,2,3]'.")
+        raise InputError(key="seeds", value=numbers, expected="a list of whole numbers, such as [1,2,3]")
     if not numbers or len(set(numbers)) < len(numbers):
         raise InputError(f"seeds={list(numbers)}: wanted one or more numbers, each once.")
     words = {str(label): [*map(str, common), *map(str, own)] for label, own in arms.items()}

@@ -79,9 +79,7 @@ def read_sweep(path: Path) -> Sweep:
         raise InputError(f"{path}: metric.goal {goal!r} is unknown; choose maximize, minimize.")
     command = found.get("command") or []
     if not any("${args_no_hyphens}" in str(word) for word in command):
-        raise InputError(
-            f"{path}: wanted a command with ${{args_no_hyphens}}, by which contrastive-encoders train reads KEY=VALUE."
-        )
+        raise InputError(f"{path}: wanted a command with ${{args_no_hyphens}}, by which `train` gets its overrides.")
     words = [str(word) for word in command if str(word) not in OTHERS_OF_A_COMMAND]
     for name, parameter in found["parameters"].items():
         if not isinstance(parameter, dict) or not isinstance(parameter.get("values", []), list):

@@ -93,7 +93,7 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
     if record["frozen_weights"] == "bf16":
         log.warning(
             "run=%s: it was trained upon weights held in bf16, and who reads this folder takes those of %s as they "
-            "are: vectors differ in their third digit. format=sentence_transformers has the rounded ones.",
+            "are: vectors differ in their third digit. The format sentence_transformers has the rounded ones.",
             *(run, record["base"]),
         )
     state = {name.removeprefix(record["prefix"]): weight for name, weight in found["state_dict"].items()}

@@ -20,7 +20,7 @@ from contrastive_encoders.export.input_texts import ListedTexts, Texts, open_tex
 from contrastive_encoders.export.quantization import EIGHT_BITS, ranges_of, stored
 from contrastive_encoders.export.vector_file import VectorFile
 from contrastive_encoders.io.file_discovery import check_output_apart
-from contrastive_encoders.io.output_directory import check_output_file, hold_file, let_go
+from contrastive_encoders.io.output_directory import FINISHED, check_output_file, hold_file, let_go
 from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.reports.progress import Progress
 from contrastive_encoders.runtime.devices import device_of
@@ -125,7 +125,7 @@ def write_vectors(
     lock = hold_file(output) if config.overwrite or not output.exists() else None
     try:
         if file.claim(overwrite=config.overwrite):
-            log.info("%s is finished. overwrite=true computes it again.", output)
+            log.info(FINISHED, output)
         else:
             start: Start = partial(_same, encoder)
             if config.devices > 1 or config.cluster is not None:
@@ -180,9 +180,7 @@ def _count(config: EmbedConfig, texts: Texts | ListedTexts) -> int:
     if rows < MIN_TEXTS and config.dtype in EIGHT_BITS and config.ranges is None:
         if rows == 1:
             raise InputError(key="ranges", value=None, expected="FILE.ranges.npy of other vectors for a single text")
-        log.warning(
-            "dtype=%s: ranges of %d texts are narrow; ranges=FILE.ranges.npy takes others'.", config.dtype, rows
-        )
+        log.warning("dtype=%s: ranges of %d texts are narrow; ranges takes those of more vectors.", config.dtype, rows)
     return rows
 
 

@@ -171,7 +171,7 @@ def _ending(path: Path) -> str:
 def _unknown(path: Path, forms: Sequence[str]) -> str:
     wanted = f"Wanted one of {', '.join(forms)}, also with .gz behind it; got {path.name!r}."
     if form_of(path, DOCUMENTS):
-        return f"{path}: a document, where rows are read. {wanted} data=text reads documents."
+        return f"{path}: a document, where rows are read. {wanted} Documents are read by data=text."
     advice = "Convert it to one of these, or unpack it if it is an archive."
     return f"{path}: cannot tell what this file is by its name. {wanted} {advice}"
 

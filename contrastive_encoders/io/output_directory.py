@@ -28,6 +28,7 @@ from contrastive_encoders.core import NO_ROOM, RECORD_VERSION, InputError, Outpu
 from contrastive_encoders.io.atomic import remove, unfinished
 from contrastive_encoders.io.manifest import Damaged, read_record, write_record
 
+FINISHED = "%s is finished. Set overwrite=true to make it again."
 PREFIX = ".contrastive-encoders"  # of the files that this module writes into a folder
 MARKER, LOCK = f"{PREFIX}.json", f"{PREFIX}.lock"
 MOST_DIFFERENCES = 3  # shown in a message

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contrastive_encoders.io.atomic import remove
-from contrastive_encoders.io.output_directory import LOCK, MARKER, let_go, lock_folder
+from contrastive_encoders.io.output_directory import FINISHED, LOCK, MARKER, let_go, lock_folder
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from contrastive_encoders.synthesis.recipe import Recipe
@@ -26,7 +26,7 @@ def write(recipe: "Recipe") -> None:
         try:
             lock_folder("output", recipe.folder)
             if recipe.claim():
-                log.info("%s is finished. overwrite=true writes it again.", recipe.folder)
+                log.info(FINISHED, recipe.folder)
             else:
                 recipe.write()
         finally:

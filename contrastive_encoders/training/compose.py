@@ -284,11 +284,12 @@ def _check_stage(name: str, keys: Any) -> None:
 
 def no_stage(name: str, names: Sequence[str]) -> str:
     """That a stage does not exist, and what to do."""
+    new = f"Set +stages.{name}.KEY=VALUE to make it."
     if not names:
-        return f"this run has no stages. +stages.{name}.KEY=VALUE makes one; experiment=gense has some."
+        return f"this run has no stages. {new}"
     near = nearest(name, names, cutoff=0.4)
     advice = f" The nearest is {near}." if near else ""
-    return f"there is no stage {name!r}; there are {', '.join(names)}.{advice} +stages.{name}.KEY=VALUE makes one."
+    return f"there is no stage {name!r}; there are {', '.join(names)}.{advice} {new}"
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[_OfStage]]:

@@ -54,7 +54,7 @@ def _added(steps: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> str
     number = sum(step["added"] for step in steps)
     smoothing = source["settings"].get("smoothing")
     labels = f", and labels 0 and 1 become {smoothing / 2:g} and {1 - smoothing / 2:g}" if smoothing else ""
-    return f"{number:,} random pairs with label 0{labels}; data.postprocess=off leaves the pairs as they are"
+    return f"{number:,} random pairs with label 0{labels}, as data.postprocess adds"
 
 
 def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> str:

@@ -14,6 +14,7 @@ from contrastive_encoders.core.config_schema import UNSET
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.model_configs import KINDS as MODELS
 from contrastive_encoders.io.manifest import Damaged, is_finished, read_record
+from contrastive_encoders.io.output_directory import FINISHED
 from contrastive_encoders.runtime.exit_codes import input_error
 from contrastive_encoders.runtime.process_group import launched
 from contrastive_encoders.training.compose import no_stage
@@ -136,7 +137,7 @@ def finished_before(run: RunConfig) -> bool:
 
 
 def say_finished(folder: Path) -> None:
-    log.info("%s is finished: results.json is there. overwrite=true trains it again.", folder)
+    log.info(FINISHED, folder)
     with contextlib.suppress(OSError, Damaged):
         if verdict := read_record(folder / "results.json").get("verdict"):
             log.info("%s", verdict["sentence"])

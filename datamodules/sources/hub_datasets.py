@@ -147,12 +147,12 @@ class HubSet:
             streamed = bool(self.streaming)
         elif streamed := self.bytes >= LARGE:
             log.info(
-                "%s: %d GB, which are read as they come. data.streaming=false keeps a copy on the disk.",
+                "%s: %d GB, which are read as they come, without a copy on the disk.",
                 *(self, self.bytes // 2**30),
             )
         if streamed and self.split not in self.splits:
             raise InputError(
-                f"data.split={self.split}: a part of a split wants a copy on the disk: data.streaming=false."
+                key="data.streaming", value=self.streaming, expected=f"false for a part of a split, {self.split}"
             )
         return streamed
 

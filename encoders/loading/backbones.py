@@ -113,7 +113,7 @@ def load_masked_lm(
         raise NoMaskedLM(
             f"backbone={backbone}: model.mlm_weight above 0 fills gaps from both sides, and this causal language model "
             "sees one alone. Set model.attention=bidirectional, or model.mlm_weight=0.",
-            "reads one way; model.attention=bidirectional lets it fill gaps",
+            "reads one way",
         )
     return model
 

@@ -131,7 +131,7 @@ WRONG = [
     ({}, ["several configs", "data.name", "triplet", "nested", "nli"]),
     ({"name": "trplet"}, ["'trplet'", "triplet", "nested", "nli"]),
     ({"name": "triplet", "split": "tain"}, ["data.split=tain", "one of train, dev"]),
-    ({"name": "triplet", "split": "train[:2]", "streaming": True}, ["data.streaming=false"]),
+    ({"name": "triplet", "split": "train[:2]", "streaming": True}, ["data.streaming=true: expected false"]),
     ({"name": "triplet", "columns": ["a", "b"]}, ["'anchor', 'positive', 'negative'", "data.columns=["]),
     ({"path": "owner/sett"}, ["owner/sett: no file or folder", "cannot be read as a data set", "HF_TOKEN"]),
 ]

@@ -100,7 +100,10 @@ def test_parquet_has_the_texts_beside_the_vectors(tmp_path, small_word_vectors, 
     assert {p.name for p in tmp_path.iterdir()} == {"t.parquet", "o.parquet", "o.parquet.json"}
 
 
-@pytest.mark.advice("contrastive_encoders.export.vector_file:VectorFile._check")
+@pytest.mark.advice(
+    "contrastive_encoders.export.vector_file:VectorFile._check",
+    "contrastive_encoders.io.output_directory:FINISHED",
+)
 def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_word_vectors, caplog):
     path = lines(tmp_path / "t.txt", TEXTS)
     words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}"]

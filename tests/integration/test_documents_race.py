@@ -147,7 +147,7 @@ def test_documents_stand_without_a_key_on_the_console():
     assert adapt_words(["a'b.txt", "output=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
     words = ["~race.arms.dino", "+race.new=1", "--config-dir", "mine", "output=o"]
     assert adapt_words(["~/docs", *words]) == [*wanted[:2], "race.texts='~/docs'", *words]
-    with pytest.raises(InputError, match="behind adapt"):
+    with pytest.raises(InputError, match="after adapt"):
         adapt_words(["seeds=[1]"])
 
 

@@ -253,8 +253,8 @@ BAD = [
     (["stages.second.model.cut_fraction=2"], ["stage second", "model.cut_fraction=2", "0 to 1"]),
     (["stages.second.data=nli"], ["stage second", "simcse learns from SentenceBatch or TripletBatch", "NLIPairs"]),
     (["stages.second.monitor=stsb-dev/cosine/spearman"], ["stage second", "evaluation.every_n_steps"]),
-    (["stages.second.backbone=tiny"], ["stages.second.backbone", "begins from the one before it"]),
-    (["stages.second.output_dir=x"], ["stages.second.output_dir", "the same for all stages"]),
+    (["stages.second.backbone=tiny"], ["stages.second.backbone", "Set backbone=... for all stages"]),
+    (["stages.second.output_dir=x"], ["stages.second.output_dir", "Set output_dir=... for all stages"]),
     (["only_stage=third"], ["only_stage=third", "there are first, second"]),
     (["resume=last.ckpt"], ["resume=last.ckpt", "a run of stages goes on by itself"]),
 ]

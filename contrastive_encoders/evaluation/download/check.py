@@ -24,7 +24,7 @@ def check(data_root: Path, tasks: Sequence[str] | None = None) -> Report:
         InputError: an unknown task, or a ``data_root`` that is no folder.
     """
     if not data_root.is_dir():
-        raise InputError(f"data_root={data_root}: no such folder; action=fetch makes it.")
+        raise InputError(key="data_root", value=data_root, expected="a directory that exists")
     rows = [_check_table(data_root, origin, table) for origin in chosen(tasks) for table in origin.tables]
     asked = needed(tasks or ())
     bad = [row for row in rows if row.state not in ("ok", "missing") or (row.state == "missing" and row.table in asked)]

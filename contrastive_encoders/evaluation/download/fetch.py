@@ -81,11 +81,7 @@ def _no_empty_folders(root: Path, folders: Sequence[Path]) -> Iterator[None]:
 
 
 def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:
-    rows = {
-        table.key: Row(table.key, "kept", "was there; action=check reads it")
-        for table in origin.tables
-        if table.path(root).is_file()
-    }
+    rows = {table.key: Row(table.key, "kept", "was there") for table in origin.tables if table.path(root).is_file()}
     reasons: dict[str, list[str]] = {table.key: [] for table in origin.tables}  # why a place did not give it
     _derive(root, origin, rows, reasons)
     for place in origin.places:

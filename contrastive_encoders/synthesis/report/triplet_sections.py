@@ -57,8 +57,8 @@ def _rules(manifest: Mapping[str, Any]) -> Section:
 def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> Section:
     rows = [(threshold, number, number / max(counts["samples"], 1)) for threshold, number in curve.items()]
     note = (
-        "Triplets that would be accepted at other thresholds, the other rules as they are: recipe=gense_filter "
-        "rules.threshold=... takes them without writing anything anew."
+        "Triplets that would be accepted at other thresholds, the other rules as they are. The recipe gense_filter "
+        "takes them by its rules.threshold, without writing texts."
     )
     table = Table([Column("threshold"), Column("triplets", ","), Column("yield", ".1%")], rows)
     return Section("Threshold", [note, table])

@@ -208,12 +208,11 @@ class Server:
         advice = {
             401: f"Put the key in the environment variable {API_KEY_VARIABLE}.",
             403: f"Put the key in the environment variable {API_KEY_VARIABLE}.",
-            404: "base_url mostly ends in /v1, and model=NAME is one of those that the server lists there under "
-            f"/models; {'chat_template=false asks /completions' if self.chat else 'chat_template=true asks a chat'}.",
+            404: "base_url mostly ends in /v1, and generator is one of the models that the server lists there under "
+            "/models; chat_template chooses between /completions and a chat.",
         }.get(
             status,
-            f"Sent besides the prompt: {sent}. top_p=1 top_k=0 leave two of these out, and "
-            "+requests.body.KEY=null any.",
+            f"Sent besides the prompt: {sent}. requests.body leaves them out or adds others.",
         )
         raise InputError(f"base_url={self.url} refuses what it is asked: {why}. {advice}")
 
