@@ -535,9 +535,9 @@ def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
         ({"arms": {"a": []}, "seeds": [1]}, {"seconds": 1, "tokens": 2}, "one of"),
         ({"arms": {"a": []}, "seeds": [1]}, 100, "one of"),
         ({"arms": {"a": []}, "seeds": []}, {"seconds": 1}, "seeds"),
-        ({"arms": {"a": []}, "seeds": 5}, {"seconds": 1}, "wanted a list of whole numbers"),
-        ({"arms": {"a": []}, "seeds": ["a"]}, {"seconds": 1}, "wanted a list of whole numbers"),
-        ({"arms": {"a": []}, "seeds": "???"}, {"seconds": 1}, "wanted a list of whole numbers"),
+        ({"arms": {"a": []}, "seeds": 5}, {"seconds": 1}, "expected a list of whole numbers"),
+        ({"arms": {"a": []}, "seeds": ["a"]}, {"seconds": 1}, "expected a list of whole numbers"),
+        ({"arms": {"a": []}, "seeds": "???"}, {"seconds": 1}, "expected a list of whole numbers"),
     ],
 )
 def test_a_race_that_cannot_be_run_is_told(tmp_path, race, budget, said):
