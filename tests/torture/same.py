@@ -55,7 +55,7 @@ def _differs(ours: Path, whole: Path) -> str | None:
             return _first(dict(one), dict(other))
     if ours.suffix == ".ckpt":
         one, other = (torch.load(path, map_location="cpu", weights_only=True) for path in (ours, whole))
-        return _first(*({key: found[key] for key in OF_A_CHECKPOINT} for found in (one, other)))
+        return _first(*({key: found.get(key) for key in OF_A_CHECKPOINT} for found in (one, other)))
     return ""
 
 
