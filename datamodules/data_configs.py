@@ -1,6 +1,6 @@
-"""Settings of the data modules: every key of ``data``, with its type, default, bounds and meaning.
+"""Configuration keys of data, ``data.KEY`` on a command line. This module does not import torch.
 
-A module is made from a value of its class of settings; ``target`` names the module. None of these imports torch.
+Each data module is built from its config class, whose ``target`` is the class of the module.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,88 +20,95 @@ Assembly = Literal["pieces", "string"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Keys of every kind of data but a mixture."""
+    """Configuration keys of all data modules except for mixtures."""
 
-    target: str = ""  # of the class that is made from them
+    target: str = ""  # class that is built from this config
 
-    tokenizer: str = config_field(inherits_from="backbone", meaning="hub id or folder of the tokenizer")
+    tokenizer: str = config_field(inherits_from="backbone", meaning="hub id or directory of the tokenizer")
     append_end: bool | None = config_field(
-        None, "an end of sequence behind every text; null: as the model has it", inherits_from="model.append_end"
+        None,
+        "true: append the end-of-sequence token to every text; null: as the model does",
+        inherits_from="model.append_end",
     )
-    batch_size: int = config_field(inherits_from="batch_size", meaning="examples, over all processes", ge=1)
-    drop_last: bool = config_field(True, "false: the last batch of an epoch may be smaller, as in transformers")
+    batch_size: int = config_field(inherits_from="batch_size", meaning="examples per batch, over all processes", ge=1)
+    drop_last: bool = config_field(
+        True, "true: drop the last, smaller batch of an epoch; false: keep it, as transformers does"
+    )
     seed: int = config_field(
-        inherits_from="seed", meaning="of the order of the examples, and of all that is drawn for them"
+        inherits_from="seed", meaning="seed of shuffling and of everything that is drawn for an example"
     )
-    fraction: float = config_field(1.0, "of the examples; 0.1 lies inside 0.2", gt=0, le=1)
+    fraction: float = config_field(
+        1.0, "fraction of the examples to use; the examples of 0.1 are among those of 0.2", gt=0, le=1
+    )
     cache_dir: str | None = config_field(
-        None, "of the stored ids; null: CONTRASTIVE_ENCODERS_CACHE or ~/.cache/contrastive-encoders"
+        None, "directory of the token stores; null: CONTRASTIVE_ENCODERS_CACHE or ~/.cache/contrastive-encoders"
     )
-    num_workers: int = config_field(0, "processes that make batches", ge=0, le=4096)
+    num_workers: int = config_field(0, "processes that prepare batches", ge=0, le=4096)
     tokenizer_workers: int = config_field(
-        1, "processes that tokenise into that store; 1: the tokenizer's own threads", ge=1, le=4096
+        1, "processes that tokenize into the token store; 1: the threads of the tokenizer", ge=1, le=4096
     )
     verify: bool = config_field(
-        inherits_from="verify", meaning="true: read the whole token store and compare it with its sha256 first"
+        inherits_from="verify", meaning="true: check the SHA-256 of the whole token store first"
     )
-    quiet: bool = config_field(inherits_from="quiet", meaning="true: nothing on the terminal")
+    quiet: bool = config_field(inherits_from="quiet", meaning="true: no terminal output")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileDataConfig(DataConfig):
-    """Data that are read from files or from a data set of the Hugging Face hub."""
+    """Configuration keys of data from files or from a dataset of the Hugging Face hub."""
 
     path: str | Sequence[str] = config_field(
         UNSET,
-        "a file, a folder, a pattern, an address (s3://, gs://, hf://, https://), a data set of the hub "
-        "(OWNER/NAME), or several",
+        "a file, a directory, a glob pattern, a URL (s3://, gs://, hf://, https://), a dataset of the Hugging "
+        "Face hub (OWNER/NAME), or a list of these",
     )
     columns: Sequence[str] | None = config_field(
         None,
-        "names of the columns of the texts, in that order, where the file has others; inside of another: OUTER.INNER",
+        "names of the text columns, in the expected order, if the file uses other names; OUTER.INNER for "
+        "nested columns",
     )
-    split: str = config_field("train", 'taken where a row has a "split"')
-    on_error: OnError = config_field("fail", "skip: go on without rows that cannot be read, and count them")
+    split: str = config_field("train", 'which rows to use if rows have a "split"')
+    on_error: OnError = config_field("fail", "skip: leave out rows that cannot be read, and count them")
     max_skipped: float = config_field(
         0.05,
-        "with on_error=skip: the largest share of rows that may be undecodable or malformed; empty ones do not count",
+        "with on_error=skip: maximum fraction of undecodable or malformed rows; empty rows do not count",
         ge=0,
         le=1,
     )
     encoding: str | None = config_field(
         None,
-        "of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a file is not "
-        "UTF-8",
+        "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 "
+        "if a file is not UTF-8",
     )
     strip_html: bool = config_field(
-        False, "true: texts in rows lose their HTML tags, and entities such as &amp; are decoded"
+        False, "true: remove HTML tags from texts in rows, and decode entities such as &amp;"
     )
-    name: str | None = config_field(None, "of a data set of the hub (data.path=OWNER/NAME): its config")
-    revision: str | None = config_field(None, "of that set: a branch, a tag or a commit; null: main, as it is now")
+    name: str | None = config_field(None, "config name of a hub dataset (data.path=OWNER/NAME)")
+    revision: str | None = config_field(None, "branch, tag, or commit of a hub dataset; null: the current main branch")
     data_files: str | Sequence[str] | None = config_field(
-        None, "of that set: which files, as a pattern; null: as it says itself"
+        None, "files of a hub dataset to use, as a pattern; null: those that the dataset defines"
     )
     streaming: bool | None = config_field(
-        None, "of that set: true keeps no copy on the disk; null: where the split has 10 GB or more"
+        None, "true: stream a hub dataset without a copy on disk; null: only if the split has 10 GB or more"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextDataConfig(DataConfig):
-    """Data whose rows are texts that are used whole, up to a length."""
+    """Configuration keys of data whose rows are texts, truncated to a maximum length."""
 
     max_length: int | None = config_field(
         128,
-        "tokens that a text is cut at, special tokens included; by itself training_length, else that of the "
-        "model; null: what holds 99 % of the texts whole, up to what the backbone reads",
+        "maximum length in tokens, special tokens included; by default training_length, else the usual length "
+        "of the model; null: a length that covers 99 % of the texts, up to what the backbone reads",
         inherits_from=("training_length", "usual_length"),
         ge=1,
     )
     prompts: Prompts = config_field(
         None,
-        "in front of the texts: one for all, a list with one for each column, or by the names of the columns, as "
-        "{anchor: 'query: ', positive: 'passage: '}; null: the backbone's own, of queries and documents or its default "
-        "one; {}: none",
+        "prompts in front of the texts: one string for all, a list with one per column, or a mapping of "
+        "column names, e.g. {anchor: 'query: ', positive: 'passage: '}; null: the prompts of the backbone; "
+        "{}: none",
     )
 
 
@@ -119,19 +126,19 @@ class SentenceDataConfig(TextDataConfig, FileDataConfig):
 
     deletion: float | None = config_field(
         None,
-        "share of the words that are taken out of a second copy, for model=tsdae; null: no copy",
+        "fraction of the words that are deleted in a second copy, for model=tsdae; null: no copy",
         inherits_from="deletion",
     )
     joined: int | None = config_field(
         None,
-        "every other n texts become one, so that an encoder that will read long texts meets some; null: none",
+        "join every other group of n texts into one, so that the encoder also sees longer texts; null: never",
         ge=2,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class NLIDataConfig(TextDataConfig, FileDataConfig):
-    """Configuration of pairs of premise and hypothesis with their relation (NLI).
+    """Configuration of NLI pairs: premise, hypothesis, and label.
 
     Example:
         >>> from contrastive_encoders import NLIDataConfig
@@ -155,22 +162,26 @@ class TripletDataConfig(TextDataConfig, FileDataConfig):
     target: str = "contrastive_encoders.datamodules.row_datamodules.Triplets"
 
     held_out_share: float = config_field(
-        0.0, "of the rows: kept from training and scored as the task held_out", inherits_from="held_out_share"
+        0.0,
+        "fraction of the rows that is kept from training and evaluated as the task held_out",
+        inherits_from="held_out_share",
     )
     max_held_out_documents: int = config_field(
-        100_000, "texts of the data that the queries of held_out are ranked among; above, a sample of them", ge=1
+        100_000,
+        "maximum number of texts that the queries of held_out are ranked against; of more texts, a sample is used",
+        ge=1,
     )
     neighbours: int | None = config_field(
         None,
-        "rows whose first texts the encoder at the start finds near each other stand in a batch in groups of so many, "
-        "or an eighth of the batch where that is less; null: at random",
+        "put rows with similar first texts into the same batch, in groups of this size (at most an eighth of "
+        "the batch), by the embeddings of the untrained encoder; null: random batches",
         inherits_from="neighbours",
         ge=2,
     )
     max_length: int | None = config_field(
         None,
-        "tokens that a text is cut at, special tokens included; by itself training_length; null: what holds "
-        "99 % of the texts whole, up to what the backbone reads",
+        "maximum length in tokens, special tokens included; by default training_length; null: a length that "
+        "covers 99 % of the texts, up to what the backbone reads",
         inherits_from="training_length",
         ge=1,
     )
@@ -178,7 +189,7 @@ class TripletDataConfig(TextDataConfig, FileDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredTripletDataConfig(TextDataConfig, FileDataConfig):
-    """Configuration of anchors with a positive, hard negatives, and a score of a teacher for each.
+    """Configuration of anchors with a positive and hard negatives, each with the score of a teacher.
 
     Example:
         >>> from contrastive_encoders import ScoredTripletDataConfig
@@ -191,7 +202,7 @@ class ScoredTripletDataConfig(TextDataConfig, FileDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionDataConfig(TripletDataConfig):
-    """Configuration of pairs of question and answer.
+    """Configuration of question-answer pairs.
 
     Example:
         >>> from contrastive_encoders import QuestionDataConfig
@@ -204,7 +215,7 @@ class QuestionDataConfig(TripletDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredPairDataConfig(TextDataConfig, FileDataConfig):
-    """Configuration of pairs of texts with a score of their similarity.
+    """Configuration of text pairs with similarity scores.
 
     Example:
         >>> from contrastive_encoders import ScoredPairDataConfig
@@ -216,34 +227,38 @@ class ScoredPairDataConfig(TextDataConfig, FileDataConfig):
 
     postprocess: Literal["auto", "on", "off"] = config_field(
         "auto",
-        "auto: on if and only if a generator wrote the pairs: text_a, text_b and labels as strings, or its manifest",
+        "auto: only if the pairs come from a generator, that is if they have a manifest or the columns "
+        "text_a, text_b, and labels as strings",
     )
     steps: Sequence[str] = config_field(
         ("shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"),
-        "of the post-processing, in this order",
+        "steps of the post-processing, in this order",
     )
-    normalise: bool = config_field(False, "drop_identical: compare x1 with x2 without outer blanks and case")
-    smoothing: float = config_field(0.2, "smooth: labels 0, 0.5, 1 become 0.1, 0.5, 0.9; 0: none")
-    cap: int = config_field(2, "pairs per x1 and label; 0: no limit")
-    random_pairs: int = config_field(2, "augment: so many x2 of random entries per x1, label 0; 0: none")
+    normalise: bool = config_field(
+        False, "drop_identical: ignore case and surrounding whitespace when x1 and x2 are compared"
+    )
+    smoothing: float = config_field(0.2, "smooth: label smoothing; 0.2 turns 0, 0.5, 1 into 0.1, 0.5, 0.9; 0: none")
+    cap: int = config_field(2, "cap: maximum number of pairs per x1 and label; 0: no limit")
+    random_pairs: int = config_field(2, "augment: number of random x2 per x1, with label 0; 0: none")
     variant: Literal["paper", "published"] = config_field(
-        "paper", "published: random x2 of all entries; paper: of those with another x1"
+        "paper", "where a random x2 comes from: published: any entry; paper: only entries with another x1"
     )
-    postprocess_seed: int = config_field(42, "of the post-processing")
+    postprocess_seed: int = config_field(42, "seed of the post-processing")
     dev_share: float = config_field(
         0.1,
-        "held out as the task dino-dev, unless rows have split=valid: those then, as they are",
+        "fraction of the pairs that is held out as the task dino-dev; rows with split=valid are used instead "
+        "if there are any",
         ge=0,
         lt=1,
     )
     split_by: Literal["pair", "x1"] = config_field(
-        "pair", "pair: by label value, as published; x1: no x1 on both sides"
+        "pair", "how pairs are held out: pair: by label value, as published; x1: no x1 is on both sides"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationDataConfig(FileDataConfig):
-    """Configuration of NLI triplets from which a generator learns to write and to judge hypotheses.
+    """Configuration of NLI triplets that train a generator to write and classify hypotheses.
 
     Example:
         >>> from contrastive_encoders import GenerationDataConfig
@@ -253,32 +268,39 @@ class GenerationDataConfig(FileDataConfig):
 
     target: str = "contrastive_encoders.datamodules.nli_generation.NLIGeneration"
 
-    prompts: dict[str, Any] = config_field(inherits_from="prompts", meaning="of the generator")
+    prompts: dict[str, Any] = config_field(inherits_from="prompts", meaning="prompts of the generator")
     prompt_assembly: Assembly = config_field(
-        inherits_from="prompt_assembly", meaning="how prompt and sentences are joined"
+        inherits_from="prompt_assembly",
+        meaning="pieces: prompt and sentences are tokenized separately; string: they are joined before tokenization",
     )
-    source_length: int = config_field(96, "tokens of each sentence, before the prompt is added", ge=2)
-    target_length: int = config_field(48, "tokens of what is to be written, its end included", ge=2)
-    dev_path: str | None = config_field(None, "triplets to score on; null: the rows with split=dev_split")
+    source_length: int = config_field(96, "maximum tokens of each sentence, without the prompt", ge=2)
+    target_length: int = config_field(48, "maximum tokens of the target, end-of-sequence token included", ge=2)
+    dev_path: str | None = config_field(None, "file of held-out triplets; null: the rows with split=dev_split")
     dev_split: str = config_field(
-        "valid", 'taken where a row has a "split", and where none has this one: a share of the premises'
+        "valid", 'name of the held-out split if rows have a "split"; if no row has it, dev_fraction of the premises'
     )
-    dev_fraction: float = config_field(0.02, "that share", gt=0, lt=1)
-    dev_rows: int | None = config_field(None, "no more triplets than these, to score quickly; null: all", ge=1)
+    dev_fraction: float = config_field(
+        0.02, "fraction of the premises to hold out if there is no held-out split", gt=0, lt=1
+    )
+    dev_rows: int | None = config_field(
+        None, "maximum number of held-out triplets, for a faster evaluation; null: all", ge=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocstringDataConfig(DataConfig):
-    """The documentation of the installed Python packages."""
+    """Configuration keys of data from the docstrings of the installed Python packages."""
 
-    held_out_every: int = config_field(10, 'of so many modules one is kept for the retrieval task "pydocs"; 0: none')
-    held_out_part: int = config_field(0, "which of them: choose settings on another part than the one you report")
-    min_words: int = config_field(1024, "of the docstrings of a module")
+    held_out_every: int = config_field(10, 'hold out one of every n modules for the retrieval task "pydocs"; 0: none')
+    held_out_part: int = config_field(
+        0, "which of the n modules; tune settings on another part than the one you report"
+    )
+    min_words: int = config_field(1024, "minimum number of words in the docstrings of a module")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocstringPairDataConfig(TextDataConfig, DocstringDataConfig):
-    """Configuration of pairs of summary line and body, from the docstrings of the installed packages.
+    """Configuration of pairs from the docstrings of the installed packages: summary line and body.
 
     Example:
         >>> from contrastive_encoders import DocstringPairDataConfig
@@ -290,8 +312,8 @@ class DocstringPairDataConfig(TextDataConfig, DocstringDataConfig):
 
     max_length: int | None = config_field(
         96,
-        "tokens that a text is cut at, special tokens included; by itself training_length, else that of the "
-        "model; null: what holds 99 % of the texts whole",
+        "maximum length in tokens, special tokens included; by default training_length, else the usual length "
+        "of the model; null: a length that covers 99 % of the texts",
         inherits_from=("training_length", "usual_length"),
         ge=1,
     )
@@ -299,40 +321,53 @@ class DocstringPairDataConfig(TextDataConfig, DocstringDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanDataConfig(DataConfig):
-    """Settings by which spans are drawn from documents."""
+    """Configuration keys of spans that are drawn from documents."""
 
-    anchors_per_document: int = config_field(2, "spans that are anchors")
-    positives_per_anchor: int = config_field(2, "spans that belong to each")
-    min_span: int = config_field(32, "tokens")
-    max_span: int | Literal["auto"] = config_field(512, "tokens; auto: so that 9 of 10 documents are long enough")
-    window: Window = config_field("grid", "uniform: the paper's text; grid: the published code")
-    positive: Positive = config_field("nearby", "where positives lie: nearby, adjacent or subsuming")
-    align_to_words: bool = config_field(False, "true: no span splits a word")
-    min_document_length: int | None = config_field(None, "null: 2 * anchors_per_document * max_span tokens")
+    anchors_per_document: int = config_field(2, "anchor spans per document")
+    positives_per_anchor: int = config_field(2, "positive spans per anchor")
+    min_span: int = config_field(32, "minimum length of a span in tokens")
+    max_span: int | Literal["auto"] = config_field(
+        512, "maximum length of a span in tokens; auto: so that 9 of 10 documents are long enough"
+    )
+    window: Window = config_field(
+        "grid", "how positions of spans are drawn: uniform: as the paper describes; grid: as the published code does"
+    )
+    positive: Positive = config_field("nearby", "position of positives relative to their anchor")
+    align_to_words: bool = config_field(False, "true: spans do not split words")
+    min_document_length: int | None = config_field(
+        None, "minimum length of a document; null: 2 * anchors_per_document * max_span tokens"
+    )
     length_unit: LengthUnit = config_field(
-        "tokens", "words: more than so many whitespace words, the rule of the published script"
+        "tokens", "unit of min_document_length; words: whitespace-separated words, as in the published script"
     )
-    lowercase: bool = config_field(False, "true: texts are lower-cased first")
-    mlm_probability: float = config_field(0.15, "share of the tokens of an anchor that are predicted")
+    lowercase: bool = config_field(False, "true: lowercase texts")
+    mlm_probability: float = config_field(0.15, "fraction of the tokens of an anchor that are predicted")
     mask_how: MaskHow | None = config_field(
-        None, "bert: 80 % become the mask, 10 % any token, 10 % stay; all: the mask; null: bert"
+        None,
+        "bert: 80 % of these tokens are masked, 10 % are replaced at random, 10 % stay; all: all are masked; "
+        "null: bert",
     )
-    mask_token: str | None = config_field(None, "null: as the model has it", inherits_from="model.mask_token")
+    mask_token: str | None = config_field(
+        None, "the mask token; null: as the model has it", inherits_from="model.mask_token"
+    )
     max_length: int = config_field(
         512,
-        "tokens of a sequence, special tokens included; by itself training_length, else that of the model",
+        "maximum length of a sequence in tokens, special tokens included; by default training_length, else "
+        "the usual length of the model",
         inherits_from=("training_length", "usual_length"),
         ge=1,
     )
-    prompts: Prompts = config_field(None, "null: the backbone's default prompt in front of the spans; {}: none")
+    prompts: Prompts = config_field(
+        None, "prompt in front of the spans; null: the default prompt of the backbone; {}: none"
+    )
     equalise_spans_to: int | None = config_field(
-        None, "2: anchors_per_document=1 sees as many spans per batch and epoch as 2 does"
+        None, "with 2, anchors_per_document=1 sees as many spans per batch and epoch as anchors_per_document=2"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentDataConfig(SpanDataConfig, TextDataConfig, FileDataConfig):
-    """Configuration of long documents: spans of them, or pairs of passages.
+    """Configuration of long documents: contrasts spans, or pairs of passages.
 
     Example:
         >>> from contrastive_encoders import DocumentDataConfig
@@ -343,24 +378,28 @@ class DocumentDataConfig(SpanDataConfig, TextDataConfig, FileDataConfig):
     target: str = "contrastive_encoders.datamodules.documents.TextDocuments"
 
     document: Literal["line", "file"] | None = config_field(
-        None, "what is a document of a .txt; null: lines of a file, files of a folder"
+        None, "what counts as a document in .txt files; null: line for a file, file for a directory"
     )
     held_out_share: float = config_field(
-        0.0, "of the documents: kept from training and scored as the task held_out", inherits_from="held_out_share"
+        0.0,
+        "fraction of the documents that is kept from training and evaluated as the task held_out",
+        inherits_from="held_out_share",
     )
     max_held_out_documents: int = config_field(
-        100_000, "texts of the data that the queries of held_out are ranked among; above, a sample of them", ge=1
+        100_000,
+        "maximum number of texts that the queries of held_out are ranked against; of more texts, a sample is used",
+        ge=1,
     )
     prompts: Prompts = config_field(
         None,
-        "of pairs: in front of the texts, one for both or a list of two; null: the backbone's own, of spans its "
-        "default one; {}: none",
+        "prompts in front of the texts of a pair, one for both or a list of two; null: the prompts of the "
+        "backbone (for spans, its default prompt); {}: none",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleDataConfig(SpanDataConfig, DocstringDataConfig):
-    """Configuration of spans of the docstrings of the installed packages; a module is a document.
+    """Configuration of spans from the docstrings of the installed packages; each module is a document.
 
     Example:
         >>> from contrastive_encoders import ModuleDataConfig
@@ -373,7 +412,7 @@ class ModuleDataConfig(SpanDataConfig, DocstringDataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureDataConfig:
-    """Configuration of a mixture of several data sets.
+    """Configuration of a mixture of several datasets.
 
     Example:
         >>> from contrastive_encoders import MixtureDataConfig, QuestionDataConfig
@@ -386,25 +425,29 @@ class MixtureDataConfig:
     parts: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "name -> its keys; they share batch_size, backbone, seed and what an epoch's last batch is"
+            "meaning": "mapping of part names to their keys; all parts share batch_size, backbone, seed, and drop_last"
         },
     )
     weights: Mapping[str, float] = field(
         default_factory=dict,
-        metadata={"meaning": "{nli: 2, docs: 1}, or data.weights.nli=2: how often a part is drawn; none: by its size"},
+        metadata={"meaning": "how often each part is drawn, {nli: 2, docs: 1} or data.weights.nli=2; none: by size"},
     )
     temperature: float = config_field(
         1.0,
-        "without weights it is size^(1/temperature): 1 takes every row once, larger numbers make parts more alike",
+        "without weights, parts are drawn in proportion to size^(1/temperature): 1 uses every row once, "
+        "larger values make parts more equal",
     )
     homogeneous: bool = config_field(
-        True, "each batch is of one part; false: rows of all parts in each, which must have the same columns"
+        True,
+        "true: each batch comes from one part; false: batches mix rows of all parts, which must have the same columns",
     )
-    batch_size: int = config_field(inherits_from="batch_size", meaning="rows, over all processes", ge=1)
-    drop_last: bool = config_field(True, "false: the last batch of a part may be smaller, as in transformers")
-    seed: int = config_field(inherits_from="seed", meaning="of the order of the parts")
-    num_workers: int = config_field(0, "processes that make batches", ge=0, le=4096)
-    quiet: bool = config_field(inherits_from="quiet", meaning="true: nothing on the terminal")
+    batch_size: int = config_field(inherits_from="batch_size", meaning="rows per batch, over all processes", ge=1)
+    drop_last: bool = config_field(
+        True, "true: drop the last, smaller batch of a part; false: keep it, as transformers does"
+    )
+    seed: int = config_field(inherits_from="seed", meaning="seed of the order of the parts")
+    num_workers: int = config_field(0, "processes that prepare batches", ge=0, le=4096)
+    quiet: bool = config_field(inherits_from="quiet", meaning="true: no terminal output")
 
 
 KINDS: Mapping[str, type[Any]] = {  # name of ``data=NAME`` -> its settings

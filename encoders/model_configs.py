@@ -22,18 +22,18 @@ ScheduleName = Literal[
 class TinySizes:
     """Architecture of ``backbone=tiny``, a small encoder with random weights."""
 
-    vocab_size: int = config_field(12_288, "entries of the vocabulary", ge=1)
-    hidden_size: int = config_field(256, "numbers of a state", ge=1)
-    layers: int = config_field(2, "of the encoder, and of a decoder", ge=1)
-    heads: int = config_field(4, "of attention", ge=1)
-    intermediate_size: int = config_field(1024, "between the two linear layers of a block", ge=1)
-    max_length: int = config_field(512, "tokens of a text, special tokens included", ge=1)
-    dropout: float = config_field(0.1, "of attention and states", ge=0, le=1)
-    lowercase: bool = config_field(True, "true: the tokenizer lower-cases texts")
+    vocab_size: int = config_field(12_288, "size of the vocabulary", ge=1)
+    hidden_size: int = config_field(256, "width of the hidden states", ge=1)
+    layers: int = config_field(2, "layers of the encoder (and of the decoder, if there is one)", ge=1)
+    heads: int = config_field(4, "attention heads", ge=1)
+    intermediate_size: int = config_field(1024, "width of the feed-forward layers", ge=1)
+    max_length: int = config_field(512, "maximum length of a text in tokens, special tokens included", ge=1)
+    dropout: float = config_field(0.1, "dropout of attention and hidden states", ge=0, le=1)
+    lowercase: bool = config_field(True, "true: the tokenizer lowercases texts")
 
 
 class LoraKeys(TypedDict):
-    """Configuration keys of an adapter, which stand under ``model.lora``."""
+    """Configuration keys of an adapter, under ``model.lora``."""
 
     rank: int | None
     alpha: float | None
@@ -55,23 +55,24 @@ class LoRAConfig:
         'auto'
     """
 
-    rank: int | None = config_field(None, "16 is usual; null: all weights are trained", ge=1)
-    alpha: float | None = config_field(
-        None, "what the products are scaled by, alpha / rank; null: twice the rank", ge=0
+    rank: int | None = config_field(
+        None, "rank of the LoRA matrices, usually 16; null: no LoRA, all weights are trained", ge=1
     )
-    dropout: float = config_field(0.0, "of what the products read", ge=0, le=1)
+    alpha: float | None = config_field(None, "LoRA updates are scaled by alpha / rank; null: twice the rank", ge=0)
+    dropout: float = config_field(0.0, "dropout on the input of the LoRA matrices", ge=0, le=1)
     targets: str | Sequence[str] = config_field(
-        "auto", "auto: all linear layers but a language-model head; or names, e.g. [q_proj,v_proj]"
+        "auto", "auto: all linear layers except a language-model head; or names of layers, e.g. [q_proj,v_proj]"
     )
     stages: Literal["merge", "stack"] = config_field(
         "merge",
-        "merge: the adapter of the stage before goes into the weights; stack: it stays, frozen, below this one",
+        "merge: the adapter of the previous stage is merged into the weights; stack: it is kept, frozen, "
+        "below the new one",
     )
-    seed: int = config_field(inherits_from="seed", meaning="of the first weights")
+    seed: int = config_field(inherits_from="seed", meaning="seed of the initial LoRA weights")
 
     @property
     def keys(self) -> LoraKeys:
-        """The same as a checkpoint records it."""
+        """Keys as a checkpoint records them."""
         return cast(LoraKeys, asdict(self))
 
 
@@ -79,64 +80,73 @@ class LoRAConfig:
 class BackboneConfig:
     """Configuration keys of the backbone: its name, the trained weights, their precision, and the tokens of a chunk."""
 
-    backbone: str = config_field(inherits_from="backbone", meaning="hub id, folder, or folder of a run")
+    backbone: str = config_field(
+        inherits_from="backbone", meaning="hub id, directory of a model, or directory of a run"
+    )
     freeze: str | None = config_field(
-        inherits_from="freeze", meaning="embeddings; layers:N: them and the N lowest layers"
+        inherits_from="freeze", meaning="embeddings: freeze the embeddings; layers:N: also the N lowest layers"
     )
     lora: LoRAConfig = field(
-        default_factory=LoRAConfig, metadata={"meaning": "an extra: pip install 'contrastive-encoders[lora]'"}
+        default_factory=LoRAConfig,
+        metadata={"meaning": "needs the extra lora: pip install 'contrastive-encoders[lora]'"},
     )
     frozen_weights: Literal["fp32", "bf16", "nf4"] = config_field(
         "fp32",
-        "with lora.rank: bf16: in half the memory; nf4: in an eighth while training (an extra: pip install "
-        "'contrastive-encoders[bits]')",
+        "precision of the frozen weights if lora.rank is set; bf16: half the memory; nf4: an eighth during "
+        "training (needs the extra bits: pip install 'contrastive-encoders[bits]')",
     )
     compile: bool | str = config_field(
         False,
-        "true: the layers go through torch's compiler while they are trained, which takes a minute or more at the "
-        "start; aot_eager ...: another backend of it",
+        "true: train with torch.compile, which takes a minute or more at the start; or the name of another "
+        "backend, such as aot_eager",
     )
     token_budget: int | None = config_field(
-        inherits_from="token_budget", meaning="tokens computed at once, padding counted", ge=1
+        inherits_from="token_budget", meaning="tokens per forward pass, padding included", ge=1
     )
     recompute: Literal["auto", "on", "off", "layers"] = config_field(
         "auto",
-        "of activations in the backward pass; auto: where a batch exceeds the budget; layers: each layer of a chunk, "
-        "too, for long texts",
+        "recompute activations in the backward pass; auto: if a batch exceeds token_budget; layers: also "
+        "layer by layer, for long texts",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """Configuration keys of the optimiser and its learning-rate schedule."""
+    """Configuration keys of the optimizer and its learning-rate schedule."""
 
     optimizer: T5Optimizer = config_field(
-        "adamw", "adafactor_scaled: as T5 was pretrained, for random weights, with an lr of 0.02"
+        "adamw", "adafactor_scaled: as in T5's pretraining, for random weights with lr=0.02"
     )
-    lr: float = config_field(3.0e-5, "the largest learning rate of the schedule", ge=0)
-    weight_decay: float = config_field(0.0, "decoupled from the gradient", ge=0)
-    betas: Sequence[float] = config_field((0.9, 0.999), "of AdamW; eps and bias_correction, too", ge=0, lt=1)
-    eps: float = config_field(1.0e-8, "added to the root of the second moment", ge=0)
-    bias_correction: bool = config_field(True, "false: AdamW of older published runs")
+    lr: float = config_field(3.0e-5, "peak learning rate", ge=0)
+    weight_decay: float = config_field(0.0, "decoupled weight decay", ge=0)
+    betas: Sequence[float] = config_field(
+        (0.9, 0.999), "AdamW's betas (adamw only, like eps and bias_correction)", ge=0, lt=1
+    )
+    eps: float = config_field(1.0e-8, "term added to the denominator of AdamW for numerical stability", ge=0)
+    bias_correction: bool = config_field(True, "false: AdamW without bias correction, as in older published runs")
     lr_schedule: ScheduleName = config_field(
-        "linear", "linear_from_zero: as transformers, whose first step has the rate zero"
+        "linear", "linear_from_zero: as in transformers, where the learning rate of the first step is 0"
     )
     cut_fraction: float = config_field(
-        0.0, "of the steps: warm-up; of linear_constant those that are constant before the fall", ge=0, le=1
+        0.0,
+        "fraction of the steps used for warmup; for linear_constant, the fraction with a constant learning "
+        "rate before the decay",
+        ge=0,
+        le=1,
     )
-    schedule_ratio: float = config_field(32.0, "of slanted_triangular: the largest rate over the smallest")
+    schedule_ratio: float = config_field(32.0, "slanted_triangular: ratio of the highest to the lowest learning rate")
     layer_decay: float | None = config_field(
         None,
-        "0.9: the rate of each layer is 0.9 times that of the one above it, of the embeddings the least; null: one "
-        "rate",
+        "0.9: the learning rate of each layer is 0.9 times that of the layer above, and the lowest for the "
+        "embeddings; null: the same for all layers",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainableConfig(BackboneConfig, OptimizerConfig):
-    """Keys that all trained models share."""
+    """Configuration keys that all trained models share."""
 
-    target: str = ""  # of the class that is made from them
+    target: str = ""  # class that is built from this config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,59 +156,62 @@ class EncoderConfig(TrainableConfig):
     pooling: str | None = config_field(
         None,
         "mean, cls, last, weighted_mean, max, cls_before_pooler, pooler_output, avg_top2, avg_first_last, "
-        "avg_embedding_last, first_decoder; null: that of the backbone; if this is a plain transformer, cls for simcse "
-        "and tsdae, first_decoder for gense, mean for the others",
+        "avg_embedding_last, first_decoder; null: the pooling of the backbone, or for a plain transformer cls "
+        "(simcse, tsdae), first_decoder (gense), or mean (all others)",
     )
     normalize: bool | None = config_field(
         None,
-        "true: vectors of length 1 in scores and exports, so that dot product and cosine rank alike; false: as they "
-        "are pooled; null: as the folder of the backbone has it",
+        "true: scale embeddings to length 1 in evaluation and exports, so that dot product and cosine rank "
+        "alike; false: don't; null: as the backbone does",
     )
     layers: int | Sequence[int] | None = config_field(
         None,
-        "of the backbone that are kept, from 0, e.g. [0,2,3,5]; a number: so many, evenly spaced from the first to the "
-        "last; null: all",
+        "layers of the backbone to keep, counted from 0, e.g. [0,2,3,5]; a number: that many, evenly spaced "
+        "from the first to the last; null: all",
     )
     append_end: bool | None = config_field(
-        None, "true: an end of sequence behind every text, for pooling=last of a decoder"
+        None, "true: append the end-of-sequence token to every text, for pooling=last with a decoder"
     )
     attention: str | None = config_field(
-        None, "bidirectional: of a causal language model, too; causal; null: as its config says"
+        None, "causal or bidirectional, for causal language models; null: as in the model's config"
     )
     dropout: float | None = config_field(
         None,
-        "of the backbone in training: attention, states and embeddings, whatever its family calls them; null: as its "
-        "config says",
+        "dropout of the backbone during training (attention, hidden states, and embeddings); null: as in the "
+        "model's config",
     )
     attention_dropout: float | None = config_field(
-        None, "of its attention alone, 0.3 of a decoder (LLM2Vec); null: dropout"
+        None, "attention dropout only, e.g. 0.3 for a decoder (LLM2Vec); null: the same as dropout"
     )
     max_length: int | None = config_field(
         None,
-        "tokens that the encoder reads in scores and export; null: that of the backbone; if this is a plain "
-        "transformer, what it allows, up to 512",
+        "maximum length in tokens for evaluation and export; null: that of the backbone, or for a plain "
+        "transformer what it allows, up to 512",
         ge=1,
     )
     attn_implementation: str = config_field(
         "auto",
-        "auto: texts stand one behind the other where the family allows it; unpadded: the same, or an error; sdpa, "
-        "eager, flash_attention_2 ...: padded, as transformers has them",
+        "auto: sequences are packed without padding if the model supports it; unpadded: the same, or an "
+        "error; sdpa, eager, flash_attention_2, ...: padded, as in transformers",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingConfig(EncoderConfig):
-    """Configuration keys that all objectives have whose loss compares vectors."""
+    """Configuration keys of objectives whose loss compares embeddings."""
 
     matryoshka: Sequence[int] | None = config_field(
         None,
-        "[768,256,64]: the loss is summed over prefixes of the vector of so many numbers, each to be used alone",
+        "Matryoshka sizes, e.g. [768,256,64]: the loss is summed over the first 768, 256, and 64 dimensions "
+        "of the embeddings",
     )
-    matryoshka_weights: Sequence[float] | None = config_field(None, "of each size, e.g. [1,1,0.5]; null: 1")
+    matryoshka_weights: Sequence[float] | None = config_field(
+        None, "weight of each Matryoshka size, e.g. [1,1,0.5]; null: 1"
+    )
 
 
-TEACHER = "an encoder (folder, hub id, run) whose vectors of the texts, computed once before training, are learnt"
-DISTANCE = "cosine: one less the cosine to the teacher's vectors; mse: their mean squared difference"
+TEACHER = "an encoder (directory, hub id, or run) whose embeddings, computed once before training, are learned"
+DISTANCE = "cosine: 1 - cosine similarity to the teacher's embeddings; mse: mean squared error"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,26 +238,28 @@ class DistilConfig(EmbeddingConfig):
 class ContrastiveConfig(EmbeddingConfig):
     """Configuration keys of an objective whose negatives are the other texts of the batch."""
 
-    temperature: float = config_field(0.05, "what cosines are divided by", gt=0)
+    temperature: float = config_field(0.05, "temperature: cosines are divided by it", gt=0)
     exclude_equal_texts: bool = config_field(
-        True, "equal texts of the batch, on any process, are no negatives of each other; false: as in the papers"
+        True, "true: equal texts of the global batch are not negatives of each other; false: as in the papers"
     )
     guide: str | None = config_field(
         None,
-        "an encoder (folder, hub id, run): what it finds nearer to a text than its partner is left out as a false "
-        "negative",
+        "an encoder (directory, hub id, or run) that filters false negatives: candidates that it finds more "
+        "similar to a text than the positive are left out",
     )
     guide_absolute_margin: float | None = config_field(
-        None, "or nearer than the partner's cosine less this; null: 0", ge=0, le=2
+        None, "subtracted from the positive's cosine before the guide compares candidates with it; null: 0", ge=0, le=2
     )
-    guide_relative_margin: float | None = config_field(None, "or less this share of it, such as 0.05", ge=0, le=1)
-    teacher: str | None = config_field(None, f"{TEACHER} besides")
+    guide_relative_margin: float | None = config_field(
+        None, "the same, as a fraction of that cosine, such as 0.05", ge=0, le=1
+    )
+    teacher: str | None = config_field(None, f"{TEACHER}, in addition to the contrastive loss")
     teacher_weight: float | None = config_field(
-        None, "of the distance to the teacher's vectors in the loss; null: 1", gt=0
+        None, "weight of the distance to the teacher's embeddings in the loss; null: 1", gt=0
     )
     distance: Literal["cosine", "mse"] | None = config_field(None, f"{DISTANCE}; null: cosine")
     log_every_n_steps: int = config_field(
-        inherits_from="log_every_n_steps", meaning="steps between two diagnostics", ge=1
+        inherits_from="log_every_n_steps", meaning="steps between two log entries of diagnostics", ge=1
     )
 
 
@@ -252,10 +267,12 @@ class ContrastiveConfig(EmbeddingConfig):
 class HardNegativesConfig(ContrastiveConfig):
     """Configuration keys of an objective whose anchors may have hard negatives of their own."""
 
-    hard_negative_weight: float = config_field(0.0, "a logit: w counts an anchor's own hard negative e^w times")
+    hard_negative_weight: float = config_field(
+        0.0, "added to the logits of an anchor's own hard negatives: with w, each counts e^w times"
+    )
     hardness_strength: float = config_field(
         0.0,
-        "5 in EmbeddingGemma: an anchor's own hard negative counts e^(5 * cosine) times, the nearer the more",
+        "weight by hardness (EmbeddingGemma uses 5): with s, an anchor's own hard negative counts e^(s * cosine) times",
         ge=0,
     )
 
@@ -274,12 +291,13 @@ class PairsConfig(HardNegativesConfig):
 
     directions: Sequence[str] = config_field(
         ("query_document",),
-        "also document_query, query_query, document_document: whose candidates a pair is told from",
+        "which similarities in the batch contribute candidates: query_document (required), document_query, "
+        "query_query, document_document",
     )
     partition: str = config_field(
         "joint",
-        "joint: one softmax over the candidates of all directions; per_direction: one each for query_document and "
-        "document_query, the symmetric form",
+        "joint: one softmax over the candidates of all directions; per_direction: one softmax each for "
+        "query_document and document_query (the symmetric loss)",
     )
 
 
@@ -298,10 +316,11 @@ class SimCSEConfig(HardNegativesConfig):
     mlp: bool = config_field(True, "a linear layer and tanh between pooling and loss")
     mlp_only_train: bool | None = config_field(
         True,
-        "true: they are no part of the encoder; false: they are, as in supervised SimCSE (a layer that the backbone "
-        "has behind its pooling takes their place); null: they are, unless the backbone is an encoder already",
+        "true: the MLP is not part of the encoder; false: it is, as in supervised SimCSE (replaces a layer "
+        "that the backbone has after its pooling); null: it is, unless the backbone is already a sentence "
+        "encoder",
     )
-    seed: int = config_field(inherits_from="seed", meaning="of the MLP's first weights")
+    seed: int = config_field(inherits_from="seed", meaning="seed of the initial weights of the MLP")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,13 +342,16 @@ class GenSEConfig(HardNegativesConfig):
 
     prompt: str | None = config_field(
         "auto",
-        "behind every text; null: none; auto: that of the backbone; if this is a plain transformer, prompts.embedding",
+        "text appended to every input; null: none; auto: that of the backbone, or prompts.embedding for a "
+        "plain transformer",
     )
     default_prompt: str | None = config_field(
-        inherits_from="prompts.embedding", meaning="of a plain transformer, with prompt=auto"
+        inherits_from="prompts.embedding", meaning="prompt of a plain transformer if prompt=auto"
     )
     truncation: Literal["keep_prompt", "official"] = config_field(
-        "keep_prompt", "official: long texts push the prompt out in training, as published"
+        "keep_prompt",
+        "keep_prompt: long texts are truncated before the prompt; official: long texts cut the prompt off in "
+        "training, as in the published code",
     )
 
 
@@ -352,20 +374,26 @@ class DeCLUTRConfig(ContrastiveConfig):
     lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "slanted_triangular")
     cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
 
-    contrastive_weight: float = config_field(1.0, "of the contrastive loss")
+    contrastive_weight: float = config_field(1.0, "weight of the contrastive loss")
     mlm_weight: float | None = config_field(
-        None, "of masked language modelling; null: 1 where the backbone predicts masked tokens, else 0"
+        None, "weight of masked language modeling; null: 1 if the backbone predicts masked tokens, else 0"
     )
-    mask_anchors_for_contrast: bool = config_field(True, "false: the unmasked anchor is encoded besides")
-    mask_token: str | None = config_field(None, 'one of the vocabulary; null: the tokenizer\'s own, else "_"')
-    reduction: Literal["mean", "sum"] = config_field("mean", "sum: the paper's equation")
-    loss_scale: Literal["exact", "paper"] = config_field("exact", "paper: the published gradient on several processes")
+    mask_anchors_for_contrast: bool = config_field(
+        True, "true: the masked anchors are contrasted, too; false: unmasked anchors are encoded in addition"
+    )
+    mask_token: str | None = config_field(
+        None, 'a token of the vocabulary; null: the tokenizer\'s mask token, else "_"'
+    )
+    reduction: Literal["mean", "sum"] = config_field("mean", "sum: the equation of the paper")
+    loss_scale: Literal["exact", "paper"] = config_field(
+        "exact", "paper: the gradient of the published code with several processes"
+    )
     metric_loss: str | None = config_field(
-        None, "a loss of pytorch-metric-learning in NT-Xent's place, e.g. SupConLoss"
+        None, "a loss of pytorch-metric-learning instead of NT-Xent, e.g. SupConLoss"
     )
     metric_miner: str | None = config_field(None, "a miner of pytorch-metric-learning for that loss")
     metric_options: dict[str, Any] | None = config_field(
-        None, "of the loss, e.g. {m: 0.4}; miner_options: {...} among them"
+        None, "arguments of the loss, e.g. {m: 0.4}; those of the miner as miner_options: {...}"
     )
 
 
@@ -383,7 +411,7 @@ class TSDAEConfig(EncoderConfig):
 
     lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "constant")
 
-    seed: int = config_field(inherits_from="seed", meaning="of the cross-attention's first weights")
+    seed: int = config_field(inherits_from="seed", meaning="seed of the initial cross-attention weights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,14 +455,14 @@ class DistilScoresConfig(EmbeddingConfig):
 
     loss: Literal["margin_mse", "kl"] = config_field(
         "margin_mse",
-        "margin_mse: how much better the positive is than each negative; kl: the distribution over positive and "
-        "negatives",
+        "margin_mse: learn the margin between the positive and each negative; kl: learn the distribution over "
+        "the positive and the negatives",
     )
     similarity: Literal["dot", "cosine"] = config_field(
-        "dot", "of the encoder's vectors; scores beyond -1 to 1 need dot and vectors that are not of length 1"
+        "dot", "similarity of the embeddings; scores outside -1 to 1 need dot and embeddings that are not normalized"
     )
-    temperature: float = config_field(1.0, "of kl: what both scores are divided by", gt=0)
-    teacher_scale: float = config_field(1.0, "what the teacher's scores are multiplied by first", gt=0)
+    temperature: float = config_field(1.0, "kl: the scores of both models are divided by it", gt=0)
+    teacher_scale: float = config_field(1.0, "factor that the teacher's scores are multiplied by", gt=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -449,7 +477,7 @@ class CoSENTConfig(SentencePairConfig):
 
     target: str = "contrastive_encoders.encoders.objectives.scored_pairs.CoSENT"
 
-    temperature: float = config_field(0.05, "what differences of similarities are divided by", gt=0)
+    temperature: float = config_field(0.05, "differences of similarities are divided by it", gt=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -478,9 +506,9 @@ class SBERTConfig(SentencePairConfig):
     target: str = "contrastive_encoders.encoders.objectives.sbert_nli.SBERT_NLI"
 
     classifier_lr: float | None = config_field(
-        None, "null: lr, as published; 0.01 where the backbone starts from random weights"
+        None, "learning rate of the classifier; null: lr, as published; 0.01 for a backbone with random weights"
     )
-    seed: int = config_field(inherits_from="seed", meaning="of the classifier's first weights")
+    seed: int = config_field(inherits_from="seed", meaning="seed of the initial weights of the classifier")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -500,20 +528,19 @@ class GenSEGeneratorConfig(TrainableConfig):
     lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "linear_constant")
     cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
 
-    prompts: Mapping[str, Any] = config_field(inherits_from="prompts", meaning="texts around the sentences")
+    prompts: Mapping[str, Any] = config_field(inherits_from="prompts", meaning="prompt templates")
     prompt_assembly: Literal["pieces", "string"] = config_field(
         inherits_from="prompt_assembly",
-        meaning="pieces: as published; string: prompt and sentences are joined before they are tokenised",
+        meaning="pieces: prompt and sentences are tokenized separately, as published; string: they are joined before "
+        "tokenization",
     )
     perplexity: Literal["corpus", "mean_of_batches"] = config_field(
-        "corpus", "mean_of_batches: as published, of dev_batch_size texts each"
+        "corpus", "mean_of_batches: as published, averaged over batches of dev_batch_size texts"
     )
-    dev_batch_size: int = config_field(64, "held-out texts that are scored at once", ge=1)
-    answer_weight: int = config_field(
-        1, "times that a token of an answer counts in the loss; from random weights, 8", ge=1
-    )
+    dev_batch_size: int = config_field(64, "held-out texts per batch", ge=1)
+    answer_weight: int = config_field(1, "weight of answer tokens in the loss; use 8 with random weights", ge=1)
     log_every_n_steps: int = config_field(
-        inherits_from="log_every_n_steps", meaning="steps between two accuracies", ge=1
+        inherits_from="log_every_n_steps", meaning="steps between two log entries of the accuracy", ge=1
     )
 
 
@@ -530,22 +557,26 @@ class RerankerConfig(TrainableConfig):
     target: str = "contrastive_encoders.encoders.objectives.reranker.Reranker"
 
     loss: Literal["binary", "listwise"] = config_field(
-        "binary", "of each pair for itself; listwise: of a positive among its hard negatives (ListNet)"
+        "binary",
+        "binary: cross-entropy of each pair; listwise: softmax over a positive and its hard negatives (ListNet)",
     )
     head_lr: float | None = config_field(
-        1.0e-3, "learning rate of the layers that give the score, which start from random weights; null: lr", ge=0
+        1.0e-3, "learning rate of the scoring head, whose weights are random at first; null: lr", ge=0
     )
     dropout: float | None = config_field(
-        None, "of the backbone in training: attention, states and embeddings; null: as its config says"
+        None, "dropout of the backbone during training; null: as in the model's config"
     )
     max_length: int | None = config_field(
-        None, "tokens of a query and a document together; null: what the backbone allows, up to 512", ge=1
+        None,
+        "maximum length of a query and a document together, in tokens; null: what the backbone allows, up to 512",
+        ge=1,
     )
     retriever: str | None = config_field(
-        None, "an encoder (folder, hub id, run), whose first documents are reranked in scores; null: no scores"
+        None,
+        "an encoder (directory, hub id, or run) whose top documents are reranked in evaluation; null: no evaluation",
     )
-    rerank_top: int = config_field(100, "how many of them", ge=1)
-    seed: int = config_field(inherits_from="seed", meaning="of the first weights of the layers that give the score")
+    rerank_top: int = config_field(100, "number of documents to rerank", ge=1)
+    seed: int = config_field(inherits_from="seed", meaning="seed of the initial weights of the scoring head")
 
 
 KINDS: Mapping[str, type[Any]] = {  # name of ``model=NAME`` -> its settings

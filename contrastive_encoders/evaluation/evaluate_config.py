@@ -19,68 +19,76 @@ class EvaluateConfig:
     """Configuration keys of ``contrastive-encoders evaluate`` and of `evaluate`."""
 
     action: Literal["score", "list", "check", "fetch"] = config_field(
-        "score", "list: show the sets; check: the tables under data_root; fetch: what is missing there"
+        "score",
+        "score: evaluate an encoder; list: show the test sets; check: check the files in data_root; fetch: "
+        "download what is missing",
     )
 
     # What is scored
     encoder: str | Sequence[str] | None = config_field(
         None,
-        "several: encoder=[A,B], shown in one table with paired differences to the first; run folder, checkpoint, "
-        "exported or any sentence-transformers or transformers folder, hub id, word-vector file",
+        "directory of a run or of a sentence-transformers or transformers model, checkpoint, hub id, GGUF "
+        "file, or file of word vectors; several, encoder=[A,B]: one table with paired differences to the "
+        "first",
     )
     reranker: str | None = config_field(
         None,
-        "a run of model=reranker, a folder or hub id of a cross-encoder: what the encoder finds in retrieval tasks is "
-        "scored once more as it orders it",
+        "run of model=reranker, or directory or hub id of a cross-encoder: reranks the top documents of "
+        "retrieval tasks for a second score",
     )
-    rerank_top: int = config_field(100, "how many of the first documents of each query", ge=1)
+    rerank_top: int = config_field(100, "number of documents to rerank per query", ge=1)
     pooling: str | None = config_field(
         None,
-        "null: the encoder's own, else mean; mean, cls, last, weighted_mean, max, cls_before_pooler, pooler_output, "
-        "avg_top2, avg_first_last, avg_embedding_last, first_decoder; of word vectors also mean_lower_fallback",
+        "mean, cls, last, weighted_mean, max, cls_before_pooler, pooler_output, avg_top2, avg_first_last, "
+        "avg_embedding_last, first_decoder; for word vectors also mean_lower_fallback; null: that of the "
+        "encoder, else mean",
     )
-    prompt: str | None = config_field(None, "put before every text; null: the encoder's own")
-    prompt_suffix: str | None = config_field(None, "put behind every text, and never cut; null: the encoder's own")
-    max_length: int | None = config_field(None, "tokens; null: the encoder's own", ge=1)
+    prompt: str | None = config_field(None, "text in front of every input; null: the encoder's prompts")
+    prompt_suffix: str | None = config_field(
+        None, "text after every input, which is never truncated; null: that of the encoder"
+    )
+    max_length: int | None = config_field(None, "maximum length in tokens; null: that of the encoder", ge=1)
     attention: str | None = config_field(
-        None, "of a causal language model: causal, bidirectional; null: as its config says"
+        None, "causal or bidirectional, for causal language models; null: as in the model's config"
     )
     truncate: int | None = config_field(
         None,
-        "256: only the first 256 numbers of each vector, as of one that was trained by prefixes (model.matryoshka)",
+        "use only the first dimensions of each embedding, e.g. 256, for encoders trained with model.matryoshka",
     )
-    precision: Literal["fp32", "bf16"] = config_field("fp32", "of weights and states")
+    precision: Literal["fp32", "bf16"] = config_field("fp32", "precision of weights and hidden states")
     device: str = config_field("auto", "auto, cpu, cuda, cuda:1")
 
     # On what
     suite: Suites = config_field(
         "sts",
-        "sts, senteval, transfer, probing, domain, geometry, all; tasks; several: suite=[sts,mr]; NAME@senteval: "
-        "SentEval's form of the text; mteb: the official library",
+        "sts, senteval, transfer, probing, domain, geometry, all, or names of tasks; several: suite=[sts,mr]; "
+        "NAME@senteval: the task with SentEval's tokenized text; mteb: the mteb library",
     )
     tasks: Tasks = config_field(
         None,
-        "of your own: files, folders as BEIR has them, YAML files (configs/task has the keys); of suite=mteb: its "
-        "names",
+        "your own tasks: files, directories in BEIR's layout, or YAML files (keys: configs/task); with "
+        "suite=mteb: names of its tasks",
     )
-    data_root: str | None = config_field(None, "the folder of the tables; null: tasks alone")
-    protocol: Literal["default", "fast", "sklearn"] = config_field("default", "of SentEval's classifiers")
-    nhid: int = config_field(0, "hidden units of the classifiers; 0: linear", ge=0)
-    seed: int = config_field(1111, "of folds and classifiers; SentEval's", ge=0)
-    alignment_above: float = config_field(4.0, "alignment is of STS-B pairs with a higher rating", ge=0)
-    askubuntu_text: Literal["title", "body", "title+body"] = config_field("title", "what of a question is embedded")
+    data_root: str | None = config_field(None, "directory of the suites' tables; null: only tasks are evaluated")
+    protocol: Literal["default", "fast", "sklearn"] = config_field("default", "protocol of SentEval's classifiers")
+    nhid: int = config_field(0, "hidden units of SentEval's classifiers; 0: linear", ge=0)
+    seed: int = config_field(1111, "seed of SentEval's folds and classifiers", ge=0)
+    alignment_above: float = config_field(4.0, "alignment uses the STS-B pairs with a higher rating", ge=0)
+    askubuntu_text: Literal["title", "body", "title+body"] = config_field(
+        "title", "which part of a question is embedded"
+    )
     allow_targets: Sequence[str] = config_field(
-        (), "prefixes, e.g. my_package: what the metric of a task of your own may name"
+        (), "packages whose functions the metric of your own task may name, e.g. [my_package]"
     )
-    intervals: bool = config_field(True, "95 %, bootstrap over test items")
+    intervals: bool = config_field(True, "95 % confidence intervals by a bootstrap over test items")
 
     # Output
-    name: str | None = config_field(None, "of the encoder's arm in a comparison; null: the name of the file")
-    output: str | None = config_field(None, "FILE.json; a Markdown table is written beside it")
-    cache_dir: str | None = config_field(None, "keeps vectors by encoder and text, for the next evaluation")
-    quiet: bool = config_field(False, "true: warnings and errors alone")
+    name: str | None = config_field(None, "name of the encoder in comparisons; null: the name of the file")
+    output: str | None = config_field(None, "FILE.json; a Markdown table is written next to it")
+    cache_dir: str | None = config_field(None, "directory that keeps embeddings for the next evaluation")
+    quiet: bool = config_field(False, "true: only warnings and errors")
     source: str | None = config_field(
-        None, "of action=fetch: folder or URL that mirrors the archives; null: where they were published"
+        None, "action=fetch: directory or URL of a mirror of the archives; null: the original sources"
     )
 
     @property

@@ -18,57 +18,61 @@ class EmbedConfig:
 
     encoder: str | None = config_field(
         None,
-        "run folder, checkpoint, any sentence-transformers or transformers folder, hub id, word-vector file",
+        "directory of a run or of a sentence-transformers or transformers model, checkpoint, hub id, GGUF "
+        "file, or file of word vectors",
     )
     input: str | Sequence[str] | None = config_field(
         None,
-        "FILE.txt (a text per line), .jsonl, .json, .csv, .tsv or .parquet (a column), each also .gz; a folder; "
-        "several: [FILE,FILE]",
+        "FILE.txt (a text per line), .jsonl, .json, .csv, .tsv, or .parquet (a column), each also as .gz; a "
+        "directory; or several, [FILE,FILE]",
     )
-    column: str | None = config_field(None, "the field or column with the texts; null: text")
+    column: str | None = config_field(None, "field or column with the texts; null: text")
     encoding: str | None = config_field(
         None,
-        "of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a file is not "
-        "UTF-8",
+        "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 "
+        "if a file is not UTF-8",
     )
     output: str | None = config_field(
-        None, "FILE.npy: (rows, width), row i of the i-th text; or FILE.parquet: text and embedding"
+        None, "FILE.npy: an array (texts, width) in the order of the texts; or FILE.parquet: columns text and embedding"
     )
 
-    pooling: str | None = config_field(None, "null: the encoder's own")
-    prompt: str | None = config_field(None, "put before every text; null: the encoder's own")
+    pooling: str | None = config_field(None, "null: that of the encoder")
+    prompt: str | None = config_field(None, "text in front of every input; null: the encoder's prompt")
     role: Literal["query", "document"] | None = config_field(
-        None, "the encoder's own prompt is that of such texts; null: its default prompt"
+        None, "use the encoder's prompt for queries or documents; null: its default prompt"
     )
-    max_length: int | None = config_field(None, "tokens; null: the encoder's own")
+    max_length: int | None = config_field(None, "maximum length in tokens; null: that of the encoder")
     truncate: int | None = config_field(
         None,
-        "256: only the first 256 numbers of each vector, as of one that was trained by prefixes (model.matryoshka)",
+        "keep only the first dimensions of each embedding, e.g. 256, for encoders trained with model.matryoshka",
     )
     normalize: bool | None = config_field(
-        None, "true: vectors of length 1, after truncate; false: as they are pooled; null: the encoder's own"
+        None, "true: scale embeddings to length 1, after truncate; false: don't; null: as the encoder does"
     )
-    precision: Literal["fp32", "bf16"] = config_field("fp32", "of the computation")
+    precision: Literal["fp32", "bf16"] = config_field("fp32", "precision of the computation")
     dtype: Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"] = config_field(
-        "float32", "of what is written; binary: a bit a number, eight to a byte; uint8, ubinary: as faiss wants them"
+        "float32",
+        "type of the output; binary, ubinary: one bit per dimension, eight per byte; faiss reads uint8 and ubinary",
     )
     ranges: str | None = config_field(
         None,
-        "of int8 and uint8: FILE.ranges.npy of other vectors, such as the corpus of these queries; null: of these, "
-        "beside the output",
+        "int8 and uint8: the ranges of other embeddings, FILE.ranges.npy, such as those of the corpus for its "
+        "queries; null: of these, saved next to the output",
     )
 
     device: str = config_field("auto", "auto, cpu, cuda, cuda:1")
-    devices: int = config_field(1, "processes, a GPU each where there are any", ge=1)
+    devices: int = config_field(1, "number of processes, with a GPU each if there are any", ge=1)
     cluster: str | None = config_field(
         None,
         "several machines: auto, ray://HOST:PORT, or ray, which starts a Ray cluster here; devices counts its workers",
     )
-    num_cpus: float | None = config_field(None, "that a worker of a cluster reserves", ge=0)
-    num_gpus: float | None = config_field(None, "likewise", ge=0)
-    window: int = config_field(8192, "texts that are sorted by length together; also how much a kill throws away", ge=1)
-    overwrite: bool = config_field(False, "true: throw away what is there, finished or not")
-    quiet: bool = config_field(False, "true: warnings and errors alone")
+    num_cpus: float | None = config_field(None, "CPUs that each worker of the cluster reserves", ge=0)
+    num_gpus: float | None = config_field(None, "GPUs that each worker of the cluster reserves", ge=0)
+    window: int = config_field(
+        8192, "texts that are sorted by length together; an interruption loses at most that many per process", ge=1
+    )
+    overwrite: bool = config_field(False, "true: delete an existing output, finished or not")
+    quiet: bool = config_field(False, "true: only warnings and errors")
 
     def check_keys(self) -> None:
         """Check keys that depend on each other, before torch is imported.

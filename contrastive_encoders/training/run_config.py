@@ -1,7 +1,6 @@
-"""Settings of a training run: `RunConfig` with model, data, trainer and top-level keys.
+"""Configuration of a training run: `RunConfig` with model, data, trainer, and top-level keys.
 
-All classes of settings that ``configs/`` names are made known to Hydra here. This module imports no torch, so
-``--help`` reads it.
+This module registers all config classes with Hydra. It does not import torch, so that ``--help`` is fast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,28 +18,28 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """Keys of Lightning's trainer; others are added by ``+trainer.KEY=VALUE``. Null: as the plain keys of the run."""
+    """Keys of Lightning's trainer. ``+trainer.KEY=VALUE`` adds others; null means the key of the run with this name."""
 
     target: str = "pytorch_lightning.Trainer"
 
-    accelerator: str = config_field("auto", "cpu, gpu ...")
+    accelerator: str = config_field("auto", "cpu, gpu, ...")
     devices: int | str | Sequence[int] | None = config_field(None, "null: devices")
     num_nodes: int | None = config_field(None, "null: num_nodes")
-    strategy: Any = config_field("auto", "of several processes; trainer=ddp has its keys")
-    precision: str | None = config_field(None, "null: that of precision in Lightning's words")
+    strategy: Any = config_field("auto", "distribution strategy; see trainer=ddp")
+    precision: str | None = config_field(None, "null: from precision")
     max_steps: int | None = config_field(None, "null: max_steps")
     max_epochs: int | None = config_field(None, "null: max_epochs")
     max_time: str | None = config_field(None, "null: max_time")
-    gradient_clip_val: float | None = config_field(1.0, "largest norm of the gradient")
+    gradient_clip_val: float | None = config_field(1.0, "maximum norm of the gradients")
     log_every_n_steps: int | None = config_field(None, "null: log_every_n_steps")
     default_root_dir: str | None = config_field(None, "null: output_dir")
-    use_distributed_sampler: bool = config_field(False, "data modules deal examples to ranks themselves")
-    num_sanity_val_steps: int = config_field(0, "batches of validation before training")
-    enable_checkpointing: bool = config_field(
-        True, "checkpoints of this project; Lightning's own stay out where they are"
+    use_distributed_sampler: bool = config_field(
+        False, "false: the data modules distribute examples over ranks themselves"
     )
-    enable_progress_bar: bool = config_field(False, "of Lightning, beside ours")
-    enable_model_summary: bool = config_field(False, "of Lightning")
+    num_sanity_val_steps: int = config_field(0, "validation batches before training")
+    enable_checkpointing: bool = config_field(True, "checkpoints of this project (Lightning's own are off)")
+    enable_progress_bar: bool = config_field(False, "Lightning's progress bar, in addition to ours")
+    enable_model_summary: bool = config_field(False, "Lightning's model summary")
 
 
 NO_KEY = {"group": True}  # a field of a run that Hydra composes from a group of files, or that is no key at all
@@ -50,58 +49,65 @@ NO_KEY = {"group": True}  # a field of a run that Hydra composes from a group of
 class Checkpoint:
     """When the state of a run is saved."""
 
-    every_n_steps: int | None = config_field(500, "optimiser steps; null: by time alone", ge=1)
-    every_n_minutes: float | None = config_field(15, "or after so long; null: by steps alone", ge=0)
+    every_n_steps: int | None = config_field(500, "save every n optimizer steps; null: by time only", ge=1)
+    every_n_minutes: float | None = config_field(15, "or after this many minutes; null: by steps only", ge=0)
     keep_all: bool = config_field(
         False,
-        "true: a finished run keeps previous.ckpt, too, and the optimizer state of best.ckpt; false: last.ckpt, from "
-        "which it can be resumed, and the weights of best.ckpt",
+        "false: a finished run keeps last.ckpt, from which it can be resumed, and the weights of best.ckpt; "
+        "true: also previous.ckpt and the optimizer state of best.ckpt",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a run is scored on."""
+    """Tasks that a run is evaluated on, and when."""
 
-    suite: str | Sequence[str] = config_field("sts", "scored at the end, of best.ckpt; with what of during it lacks")
-    data_root: str | None = config_field(None, "folder of the suite's tables; null: no scores of them")
+    suite: str | Sequence[str] = config_field(
+        "sts", "suites to evaluate best.ckpt on at the end, in addition to those of during"
+    )
+    data_root: str | None = config_field(None, "directory of the suites' tables; null: suites are not evaluated")
     tasks: str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = config_field(
         None,
-        "of your own, scored while training too: files, folders as BEIR has them, YAML files (configs/task has the "
-        "keys)",
+        "your own tasks, also evaluated during training: files, directories in BEIR's layout, or YAML files "
+        "(keys: configs/task)",
     )
     protocol: Literal["default", "fast", "sklearn"] = config_field(
-        "default", "of SentEval's classifiers, where the suite has them"
+        "default", "protocol of SentEval's classifiers, if the suite has them"
     )
     during: str | Sequence[str] = config_field(
-        ("stsb-dev",), "scored every n steps, and at the last one; said on the command line, also which of tasks"
+        ("stsb-dev",),
+        "suites or tasks to evaluate every n steps and at the last step; if you set it, it also selects among "
+        "your own tasks",
     )
-    every_n_steps: int | None = config_field(None, "steps between two scores; null: at the end alone", ge=0)
+    every_n_steps: int | None = config_field(None, "steps between two evaluations; null: only at the end", ge=0)
     at_start: bool | None = config_field(
         None,
-        "score the encoder before training, too, and end with a verdict; null: where there are tasks; false: not",
+        "true: evaluate the encoder before training, too, and end with a verdict; null: if there are tasks; "
+        "false: never",
     )
     teacher: bool | None = config_field(
-        None, "true: score model.teacher, too, and end with size, speed and scores of both; null: not"
+        None, "true: evaluate model.teacher, too, and compare size, speed, and scores; null: don't"
     )
     precision: Literal["fp32", "bf16"] = config_field(
         "fp32",
-        "of the products that make vectors; bf16: where the hardware has them about 0.7 of the time, scores within "
-        "some hundredths",
+        "precision of matrix products in evaluation; bf16 takes about 0.7 of the time on hardware with "
+        "support, and changes scores by a few hundredths",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """Keys of the triplets of a domain's own sentences, written for the stage ``domain`` (GenSE, table 3)."""
+    """Keys of the triplets that are generated from a domain's sentences for the stage ``domain`` (GenSE, table 3)."""
 
     path: str | Sequence[str] | None = config_field(
         None,
-        "FILE of the domain's sentences, one per line; several, or a folder; null: stages.domain.data.path has "
-        "triplets",
+        "file with sentences of the domain, one per line; or several, or a directory; null: "
+        "stages.domain.data.path has triplets",
     )
-    generator: str | None = config_field(None, "run of model=gense_generator, folder or hub id")
-    folder: str = config_field("outputs/domain", "of the triplets; a command that was cut short goes on in it")
+    generator: str | None = config_field(None, "run of model=gense_generator, directory, or hub id")
+    folder: str = config_field(
+        "outputs/domain", "directory of the generated triplets; an interrupted command resumes there"
+    )
     synthesis: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={"meaning": "keys of contrastive-encoders generate: +domain.synthesis.rules.threshold=0.8"},
@@ -112,7 +118,7 @@ class Domain:
 class RunConfig:
     """Configuration of a run: model, data, trainer, logger, and the keys of the run itself.
 
-    `compose` makes it from overrides, and `run` trains it. ``model`` and ``data`` are config objects, such as
+    `compose` creates it from overrides, and `run` trains it. ``model`` and ``data`` are config objects, such as
     `SimCSEConfig` and `TripletDataConfig`. Keys that are not set there follow the keys of the run. A run with
     ``stages`` trains each stage from the best weights of the one before.
 
@@ -132,114 +138,119 @@ class RunConfig:
     )  # keys that the user has set; a recipe's others give way where they cannot be
 
     # What is trained
-    backbone: str | None = config_field(None, "hub id, folder, folder of a run, or tiny; null: the model's own default")
+    backbone: str | None = config_field(
+        None, "hub id, directory, directory of a run, or tiny; null: the default of the model"
+    )
     batch_size: int | None = config_field(
-        None, "over all processes: it sets the number of negatives; null: the model's own default", ge=1
+        None,
+        "examples per batch over all processes, which sets the number of in-batch negatives; null: the "
+        "default of the model",
+        ge=1,
     )
     few_rows_epochs: int | None = config_field(
         None,
-        "epochs of a run with fewer than 1,000 rows, in batches of half of the rows at most, unless max_steps or "
-        "batch_size is set; null: as with more rows",
+        "epochs of a run with fewer than 1,000 rows, in batches of at most half of the rows, unless max_steps "
+        "or batch_size is set; null: as with more rows",
         ge=1,
     )
     token_budget: int | None = config_field(
         None,
-        "tokens computed at once, padding counted; a larger batch is recomputed in chunks; null: about 8 GiB worth, "
-        "on a GPU half of its memory",
+        "tokens per forward pass, padding included; larger batches are recomputed in chunks; null: about 8 "
+        "GiB worth, on a GPU half of its memory",
         ge=1,
     )
     training_length: int | None = config_field(
         None,
-        "tokens that training texts are cut at; null: the model's usual_length, and of qa and triplets what holds 99 % "
-        "of them whole",
+        "maximum length of training texts in tokens; null: usual_length, or for qa and triplets a length that "
+        "covers 99 % of the texts",
         ge=1,
     )
     usual_length: int | None = config_field(
-        None, "the same where training_length is null, of other data than qa and triplets; the model sets it", ge=1
+        None, "the default of training_length for data other than qa and triplets; the model sets it", ge=1
     )
     held_out_share: float | None = config_field(
-        None, "of the rows: kept from training and scored as the task held_out; null: 0"
+        None, "fraction of the rows that is kept from training and evaluated as the task held_out; null: 0"
     )
-    neighbours: int | None = config_field(None, "of triplets and qa: data.neighbours; null: rows at random", ge=2)
+    neighbours: int | None = config_field(None, "data.neighbours of triplets and qa; null: random batches", ge=2)
     documents_as: str = config_field(
-        "contrastive_encoders.datamodules.documents.TextDocuments", "the class that makes batches of data=text"
+        "contrastive_encoders.datamodules.documents.TextDocuments", "data module class of data=text"
     )
     deletion: float | None = config_field(
-        None, "share of the words that model=tsdae does not see, drawn anew in every epoch"
+        None, "fraction of the words that are deleted for model=tsdae, drawn anew in every epoch"
     )
     prompts: Mapping[str, Any] = field(
-        default_factory=dict, metadata={"meaning": "of GenSE's generator and encoder; prompts=NAME chooses"}
+        default_factory=dict,
+        metadata={"meaning": "prompts of GenSE's generator and encoder; prompts=NAME selects them"},
     )
     prompt_assembly: Literal["pieces", "string"] = config_field(
-        "pieces", "as published; string: prompt and sentences are joined before they are tokenised"
+        "pieces",
+        "pieces: prompt and sentences are tokenized separately, as published; string: they are joined before "
+        "tokenization",
     )
     freeze: str | None = config_field(
         None,
-        "what of the backbone stands still: embeddings; layers:N: them and the N lowest layers; null: nothing",
+        "parts of the backbone that are frozen: embeddings; layers:N: also the N lowest layers; null: none",
     )
     domain: Domain = field(default_factory=Domain)
     stages: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "several runs in one, each from the best weights of the one before it: name of a stage -> its "
-            "own keys, e.g. stages.nli.max_steps=3, stages.nli.data.fraction=0.5; +stages.NAME.KEY=VALUE makes another "
-            "stage"
+            "meaning": "several runs in one, each from the best weights of the previous one: name of a stage -> "
+            "its own keys, e.g. stages.nli.max_steps=3; +stages.NAME.KEY=VALUE adds a stage"
         },
     )
-    only_stage: str | None = config_field(None, "name of the one to run")
+    only_stage: str | None = config_field(None, "name of the only stage to run")
 
     # How long
-    max_steps: int = config_field(-1, "optimiser steps; -1: by max_epochs", ge=-1)
-    max_epochs: int | None = config_field(None, "null: 1, or as many as max_steps takes", ge=1)
+    max_steps: int = config_field(-1, "optimizer steps; -1: set by max_epochs", ge=-1)
+    max_epochs: int | None = config_field(None, "null: 1, or as many as max_steps needs", ge=1)
     max_time: str | None = config_field(
-        None, "DD:HH:MM:SS; an upper bound: the schedule runs over max_steps or max_epochs"
+        None, "upper bound of the training time, DD:HH:MM:SS; the schedule still covers max_steps or max_epochs"
     )
 
     # Where and how
-    seed: int = config_field(1, "of the order, of spans, masks and dropout, and of new weights")
-    precision: Precision = config_field("fp32", "of training")
-    devices: int | str | Sequence[int] = config_field("auto", "processes per node")
-    num_nodes: int = config_field(1, "machines", ge=1)
-    output_dir: str | None = config_field(None, "null: outputs/MODEL-DATA-HASH8")
+    seed: int = config_field(1, "seed of shuffling, spans, masks, dropout, and new weights")
+    precision: Precision = config_field("fp32", "precision of training")
+    devices: int | str | Sequence[int] = config_field("auto", "number of processes per node, or indices of GPUs")
+    num_nodes: int = config_field(1, "number of machines", ge=1)
+    output_dir: str | None = config_field(None, "directory of the run; null: outputs/MODEL-DATA-HASH8")
     mirror: str | None = config_field(
         None,
-        "s3://BUCKET/PREFIX or another address: output_dir is copied there after each checkpoint, and fetched from "
-        "there where it is empty",
+        "s3://BUCKET/PREFIX or another URL: output_dir is copied there after each checkpoint, and fetched "
+        "from there if it is empty",
     )
     resume: str | None = config_field(
-        "auto", "auto: continue what is there; PATH of a checkpoint; null: from the start"
+        "auto", "auto: resume from output_dir if possible; PATH of a checkpoint; null: start from scratch"
     )
-    overwrite: bool = config_field(False, "true: throw away what another run left in output_dir")
-    verify: bool = config_field(
-        False, "true: read the whole token store and compare it with its sha256 before training"
-    )
-    quiet: bool = config_field(False, "true: warnings and errors alone")
+    overwrite: bool = config_field(False, "true: delete what another run left in output_dir")
+    verify: bool = config_field(False, "true: check the SHA-256 of the whole token store before training")
+    quiet: bool = config_field(False, "true: only warnings and errors")
     log_every_n_steps: int = config_field(50, "steps between two rows of metrics.csv", ge=1)
     data_licence: str | None = config_field(
         None,
-        "of the training data, for the model card, e.g. cc-by-4.0; null: the card says that it is not known",
+        "license of the training data for the model card, e.g. cc-by-4.0; null: the card states that it is unknown",
     )
-    name: str | None = config_field(
-        None, "of this run's arm in a comparison; null: the objective, settings, or the directory"
-    )
-    next_steps: str | None = config_field(None, "printed under the closing table: what to try after this recipe")
+    name: str | None = config_field(None, "name in comparisons; null: the objective, the settings, or the directory")
+    next_steps: str | None = config_field(None, "text printed after the closing table: what to try next")
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
     # Scores
     monitor: str | None = config_field(
-        None, "a score's name, e.g. stsb-dev/cosine/spearman; picks best.ckpt; null: best is last"
+        None, "score that selects best.ckpt, e.g. stsb-dev/cosine/spearman; null: the last checkpoint is the best"
     )
-    monitor_mode: Literal["max", "min"] | None = config_field(None, "null: min for a loss, max for a score")
+    monitor_mode: Literal["max", "min"] | None = config_field(
+        None, "whether higher or lower is better; null: min for a loss, max for a score"
+    )
     average_with_start: float | None = config_field(
         None,
-        "share of the backbone's weights before training in the mean that is scored at the end and exported; null: 0, "
-        "the trained weights alone, which checkpoints always have",
+        "weight averaging: share of the initial weights in the encoder that is evaluated at the end and "
+        "exported; null: 0; checkpoints always have the trained weights",
         ge=0,
         lt=1,
     )
     early_stopping: int | None = config_field(
         None,
-        "end after so many values of the monitor in a row without a better one; null: train to the end",
+        "stop after this many values of monitor in a row without an improvement; null: train to the end",
         ge=1,
     )
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -247,19 +258,19 @@ class RunConfig:
     tiny: TinySizes = field(
         default_factory=TinySizes,
         metadata={
-            "meaning": "backbone=tiny: random weights (4.9 million), a tokenizer trained on the data. Without "
-            "pretraining, and in minutes, vocabulary earns more than depth."
+            "meaning": "backbone=tiny: random weights (4.9 million parameters) and a tokenizer trained on the data; "
+            "in short runs from scratch, a larger vocabulary helps more than more layers"
         },
     )
     allow_targets: Sequence[str] = config_field(
         (),
-        "prefixes, e.g. my_package: a _target_ may name what begins so; of others only classes of this project and "
-        "Lightning",
+        "packages whose code a _target_ may name, e.g. [my_package]; by default only classes of this project "
+        "and of Lightning",
     )
     callbacks: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            "meaning": "more of Lightning's, by _target_: +callbacks.stop={_target_: "
+            "meaning": "further Lightning callbacks, by _target_: +callbacks.stop={_target_: "
             "pytorch_lightning.callbacks.EarlyStopping, monitor: ...}"
         },
     )
