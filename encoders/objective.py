@@ -1,8 +1,7 @@
-"""The base class of objectives: ``views`` names the sequences to encode, ``loss`` compares their vectors.
+"""The base class of objectives: ``views`` returns the sequences to encode, ``loss`` compares their embeddings.
 
-A new one is a subclass of `Objective` with these two functions, ``objective`` and ``consumes``; its constructor names
-the keys of its config that are its own. Chunks, prefixes of vectors, adapters, checkpoints, scores and export are
-those of the base class.
+A subclass defines these two methods, ``objective``, ``consumes``, and the config class. The base class implements
+chunked batches, Matryoshka, adapters, checkpoints, evaluation, and export.
 """
 
 from collections.abc import Collection, Sequence

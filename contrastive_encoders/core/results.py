@@ -5,7 +5,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 
 class Spent(TypedDict):
-    """What a run cost, summed over ranks, interruptions and stages."""
+    """Cost of a run, summed over ranks, interruptions, and stages."""
 
     steps: int
     examples: int
@@ -18,11 +18,11 @@ class Spent(TypedDict):
 
 
 class StageResults(TypedDict):
-    """What one stage of a run came to; its own ``results.json``, in its own folder, says more."""
+    """Summary of a stage; its own directory has the full ``results.json``."""
 
     place: int  # among the stages, from 1
     objective: str
-    backbone: str  # what it began from; the folder of the stage before
+    backbone: str  # initial weights; from the second stage on, the directory of the previous stage
     scores: dict[str, float]
     best_step: int
     spent: Spent
@@ -30,7 +30,7 @@ class StageResults(TypedDict):
 
 
 class Change(TypedDict):
-    """A query of a retrieval task, and the documents that it found first."""
+    """A query of a retrieval task, with its top document before and after training."""
 
     query: str
     before: str
@@ -39,7 +39,7 @@ class Change(TypedDict):
 
 
 class Changes(TypedDict):
-    """What training has changed in a retrieval task: how many queries find their own document first."""
+    """Changes in a retrieval task: how many queries rank their own document first, before and after training."""
 
     queries: int
     right_before: int
@@ -49,7 +49,7 @@ class Changes(TypedDict):
 
 
 class Corpus(TypedDict):
-    """What the queries of a retrieval task are ranked among."""
+    """Corpus of a retrieval task."""
 
     documents: int
     query_kind: NotRequired[str]  # such as titles, where the queries were made from the documents
@@ -63,8 +63,8 @@ class Verdict(TypedDict):
         scores: names of the scores in ``Results["scores"]`` whose mean is compared.
         outcome: ``"better"``, ``"not told apart"``, or ``"worse"``.
         before: score of the unmodified backbone, 0 to 100.
-        at_start: score of the encoder before step 1, if the run was asked to change the backbone first (another
-            pooling, for example).
+        at_start: score of the encoder before step 1, if the settings of the run change the backbone (another pooling,
+            for example).
         after: score of the trained encoder, 0 to 100.
         interval: 95% confidence interval of ``after - before``, by a paired bootstrap over test items; None if the
             scores of single items are not kept.
@@ -97,10 +97,10 @@ class Verdict(TypedDict):
 
 
 class Vectors(TypedDict):
-    """What an encoder makes of a text."""
+    """Properties of the embeddings of an encoder."""
 
     width: int
-    pooling: str  # and the layers behind it
+    pooling: str  # and the layers after it
     normalize: bool  # to length 1
 
 
@@ -112,7 +112,7 @@ class PromptsRecord(TypedDict):
 
 
 class EncoderCost(TypedDict):
-    """How large and how fast an encoder is."""
+    """Size and speed of an encoder."""
 
     parameters: int
     megabytes: float  # of the weights, 10^6 bytes each
@@ -120,17 +120,17 @@ class EncoderCost(TypedDict):
 
 
 class BesideTeacher(TypedDict):
-    """What a student keeps of its teacher."""
+    """Comparison of a student with its teacher."""
 
     teacher: str
     scores: dict[str, float]  # the teacher's
-    kept: dict[str, float]  # the share of them that the student has, of each task's headline
+    kept: dict[str, float]  # score of the student / score of the teacher, for the main metric of each task
     of_teacher: EncoderCost
     own: EncoderCost
 
 
 class ResumedSettings(TypedDict):
-    """The settings that a run changed when it continued from a checkpoint."""
+    """Settings that were changed when a run was resumed from a checkpoint."""
 
     step: int  # of the checkpoint
     changed: dict[str, list[Any]]  # key -> value before, value after
@@ -163,8 +163,8 @@ class Results(TypedDict):
         skipped: optional; task of a suite -> why it was not scored.
         vectors: optional; width, pooling, and normalization of the embeddings; generators have none.
         prompts: optional; the prompts of the encoder.
-        settled: optional; key that was left to the backbone -> its value and the reason.
-        not_as_published: optional; evaluation table whose rows differ from the published one -> how many.
+        settled: optional; key whose value depends on the backbone -> its value and the reason.
+        not_as_published: optional; evaluation table that differs from the published one -> number of its rows.
         stages: optional; stage -> its results; the other entries are those of the last stage.
         best_step: optimizer step of the exported weights.
         spent: steps, examples, tokens, seconds, and bytes, summed over processes, interruptions, and stages.

@@ -1,4 +1,4 @@
-"""Scores of encoders on tasks: `evaluate`, and what ``contrastive-encoders evaluate`` does besides printing."""
+"""Evaluation of encoders: the function `evaluate`, and the work of ``contrastive-encoders evaluate``."""
 
 import logging
 import time
@@ -56,23 +56,23 @@ def evaluate(
     """Score an encoder in this process, as ``contrastive-encoders evaluate`` does.
 
     Args:
-        encoder: directory of a run or of a sentence-transformers or transformers model, a checkpoint, a hub id, a file
-            of word vectors, or what `train` and `load_encoder` return.
-        suite: name of a suite or of one of its tasks, or several; ``"mteb"`` is the official library, with its names
-            as ``tasks``. Without ``data_root`` only ``tasks`` are scored.
-        tasks: tasks of your own: files, directories as BEIR has them, YAML files, or a mapping of names to keys.
+        encoder: an encoder that `train` or `load_encoder` returned; the directory of a run or of a
+            sentence-transformers or transformers model; a checkpoint, a hub id, or a file of word vectors.
+        suite: name of a suite or task, or several; ``"mteb"`` uses the mteb library, with names of its tasks as
+            ``tasks``. Without ``data_root``, only ``tasks`` are evaluated.
+        tasks: your own tasks: files, directories in BEIR's layout, YAML files, or a mapping from names to keys.
         data_root: directory of the suites' tables.
-        **keys: other keys of ``contrastive-encoders evaluate``, such as ``max_length=64`` or ``output="scores.json"``,
-            which writes the files of the command.
+        **keys: other keys of ``contrastive-encoders evaluate``, such as ``max_length=64``. ``output="scores.json"``
+            also writes the files of the command.
 
     Returns:
-        The content of the command's JSON file. ``scores`` are by name, ``"sts12/cosine/spearman"``, from 0 to 100
-        (correlations from -100); ``intervals`` are 95 % confidence intervals by the same names.
+        The results. ``scores`` maps names, such as ``"sts12/cosine/spearman"``, to values from 0 to 100 (correlations
+        from -100); ``intervals`` maps the same names to 95% confidence intervals.
 
     Raises:
-        InputError: a key, a value, or a file is wrong; or the encoder is loaded already and a key would load it
-            another way.
-        OutputError: there is no room to write.
+        InputError: a key, a value, or a file is invalid, or a key such as ``pooling`` is set for an encoder that is
+            already loaded.
+        OutputError: the disk is full or cannot be written to.
 
     Example:
         >>> from pathlib import Path

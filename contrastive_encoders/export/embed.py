@@ -1,4 +1,4 @@
-"""Vectors of texts: `embed`, and the work of ``contrastive-encoders embed``."""
+"""Embeddings of texts: the function `embed`, and the work of ``contrastive-encoders embed``."""
 
 import hashlib
 import logging
@@ -56,24 +56,25 @@ def embed(
     output: str | Path | None = None,
     **keys: Any,
 ) -> Array | Path:
-    """Return the vectors of texts, or write them to a file, as ``contrastive-encoders embed`` does.
+    """Return the embeddings of texts, or write them to a file, as ``contrastive-encoders embed`` does.
 
     Args:
-        encoder: directory of a run or of a sentence-transformers or transformers model, a checkpoint, a hub id, a file
-            of word vectors, or what `train` and `load_encoder` return.
-        texts: a list of texts. A string or a ``Path`` is a file or a directory of files, a list of ``Path`` several.
-        output: ``FILE.npy`` or ``FILE.parquet``. The same call resumes a file that is not complete.
+        encoder: an encoder that `train` or `load_encoder` returned; the directory of a run or of a
+            sentence-transformers or transformers model; a checkpoint, a hub id, or a file of word vectors.
+        texts: a list of texts; or the path of a file or a directory of files, as a string or a ``Path``, or a list of
+            ``Path``.
+        output: ``FILE.npy`` or ``FILE.parquet``. The same call resumes an incomplete file.
         **keys: other keys of ``contrastive-encoders embed``, such as ``role="query"``, ``normalize=True``,
-            ``dtype="float16"``, or ``column="title"`` of files.
+            ``dtype="float16"``, or ``column="title"`` for files.
 
     Returns:
-        Without ``output``, an array (texts, width) with row i of text i: float32, or of ``dtype``; ``binary`` and
-        ``ubinary`` have width / 8 columns. With ``output``, its path.
+        Without ``output``, an array (texts, width) in the order of the texts, float32 or of type ``dtype``; with
+        ``binary`` and ``ubinary``, it has width / 8 columns. With ``output``, the path of the file.
 
     Raises:
-        InputError: a key, a value, or a text is wrong; or the encoder is loaded already and a key would load it another
-            way.
-        OutputError: there is no room to write.
+        InputError: a key, a value, or a text is invalid, or a key such as ``pooling`` is set for an encoder that is
+            already loaded.
+        OutputError: the disk is full or cannot be written to.
 
     Example:
         >>> from contrastive_encoders import embed, train

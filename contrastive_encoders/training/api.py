@@ -1,7 +1,7 @@
 """The Python API: ``train([("question", "answer"), ...], model="simcse").encoder``.
 
-Rows in memory become a file in the cache, named by its content. It does not lie in the run's folder, whose name is made
-of what the run is trained on. So the same call goes on with its run or finds it finished, as a command line does.
+Rows in memory are saved to a file in the cache that is named by a hash of its content. The file is not in the run
+directory, whose name depends on the training data. So the same call resumes its run, or loads it if it is finished.
 """
 
 import contextlib
@@ -34,17 +34,17 @@ from contrastive_encoders.training.stages import finished_before, folder_of, sta
 if TYPE_CHECKING:  # torch takes seconds to import
     from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 
-# Keys whose value is a mapping of names that are free
+# Keys whose value is a mapping with arbitrary names
 AS_GIVEN = re.compile(r"data\.(parts|prompts|weights)|callbacks|evaluation\.tasks|prompts|stages|.*_options")
 
 CONFIGS: Mapping[str, Mapping[str, type[Any]]] = {"model": MODELS, "data": DATA}
 
-_at_work = threading.Lock()  # Hydra knows one config a process
+_at_work = threading.Lock()  # Hydra has one config per process
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A finished run, as `train` returns it.
+    """Result of `train`: the encoder, the run directory, and the scores.
 
     Attributes:
         encoder: the trained encoder; None if the run trained a generator or a reranker.
@@ -77,19 +77,20 @@ class TrainResult:
 
 
 def run(asked: RunConfig) -> Results:
-    """Train the run of a config in this process, or resume it; a finished run is only read.
+    """Train a run in this process, or resume it. If the run is finished, its results are only read.
 
     Args:
-        asked: the run. What its model and data leave unset follows the run: the seed, the batch size, the backbone.
+        asked: configuration of the run. Fields of its model and data that are not set, such as the seed, the batch
+            size, or the backbone, are taken from the run.
 
     Returns:
-        The content of ``results.json``: ``scores`` by name from 0 to 100, ``spent``, ``verdict``, and more.
+        The content of ``results.json``: ``scores``, ``spent``, ``verdict``, and more.
 
     Raises:
-        InputError: the config or the data are wrong; the command line ends with status 2 then.
-        OutputError: there is no room to write.
-        TrainingError: the training stopped, for example at a loss that is not finite.
-        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM arrived; the state is saved.
+        InputError: the config or the data are invalid.
+        OutputError: the disk is full or cannot be written to.
+        TrainingError: training failed, for example because the loss is not finite.
+        KeyboardInterrupt, SystemExit: the process got SIGINT or SIGTERM; the state is saved.
 
     Example:
         >>> from contrastive_encoders import QuestionDataConfig, RunConfig, SimCSEConfig, run
@@ -117,27 +118,25 @@ def train(
     overrides: Sequence[str] = (),
     **keys: Any,
 ) -> TrainResult:
-    """Train an encoder in this process, or resume what the same call began; a finished run is only loaded.
+    """Train an encoder in this process, or resume an interrupted call. If the run is finished, it is only loaded.
 
     Args:
-        rows: texts, tuples of texts (an anchor, a positive, negatives), pairs with a score from 0 to 1, or mappings of
-            column names to these: a list, a ``datasets.Dataset``, or a pandas DataFrame. Rows with an empty cell
-            (``None``, NaN, whitespace) are left out and counted. The names of columns count if they are those of a
-            known kind of data, else their order; a third column of texts must be called a negative.
-        model: a config, ``SimCSEConfig(lr=2e-5)``, or the name of one, ``"simcse"``. By default it follows from the
-            first row.
-        data: a config, ``TripletDataConfig(path="faq.csv")``, or the name of one, ``"triplets"``. By default it follows
-            from the first row. Rows can be passed here, too.
-        overrides: words as on a command line, ``["model.lr=2e-5"]``.
-        **keys: any key of the command line, with two underscores in place of a dot: ``max_steps=500``,
-            ``model__lr=2e-5``; a mapping gives several, ``evaluation={"every_n_steps": 20}``. A key counts more than
-            the same field of a config.
+        rows: texts, tuples of texts (anchor, positive, negatives), pairs with a score from 0 to 1, or mappings from
+            column names to these; as a list, a ``datasets.Dataset``, or a pandas DataFrame. Rows with an empty cell
+            (``None``, NaN, whitespace) are left out with a warning. Columns with known names are used by name, others
+            in their order; the name of a third text column must mark it as a negative.
+        model: a config, ``SimCSEConfig(lr=2e-5)``, or its name, ``"simcse"``. The default depends on the first row.
+        data: a config, ``TripletDataConfig(path="faq.csv")``, or its name, ``"triplets"``. The default depends on the
+            first row. You can also pass rows here.
+        overrides: overrides as on the command line, ``["model.lr=2e-5"]``.
+        **keys: keys of the command line, with two underscores instead of a dot, ``model__lr=2e-5``, or a mapping for
+            several, ``evaluation={"every_n_steps": 20}``. They take precedence over fields of a config.
 
     Returns:
         The trained encoder, the directory of the run, and its scores.
 
     Raises:
-        InputError: a key, a value, or a row is wrong; ``key``, ``value``, and ``expected`` say which.
+        InputError: a key, a value, or a row is invalid; see ``key``, ``value``, and ``expected`` of the error.
         OutputError, TrainingError, KeyboardInterrupt, SystemExit: see `run`.
 
     Example:
@@ -165,7 +164,10 @@ def train(
             given = {**chosen, **values, **words}
             if "data.path" in given:
                 raise InputError(
-                    key="data.path", value=given["data.path"], expected="no path beside rows", hint="Pass one of them."
+                    key="data.path",
+                    value=given["data.path"],
+                    expected="no path if rows are passed",
+                    hint="Pass one of them.",
                 )
             folder = cache_folder(values.get("data.cache_dir"))
             of_rows, of_file = keys_of_rows(rows, given, lambda plain: keep_rows(plain, folder))
@@ -180,13 +182,13 @@ def train(
 
 
 def _chosen(keys: Mapping[str, Any], recipe: Any) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return choices of files, and dotted keys with plain values.
+    """Return the choice of each config group, and dotted keys with plain values.
 
-    A mapping stands for several keys, unless the names of its keys are free. A config stands for the choice of its
-    class, and for the fields that have other values than the class; keys that are set beside it count more.
+    A mapping is split into several keys, unless its names are arbitrary. A config is split into the choice of its
+    class and the fields that differ from the defaults; keys that are set explicitly take precedence.
 
     Raises:
-        InputError: a config is of another group, or is passed beside a recipe.
+        InputError: a config belongs to another group, or is combined with an experiment.
     """
     chosen: dict[str, str] = {}
     found: dict[str, Any] = {}
@@ -211,10 +213,10 @@ def _chosen(keys: Mapping[str, Any], recipe: Any) -> tuple[dict[str, str], dict[
 
 
 def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
-    """Return the name of the choice that a config of this group is of, and its changed fields.
+    """Return the name of the choice that a config belongs to, and its changed fields.
 
     Raises:
-        InputError: it is of another group, or no config.
+        InputError: the value is not a config of this group.
     """
     name = next((name for name, kind in CONFIGS[group].items() if type(config) is kind), None)
     if name is not None:
@@ -227,7 +229,7 @@ def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _parts(parts: Any) -> Any:
-    """Return the parts of a mixture, configs among them as their choice and changed fields."""
+    """Return the parts of a mixture, with each config replaced by its choice and changed fields."""
     if not isinstance(parts, Mapping):
         return parts
     found = {}
@@ -238,12 +240,12 @@ def _parts(parts: Any) -> Any:
 
 
 def _beside_recipe(group: str, config: Any, recipe: Any, changed: Mapping[str, Any]) -> InputError:
-    """Return the error of a config beside a recipe: its other fields, left alone, would undo what the recipe sets."""
+    """Return the error about a config with an experiment: its default fields would undo settings of the experiment."""
     keys = ", ".join(f"{key.replace('.', '__')}={plain_value(value)!r}" for key, value in changed.items())
     return InputError(
         key=group,
         value=type(config).__name__,
-        expected=f"single keys beside experiment={recipe}, which has values of its own for other keys",
+        expected=f"single keys with experiment={recipe}, whose other settings a config would replace",
         hint=f"Set {keys}." if keys else f"Leave {group} out.",
     )
 
@@ -257,10 +259,10 @@ def _trained(asked: RunConfig) -> tuple[Path, Results]:
         raise InputError(
             key="devices",
             value=asked.devices,
-            expected="1 from Python; the command trains with several processes",
+            expected="1 from Python, since only the command trains with several processes",
         )
     if not _at_work.acquire(blocking=False):
-        raise InputError("train: another run is under way in this process. Wait until it has ended.")
+        raise InputError("train: another run is in progress in this process. Wait until it ends.")
     try:
         asked = replace(asked, devices=1)  # of "auto" Lightning would start a process for each GPU
         stages = stages_of(asked)
@@ -286,7 +288,7 @@ def _trained(asked: RunConfig) -> tuple[Path, Results]:
 
 @contextlib.contextmanager
 def _undrawn() -> Iterator[None]:
-    """The caller's random numbers go on as if nothing had been drawn."""
+    """Restore the state of torch's random number generators on exit."""
     import torch
 
     with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):

@@ -1,7 +1,7 @@
-"""Compose a run, its stages and the parts of a mixture from the arguments of a command line.
+"""Compose a run, its stages, and the parts of a mixture from overrides.
 
-The words of the command line are above what an experiment says under ``stages.NAME``, and below
-``stages.NAME.KEY=VALUE``: who says ``batch_size=8`` means all stages, and ``stages.nli.batch_size=8`` means one.
+Overrides take precedence over the keys that an experiment sets under ``stages.NAME``: ``batch_size=8`` applies to all
+stages, and ``stages.nli.batch_size=8`` to one.
 """
 
 import re
@@ -85,16 +85,16 @@ def compose(
     """Compose the configuration of a run from overrides.
 
     Args:
-        words: overrides as on a command line.
-        chosen: name of a group of configs (``model``, ``data``, ...) -> name of one of its files.
-        keys: dotted key -> value. Keys win over words.
-        whole: the config that Hydra has composed from ``words`` alone; None: compose it.
+        words: overrides as on the command line.
+        chosen: config group (``model``, ``data``, ...) -> name of its choice.
+        keys: dotted key -> value. Keys take precedence over ``words``.
+        whole: config that Hydra has already composed from ``words``; None: compose it here.
 
     Returns:
-        The run, as `run` takes it, with the backbone and the batch size that belong to the model.
+        The configuration of the run, for `run`, with the default backbone and batch size of the model.
 
     Raises:
-        InputError: a key is unknown, or a value does not have its type.
+        InputError: a key does not exist, or a value has the wrong type.
 
     Example:
         >>> from contrastive_encoders import compose

@@ -81,19 +81,19 @@ def load_encoder(
     Nothing that can execute code is loaded.
 
     Args:
-        name: path of a run, checkpoint, directory, or file; or a hub id. An installed model package is found by its hub
-            id without network.
+        name: path of a run, checkpoint, directory, or file; or a hub id. A model that is installed as a package is
+            found by its hub id without network access.
         pooling: ``"mean"``, ``"cls"``, ``"last"``, ...; ``"first_decoder"`` reads the decoder of a T5 (GenSE's
-            published encoders), ``"pooler_output"`` BERT's tanh layer, and ``"mean_lower_fallback"`` looks word vectors
-            up in lower case if they are not found otherwise.
-        prompt: text in front of every input, spaces included; ``""`` is no prompt.
-        prompt_suffix: text behind every input; ``""`` is none.
+            published encoders), ``"pooler_output"`` the output of BERT's pooler, and ``"mean_lower_fallback"`` looks
+            up lowercase words if a file of word vectors lacks the original.
+        prompt: text in front of every input, spaces included; ``""`` for none.
+        prompt_suffix: text after every input; ``""`` for none.
         max_length: tokens of an input, special tokens included, at most as many as the backbone accepts.
         precision: ``"fp32"`` or ``"bf16"``, of weights and hidden states; embeddings are float32 in any case.
         device: device of the weights; None: the GPU if there is one.
-        truncate: keep the first numbers of each embedding, for encoders trained with Matryoshka prefixes.
+        truncate: number of leading dimensions to keep, for Matryoshka encoders.
         attention: ``"causal"`` or ``"bidirectional"``, for causal language models.
-        normalize: scale embeddings to length 1, after ``truncate``; False: do not, even if the encoder would.
+        normalize: scale embeddings to length 1, after ``truncate``; False: never, even if the encoder does by default.
 
     Returns:
         The encoder, in evaluation mode.

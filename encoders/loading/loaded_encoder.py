@@ -1,9 +1,7 @@
 """The return type of ``load_encoder``.
 
-``embed`` takes one text or many and returns torch or NumPy vectors; ``encode`` and ``similarity`` are those of
-sentence-transformers.
-
-Its fingerprint is a sha256 over everything that a vector depends on: the key under which vectors may be kept.
+``embed`` takes one text or many and returns torch or NumPy embeddings; ``encode`` and ``similarity`` are as in
+sentence-transformers. The fingerprint is a hash of everything that an embedding depends on; caches use it as a key.
 """
 
 import hashlib
@@ -36,7 +34,7 @@ class Options(TypedDict, total=False):
 
 
 class LoadedEncoder(ABC):
-    """Encoder that `load_encoder` and `train` return. ``encode`` and ``similarity`` are as in sentence-transformers.
+    """Encoder that `load_encoder` and `train` return, with ``encode`` and ``similarity`` of sentence-transformers.
 
     Attributes:
         prompts: prompts of the encoder by name and by role (query, document).
@@ -96,8 +94,8 @@ class LoadedEncoder(ABC):
         Args:
             texts: one text or several.
             convert_to_numpy: return an array instead of a tensor.
-            **options: ``prompt`` replaces the encoder's own; ``progress=False`` shows no bar; ``autocast`` is the dtype
-                of matrix products; ``batch_size`` is the largest number of texts computed together.
+            **options: ``prompt`` replaces the encoder's prompt; ``progress=False`` hides the progress bar; ``autocast``
+                is the dtype of matrix products; ``batch_size`` is the maximum number of texts per batch.
 
         Returns:
             (texts, width) float32 on the CPU, in the order of the texts; (width,) for one text that is not in a list.
@@ -124,8 +122,8 @@ class LoadedEncoder(ABC):
             texts: one text or several.
             prompt_name: name of the prompt in front of each text; None: the default prompt of the encoder.
             prompt: the prompt itself, in place of the one with that name.
-            batch_size: largest number of texts computed together; None: as many as have a certain number of tokens.
-            show_progress_bar: None: if it takes long and standard error is a terminal.
+            batch_size: maximum number of texts per batch; None: a number of tokens limits the batch.
+            show_progress_bar: show a progress bar; None: if it takes long and standard error is a terminal.
             normalize_embeddings: scale each embedding to length 1.
             convert_to_tensor: return a tensor on the CPU instead of an array.
 
@@ -150,19 +148,19 @@ class LoadedEncoder(ABC):
     def encode_query(
         self, texts: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
     ) -> Any:
-        """Return the embeddings of queries: `encode` with the encoder's prompt of queries."""
+        """Return the embeddings of queries: `encode` with the encoder's prompt for queries."""
         own = self.prompts.query if prompt is None and prompt_name is None else prompt
         return self.encode(texts, prompt_name, own, **options)
 
     def encode_document(
         self, texts: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
     ) -> Any:
-        """Return the embeddings of documents: `encode` with the encoder's prompt of documents."""
+        """Return the embeddings of documents: `encode` with the encoder's prompt for documents."""
         own = self.prompts.document if prompt is None and prompt_name is None else prompt
         return self.encode(texts, prompt_name, own, **options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Return the similarities of all embeddings with all others, by the encoder's ``similarity_fn_name``.
+        """Return all pairwise similarities of two sets of embeddings, by the encoder's ``similarity_fn_name``.
 
         Args:
             embeddings1: (N, width) tensor, array or list; a single embedding counts as one row.
