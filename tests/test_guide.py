@@ -24,7 +24,7 @@ from tests.guide import GUIDE, RECORDS, REFERENCE, ROOT, check_command, commands
 
 ABOUT = ("CONTRIBUTING", *(f"docs/{name}" for name in "scores design security LOG".split()))
 LAUNCHERS = ("python", "torchrun", "srun", "contrastive-encoders")
-NOT_OURS = ("ray", "source")  # the latter the shell's own
+NOT_OURS = ("ray", "source", "eval")  # the latter two the shell's own
 COMMANDS = commands_of(*GUIDE)
 STARTED = [line for line in commands_of(*GUIDE, *REFERENCE, *RECORDS) if line.startswith(LAUNCHERS)]
 TRAININGS = [line for line in COMMANDS if re.search(r"contrastive.encoders train ", line)]

@@ -103,5 +103,5 @@ def test_a_wrong_row_is_named_by_file_and_line(scores, said, tiny_bert, tmp_path
 
 def test_rows_without_scores_or_without_negatives_are_refused(tiny_bert, tmp_path):
     for name, row in (("a", TEXTS), ("b", {"anchor": "a", "positive": "b", "scores": [1.0]})):
-        with pytest.raises(InputError, match=rf"{name}.jsonl:1: wanted anchor, positive, negative.*with scores"):
+        with pytest.raises(InputError, match=rf"{name}.jsonl:1: .*scores"):
             made(write_rows(tmp_path / f"{name}.jsonl", [row]), tiny_bert, tmp_path)

@@ -192,8 +192,9 @@ def test_export_keeps_them_in_every_format_that_can(folder, tmp_path):
     ids, lengths, _ = encoder.tokenize(TEXTS[:1])
     found = run_graph(tmp_path / "graph" / "model.onnx", ids.numpy()[None], np.ones((1, lengths[0]), np.int64))
     same(found, expected[:1])
-    with pytest.raises(InputError, match="format=transformers: this encoder has a layer"):
+    with pytest.raises(InputError) as refused:
         run_here("export", run, Keys, (f"run={folder}", f"output={tmp_path / 'plain'}", "format=transformers"))
+    assert (refused.value.key, refused.value.value) == ("format", "transformers")
 
 
 def changed(folder, path, **entries):
@@ -224,7 +225,7 @@ def test_what_cannot_be_kept_is_refused(tiny_bert, tmp_path, behind, change, mes
 
 
 def test_tsdae_wants_vectors_of_the_width_that_its_decoder_reads(folder, tiny_bert, tmp_path):
-    with pytest.raises(InputError, match=r"12 numbers .*model=tsdae reads 32"):
+    with pytest.raises(InputError, match=r"32, .*12"):
         built("tsdae", folder, pooling="mean")
     square = made(tmp_path / "made", tiny_bert, dense(32, 32), NORMALIZE)
     model = built("tsdae", square, pooling="mean")

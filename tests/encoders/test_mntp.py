@@ -108,5 +108,6 @@ def test_where_nothing_is_predicted_no_mask_and_no_head_are_wanted(decoder, tmp_
     tokenizer["model"]["vocab"]["=blank="] = tokenizer["model"]["vocab"].pop("_")
     (tmp_path / "d" / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert built("declutr", tmp_path / "d", mlm_weight=0.0, pooling="mean")
-    with pytest.raises(InputError, match=r"model\.mlm_weight=1: the tokenizer .*has no mask token.*mlm_weight=0"):
+    with pytest.raises(InputError) as refused:
         built("declutr", tmp_path / "d", attention="bidirectional")
+    assert refused.value.key == "model.mlm_weight"

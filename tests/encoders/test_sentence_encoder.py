@@ -117,5 +117,5 @@ def test_max_length_stays_below_the_position_table(tiny_mlm, tiny_bert):
 
 def test_a_sequence_beyond_the_position_table_is_refused(tiny_mlm):
     sequences, _ = ragged([513], 300)
-    with pytest.raises(InputError, match=r"513 tokens, and this backbone takes 512.*data\.max_length=512"):
+    with pytest.raises(InputError, match=r"513 .* 512"):
         make(tiny_mlm).encode_sequences(sequences)

@@ -111,7 +111,7 @@ def test_the_probe_sees_what_a_state_has_seen(decoders, attention, both_ways):
     ("family", "keys", "message"),
     [
         ("gpt_neo", {"attention": "bidirectional"}, "transformers reads this family causally whatever its config says"),
-        ("llama", {"pooling": "cls"}, "reads the first token.*sees no other.*pooling=last"),
+        ("llama", {"pooling": "cls"}, "model.pooling=cls: .*Set model.pooling="),
         ("tiny_bert", {"append_end": True}, "has no end-of-sequence token"),
     ],
 )

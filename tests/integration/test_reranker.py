@@ -84,7 +84,7 @@ def test_the_library_evaluation_mining_and_another_run_read_the_folder(whole, wo
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("data=qa", "Mine negatives first: contrastive-encoders mine-negatives"),
+        ("data=qa", "contrastive-encoders mine-negatives"),
         ("model.loss=triplet", "model.loss=.*wanted binary, listwise"),
         ("data=sentences", "SentenceBatch"),
         ("model.retriever=nowhere/at/all", "no such file or folder"),

@@ -80,7 +80,7 @@ def test_a_reranker_is_refused(rows, command, tmp_path):
     [
         (["+stages.one.max_steps=2", "+stages.two.max_steps=2"], "is for a run without stages"),
         (["model.lora.rank=4"], "model.lora.rank=4 trains an adapter"),
-        (["trainer=fsdp"], "trainer=fsdp shards"),
+        (["trainer=fsdp"], "trainer=fsdp: "),
         (["average_with_start=1"], "wanted 0 or more, but less than 1"),
     ],
 )

@@ -27,13 +27,13 @@ def test_a_nan_loss_stops_the_run_and_names_step_and_rows(tmp_path):
 
 
 def test_a_nan_loss_between_log_steps_is_found_before_a_checkpoint_is_written(tmp_path):
-    with pytest.raises(TrainingError, match=r"loss of step 8.* precision=bf16 or fp32,"):
+    with pytest.raises(TrainingError, match=r"loss of step 8 "):
         toy.train(tmp_path, log_every=1000, module={"bad_loss_at": 8})
     assert step_of(tmp_path / "checkpoints" / "last.ckpt") == 5
 
 
 def test_weights_that_a_finite_loss_left_as_nan_are_not_saved(tmp_path):
-    with pytest.raises(TrainingError, match=r"After step 10 .* net\.0\.weight.* precision=bf16 or fp32\."):
+    with pytest.raises(TrainingError, match=r"After step 10 .* net\.0\.weight"):
         toy.train(tmp_path, log_every=1000, module={"bad_gradient_at": 10})
     saved = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 5

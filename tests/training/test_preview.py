@@ -262,7 +262,7 @@ def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "no data was chosen"),
+        ([], "data=null: "),
         (["data=text"], "data.path"),
         (["data=text", "data.path=x", "batches=0"], "1 or more"),
         (["data=text", "data.path=x", "output=page.txt"], "png"),

@@ -47,7 +47,7 @@ def test_a_reranker_is_no_teacher_of_vectors(tiny_bert, tmp_path):
     transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
     run = run_of("model=distil", f"model.teacher={tmp_path}", "data=sentences", "data.path=x")
-    with pytest.raises(InputError, match=r"model\.teacher: .*is a reranker .*model=distil_scores"):
+    with pytest.raises(InputError, match=r"model\.teacher.*reranker"):
         load_teacher(run)
 
 

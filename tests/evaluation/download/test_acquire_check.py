@@ -50,8 +50,9 @@ def test_what_is_asked_for_by_its_name_must_be_there(real_data):
 
 def test_an_empty_folder_is_not_well(tmp_path):
     assert not check(tmp_path).well
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError) as refused:
         check(tmp_path / "nowhere")
+    assert (refused.value.key, refused.value.value) == ("data_root", tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
