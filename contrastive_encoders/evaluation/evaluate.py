@@ -90,7 +90,7 @@ def evaluate(
         raise InputError(
             key="evaluate",
             expected="one process",
-            hint="Of several, torchrun starts the command: torchrun -m contrastive_encoders evaluate.",
+            hint="For several, start the command with torchrun: torchrun -m contrastive_encoders evaluate.",
         )
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
     name = loaded.description["backbone"] if loaded else encoder
@@ -169,11 +169,10 @@ def check_output(path: Path) -> None:
     for there in (path, path.with_suffix(".md")):
         if not earlier and there.exists() and (there.is_dir() or there.stat().st_size):
             raise InputError(
-                f"output={path}: {there} is there already, and {path.name} holds no scores of ours, which alone are "
-                "replaced. Name another file, or move that away.",
                 key="output",
                 value=str(path),
-                expected="a new file, or one of earlier scores",
+                expected=f"a new file or earlier scores, but {there} exists and {path.name} has no scores",
+                hint="Choose another file, or move this one away.",
             )
 
 
@@ -247,7 +246,7 @@ def _load(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> Loade
             raise InputError(
                 key=key,
                 value=value,
-                expected="no value, as the encoder is loaded already",
+                expected="no value, as the encoder is already loaded",
                 hint=f"Pass its path, or load it with load_encoder(PATH, {key}={value!r}).",
             )
     return encoder

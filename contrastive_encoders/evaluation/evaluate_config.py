@@ -111,16 +111,16 @@ class EvaluateConfig:
             self._check_mteb()
         elif self.data_root is None and (self.tasks is None or self.action == "fetch"):
             raise InputError(
-                "data_root is not set: it is the folder of the evaluation tables. Say data_root=FOLDER; or tasks=FILE "
-                "for texts of your own.",
+                "data_root is not set. Set data_root=FOLDER to the directory of the evaluation tables, or tasks=FILE "
+                "to evaluate on your own texts.",
                 key="data_root",
-                expected="the folder of the evaluation tables",
+                expected="the directory of the evaluation tables",
             )
         if self.action == "score":
             self._check_names()
 
     def _check_mteb(self) -> None:
-        """Check that suite=mteb stands alone, in one process, and only scores one encoder."""
+        """Check that suite=mteb is the only suite, with one process and without a reranker."""
         if len(self.suites) > 1:
             others = ",".join(map(str, self.suites))
             raise InputError(
@@ -138,7 +138,9 @@ class EvaluateConfig:
                 expected="score with suite=mteb",
             )
         if (processes := find_ranks().world) != 1:
-            raise InputError(f"suite=mteb runs in one process, got {processes}. Start it without torchrun.")
+            raise InputError(
+                key="suite", value=MTEB, expected=f"one process, not {processes}", hint="Start it without torchrun."
+            )
         if self.reranker is not None:
             raise InputError(
                 key="reranker", value=self.reranker, expected="null, since suite=mteb scores encoders alone"
@@ -147,9 +149,10 @@ class EvaluateConfig:
     def _check_names(self) -> None:
         if not self.encoder:
             raise InputError(
-                "encoder is not set: a run folder, a model folder, a hub id or a word-vector file; say encoder=...",
+                "encoder is not set. Set encoder=... to the directory of a run or a model, a hub id, or a file of word "
+                "vectors.",
                 key="encoder",
-                expected="a run folder, a model folder, a hub id, or a word-vector file",
+                expected="the directory of a run or a model, a hub id, or a file of word vectors",
             )
         if self.is_mteb and not isinstance(self.encoder, str):
             raise InputError(
@@ -159,12 +162,7 @@ class EvaluateConfig:
                 hint="Start a command for each of them.",
             )
         if self.output is not None and not self.output.endswith(".json"):
-            raise InputError(
-                f"output={self.output}: wanted a name that ends in .json; a Markdown table is written beside it.",
-                key="output",
-                value=self.output,
-                expected="a name that ends in .json",
-            )
+            raise InputError(key="output", value=self.output, expected="a name that ends in .json")
 
 
 register("evaluate", EvaluateConfig)

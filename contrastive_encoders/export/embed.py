@@ -104,15 +104,15 @@ def embed(
 def write_vectors(
     config: EmbedConfig, texts: Texts | ListedTexts | None = None, loaded: LoadedEncoder | None = None
 ) -> None:
-    """Write the vectors that are missing in the file of a config.
+    """Write the embeddings that the output file of a config still lacks.
 
     Args:
-        texts: in place of those of ``config.input``.
-        loaded: the encoder of the config, if it is loaded already.
+        texts: texts to embed instead of ``config.input``.
+        loaded: the encoder of the config, if it is already loaded.
 
     Raises:
         InputError: the texts, the encoder, or the output cannot be used.
-        OutputError: there is no room, or processes ended each time.
+        OutputError: the disk is full, or worker processes died repeatedly.
     """
     output = Path(str(config.output))
     if config.input is not None:
@@ -167,21 +167,20 @@ def _count(config: EmbedConfig, texts: Texts | ListedTexts) -> int:
     """Return the number of texts.
 
     Raises:
-        InputError: there are none, or too few for their ranges.
+        InputError: there are no texts, or too few for ranges.
     """
     rows = texts.rows()
     if rows == 0:
         key = "texts" if config.input is None else "input"
-        raise InputError(
-            f"{key}={config.input or []} is empty; wanted at least one text.",
-            key=key,
-            value=config.input or [],
-            expected="at least one text",
-        )
+        raise InputError(key=key, value=config.input or [], expected="at least one text")
     if rows < MIN_TEXTS and config.dtype in EIGHT_BITS and config.ranges is None:
         if rows == 1:
-            raise InputError(key="ranges", value=None, expected="FILE.ranges.npy of other vectors for a single text")
-        log.warning("dtype=%s: ranges of %d texts are narrow; ranges takes those of more vectors.", config.dtype, rows)
+            raise InputError(key="ranges", value=None, expected="FILE.ranges.npy of other embeddings for a single text")
+        log.warning(
+            "dtype=%s: the ranges of %d texts are narrow; the key ranges accepts those of more texts.",
+            config.dtype,
+            rows,
+        )
     return rows
 
 
@@ -224,7 +223,7 @@ def _vectors(config: EmbedConfig, texts: Texts | ListedTexts, loaded: LoadedEnco
 
 
 def _ranges(config: EmbedConfig, width: int) -> Array:
-    """Return the least and the greatest value of each dimension, (2, D).
+    """Return the minimum and the maximum of each dimension, (2, D).
 
     Raises:
         InputError: the file contains something else.
@@ -241,12 +240,10 @@ def _ranges(config: EmbedConfig, width: int) -> Array:
         ) from None
     if not is_right:
         raise InputError(
-            f"ranges={config.ranges}: wanted the least and the greatest value of each of {width} numbers, an array of "
-            f"shape (2, {width}); got {found.shape}. dtype={config.dtype} of the corpus writes such a file beside its "
-            "own, OUTPUT.ranges.npy.",
             key="ranges",
             value=config.ranges,
-            expected=f"an array of shape (2, {width})",
+            expected=f"an array of shape (2, {width}) with the range of each dimension, not {found.shape}",
+            hint=f"Embedding the corpus with dtype={config.dtype} writes it as OUTPUT.ranges.npy.",
         )
     return found.astype(np.float32)  # type: ignore[no-any-return]
 
@@ -254,7 +251,7 @@ def _ranges(config: EmbedConfig, width: int) -> Array:
 def _vector_file(
     config: EmbedConfig, texts: Texts | ListedTexts, rows: int, encoder: LoadedEncoder, prompt: str | None
 ) -> VectorFile:
-    """Return the file that is to be written, with all that decides its vectors."""
+    """Return the output file, with everything that its embeddings depend on."""
     width = int(encoder.embed([""]).shape[1])
     identity = {
         "encoder": encoder.fingerprint,

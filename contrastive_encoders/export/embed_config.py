@@ -88,18 +88,12 @@ class EmbedConfig:
             check_devices(self.devices, self.device)
         if self.ranges is not None and not self.dtype.endswith("int8"):
             raise InputError(
-                f"ranges={self.ranges}: dtype={self.dtype} knows none; they are of dtype=int8 and uint8.",
                 key="ranges",
                 value=self.ranges,
-                expected=f"null with dtype={self.dtype}",
+                expected=f"null with dtype={self.dtype}, since only int8 and uint8 have ranges",
             )
         if self.output is not None and not self.output.endswith(ENDINGS):
-            raise InputError(
-                f"output={self.output}: wanted a name that ends in .npy or .parquet.",
-                key="output",
-                value=self.output,
-                expected="a name that ends in .npy or .parquet",
-            )
+            raise InputError(key="output", value=self.output, expected="a name that ends in .npy or .parquet")
 
 
 register("embed", EmbedConfig)

@@ -1,4 +1,4 @@
-"""The opening block: what is trained, on which data and for how long, printed before the first step."""
+"""The startup summary: objective, data, and duration of a run, printed before the first step."""
 
 import json
 import logging

@@ -225,7 +225,7 @@ def test_two_workers_make_the_same_file(tmp_path, tiny_mlm):
         ("t.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', [], "t.jsonl:2: text is missing; the columns are 'txt'"),
         ("t.txt", b"a", ["output=o.csv"], "ends in .npy or .parquet"),
         ("t.txt", b"a", ["dtype=int8"], "ranges=null: expected FILE"),
-        ("t.txt", b"a", ["dtype=binary", "ranges=x.npy"], "dtype=binary knows none"),
+        ("t.txt", b"a", ["dtype=binary", "ranges=x.npy"], "expected null with dtype=binary"),
     ],
 )
 def test_wrong_input_is_told_in_one_message(tmp_path, small_word_vectors, monkeypatch, name, content, words, message):
