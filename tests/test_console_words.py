@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import contrastive_encoders.training.compose  # noqa: F401  # registers the keys of a run
-from contrastive_encoders.cli.main import COMMANDS, adapt_words, improve_words
+from contrastive_encoders import __version__
+from contrastive_encoders.cli.main import COMMANDS, adapt_words, improve_words, main
 from contrastive_encoders.cli.sweep import read_words
 from contrastive_encoders.composition.override_checks import check_options
 from contrastive_encoders.core import InputError
@@ -97,3 +98,23 @@ def test_a_command_of_paths_wants_one(words, key):
         words(["max_steps=3"])
     assert caught.value.key == key
     assert "--help" in words(["--help"])
+
+
+@pytest.mark.parametrize(
+    ("words", "out", "err"),
+    [
+        (["--version"], f"contrastive-encoders {__version__}\n", ""),
+        (["traim"], "", "The nearest is train.\n"),
+        (["--bogus"], "", "completion.\n"),
+    ],
+)
+def test_the_version_and_the_nearest_command(words, out, err, capsys):
+    if err:
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code == 2
+    else:
+        main(words)
+    shown = capsys.readouterr()
+    assert shown.out == out
+    assert shown.err.endswith(err)

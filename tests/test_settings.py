@@ -1,6 +1,8 @@
 """Classes of settings: what is said of a wrong value, and that configs, checks and values are made from the fields."""
 
+import copy
 import dataclasses
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -35,6 +37,14 @@ class Example(Base):
     rate: float = config_field(1.0, gt=0)
     weights: Mapping[str, float] | None = config_field(None)
     below: Below = dataclasses.field(default_factory=Below)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_copies_of_a_config_equal_it(again):
+    config = Example(name="x", rate=2.0)
+    assert config.seed is UNSET
+    assert again(config) == config
+    assert again(UNSET) is UNSET
 
 
 def test_a_config_has_the_defaults_of_the_fields():

@@ -1,11 +1,13 @@
 """The ``contrastive-encoders`` command: every command of the project under one name."""
 
+import difflib
 import importlib
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from contrastive_encoders import __version__
 from contrastive_encoders.core.errors import InputError
 from contrastive_encoders.runtime.signals import heed_signals
 
@@ -38,8 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if name in ("-h", "--help"):
         sys.stdout.write(overview())
         return
+    if name == "--version":
+        sys.stdout.write(f"contrastive-encoders {__version__}\n")
+        return
     if name not in COMMANDS:
-        sys.stderr.write(f"contrastive-encoders: there is no command {name!r}; there are {', '.join(COMMANDS)}.\n")
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" The nearest is {near[0]}." if near else ""
+        names = ", ".join(COMMANDS)
+        sys.stderr.write(f"contrastive-encoders: there is no command {name!r}; there are {names}.{hint}\n")
         sys.exit(2)
     try:  # `exit_statuses` imports Hydra; the other commands' mains have it
         if name in WORDS:

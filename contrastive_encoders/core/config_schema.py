@@ -28,6 +28,10 @@ class _Unset:
     def __repr__(self) -> str:
         return "UNSET"
 
+    def __reduce__(self) -> str:
+        """Copies and pickles are the same object: `UNSET` is compared by identity."""
+        return "UNSET"
+
 
 UNSET: Any = _Unset()
 TARGET = "target"  # the field that names the class of what settings make; it is no key

@@ -96,7 +96,13 @@ def evaluate(
     name = loaded.description["backbone"] if loaded else encoder
     named = {"encoder": name, "suite": suite, "tasks": tasks, "data_root": data_root}
     if not isinstance(name, str | Path):
-        raise InputError(key="encoder", value=name, expected="one encoder: a path, a hub id, or a loaded encoder")
+        hint = "What train returns has it loaded: result.encoder." if hasattr(name, "encoder") else None
+        raise InputError(
+            key="encoder",
+            value=type(name).__name__,
+            expected="one encoder: a path, a hub id, or a loaded encoder",
+            hint=hint,
+        )
     config = build(EvaluateConfig, plain_value({**keys, **named}))
     config.check_keys()
     with as_exceptions("evaluate"), logs_shown(quiet=config.quiet):
@@ -196,6 +202,8 @@ def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tupl
     if config.data_root is not None and (config.suites or not own):
         chosen = load_tasks(config.data_root, config.suites, options)
     suite = Suite([*(task for one in own for task in one.read(options)), *chosen.tasks])
+    if not len(suite):
+        raise InputError(key="tasks", value=config.tasks, expected="at least one task")
     reranked = retrieval_tasks(suite, f"reranker={config.reranker}") if config.reranker else []
     encoder = _load(config, encoder)
     reranker = load_reranker(config.reranker, device=device_of(config.device)) if config.reranker else None

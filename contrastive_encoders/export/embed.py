@@ -89,7 +89,10 @@ def embed(
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
     name = loaded.description["backbone"] if loaded else encoder
     if not isinstance(name, str | Path):
-        raise InputError(key="encoder", value=name, expected="a path, a hub id, or a loaded encoder")
+        hint = "What train returns has it loaded: result.encoder." if hasattr(name, "encoder") else None
+        raise InputError(
+            key="encoder", value=type(name).__name__, expected="a path, a hub id, or a loaded encoder", hint=hint
+        )
     files, listed = _split(texts)
     config = build(EmbedConfig, plain_value({**keys, "encoder": name, "input": files, "output": output}))
     config.check_keys()

@@ -13,13 +13,13 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
-from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException, UnsupportedValueType
 
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import GROUPS, choices_with, config_folders, known_keys
@@ -130,6 +130,8 @@ def as_exceptions(config: str, words: Sequence[str] = (), *, hydra: bool = False
         if (found := judged(error, hydra=hydra, config=config, words=words)) is None:
             raise
         status, sentence = found
+        if isinstance(error, HydraException | OmegaConfBaseException):
+            raise _refusal(error, config, words) from error
         raise (InputError if status == 2 else OutputError)(" ".join(sentence.split())) from error
 
 
@@ -224,18 +226,24 @@ def input_error(error: BaseException | None) -> BaseException | None:
 def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
     """In one sentence, what is wrong with a config that is composed from these words.
 
-    Of a key that does not exist it is our message, else Hydra's, with the nearest choice of a group if that does not
-    exist.
+    Of a key or a choice that does not exist it is our message, else Hydra's.
     """
+    return str(_refusal(error, config, words))
+
+
+def _refusal(error: BaseException, config: str, words: Sequence[str]) -> BaseException:
+    """Return the error that is raised in place of Hydra's, whose own message suggests +KEY=VALUE."""
     if cause := input_error(error):
-        return str(cause)
+        return cause
     if isinstance(error, InterpolationResolutionError) and any("${" in word for word in words):
-        return str(_interpolation_error(error, words))
-    advice = _advice(config, words)
-    if isinstance(advice, InputError):
-        return str(advice)  # Hydra's own message suggests +KEY=VALUE, which is refused, too
-    message = " ".join(str(error).split())
-    return f"{message.removesuffix('.')}. {advice}" if advice else message
+        return _interpolation_error(error, words)
+    if isinstance(error, OverrideParseException) and "=" not in error.override:
+        return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config))
+    if isinstance(error, UnsupportedValueType):
+        kind = re.match(r"Value '(\w+)'", str(error))
+        expected = "a text, a number, a boolean, None, or a list or mapping of these"
+        return InputError(key=error.full_key, value=kind[1] if kind else None, expected=expected)
+    return _unknown_name(config, words) or InputError(" ".join(str(error).split()))
 
 
 def _interpolation_error(error: InterpolationResolutionError, words: Sequence[str]) -> InputError:
@@ -253,15 +261,17 @@ def _interpolation_error(error: InterpolationResolutionError, words: Sequence[st
     )
 
 
-def _advice(config: str, words: Sequence[str]) -> str | InputError:
-    """Return what is wrong with the first word whose key does not exist, or what to choose in place of a choice."""
+def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
+    """Return the error about the first word whose key, or whose choice for a group, does not exist."""
     overrides = list(_parsed(words))
     for override in overrides:  # first: without its choice, keys of a group are not known
         key, value = override.key_or_group, override.value()
         if key in GROUPS.get(config, ()) and isinstance(value, str):
             added = [path.stem for folder in config_folders(words) for path in (folder / key).glob("*.yaml")]
             if value not in (names := [*choices(key), *added]):
-                return f"{key}={value} does not exist; choose {', '.join(names)}.{_nearest(value, names)}"
+                near = nearest(value, names, cutoff=0.4)
+                hint = f"The nearest is {near}." if near else None
+                return InputError(key=key, value=value, expected=f"one of {', '.join(names)}", hint=hint)
     known = {*known_keys(config, words), *GROUPS.get(config, ())}
     for override in overrides:
         key = override.key_or_group
@@ -284,7 +294,7 @@ def _advice(config: str, words: Sequence[str]) -> str | InputError:
                 hint=f"It is a key of {', '.join(others)}: leave it out.",
             )
         return unknown_key(key, value, known, help_hint(config))
-    return ""
+    return None
 
 
 def _parsed(words: Sequence[str]) -> Iterator[Override]:
@@ -295,13 +305,11 @@ def _parsed(words: Sequence[str]) -> Iterator[Override]:
             yield parser.parse_override(word)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = nearest(name, known, cutoff=0.4)
-    return f" The nearest is {near}." if near else ""
-
-
-def _of_a_part(key: str, overrides: Sequence[Override]) -> str:
-    """Of a key that each part of a mixture has; else empty."""
+def _of_a_part(key: str, overrides: Sequence[Override]) -> InputError | None:
+    """Return the error about a key that each part of a mixture has."""
     found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)
     parts = sorted({match.group() for match in found if match})
-    return f"Each part of a mixture has its own, {' and '.join(f'{part}{key[4:]}' for part in parts)}." if parts else ""
+    if not parts:
+        return None
+    hint = f"Each part of a mixture has its own, {' and '.join(f'{part}{key[4:]}' for part in parts)}."
+    return InputError(key=key, expected="a key that exists here", hint=hint)

@@ -8,7 +8,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from contrastive_encoders.io.output_directory import LOCK, let_go
 from contrastive_encoders.runtime.exit_codes import as_exceptions
 from contrastive_encoders.runtime.log_output import logs_shown
 from contrastive_encoders.runtime.process_group import launched
-from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.compose import check_overrides, compose
 from contrastive_encoders.training.in_memory_rows import keys_of_rows
 from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.stages import finished_before, folder_of, stages_of
@@ -106,7 +106,7 @@ def run(asked: RunConfig) -> Results:
         >>> results["spent"]["steps"]
         2
     """
-    _, results = _trained(asked)
+    _, results = _trained(_checked(asked))
     return results
 
 
@@ -146,8 +146,7 @@ def train(
         >>> result.encoder.encode(["a boat", "a thing"]).shape
         (2, 256)
     """
-    if isinstance(overrides, str):
-        raise InputError(f"overrides={overrides!r}: wanted a list of overrides, such as {[overrides]}.")
+    check_overrides(overrides)
     if data is not None and not isinstance(data, str | Mapping) and not is_dataclass(data):
         if rows is not None:
             raise InputError(
@@ -157,8 +156,7 @@ def train(
     keys |= {name: value for name, value in {"model": model, "data": data}.items() if value is not None}
     words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in overrides}
     chosen, values = _chosen(keys, recipe=keys.get("experiment", words.get("experiment")))
-    said = [*overrides, *(f"{group}={name}" for group, name in chosen.items())]
-    with as_exceptions("train", said, hydra=True), logs_shown(quiet=bool(keys.get("quiet"))):
+    with as_exceptions("train"), logs_shown(quiet=bool(keys.get("quiet"))):
         check_words("train", overrides)
         if rows is not None:
             given = {**chosen, **values, **words}
@@ -212,6 +210,29 @@ def _chosen(keys: Mapping[str, Any], recipe: Any) -> tuple[dict[str, str], dict[
     return chosen, found
 
 
+def _checked(run: Any, key: str = "run") -> RunConfig:
+    """Return a run with its paths as texts.
+
+    Raises:
+        InputError: it is no run, its model or its data is no config, or a stage is no run.
+    """
+    if not isinstance(run, RunConfig):
+        hint = "compose makes one of overrides." if isinstance(run, str | list | tuple) else None
+        raise InputError(key=key, value=type(run).__name__, expected="a RunConfig", hint=hint)
+    for group, kinds in CONFIGS.items():
+        config = getattr(run, group)
+        if config is not None and not _is_config(config):
+            names = ", ".join(sorted({kind.__name__ for kind in kinds.values()}))
+            shown = config if isinstance(config, str) else _name_of(config)
+            raise InputError(key=group, value=shown, expected=f"a config such as {names}")
+    if not isinstance(run.stages, Mapping):
+        raise InputError(key="stages", value=type(run.stages).__name__, expected="a mapping of names to runs")
+    values = {one.name: getattr(run, one.name) for one in fields(run)}
+    paths: dict[str, Any] = {name: str(value) for name, value in values.items() if isinstance(value, Path)}
+    stages = {name: _checked(stage, f"stages.{name}") for name, stage in run.stages.items()}
+    return replace(run, **paths, stages=stages)
+
+
 def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
     """Return the name of the choice that a config belongs to, and its changed fields.
 
@@ -223,9 +244,8 @@ def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
         return name, changed_fields(config)
     kinds = sorted({kind.__name__ for kind in CONFIGS[group].values()})
     hint = f"Pass a value of the class: {group}={config.__name__}()." if config in CONFIGS[group].values() else None
-    shown = config.__name__ if isinstance(config, type) else type(config).__name__
     expected = f"the name of a choice or one of {', '.join(kinds)}"
-    raise InputError(key=group, value=shown, expected=expected, hint=hint)
+    raise InputError(key=group, value=_name_of(config), expected=expected, hint=hint)
 
 
 def _parts(parts: Any) -> Any:
@@ -248,6 +268,10 @@ def _beside_recipe(group: str, config: Any, recipe: Any, changed: Mapping[str, A
         expected=f"single keys with experiment={recipe}, whose other settings a config would replace",
         hint=f"Set {keys}." if keys else f"Leave {group} out.",
     )
+
+
+def _name_of(config: Any) -> str:
+    return config.__name__ if isinstance(config, type) else type(config).__name__
 
 
 def _is_config(value: Any) -> bool:

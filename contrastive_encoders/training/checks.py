@@ -13,7 +13,7 @@ import torch
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import word_of
 from contrastive_encoders.core import InputError, OutputError
-from contrastive_encoders.core.config_schema import UNSET, build, check, keys_of, nearest
+from contrastive_encoders.core.config_schema import UNSET, build, check, filled, keys_of, nearest
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.io.checkpoint import load_checkpoint
@@ -92,6 +92,9 @@ def check_values(run: RunConfig) -> None:
         check(run.model, "model.")
         if run.batch_size is None and getattr(run.data, "batch_size", UNSET) is UNSET:  # the file of a model sets it
             raise InputError(key="batch_size", value=None, expected="a whole number from 1", hint="Set batch_size=64.")
+        if filled(run.model, run).backbone is None:  # the file of a model sets it
+            expected = "a hub id, a folder of an encoder, or tiny"
+            raise InputError(key="backbone", value=None, expected=expected, hint="Set backbone=tiny.")
         betas = run.model.betas
         if len(betas) != 2:
             raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")

@@ -5,7 +5,7 @@ stages, and ``stages.nli.batch_size=8`` to one.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check, keys_of, nearest, read, refuse_unknown, settings_class
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.model_configs import KINDS as MODELS
-from contrastive_encoders.runtime.exit_codes import explained
+from contrastive_encoders.runtime.exit_codes import as_exceptions, explained
 from contrastive_encoders.training.run_config import RunConfig
 
 STAGE_WORD = re.compile(r"\+{0,2}stages[.=]")
@@ -102,6 +102,27 @@ def compose(
         >>> config.max_steps, config.model.lr
         (100, 5e-05)
     """
+    check_overrides(words)
+    with as_exceptions("train", [*words, *(f"{group}={name}" for group, name in (chosen or {}).items())], hydra=True):
+        return _composed_run(words, chosen, keys, whole)
+
+
+def check_overrides(words: Any) -> None:
+    """
+    Raises:
+        InputError: this is no list of texts.
+    """
+    if isinstance(words, str) or not isinstance(words, Iterable) or not all(isinstance(word, str) for word in words):
+        example = [words] if isinstance(words, str) else ["max_steps=500"]
+        raise InputError(key="overrides", value=words, expected=f"a list of overrides, such as {example}")
+
+
+def _composed_run(
+    words: Sequence[str],
+    chosen: Mapping[str, str] | None,
+    keys: Mapping[str, Any] | None,
+    whole: DictConfig | None,
+) -> RunConfig:
     words, for_stages = _split(literal_words("train", words))
     for name, value in list((keys or {}).items()):
         if name.partition(".")[0] == "stages":

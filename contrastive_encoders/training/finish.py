@@ -292,7 +292,8 @@ def closing_table(
         columns = (before, results["scores"], baselines, results.get("scores_at_start") or {})
         console.print(scores_table(*({name: of[name] for name in shown if name in of} for of in columns)))
         if more := len(every) - len(shown):
-            console.print(f"{more} other scores are in {folder / 'results.json'}", soft_wrap=True, highlight=False)
+            others = f"{more} other scores are in {folder / 'results.json'}"
+            console.print(others, soft_wrap=True, highlight=False, markup=False)
     if beside := results.get("beside_teacher"):
         console.print(table_beside_teacher(beside, results))
     if verdict := results.get("verdict"):
@@ -306,6 +307,7 @@ def closing_table(
         f"Everything lies in {folder}",
         soft_wrap=True,
         highlight=False,
+        markup=False,
     )
     if line := disk_usage(folder):
         console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -227,7 +227,8 @@ def _names_said(columns: Any) -> list[Any]:
 def _names(kind: str, shape: Shape) -> Sequence[str]:
     names = NAMES.get(kind)
     if names is None:
-        raise InputError(f"data={kind} takes no rows without the names of columns. Wanted one of {', '.join(NAMES)}.")
+        expected = f"one of {', '.join(NAMES)} for rows without the names of columns"
+        raise InputError(key="data", value=kind, expected=expected)
     more = shape.texts - 2
     if kind == "triplets" and more > 0 and not shape.has_score:
         return (*names, "negative") if more == 1 else (*names, *(f"negative_{place + 1}" for place in range(more)))

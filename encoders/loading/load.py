@@ -6,7 +6,7 @@ file, or a file of word vectors.
 
 import logging
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -107,10 +107,15 @@ def load_encoder(
         >>> encoder.encode(["read a file", "open a path"]).shape
         (2, 128)
     """
-    name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
+    name = _text_of(name)
     name = find_installed(name) or name
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        expected = f"cpu, cuda, or a device such as cuda:1 that is usable here ({str(error).strip().splitlines()[0]})"
+        raise InputError(key="device", value=device, expected=expected) from None
     options = _Options(
         pooling, prompt, max_length, precision, torch.device(device), prompt_suffix, truncate, attention, normalize
     )
@@ -124,6 +129,13 @@ def load_encoder(
     if Path(name).suffix in (".ckpt", ".txt", ".vec", ".gz") or name.startswith((".", "/")) or name.count("/") > 1:
         raise InputError(f"encoder={name}: no such file or folder. {WANTED}")
     return _from_transformers(name, options)
+
+
+def _text_of(name: Any) -> str:
+    if not isinstance(name, str | Path):
+        hint = "What train returns has it loaded: result.encoder." if hasattr(name, "encoder") else None
+        raise InputError(key="encoder", value=type(name).__name__, expected="a path or a hub id", hint=hint)
+    return str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
 
 
 def _check(options: _Options, is_fallback: bool) -> None:

@@ -4,6 +4,7 @@ import json
 import pickle
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -520,3 +521,23 @@ def test_one_text_or_many_torch_or_numpy(tiny_mlm, minilm_path, small_word_vecto
         torch.testing.assert_close(one, rows[0], atol=1e-6, rtol=0)
         assert encoder.embed(TEXTS[0], convert_to_numpy=True).shape == one.shape
         assert encoder.embed([]).shape[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "fields"),
+    [
+        (None, {}, {"key": "encoder", "value": "NoneType"}),
+        (3, {}, {"key": "encoder", "value": "int"}),
+        (
+            SimpleNamespace(encoder=None),
+            {},
+            {"key": "encoder", "hint": "What train returns has it loaded: result.encoder."},
+        ),
+        ("x.ckpt", {"device": "nowhere"}, {"key": "device", "value": "nowhere"}),
+    ],
+    ids=str,
+)
+def test_error_names_the_argument(name, options, fields):
+    with pytest.raises(InputError) as raised:
+        load_encoder(name, **options)
+    assert {key: getattr(raised.value, key) for key in fields} == fields

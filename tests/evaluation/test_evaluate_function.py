@@ -103,6 +103,8 @@ def test_defaults_of_the_signature_are_those_of_the_keys():
         ({"suite": "mteb", "reranker": "x"}, {"key": "reranker", "value": "x"}),
         ({"data_root": "x", "encoder": ["a", "b"]}, {"key": "encoder"}),
         ({"data_root": "x", "encoder": None}, {"key": "encoder"}),
+        ({"tasks": [], "data_root": None}, {"key": "tasks", "expected": "at least one task"}),
+        ({"data_root": "x", "encoder": object()}, {"key": "encoder", "value": "object"}),
     ],
     ids=str,
 )

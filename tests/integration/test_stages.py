@@ -243,7 +243,7 @@ BAD = [
     (["stages.secnd.max_steps=3"], ["there is no stage 'secnd'", "The nearest is second"]),
     (["stages.second.max_stepz=3"], ["stages.second.max_stepz", "The nearest is stages.second.max_steps"]),
     (["stages.second.data.fracton=0.1"], ["stage second", "data.fracton", "The nearest is data.fraction"]),
-    (["stages.second.data=triples"], ["stages.second", "data=triples does not exist", "The nearest is triplets"]),
+    (["stages.second.data=triples"], ["stages.second", "data=triples: expected one of", "The nearest is triplets"]),
     (["stages.second.data.path=nowhere.jsonl"], ["stage second", "nowhere.jsonl"]),
     (["stages.second.batch_size=1000"], ["stage second", "1000", "22"]),
     (["stages.second.batch_size=many"], ["stage second", "batch_size='many'", "a whole number"]),

@@ -281,6 +281,14 @@ BAD_CONFIGS = [  # keys -> fields of the error
     ({"data": TripletDataConfig(path="x.csv")}, {"key": "data.path", "value": "x.csv"}),
     ({"model": PairsConfig(lr=1e-5), "experiment": "improve"}, {"key": "model", "hint": "Set model__lr=1e-05."}),
     ({"data": TripletDataConfig(), "overrides": ["experiment=improve"]}, {"key": "data"}),
+    ({"model": "simcze"}, {"key": "model", "value": "simcze", "hint": "The nearest is simcse."}),
+    ({"data": "tripletz"}, {"key": "data", "value": "tripletz"}),
+    ({"experiment": "improove"}, {"key": "experiment", "hint": "The nearest is improve."}),
+    ({"overrides": "max_steps=2"}, {"key": "overrides", "value": "max_steps=2"}),
+    ({"overrides": [3]}, {"key": "overrides", "value": [3]}),
+    ({"overrides": ["max_steps"]}, {"key": "max_steps", "expected": "KEY=VALUE"}),
+    ({"backbone": None}, {"key": "backbone", "value": None, "hint": "Set backbone=tiny."}),
+    ({"backbone": object()}, {"key": "backbone", "value": "object"}),
 ]
 
 
@@ -291,6 +299,68 @@ def test_error_of_a_bad_config_names_its_key(keys, fields, tmp_path, monkeypatch
         train(ROWS, **TINY | {"data__cache_dir": tmp_path / "cache"} | keys)
     assert {name: getattr(raised.value, name) for name in fields} == fields
     assert not (tmp_path / "outputs").exists()
+
+
+BAD_RUNS = [  # run -> fields of the error
+    ("simcse", {"key": "run", "value": "str"}),
+    (SimCSEConfig(), {"key": "run", "value": "SimCSEConfig"}),
+    (RunConfig(model="simcse"), {"key": "model", "value": "simcse"}),
+    (RunConfig(model=SimCSEConfig), {"key": "model", "value": "SimCSEConfig"}),
+    (RunConfig(model=SimCSEConfig(), data=ROWS), {"key": "data", "value": "list"}),
+    (RunConfig(stages=[RunConfig()]), {"key": "stages", "value": "list"}),
+    (RunConfig(stages={"nli": SimCSEConfig()}), {"key": "stages.nli", "value": "SimCSEConfig"}),
+    (RunConfig(stages={"nli": RunConfig(data="qa")}), {"key": "data", "value": "qa"}),
+    (
+        RunConfig(model=SimCSEConfig(), data=SentenceDataConfig(path="x.txt"), batch_size=4),
+        {"key": "backbone", "value": None},
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "fields"), BAD_RUNS, ids=lambda value: str(value)[:40])
+def test_error_of_a_bad_run_names_its_key(config, fields, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as raised:
+        run(config)
+    assert {name: getattr(raised.value, name) for name in fields} == fields
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fields"),
+    [
+        ("model=simcse", {"key": "overrides", "value": "model=simcse"}),
+        (5, {"key": "overrides", "value": 5}),
+        ([SimCSEConfig], {"key": "overrides"}),
+        (["model=simcze"], {"key": "model", "value": "simcze", "hint": "The nearest is simcse."}),
+        (["model=simcse", "model.lrr=1"], {"key": "model.lrr", "value": "1"}),
+        (["model"], {"key": "model", "expected": "KEY=VALUE"}),
+    ],
+    ids=str,
+)
+def test_error_of_bad_overrides_names_their_key(overrides, fields):
+    with pytest.raises(InputError) as raised:
+        compose(overrides)
+    assert {name: getattr(raised.value, name) for name in fields} == fields
+
+
+def test_a_run_directory_may_be_a_path_and_have_brackets_in_its_name(tmp_path, capsys):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{text}\n" for text, _ in ROWS), encoding="utf-8")
+    folder = tmp_path / "a [b] c"
+    run(
+        RunConfig(
+            model=SimCSEConfig(mlp=False),
+            data=SentenceDataConfig(path=str(texts), cache_dir=str(tmp_path / "cache")),
+            backbone="tiny",
+            tiny=TinySizes(**TINY["tiny"]),
+            batch_size=8,
+            max_steps=2,
+            output_dir=folder,
+        )
+    )
+    assert (folder / "results.json").is_file()
+    assert str(folder) in capsys.readouterr().out.replace("\n", "")
 
 
 def test_parts_of_a_mixture_are_given_as_mappings(tmp_path, monkeypatch):
