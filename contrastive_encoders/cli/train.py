@@ -13,7 +13,7 @@ from contrastive_encoders.training.stages import finished_before
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """Train the run of these words; of a multirun, those of one job."""
-    run = compose(HydraConfig.get().overrides.task, whole=cfg)
+    run = compose(HydraConfig.get().overrides.task, config=cfg)
     if not finished_before(run):
         from contrastive_encoders.training.stage_loop import run_stages  # with torch and Lightning, which take seconds
 

@@ -76,11 +76,11 @@ class TrainResult:
         return self.results.get("verdict")
 
 
-def run(asked: RunConfig) -> Results:
+def run(config: RunConfig) -> Results:
     """Train a run in this process, or resume it. If the run is finished, its results are only read.
 
     Args:
-        asked: configuration of the run. Fields of its model and data that are not set, such as the seed, the batch
+        config: configuration of the run. Fields of its model and data that are not set, such as the seed, the batch
             size, or the backbone, are taken from the run.
 
     Returns:
@@ -106,7 +106,7 @@ def run(asked: RunConfig) -> Results:
         >>> results["spent"]["steps"]
         2
     """
-    _, results = _trained(_checked(asked))
+    _, results = _trained(_checked(config))
     return results
 
 

@@ -77,18 +77,18 @@ class _Asked(NamedTuple):
 
 
 def compose(
-    words: Sequence[str] = (),
-    chosen: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+    groups: Mapping[str, str] | None = None,
     keys: Mapping[str, Any] | None = None,
-    whole: DictConfig | None = None,
+    config: DictConfig | None = None,
 ) -> RunConfig:
     """Compose the configuration of a run from overrides.
 
     Args:
-        words: overrides as on the command line.
-        chosen: config group (``model``, ``data``, ...) -> name of its choice.
-        keys: dotted key -> value. Keys take precedence over ``words``.
-        whole: config that Hydra has already composed from ``words``; None: compose it here.
+        overrides: overrides as on the command line.
+        groups: config group (``model``, ``data``, ...) -> name of its choice.
+        keys: dotted key -> value. Keys take precedence over ``overrides``.
+        config: what Hydra has already composed from ``overrides``; None: compose it here.
 
     Returns:
         The configuration of the run, for `run`, with the default backbone and batch size of the model.
@@ -102,15 +102,17 @@ def compose(
         >>> config.max_steps, config.model.lr
         (100, 5e-05)
     """
-    check_overrides(words)
-    with as_exceptions("train", [*words, *(f"{group}={name}" for group, name in (chosen or {}).items())], hydra=True):
-        return _composed_run(words, chosen, keys, whole)
+    check_overrides(overrides)
+    words = [*overrides, *(f"{group}={name}" for group, name in (groups or {}).items())]
+    with as_exceptions("train", words, hydra=True):
+        return _composed_run(overrides, groups, keys, config)
 
 
 def check_overrides(words: Any) -> None:
-    """
+    """Check the type of overrides from Python.
+
     Raises:
-        InputError: this is no list of texts.
+        InputError: they are not a list of strings.
     """
     if isinstance(words, str) or not isinstance(words, Iterable) or not all(isinstance(word, str) for word in words):
         example = [words] if isinstance(words, str) else ["max_steps=500"]
@@ -118,22 +120,22 @@ def check_overrides(words: Any) -> None:
 
 
 def _composed_run(
-    words: Sequence[str],
-    chosen: Mapping[str, str] | None,
+    overrides: Sequence[str],
+    groups: Mapping[str, str] | None,
     keys: Mapping[str, Any] | None,
-    whole: DictConfig | None,
+    config: DictConfig | None,
 ) -> RunConfig:
-    words, for_stages = _split(literal_words("train", words))
+    words, for_stages = _split(literal_words("train", overrides))
     for name, value in list((keys or {}).items()):
         if name.partition(".")[0] == "stages":
             for_stages += _of_stages(name, value, makes=name == "stages")
-    asked = _Asked(words, chosen or {}, {key: one for key, one in (keys or {}).items() if not _is_of_stages(key, one)})
-    if whole is None or for_stages:
-        whole = composed("train", asked.words, asked.chosen)
+    asked = _Asked(words, groups or {}, {key: one for key, one in (keys or {}).items() if not _is_of_stages(key, one)})
+    if config is None or for_stages:
+        config = composed("train", asked.words, asked.chosen)
     for name, value in asked.keys.items():
-        assign(whole, name, value, in_python=True)
-    known, stages = [*map(str, whole), *CHOSEN], dict[str, RunConfig]()
-    for name, written in _stages(whole, for_stages).items():
+        assign(config, name, value, in_python=True)
+    known, stages = [*map(str, config), *CHOSEN], dict[str, RunConfig]()
+    for name, written in _stages(config, for_stages).items():
         own = {one.key: one.value for one in for_stages if one.name == name}
         try:
             stages[name] = _stage(name, dotted(written), own, asked, known)
@@ -144,7 +146,7 @@ def _composed_run(
             if str(error).startswith("stages."):
                 raise
             raise InputError(f"stage {name} (its keys are stages.{name}.KEY): {error}") from error
-    return replace(run_of(whole, asked.names), stages=stages)
+    return replace(run_of(config, asked.names), stages=stages)
 
 
 def _stage(

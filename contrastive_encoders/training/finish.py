@@ -304,7 +304,7 @@ def closing_table(
     console.print(
         f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
         f"{clock(spent['wall_seconds'])}; best step {results['best_step']:,}. "
-        f"Everything lies in {folder}",
+        f"Everything is in {folder}",
         soft_wrap=True,
         highlight=False,
         markup=False,

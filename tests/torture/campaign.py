@@ -16,7 +16,7 @@ from tests.torture.same import differences
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MOST_KILLS = 4  # of one job
 TO_END = 75.0  # seconds that what a killed command started has
-DONE = ("Everything lies in", " vectors of ", " says how good they are")  # the last that a command says
+DONE = ("Everything is in", " vectors of ", " says how good they are")  # the last that a command says
 
 
 class Campaign:
