@@ -482,7 +482,7 @@ def test_error_of_bad_rows_names_row_and_column(rows, keys, fields, tmp_path, mo
         ),
         ([{"q": "a", "d": "b"}], {"data__columns": "q"}, r"data\.columns=q: wanted a list of names"),
         ([{"q": "a", "d": "b"}], {"overrides": ["data.columns=[q"]}, r"data\.columns=\[q: wanted a list of names"),
-        (None, {"overrides": "model=simcse"}, "wanted a list of overrides"),
+        (None, {"overrides": "model=simcse"}, "expected a list of overrides"),
         (None, {"config": {"max_steps": 1}}, r"config\.max_steps: there are no keys below config|config"),
     ],
 )
