@@ -1,6 +1,6 @@
-"""The page of every key: names, defaults and meanings as they stand in classes of settings and in ``configs/``.
+"""Generate the reference of all config keys, ``keys.md``, from config classes and the comments in ``configs/``.
 
-``make docs`` writes it as ``keys.md`` beside the other pages. Nothing of it is written by hand.
+``make docs`` runs this module.
 """
 
 import re
@@ -25,8 +25,8 @@ RECIPES = ("experiment", "race", "sweeps")
 SHARED = ("recipe_keys",)  # by files of a group, and no choices themselves
 HEADER = """# Every key
 
-This page is made from the classes of settings, and from the comments in `configs/`. A key is set by
-`KEY=VALUE` on the command line.
+This page is generated from the config classes and from the comments in `configs/`. Set a key with `KEY=VALUE` on the
+command line.
 
 "that of `seed`" means that a key follows another one until it is set itself.
 """

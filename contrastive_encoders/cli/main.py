@@ -13,19 +13,19 @@ from contrastive_encoders.runtime.signals import heed_signals
 
 COMMANDS = {  # name -> module of contrastive_encoders.cli, what it does
     "train": ("train", "train an encoder, or a generator of triplets"),
-    "improve": ("train", "make the encoder that you have better for your texts, and prove it"),
-    "adapt": ("compare", "make an encoder for your documents, without labels, and prove it"),
-    "preview": ("preview", "show what a batch is, without training"),
-    "evaluate": ("evaluate", "score any encoder with the protocols of the papers"),
-    "compare": ("compare", "set finished runs head to head"),
-    "race": ("compare", "train objectives head to head, and compare"),
-    "sweep": ("sweep", "run a sweep file without a server"),
-    "generate": ("generate", "make a data set by instructing a language model"),
-    "mine-negatives": ("mine_negatives", "find hard negatives for pairs of texts"),
-    "download-data": ("download_data", "get public corpora to train on"),
-    "export": ("export", "write an encoder as a folder that other libraries load"),
-    "embed": ("embed", "turn a file of texts into a file of vectors"),
-    "completion": ("completion", "print the script by which a shell completes commands and keys"),
+    "improve": ("train", "fine-tune an encoder for your texts, and test whether it improved"),
+    "adapt": ("compare", "adapt an encoder to documents without labels, and test whether it improved"),
+    "preview": ("preview", "show the contents of batches, without training"),
+    "evaluate": ("evaluate", "evaluate any encoder with the protocols of the papers"),
+    "compare": ("compare", "compare finished runs"),
+    "race": ("compare", "train several objectives with the same budget, and compare them"),
+    "sweep": ("sweep", "run a hyperparameter sweep without a server"),
+    "generate": ("generate", "generate a dataset with a language model"),
+    "mine-negatives": ("mine_negatives", "mine hard negatives for text pairs"),
+    "download-data": ("download_data", "download public corpora for training"),
+    "export": ("export", "export an encoder for other libraries"),
+    "embed": ("embed", "embed files of text"),
+    "completion": ("completion", "print the script for shell completion"),
 }
 ADAPTED = "adapted"  # output folder of `adapt`
 ROWS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".xlsx")  # files of rows; each may be compressed with gzip
@@ -137,7 +137,7 @@ def overview() -> str:
     lines = [f"  {name:<{width}} {does}" for name, (_, does) in COMMANDS.items()]
     return "\n".join(
         [
-            "Contrastive sentence encoders: train, score, export and compare them, and make their data.\n",
+            "Train, evaluate, compare, and export contrastive sentence encoders, and generate training data.\n",
             "  contrastive-encoders COMMAND [KEY=VALUE ...]\n",
             *lines,
             "\ncontrastive-encoders COMMAND --help lists a command's keys.\n",
