@@ -237,6 +237,9 @@ def _refusal(error: BaseException, config: str, words: Sequence[str]) -> BaseExc
         return cause
     if isinstance(error, InterpolationResolutionError) and any("${" in word for word in words):
         return _interpolation_error(error, words)
+    if isinstance(error, InterpolationResolutionError) and error.full_key:
+        reason = str(error).splitlines()[0]
+        return InputError(key=error.full_key, expected=f"a reference to what exists ({reason})")
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return InputError(key=error.override, expected="KEY=VALUE", hint=help_hint(config))
     if isinstance(error, UnsupportedValueType):

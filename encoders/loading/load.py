@@ -167,7 +167,9 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
 
 
 def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
-    run_folder(str(folder), "encoder")  # refuses a run of another version
+    made = run_folder(str(folder), "encoder")  # refuses a run of another version
+    if made is not None and (product := Path(made).name) != "encoder":
+        raise InputError(key="encoder", value=folder, expected=f"a run that trained an encoder, not a {product}")
     if (folder / "encoder" / "modules.json").is_file():
         return _from_transformers(str(folder / "encoder"), options, kind="run", backbone=str(folder))
     for checkpoint in ("best.ckpt", "last.ckpt", "previous.ckpt"):

@@ -11,7 +11,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from contrastive_encoders.core import EncoderPrompts, InputError
+from contrastive_encoders.core import RECORD_VERSION, EncoderPrompts, InputError
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.encoders.loading.backbones import BEHIND, load_masked_lm, load_tokenizer
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
@@ -541,3 +541,13 @@ def test_error_names_the_argument(name, options, fields):
     with pytest.raises(InputError) as raised:
         load_encoder(name, **options)
     assert {key: getattr(raised.value, key) for key in fields} == fields
+
+
+@pytest.mark.parametrize("product", ["generator", "reranker"])
+def test_a_run_that_trained_no_encoder_is_refused(tmp_path, product):
+    (tmp_path / product).mkdir()
+    (tmp_path / "results.json").write_text(json.dumps({"version": RECORD_VERSION}), encoding="utf-8")
+    with pytest.raises(InputError) as raised:
+        load_encoder(tmp_path)
+    assert (raised.value.key, raised.value.value) == ("encoder", tmp_path)
+    assert raised.value.expected.endswith(product)

@@ -289,6 +289,7 @@ BAD_CONFIGS = [  # keys -> fields of the error
     ({"overrides": ["max_steps"]}, {"key": "max_steps", "expected": "KEY=VALUE"}),
     ({"backbone": None}, {"key": "backbone", "value": None, "hint": "Set backbone=tiny."}),
     ({"backbone": object()}, {"key": "backbone", "value": "object"}),
+    ({"output_dir": "${nothing}"}, {"key": "output_dir"}),
 ]
 
 
