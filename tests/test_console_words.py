@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import contrastive_encoders.training.compose  # noqa: F401  # registers the keys of a run
+# They register the config classes
+import contrastive_encoders.evaluation.evaluate_config
+import contrastive_encoders.training.compose  # noqa: F401
 from contrastive_encoders import __version__
 from contrastive_encoders.cli.main import COMMANDS, adapt_words, improve_words, main
 from contrastive_encoders.cli.sweep import read_words
