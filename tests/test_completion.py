@@ -19,6 +19,7 @@ contrastive-encoders() { "$PYTHON" -m contrastive_encoders "$@"; }
 eval "$(contrastive-encoders completion bash)"
 [[ $(complete -p contrastive-encoders) =~ -F\\ ([^ ]+) ]]
 COMP_LINE=$1 COMP_POINT=${#1}
+set -u
 ${BASH_REMATCH[1]}
 printf '%s\\n' "${COMPREPLY[@]}"
 """
@@ -46,6 +47,9 @@ def test_bash_completes_commands_choices_and_keys():
     assert in_bash("contrastive-encoders train model=s", " ") == [f"model={name}" for name in files("model", "s")]
     assert "model.temperature=" in in_bash("/usr/bin/contrastive-encoders train  model=simcse model.te")
     assert in_bash("contrastive-encoders train data.path=do") == []  # files, by bash's own completion
+    for quoted in ("my\\ f", "'my f", '"my f'):
+        assert in_bash(f"contrastive-encoders improve {quoted}") == []
+    assert in_bash("contrastive-encoders improve my\\ file.csv max_st") == ["max_steps="]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@
 prints a script that the shell reads when it starts. SHELL is bash, zsh, or fish. The line for each:
 """
 
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +19,7 @@ _contrastive_encoders() {
     local line=${COMP_LINE:0:COMP_POINT}
     local word=${line##* } IFS=$'\\n'
     COMPREPLY=($(contrastive-encoders completion candidates "$line" 2>/dev/null))
+    if [[ ${#COMPREPLY[@]} == 0 ]]; then return; fi  # bash completes files
     if [[ $word == *=* && $COMP_WORDBREAKS == *=* ]]; then  # bash completes what is after the sign
         COMPREPLY=("${COMPREPLY[@]#"${word%%=*}="}")
     fi
@@ -52,6 +55,8 @@ def candidates(line: str, commands: Sequence[str]) -> list[str]:
         line: the command line up to the cursor.
         commands: names of all commands.
     """
+    if re.search(r"\\ [^ ]*$", line) or _has_open_quote(line):  # a word with a space is a file
+        return []
     *before, word = line.split(" ")
     before = [one for one in before[1:] if one]
     if not before:
@@ -68,6 +73,14 @@ def candidates(line: str, commands: Sequence[str]) -> list[str]:
         return [f"{group}={one}" for one in choices(group) if one.startswith(name)] if group in groups else []
     chosen = groups | {one: value for one, _, value in (other.partition("=") for other in before) if one in groups}
     return [f"{key}=" for key in sorted({*groups, *_keys(config, chosen)}) if key.startswith(word)]
+
+
+def _has_open_quote(line: str) -> bool:
+    try:
+        shlex.split(line)
+    except ValueError:
+        return True
+    return False
 
 
 def _groups(config: str) -> dict[str, str | None]:
