@@ -1,6 +1,7 @@
 """``backbone=tiny``: random weights and a tokenizer trained on the data, saved as a transformers folder."""
 
 import os
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -23,6 +24,7 @@ from contrastive_encoders.io.atomic import whole_folder
 BYTES_OF_A_WEIGHT = 8  # in memory while it is written: the model, and what is saved of it
 TOKENIZER_TEXTS = 20_000  # texts that the vocabulary is counted on
 TOKENIZER_CHARACTERS = 20_000_000
+LONG_WORD = re.compile(r"\S{10000}")  # the trainer's time grows with the square of a word's length
 # In the order of their ids
 ROBERTA_SPECIALS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 T5_SPECIALS = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
@@ -127,7 +129,7 @@ def _memory() -> int:
 
 def train_bpe(texts: Iterator[str], special: dict[str, str], sizes: TinySizes) -> Tokenizer:
     """Byte-level BPE, as RoBERTa has it: a WordPiece trainer breaks ties by hash order, differently at every start."""
-    sample = list(_some(texts))
+    sample = [LONG_WORD.sub(r"\g<0> ", text) for text in _some(texts)]
     if not any(text.strip() for text in sample):
         raise InputError("backbone=tiny: the training data holds no text to train a tokenizer on.")
     bpe = Tokenizer(models.BPE(unk_token="<unk>"))

@@ -43,3 +43,10 @@ def test_sizes_that_do_not_fit_leave_nothing(tmp_path):
     with pytest.raises(InputError, match="no text"):
         write_tiny_masked_lm(tmp_path / "backbone", iter(["", "  "]), seed=1, **SIZES)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_long_word_is_trained_on_in_parts(tmp_path):
+    write_tiny_masked_lm(tmp_path / "backbone", iter(["ab" * 150_000, *TEXTS]), seed=1, **SIZES)
+    tokenizer = load_tokenizer(str(tmp_path / "backbone"))
+    assert tokenizer.decode(tokenizer("Bread rises")["input_ids"]) == "<s> bread rises</s>"
+    assert len(tokenizer.tokenize("ab" * 64)) < 32
