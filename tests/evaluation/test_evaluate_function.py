@@ -104,7 +104,7 @@ def test_defaults_of_the_signature_are_those_of_the_keys():
         ({"data_root": "x", "encoder": ["a", "b"]}, {"key": "encoder"}),
         ({"data_root": "x", "encoder": None}, {"key": "encoder"}),
         ({"tasks": [], "data_root": None}, {"key": "tasks", "expected": "at least one task"}),
-        ({"data_root": "x", "encoder": object()}, {"key": "encoder", "value": "object"}),
+        ({"data_root": "x", "encoder": 1j}, {"key": "encoder", "value": "complex"}),
     ],
     ids=str,
 )

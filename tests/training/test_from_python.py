@@ -288,7 +288,7 @@ BAD_CONFIGS = [  # keys -> fields of the error
     ({"overrides": [3]}, {"key": "overrides", "value": [3]}),
     ({"overrides": ["max_steps"]}, {"key": "max_steps", "expected": "KEY=VALUE"}),
     ({"backbone": None}, {"key": "backbone", "value": None, "hint": "Set backbone=tiny."}),
-    ({"backbone": object()}, {"key": "backbone", "value": "object"}),
+    ({"backbone": 1j}, {"key": "backbone", "value": "complex"}),
     ({"output_dir": "${nothing}"}, {"key": "output_dir"}),
 ]
 
