@@ -10,7 +10,12 @@ Row = dict[str, str]
 
 def read_rows(path: str | Path) -> list[Row]:
     """The rows of a ``metrics.csv`` in order, without empty cells; an unfinished last line is left out."""
-    whole, _, _ = Path(path).read_text(encoding="utf-8").rpartition("\n")
+    return parse_rows(Path(path).read_text(encoding="utf-8"))
+
+
+def parse_rows(content: str) -> list[Row]:
+    """The rows of the content of a ``metrics.csv``, as `read_rows` returns them."""
+    whole, _, _ = content.rpartition("\n")
     rows = csv.DictReader(io.StringIO(whole + "\n"))
     return [{name: cell for name, cell in row.items() if name and cell} for row in rows if _is_step(row.get("step"))]
 

@@ -17,7 +17,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.atomic import write_whole
-from contrastive_encoders.io.metrics import Row, read_rows
+from contrastive_encoders.io.metrics import Row, parse_rows, read_rows
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ class MetricsCSV(Logger):
         self._last: Row = {}
         self._last_offset = 0  # bytes before the last row, which is written again when its step gets more values
         self._opened = False
-        self._number = 0  # of rows
 
     @property
     def name(self) -> str:
@@ -66,29 +65,25 @@ class MetricsCSV(Logger):
                 "then start the same command again: it continues from the last checkpoint."
             ) from error
 
-    def kept(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the file: how many rows it has, and the last of them."""
-        return {"rows": self._number, "last": dict(self._last)}
+    def content(self) -> str:
+        """Return the file as a checkpoint keeps it, so that rows that are lost later can be restored."""
+        return self.path.read_text(encoding="utf-8") if self.path.exists() else ""
 
     @rank_zero_only
-    def truncate(self, step: int, kept: Mapping[str, Any] | None = None) -> None:
-        """Cut the rows beyond ``step``, and a row that a kill left unfinished. ``-1`` empties the file.
+    def truncate(self, step: int, content: str | None = None) -> None:
+        """Remove the rows beyond ``step``, and a row that a kill left unfinished. ``-1`` empties the file.
 
-        Rows that the file had when the checkpoint kept this of it are missed: the last is put back, others are told.
+        Args:
+            content: the file when the checkpoint was saved. If rows of it are missing, they are restored.
         """
         if not self.path.exists():
             return
         rows = [row for row in read_rows(self.path) if int(row["step"]) <= step]
-        if kept and kept["last"] and len(rows) < kept["rows"]:
-            if not rows or int(rows[-1]["step"]) < int(kept["last"]["step"]):
-                rows.append(dict(kept["last"]))
-            lost = kept["rows"] - len(rows)
-            log.warning(
-                "%s was cut short: its row of step %s is put back from the checkpoint%s.",
-                self.path,
-                kept["last"]["step"],
-                f", {lost} before it are lost" if lost else "",
-            )
+        saved = [row for row in parse_rows(content or "") if int(row["step"]) <= step]
+        if len(rows) < len(saved):
+            lost = len(saved) - len(rows)
+            log.warning("%s: %d rows were missing and are restored from the checkpoint.", self.path, lost)
+            rows = saved
         self._rewrite(rows)
         self._opened = True
 
@@ -122,7 +117,7 @@ class MetricsCSV(Logger):
             self._last_offset = file.tell()
             file.write(_lines(["step", *self._names], [row]))
             file.truncate()
-        self._last, self._number = row, self._number + (not replace)
+        self._last = row
 
     def _rewrite(self, rows: list[Row]) -> None:
         """Replace the file at once: whoever is killed here leaves the old file or the new one."""
@@ -130,7 +125,7 @@ class MetricsCSV(Logger):
         columns = ["step", *self._names]
         head = b"" if not rows else _lines(columns, [dict(zip(columns, columns, strict=True)), *rows[:-1]])
         write_whole(self.path, head + _lines(columns, rows[-1:]))
-        self._last, self._last_offset, self._number = (dict(rows[-1]) if rows else {}), len(head), len(rows)
+        self._last, self._last_offset = (dict(rows[-1]) if rows else {}), len(head)
 
 
 def _text(value: Any) -> str:

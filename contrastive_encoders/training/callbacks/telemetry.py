@@ -112,7 +112,7 @@ class Telemetry(pl.Callback):
         _refuse_bad_weights(pl_module, trainer.global_step)
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):
-                checkpoint[METRICS] = logger.kept()
+                checkpoint[METRICS] = logger.content()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.total = self._spent()
