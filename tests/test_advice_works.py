@@ -129,9 +129,14 @@ REFUSED = [
         {"model=NAME": "model=simcse"},
     ),
     (
-        "contrastive_encoders.training.checks:check_values",
+        "contrastive_encoders.training.checks:check_values#1",
         [*PAIRS, "batch_size=null"],
         {"batch_size=64": "batch_size=64 data.path=$twice"},
+    ),
+    (
+        "contrastive_encoders.training.checks:check_values#2",
+        [*PAIRS, "backbone=null"],
+        {"backbone=tiny": "backbone=tiny"},
     ),
     (
         "contrastive_encoders.training.checks:check_device",

@@ -105,7 +105,7 @@ def test_a_command_of_paths_wants_one(words, key):
 @pytest.mark.parametrize(
     ("words", "out", "err"),
     [
-        (["--version"], f"contrastive-encoders {__version__}\n", ""),
+        (["--version"], f"Contrastive Encoders {__version__}\n", ""),
         (["traim"], "", "The nearest is train.\n"),
         (["--bogus"], "", "completion.\n"),
     ],

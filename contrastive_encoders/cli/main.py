@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.write(overview())
         return
     if name == "--version":
-        sys.stdout.write(f"contrastive-encoders {__version__}\n")
+        sys.stdout.write(f"Contrastive Encoders {__version__}\n")
         return
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)

@@ -171,4 +171,4 @@ def test_what_is_wrong_is_told_before_the_library_is_imported(words, expected, t
 
 def test_several_processes_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "one process, got 2" in why_not("tasks=[STS12]", "encoder=x")
+    assert "suite=mteb: expected one process" in why_not("tasks=[STS12]", "encoder=x")

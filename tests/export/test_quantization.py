@@ -60,7 +60,7 @@ def test_ranges_of_something_else_are_refused(tmp_path, tiny_mlm):
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     np.savez(tmp_path / "several.npz", np.zeros((2, 32)))
     (tmp_path / "text.npy").write_text("ranges")
-    cases = {"wide.npy": r"of shape \(2, 32\); got \(2, 33\)", "turned.npy": "the least and the greatest"}
+    cases = {"wide.npy": r"\(2, 32\).*\(2, 33\)", "turned.npy": "minimum and maximum"}
     for name, message in (cases | dict.fromkeys(("objects.npy", "several.npz", "text.npy"), "cannot be read")).items():
         with pytest.raises(InputError, match=message):
             embedded(tmp_path, tiny_mlm, MANY, "few", "dtype=int8", f"ranges={tmp_path / name}")
