@@ -245,7 +245,7 @@ def _ranges(config: EmbedConfig, width: int) -> Array:
         raise InputError(
             key="ranges",
             value=config.ranges,
-            expected=f"an array of shape (2, {width}) with minimum and maximum of each dimension; its shape is {found.shape}",
+            expected=f"an array of shape (2, {width}) with minimum and maximum of each dimension; it has {found.shape}",
             hint=f"Embedding the corpus with dtype={config.dtype} writes it as OUTPUT.ranges.npy.",
         )
     return found.astype(np.float32)  # type: ignore[no-any-return]
