@@ -214,7 +214,7 @@ class AppendedPrompt:
 
 
 def _literal(text: str) -> str:
-    """A string of the template language."""
+    """Return the text as a string literal of the template language."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""The command that embeds a file of texts: ``contrastive-encoders embed encoder=... input=... output=...``."""
+"""The command ``contrastive-encoders embed``: embed files of texts."""
 
 import os
 from collections.abc import Sequence

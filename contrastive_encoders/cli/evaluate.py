@@ -1,4 +1,4 @@
-"""Score an encoder or manage evaluation data: ``contrastive-encoders evaluate encoder=... data_root=...``."""
+"""The command ``contrastive-encoders evaluate``: score encoders, and list, check, or download evaluation data."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

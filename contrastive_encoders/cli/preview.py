@@ -109,7 +109,7 @@ def run(words: Sequence[str]) -> int:
     console = Console()
     if asked.own.output:
         file = Path(asked.own.output).expanduser()
-        drawn = draw([picture(previews)], pdf=True)["preview"]
+        drawn = draw([picture(previews)], pdf=file.suffix.lower() == ".pdf")["preview"]
         write_whole(file, {".png": drawn.png, ".svg": drawn.svg, ".pdf": drawn.pdf}[file.suffix.lower()])
     if not asked.own.quiet:
         if asked.stage:
@@ -174,7 +174,8 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
         return sum(chunk.padded_tokens for chunk in plan_chunks(lengths, budget, cost))
 
     def places(kept: Sequence[Any]) -> tuple[list[Document], list[Document]]:
-        if not isinstance(kept[0], SpanBatch) or not hasattr(data, "batches"):  # a part of a mixture draws for itself
+        # Only the picture has positions; a part of a mixture draws for itself
+        if asked.own.output is None or not isinstance(kept[0], SpanBatch) or not hasattr(data, "batches"):
             return [], []
         first = [drawn(data, 0, row) for row in kept[0].rows.tolist()]
         rows = sorted({row for batch in kept for row in batch.rows.tolist()})[:DRAWS]

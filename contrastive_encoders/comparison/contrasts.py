@@ -36,7 +36,7 @@ class Headline(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """First arm minus second; intervals are 95 % over test items, p is for these seeds."""
+    """Difference between two arms, first minus second, with 95% intervals over test items and p-values."""
 
     first: int
     second: int

@@ -114,8 +114,8 @@ def train_all(
     options: Sequence[str] = (),
     untrained: bool = False,
 ) -> list[Done]:
-    """Train what is missing, and return the runs that failed; ``options`` are words for Hydra in each of them.
-    With ``untrained`` the encoder that the first arm begins from is scored as an arm, too, before any arm is trained.
+    """Train the runs that are not finished, each with the Hydra ``options``; return the failed ones. If ``untrained``,
+    the initial encoder of the first arm is scored as an arm, too, before any arm is trained.
 
     Raises:
         InputError: the training refused an arm, or what is to be scored.

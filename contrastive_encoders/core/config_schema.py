@@ -313,8 +313,8 @@ def as_mapping(settings: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value of a Python caller as JSON has it: a path as a text, a NumPy number as a number, a config as a
-    mapping of its changed fields.
+    """Convert a Python value to JSON types: paths to strings, NumPy scalars to numbers, and config objects to mappings
+    of the fields that differ from their defaults.
     """
     if isinstance(value, Path):
         return str(value)

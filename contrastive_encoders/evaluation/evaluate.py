@@ -1,4 +1,4 @@
-"""Evaluation of encoders: the function `evaluate`, and the work of ``contrastive-encoders evaluate``."""
+"""Score encoders: the function `evaluate`, and the functions that ``contrastive-encoders evaluate`` calls."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ from contrastive_encoders.core import RECORD_VERSION, InputError, Results, Spent
 from contrastive_encoders.core.config_schema import as_mapping, build, plain_value, refuse_unknown
 from contrastive_encoders.encoders.cross_encoder import load_reranker
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name
 from contrastive_encoders.evaluation.catalog import Chosen, load_tasks
 from contrastive_encoders.evaluation.custom_tasks.resolve import Own, own_tasks
 from contrastive_encoders.evaluation.download import manifest
@@ -41,7 +41,7 @@ from contrastive_encoders.statistics.bootstrap import Scores
 log = logging.getLogger(__name__)
 
 LOADING = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "truncate", "precision")  # of an encoder
-OF_THE_COMMAND = ("action", "source")  # keys without a meaning for `evaluate`
+COMMAND_KEYS = ("action", "source")  # keys without a meaning for `evaluate`
 MAX_FILES = 3  # that a warning names
 
 
@@ -85,7 +85,7 @@ def evaluate(
         >>> 0 <= results["scores"]["questions/cosine/ndcg@10"] <= 100
         True
     """
-    refuse_unknown(keys, [one.name for one in fields(EvaluateConfig) if one.name not in OF_THE_COMMAND])
+    refuse_unknown(keys, [one.name for one in fields(EvaluateConfig) if one.name not in COMMAND_KEYS])
     if launched():
         raise InputError(
             key="evaluate",
@@ -93,16 +93,7 @@ def evaluate(
             hint="For several, start the command with torchrun: torchrun -m contrastive_encoders evaluate.",
         )
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
-    name = loaded.description["backbone"] if loaded else encoder
-    named = {"encoder": name, "suite": suite, "tasks": tasks, "data_root": data_root}
-    if not isinstance(name, str | Path):
-        hint = "What train returns has it loaded: result.encoder." if hasattr(name, "encoder") else None
-        raise InputError(
-            key="encoder",
-            value=type(name).__name__,
-            expected="one encoder: a path, a hub id, or a loaded encoder",
-            hint=hint,
-        )
+    named = {"encoder": encoder_name(encoder), "suite": suite, "tasks": tasks, "data_root": data_root}
     config = build(EvaluateConfig, plain_value({**keys, **named}))
     config.check_keys()
     with as_exceptions("evaluate"), logs_shown(quiet=config.quiet):
@@ -246,18 +237,11 @@ def _load(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> Loade
     Raises:
         InputError: there is no such encoder; or it is loaded already, and a key would load it another way.
     """
-    if encoder is None:
-        options = {key: getattr(config, key) for key in LOADING}
-        return load_encoder(str(config.encoder), **options, device=device_of(config.device))
-    for key in (*LOADING, "device"):
-        if (value := getattr(config, key)) != getattr(EvaluateConfig, key):
-            raise InputError(
-                key=key,
-                value=value,
-                expected="no value, as the encoder is already loaded",
-                hint=f"Pass its path, or load it with load_encoder(PATH, {key}={value!r}).",
-            )
-    return encoder
+    if encoder is not None:
+        check_unset(config, (*LOADING, "device"))
+        return encoder
+    options = {key: getattr(config, key) for key in LOADING}
+    return load_encoder(str(config.encoder), **options, device=device_of(config.device))
 
 
 def _report(task: str, seconds: float) -> None:

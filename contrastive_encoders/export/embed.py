@@ -1,4 +1,4 @@
-"""Embeddings of texts: the function `embed`, and the work of ``contrastive-encoders embed``."""
+"""Embed texts: the function `embed`, and the functions that ``contrastive-encoders embed`` calls."""
 
 import hashlib
 import logging
@@ -14,7 +14,7 @@ import numpy as np
 from contrastive_encoders.core import InputError, OutputError, is_address
 from contrastive_encoders.core.config_schema import build, plain_value, refuse_unknown
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, list_of_texts
+from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name, list_of_texts
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import ListedTexts, Texts, open_texts
 from contrastive_encoders.export.quantization import EIGHT_BITS, ranges_of, stored
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 LOADING = ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")  # of an encoder
-OF_THE_COMMAND = ("devices", "cluster", "num_cpus", "num_gpus")  # keys of several processes
+COMMAND_KEYS = ("devices", "cluster", "num_cpus", "num_gpus")  # keys of several processes
 MIN_TEXTS = 100  # of fewer the ranges say little of other texts
 
 
@@ -85,14 +85,9 @@ def embed(
         >>> embed(encoder, ["a boat", "a thing"], "vectors.npy", quiet=True)
         PosixPath('vectors.npy')
     """
-    refuse_unknown(keys, [one.name for one in fields(EmbedConfig) if one.name not in OF_THE_COMMAND])
+    refuse_unknown(keys, [one.name for one in fields(EmbedConfig) if one.name not in COMMAND_KEYS])
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
-    name = loaded.description["backbone"] if loaded else encoder
-    if not isinstance(name, str | Path):
-        hint = "What train returns has it loaded: result.encoder." if hasattr(name, "encoder") else None
-        raise InputError(
-            key="encoder", value=type(name).__name__, expected="a path, a hub id, or a loaded encoder", hint=hint
-        )
+    name = encoder_name(encoder)
     files, listed = _split(texts)
     config = build(EmbedConfig, plain_value({**keys, "encoder": name, "input": files, "output": output}))
     config.check_keys()
@@ -193,18 +188,11 @@ def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEnc
     Raises:
         InputError: there is no such encoder; or it is loaded already, and a key would load it another way.
     """
-    if loaded is None:
-        options = {key: getattr(config, key) for key in LOADING}
-        return load_encoder(str(config.encoder), **options, device=device_of(config.device))
-    for key in (*LOADING, "device"):
-        if (value := getattr(config, key)) != getattr(EmbedConfig, key):
-            raise InputError(
-                key=key,
-                value=value,
-                expected="no value, as the encoder is loaded already",
-                hint=f"Pass its path, or load it with load_encoder(PATH, {key}={value!r}).",
-            )
-    return loaded
+    if loaded is not None:
+        check_unset(config, (*LOADING, "device"))
+        return loaded
+    options = {key: getattr(config, key) for key in LOADING}
+    return load_encoder(str(config.encoder), **options, device=device_of(config.device))
 
 
 def _vectors(config: EmbedConfig, texts: Texts | ListedTexts, loaded: LoadedEncoder | None) -> Array:

@@ -46,7 +46,7 @@ class Texts(NamedTuple):
 
 
 class ListedTexts(NamedTuple):
-    """Texts in memory, blank ones too; the counterpart of `Texts`."""
+    """Texts in memory, empty ones included, with the interface of `Texts`."""
 
     texts: tuple[str, ...]
     column: None = None
@@ -58,7 +58,7 @@ class ListedTexts(NamedTuple):
         return f"{len(self.texts)} texts, sha256 {digest[:16]}"
 
     def rows(self) -> int:
-        """Return their number."""
+        """Return the number of texts."""
         return len(self.texts)
 
     def windows(self, size: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:

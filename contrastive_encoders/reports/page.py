@@ -23,7 +23,6 @@ OUTLINES = {  # of a shape of the key, around 0
     "triangle-right": "M5,0L-5,5V-5Z",
     "triangle-left": "M-5,0L5,5V-5Z",
 }
-SIGN = b'content="contrastive-encoders"'  # in the head of every page
 
 
 class Section(NamedTuple):

@@ -159,8 +159,8 @@ def join_group(backend: str) -> None:
 
 
 def join_group_again(backend: str) -> None:
-    """Make the process group before Lightning does, where torchrun has started all processes again
-    (``--max-restarts``): Lightning would connect to those that have ended.
+    """Initialize the process group before Lightning does if torchrun has restarted all processes (``--max-restarts``),
+    because Lightning would connect to the processes that have exited.
     """
     import torch.distributed as dist
 

@@ -65,8 +65,11 @@ class MetricsCSV(Logger):
                 "then start the same command again: it continues from the last checkpoint."
             ) from error
 
+    @rank_zero_only
     def content(self) -> str:
-        """Return the file as a checkpoint keeps it, so that rows that are lost later can be restored."""
+        """Return the file as a checkpoint keeps it, so that rows that are lost later can be restored; None on other
+        ranks, which save no checkpoint.
+        """
         return self.path.read_text(encoding="utf-8") if self.path.exists() else ""
 
     @rank_zero_only

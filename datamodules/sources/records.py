@@ -302,7 +302,7 @@ class RecordSource:
             check_version(found.get("version"), "a data set", key=key, value=folder, hint=hint)
 
     def _columns_hint(self, present: Sequence[str]) -> str:
-        """Return which columns to name, or what to do if there are too few."""
+        """Return a hint: how to set ``data.columns``, or what to do if the table has too few columns."""
         wanted, short = self.kind.columns[0], max(map(len, present)) <= LONGEST_QUOTE
         if len(present) < min(map(len, self.kind.columns)):
             setting = f" {list_setting('data.columns', present)}" if short else ""

@@ -9,6 +9,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
@@ -230,3 +231,37 @@ def list_of_texts(texts: Any) -> list[str]:
                 hint='Replace such characters: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").',
             )
     return several
+
+
+def encoder_name(encoder: Any) -> str | Path:
+    """Return the path or the hub id of an encoder that is loaded or named.
+
+    Raises:
+        InputError: it is neither.
+    """
+    name = encoder.description["backbone"] if isinstance(encoder, LoadedEncoder) else encoder
+    if isinstance(name, str | Path):
+        return name
+    hint = "What train returns has it loaded: result.encoder." if hasattr(name, "encoder") else None
+    raise InputError(
+        key="encoder", value=type(name).__name__, expected="a path, a hub id, or a loaded encoder", hint=hint
+    )
+
+
+def check_unset(config: Any, keys: Iterable[str]) -> None:
+    """Check that keys that apply when an encoder is loaded have their defaults, as it is already loaded.
+
+    Args:
+        config: a config dataclass.
+
+    Raises:
+        InputError: one is set.
+    """
+    for key in keys:
+        if (value := getattr(config, key)) != getattr(type(config), key):
+            raise InputError(
+                key=key,
+                value=value,
+                expected="no value, as the encoder is already loaded",
+                hint=f"Pass its path, or load it with load_encoder(PATH, {key}={value!r}).",
+            )

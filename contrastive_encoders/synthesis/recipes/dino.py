@@ -143,7 +143,7 @@ class Dino(ModelRecipe):
         return self._count_marks(Given(drawn, number, identity | {"sample": number}))
 
     def _count_marks(self, given: "Given") -> "Given":
-        """Add the number of texts that contain quotation marks to the identity, because their prompts have others."""
+        """Add the number of texts that contain quotation marks to the identity; these marks are replaced in prompts."""
         number = sum(map(has_quotation, given.texts))
         if not number:
             return given

@@ -1,4 +1,4 @@
-"""GenSE: triplets from a generator that is its own discriminator (Chen et al., EMNLP 2022).
+"""Generate triplets with GenSE, whose generator is also the discriminator (Chen et al., EMNLP 2022).
 
 For every sentence and direction some candidates are written, and the model says of each whether it follows. All of that
 is kept as one *scored row*; which rows become triplets is decided from them alone (`triplet_rules`), as often as one
@@ -35,7 +35,7 @@ from contrastive_encoders.synthesis.triplet_recipe import (
 
 @dataclass(kw_only=True)
 class Gense(FromSentences):
-    """``contrastive-encoders generate recipe=gense``."""
+    """Configuration of ``recipe=gense``: generate hypotheses for each sentence and judge them with the same model."""
 
     candidates: int = config_field(ge=1)  # per direction; published: 1
     max_source_tokens: int = config_field(ge=1)  # of a sentence for which one is written; published: 96

@@ -61,7 +61,7 @@ class Afterwards(NamedTuple):
 
 
 def report_anew(folder: Path, encoder: str, device: str) -> None:
-    """Write the report again, with the similarity of the texts on its page.
+    """Rewrite the report with the similarities of the texts under an encoder.
 
     Raises:
         InputError: no data set in ``folder``, or one whose texts are no pairs.

@@ -2,12 +2,13 @@
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.reports.page import Section
-from contrastive_encoders.reports.tables import Table, beginning, columns
+from contrastive_encoders.reports.tables import Column, Table, beginning
 from contrastive_encoders.synthesis.report.texts import ACCEPTED, ReportText, Texts
 from contrastive_encoders.synthesis.shards.store import spread
 
@@ -51,18 +52,17 @@ def cosines_by_label(texts: Texts, embed: Embed, seed: int) -> dict[str, list[fl
 
 
 def examples_section(examples: Sequence[ReportText]) -> Section:
-    """Return a table of the examples; texts are cut."""
-    with_x1 = any(one.x1 is not None for one in examples)
-    with_cosine = any(one.cosine is not None for one in examples)
-    heads = [*columns("outcome", "label", *(["x1"] if with_x1 else []), "text")]
-    heads += [*columns(*(["overlap"] if with_x1 else []), *(["similarity"] if with_cosine else []), number=".2f")]
-    rows = [
-        [one.fate, one.label]
-        + ([one.x1 and beginning(one.x1)] if with_x1 else [])
-        + [beginning(one.text)]
-        + ([one.overlap] if with_x1 else [])
-        + ([one.cosine] if with_cosine else [])
-        for one in examples
+    """Return a table of the examples; long texts are cut, and columns without any value are left out."""
+    columns: list[tuple[Column, list[Any]]] = [
+        (Column("outcome"), [one.fate for one in examples]),
+        (Column("label"), [one.label for one in examples]),
+        (Column("x1"), [one.x1 and beginning(one.x1) for one in examples]),
+        (Column("text"), [beginning(one.text) for one in examples]),
+        (Column("overlap", ".2f"), [one.overlap for one in examples]),
+        (Column("similarity", ".2f"), [one.cosine for one in examples]),
     ]
+    filled = [(head, values) for head, values in columns if any(value is not None for value in values)]
+    rows = [list(row) for row in zip(*(values for _, values in filled), strict=True)]
     note = "Drawn at random: as many of each label, and of those that were left out as many of each reason."
-    return Section("Examples", [note, Table(heads, rows)] if examples else ["No text was accepted or kept."])
+    table = Table([head for head, _ in filled], rows)
+    return Section("Examples", [note, table] if examples else ["No text was accepted or kept."])

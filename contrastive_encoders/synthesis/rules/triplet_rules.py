@@ -170,7 +170,9 @@ def first_reason(broken: set[str]) -> str:
 
 
 def left_out(verdict: JudgedRow) -> Iterator[LeftOut]:
-    """Yield the texts of a rejected row, each with the first rule that it breaks, or that the other does."""
+    """Yield the texts of a rejected triplet, each with the first rule that it violates, or the mark that only the other
+    text violates one.
+    """
     premise = verdict.triplet["premise"]
     for direction, choice in verdict.choices.items():
         broken = choice.broken | (verdict.broken & {PREMISE})
