@@ -115,7 +115,7 @@ def test_error_names_the_key(keys, fields, small_word_vectors, tmp_path, monkeyp
     assert {name: getattr(raised.value, name) for name in fields} == fields
 
 
-@pytest.mark.advice("contrastive_encoders.evaluation.evaluate:_load")
+@pytest.mark.advice("contrastive_encoders.encoders.loading.loaded_encoder:check_unset")
 def test_a_key_that_loads_a_loaded_encoder_is_refused_and_the_advice_works(encoder_folder, pairs_file):
     loaded = load_encoder(encoder_folder, device="cpu")
     with pytest.raises(InputError) as raised:

@@ -133,7 +133,7 @@ def test_error_names_the_key(texts, keys, fields, small_word_vectors, tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.advice("contrastive_encoders.export.embed:_load")
+@pytest.mark.advice("contrastive_encoders.encoders.loading.loaded_encoder:check_unset")
 def test_a_key_that_loads_a_loaded_encoder_is_refused_and_the_advice_works(tiny_bert):
     with pytest.raises(InputError) as raised:
         embed(load_encoder(tiny_bert, device="cpu"), TEXTS, normalize=True)
