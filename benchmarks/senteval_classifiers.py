@@ -27,7 +27,7 @@ from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.embedding_pool import Pool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import How, options_of
+from contrastive_encoders.evaluation.task import How
 from contrastive_encoders.evaluation.tasks.classification import Classification
 from contrastive_encoders.evaluation.tasks.features import features_of
 
@@ -101,7 +101,7 @@ def main() -> None:
     if data is None:
         raise SystemExit("SHARED_DATA is no folder; wanted one with eval/MR/all.tsv and so on.")
     for name in names:
-        (task,) = load_tasks(data / "eval", name, options_of(EvaluateConfig())).tasks
+        (task,) = load_tasks(data / "eval", name, EvaluateConfig()).tasks
         assert isinstance(task, Classification)
         one = race(task, vectors(task, folder), outer, CLOCKS[options.clock])
         races.append(one)

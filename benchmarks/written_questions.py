@@ -21,7 +21,6 @@ from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.task import options_of
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from contrastive_encoders.io.atomic import write_whole
 
@@ -37,7 +36,7 @@ def tasks_of(race: Path, people: Path) -> dict[str, Retrieval]:
     found = dict[str, Retrieval]()
     for name, folder in words.items():
         [own] = own_tasks({name: {"kind": "retrieval", "path": str(folder)}})
-        [task] = own.read(options_of(EvaluateConfig()))
+        [task] = own.read(EvaluateConfig())
         assert isinstance(task, Retrieval)
         found[name] = task
     return found

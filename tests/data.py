@@ -17,15 +17,7 @@ from contrastive_encoders.datamodules.data_configs import KINDS
 from contrastive_encoders.datamodules.sources import raw_documents as sources
 from contrastive_encoders.datamodules.sources import records
 from contrastive_encoders.datamodules.sources.hub_datasets import DEFAULT_HUB_KEYS
-from contrastive_encoders.evaluation import task
-from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from tests.objectives import made
-
-
-def Options(*given: Any, **keys: Any) -> task.Options:
-    """The options of tasks, with these keys of an evaluation."""
-    first = dict(zip(task.Options._fields, given, strict=False))
-    return task.options_of(EvaluateConfig(**first, **keys))
 
 
 def with_defaults(reader: Callable[..., Any], name: str, *given: Any, **keys: Any) -> Any:

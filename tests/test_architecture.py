@@ -20,7 +20,7 @@ MAY_IMPORT = {  # packages of contrastive_encoders
     "datamodules": {"core", "io", "reports", "runtime"},
     "encoders": {"core", "io", "losses", "reports"},
     "evaluation": {"composition", "core", "encoders", "io", "reports", "runtime", "statistics"},
-    "export": {"composition", "core", "encoders", "io", "reports", "runtime"},
+    "export": {"composition", "core", "encoders", "io", "reports", "runtime", "statistics"},
     "synthesis": {"composition", "core", "datamodules", "encoders", "io", "reports", "runtime"},
     "comparison": {"composition", "core", "io", "losses", "reports", "runtime", "statistics"},
     "training": {

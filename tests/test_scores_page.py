@@ -7,7 +7,6 @@ from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from contrastive_encoders.evaluation.paper_tables import AVERAGES
-from contrastive_encoders.evaluation.task import options_of
 from contrastive_encoders.evaluation.tsv import SENTEVAL
 from tests.guide import text_of
 
@@ -25,7 +24,7 @@ SAID = {name for row in ROWS for pattern in re.findall(r"`([^`]+)`", row) for na
 
 def test_what_is_computed_is_on_the_page(small_tables):
     """Of the tasks whose tables are here; an ending of the task may be left out there, as the page says."""
-    chosen = load_tasks(small_tables, "all", options_of(EvaluateConfig()))
+    chosen = load_tasks(small_tables, "all", EvaluateConfig())
     found = {name.replace(SENTEVAL, "") for task in chosen.tasks for name in task.score_names()}
     assert len(found) > 30
     found = {re.sub(r"/default/(accuracy|f1)$", r"/PROTOCOL/\1", name) for name in found}

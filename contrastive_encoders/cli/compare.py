@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from contrastive_encoders.comparison.arms import Arm
-    from contrastive_encoders.comparison.contrasts import Headline
     from contrastive_encoders.comparison.probe_sentences import Probe
     from contrastive_encoders.comparison.report import Comparison
     from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
     from contrastive_encoders.statistics.bootstrap import Estimate
+    from contrastive_encoders.statistics.headline import Headline
 
 log = logging.getLogger(__name__)
 
@@ -244,13 +244,13 @@ def compare(
 def task_of(arms: "list[Arm]", headline: "Headline") -> "Retrieval | None":
     """Return the retrieval task of the headline, with the settings of the first run; None if it is no folder."""
     from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
-    from contrastive_encoders.evaluation.task import options_of
     from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+    from contrastive_encoders.statistics.score_names import ScoreName
 
-    name = headline.tasks[0].split("/")[0]
+    name = ScoreName.parse(headline.scores[0]).full_task
     words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("tasks")
     own = next((one for one in own_tasks(words) if one.name == name), None)
-    [task] = own.read(options_of(EvaluateConfig())) if own else [None]
+    [task] = own.read(EvaluateConfig()) if own else [None]
     return task if isinstance(task, Retrieval) else None
 
 
@@ -310,9 +310,8 @@ def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
             log.info("no sentences for a map: data_root has no STSBenchmark/dev.tsv, and sentences_from is not set.")
             return []
         from contrastive_encoders.evaluation.catalog import load_tasks
-        from contrastive_encoders.evaluation.task import options_of
 
-        task: Any = load_tasks(root, ["stsb-dev"], options_of(EvaluateConfig())).tasks[0]
+        task: Any = load_tasks(root, ["stsb-dev"], EvaluateConfig()).tasks[0]
         found = [text for pair in zip(task.pairs.left, task.pairs.right, strict=True) for text in pair]
     found = list(dict.fromkeys(found))
     step = max(1, len(found) // cfg.sentences)

@@ -90,11 +90,10 @@ def _look_after_data(config: EvaluateConfig) -> int:
 
     from contrastive_encoders.evaluation import download
     from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
-    from contrastive_encoders.evaluation.task import options_of
 
     reports = list[download.Report]()
     if own := own_tasks(config.tasks):
-        reports.append(download.own_report(own, options_of(config) if config.action == "check" else None))
+        reports.append(download.own_report(own, config if config.action == "check" else None))
     if config.data_root is not None and (config.suites or not own):
         root = Path(config.data_root)
         if config.action == "fetch":

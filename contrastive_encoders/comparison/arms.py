@@ -63,7 +63,7 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     for run in runs:
         groups.setdefault(recipe_key(run), []).append(run._replace(label=label_of(run)))
     arms = [
-        Arm(group[0].label or "", sorted(group, key=lambda run: run.seed), settings_of(group[0]))
+        Arm(group[0].label or "", sorted(group, key=lambda run: run.seed), settings_in(group[0].results["recipe"]))
         for group in groups.values()
     ]
     return [arm._replace(label=label) for arm, label in zip(arms, _labels(arms), strict=True)]
@@ -78,11 +78,6 @@ def recipe_key(run: Run) -> str:
     """Return a key that is equal for runs which differ only in their seed, or in keys that change no result."""
     stages = [settings_in(recipe) for recipe in (*run.earlier, run.results["recipe"])]
     return json.dumps([label_of(run), run.results["objective"], stages], sort_keys=True, default=str)
-
-
-def settings_of(run: Run) -> dict[str, Any]:
-    """Return the settings of the last stage."""
-    return settings_in(run.results["recipe"])
 
 
 def settings_in(recipe: Mapping[str, Any]) -> dict[str, Any]:

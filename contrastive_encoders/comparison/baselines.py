@@ -10,9 +10,10 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.collect import Run
-from contrastive_encoders.comparison.contrasts import Headline
 from contrastive_encoders.comparison.run_scheduler import Job
 from contrastive_encoders.core import Results, Spent
+from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +46,16 @@ def tfidf_arm(arms: Sequence[Arm], headline: Headline) -> Arm | None:
     """TF-IDF, which every run with retrieval tasks has scored; None where it lacks a task of the headline."""
     for arm in arms:
         for run in arm.runs:
-            found = {_of_cosine(name): score for name, score in run.results.get("baselines", {}).items()}
-            if all(task in found for task in headline.tasks):
+            found = {_cosine_name(name): score for name, score in run.results.get("baselines", {}).items()}
+            if all(task in found for task in headline.scores):
                 return Arm(TFIDF, [_as_run(run, found, TFIDF)], {})
     return None
 
 
 def bm25_arm(arms: Sequence[Arm], headline: Headline, scores: Mapping[str, Any]) -> Arm | None:
     """BM25, from its ``scores`` (`statistics.bootstrap.Estimate`) on the headline's tasks; None where one lacks."""
-    found = {name.replace("/bm25/", "/cosine/"): one for name, one in scores.items()}
-    if any(name not in found for name in headline.tasks):
+    found = {_cosine_name(name): one for name, one in scores.items()}
+    if any(name not in found for name in headline.scores):
         return None
     run = _as_run(arms[0].runs[0], {name: one.value for name, one in found.items()}, BM25)
     if run.items is not None:
@@ -64,17 +65,18 @@ def bm25_arm(arms: Sequence[Arm], headline: Headline, scores: Mapping[str, Any])
     return Arm(BM25, [run], {})
 
 
-def _of_cosine(name: str) -> str:
-    """``pydocs/tfidf/mrr`` as encoders have it: ``pydocs/cosine/mrr``."""
-    return name.replace("/tfidf/", "/cosine/")
+def _cosine_name(name: str) -> str:
+    """Return the name that the score has for an encoder: ``pydocs/cosine/mrr`` for ``pydocs/tfidf/mrr``."""
+    return ScoreName.parse(name).with_protocol("cosine")
 
 
 def _as_run(run: Run, scores: dict[str, float], label: str) -> Run:
-    items = run.items and run.items._replace(
-        cosines={},
-        replicates={_of_cosine(name): one for name, one in run.items.replicates.items() if "/tfidf/" in name},
-        values={_of_cosine(name): one for name, one in run.items.values.items() if "/tfidf/" in name},
-    )
+    if (items := run.items) is not None:
+        replicates, values = (
+            {_cosine_name(name): one for name, one in kept.items() if ScoreName.parse(name).protocol == "tfidf"}
+            for kept in (items.replicates, items.values)
+        )
+        items = items._replace(cosines={}, replicates=replicates, values=values)
     nothing = Spent(steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0)
     results: Results = {
         **run.results,

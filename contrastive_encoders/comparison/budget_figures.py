@@ -8,9 +8,10 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.baselines import UNTRAINED
-from contrastive_encoders.comparison.contrasts import Headline, values_of
+from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.reports.figure import KEY, Figure, coloured, quantity, shaped, tooltip
 from contrastive_encoders.reports.tables import Column, Table, columns
+from contrastive_encoders.statistics.headline import Headline
 
 LOG = {"type": "log", "nice": False, "padding": 12}  # from the first budget to the last
 ALIKE = 1.2  # two budgets differ by more than this factor
@@ -32,11 +33,11 @@ def score_over_tokens(arms: Sequence[Arm], headline: Headline) -> Figure | None:
     if not lines:
         return None
     points = [
-        {"arm": name, "tokens": _tokens(arm), **_spread(values_of(arm, headline, headline.name))}
+        {"arm": name, "tokens": _tokens(arm), **_spread(values_of(arm, headline))}
         for name, held in lines.items()
         for arm in held
     ]
-    start = [float(value) for arm in untrained for value in values_of(arm, headline, headline.name)]
+    start = [float(value) for arm in untrained for value in values_of(arm, headline)]
     names = list(lines)
     rows = [[one["arm"], one["tokens"], one["mean"], one["low"], one["high"], one["seeds"]] for one in points]
     heads = [

@@ -9,6 +9,7 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.core import InputError
+from contrastive_encoders.statistics.headline import AVERAGES, PAIR_MEASURES, Headline, pair_scores, retrieval_scores
 from contrastive_encoders.statistics.paired_tests import (
     ALPHA,
     SwapTest,
@@ -21,18 +22,7 @@ from contrastive_encoders.statistics.paired_tests import (
     spread,
     swap_test,
 )
-
-PREFERRED = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")
-OUR_MEAN = "mean of {n} tasks"
-OF_QUERIES = ("/ndcg@10", "/mrr")  # scores of retrieval, the best first
-OF_PAIRS = ("all/spearman", "cosine/spearman")  # protocol and metric of what the swap test judges
-
-
-class Headline(NamedTuple):
-    """The score that arms are ranked by, and those that it is the average of; ``tasks`` is at least itself."""
-
-    name: str
-    tasks: list[str]
+from contrastive_encoders.statistics.score_names import ScoreName
 
 
 class Contrast(NamedTuple):
@@ -70,29 +60,37 @@ def choose_headline(arms: Sequence[Arm], wanted: str | None) -> Headline:
     Raises:
         InputError: a run lacks the score, or the arms have none in common.
     """
-    shared = [name for name in arms[0].runs[0].results["scores"] if all(arm.has(name) for arm in arms)]
+    shared, members = shared_scores(arms), members_of_averages(arms)
     if wanted is not None and wanted not in shared:
         lacking = [str(run.path) for arm in arms for run in arm.runs if wanted not in run.results["scores"]]
         raise InputError(
             f"headline={wanted}: {lacking[0]} has no such score. All runs have: {', '.join(shared) or 'none'}."
         )
-    members = {name: held for arm in arms for run in arm.runs for name, held in run.results.get("averages", {}).items()}
-    for name in [wanted] if wanted else PREFERRED:
+    for name in [wanted] if wanted else AVERAGES:
         if name in shared:
             held = [one for one in members.get(name, [name]) if one in shared]
             return Headline(name, held or [name])
-    tasks = [name for name in shared if name.endswith(OF_PAIRS) and not is_dev(name) and name not in members]
-    for ending in OF_QUERIES:
-        tasks = tasks or [name for name in shared if name.endswith(ending) and not is_dev(name) and name not in members]
-    tasks = tasks or [name for name in shared if name.endswith(OF_PAIRS)] or shared[:1]
-    if not tasks:
+    single = [name for name in shared if is_usual(name) and name not in members]
+    scores = pair_scores(single) or retrieval_scores(single) or pair_scores(shared) or shared[:1]
+    if not scores:
         has = "; ".join(f"{arm.runs[0].path}: {_some_of(arm.runs[0].results['scores'])}" for arm in arms)
         raise InputError(
             key="runs",
             expected=f"runs with a score in common, but {has}",
             hint=f"Set headline={next(iter(arms[0].runs[0].results['scores']))} to compare the runs that have it.",
         )
-    return Headline(tasks[0] if len(tasks) == 1 else OUR_MEAN.format(n=len(tasks)), tasks)
+    return Headline.mean_of(scores)
+
+
+def shared_scores(arms: Sequence[Arm]) -> list[str]:
+    """Return the names of the scores that all runs have."""
+    return [name for name in arms[0].runs[0].results["scores"] if all(arm.has(name) for arm in arms)]
+
+
+def members_of_averages(arms: Sequence[Arm]) -> dict[str, list[str]]:
+    """Return the scores that each average of a run is made of."""
+    runs = [run for arm in arms for run in arm.runs]
+    return {name: scores for run in runs for name, scores in run.results.get("averages", {}).items()}
 
 
 def _some_of(scores: Iterable[str]) -> str:
@@ -100,26 +98,32 @@ def _some_of(scores: Iterable[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def is_dev(name: str) -> bool:
-    """Whether a score is of a development set, or of a variant of a task, such as shorter embeddings."""
-    task = name.split("/")[0]
-    return "-dev" in task or "@" in task
+def is_usual(name: str) -> bool:
+    """Whether a score is of a test split, of the text as it is, and of whole embeddings."""
+    found = ScoreName.parse(name)
+    return found.is_plain and not found.form
 
 
-def values_of(arm: Arm, headline: Headline, score: str) -> np.ndarray:
-    """(runs,) also of an average that is ours."""
-    if arm.has(score):
-        return arm.values(score)
-    return np.mean([arm.values(task) for task in headline.tasks], axis=0)
+def values_of(arm: Arm, headline: Headline) -> np.ndarray:
+    """Return the score of each run, (runs,)."""
+    if arm.has(headline.name):
+        return arm.values(headline.name)
+    return np.mean([arm.values(score) for score in headline.scores], axis=0)
 
 
-def replicates_of(arm: Arm, headline: Headline, score: str) -> np.ndarray | None:
-    """(R,) the mean over seeds; None where a run did not keep them."""
-    if score == headline.name and len(headline.tasks) > 1:
-        parts = [replicates_of(arm, headline, task) for task in headline.tasks]
+def replicates_of(arm: Arm, headline: Headline) -> np.ndarray | None:
+    """Return the bootstrap replicates, (R,), as a mean over seeds; None if a run has none."""
+    if len(headline.scores) > 1:
+        parts = [replicates_of(arm, Headline.mean_of([score])) for score in headline.scores]
         return None if any(part is None for part in parts) else np.mean(np.array(parts), axis=0)
-    kept = [run.items.replicates.get(score) if run.items else None for run in arm.runs]
+    kept = [run.items.replicates.get(headline.name) if run.items else None for run in arm.runs]
     return None if any(one is None for one in kept) else np.mean(np.array(kept, np.float64), axis=0)
+
+
+def interval_of(arms: Sequence[Arm], arm: Arm, headline: Headline) -> tuple[float, float] | None:
+    """Return the 95 % interval of an arm over test items; None if the arms have other items, or a run kept none."""
+    kept = replicates_of(arm, headline) if same_items(arms, headline.scores) else None
+    return None if kept is None else interval(kept)
 
 
 def contrasts(arms: Sequence[Arm], headline: Headline) -> list[Contrast]:
@@ -127,11 +131,11 @@ def contrasts(arms: Sequence[Arm], headline: Headline) -> list[Contrast]:
     pairs = list(combinations(range(len(arms)), 2))
     if not pairs:
         return []
-    tests = {task: _swap_test(arms, pairs, task) or _sign_test(arms, pairs, task) for task in headline.tasks}
-    families = [[headline.name], [task for task in headline.tasks if task != headline.name]]
+    tests = {one: _swap_test(arms, pairs, one) or _sign_test(arms, pairs, one) for one in headline.scores}
+    single = [Headline.mean_of([score]) for score in headline.scores if score != headline.name]
     found = list[Contrast]()
-    for family in families:
-        family_found = [one for score in family for one in _of_score(arms, pairs, headline, score, tests)]
+    for family in ([headline], single):
+        family_found = [one for score in family for one in _contrasts_by(score, arms, pairs, tests)]
         with_p = [place for place, one in enumerate(family_found) if one.p is not None]
         corrected = holm([float(family_found[place].p or 0.0) for place in with_p])
         for place, p_holm in zip(with_p, corrected, strict=True):
@@ -140,47 +144,45 @@ def contrasts(arms: Sequence[Arm], headline: Headline) -> list[Contrast]:
     return found
 
 
-def _of_score(
+def _contrasts_by(
+    headline: Headline,
     arms: Sequence[Arm],
     pairs: Sequence[tuple[int, int]],
-    headline: Headline,
-    score: str,
     tests: dict[str, SwapTest | None],
 ) -> Iterator[Contrast]:
-    whole = score == headline.name and len(headline.tasks) > 1
-    parts = [tests[task] for task in headline.tasks] if whole else [tests[score]]
+    parts = [tests[score] for score in headline.scores]
     known = [part for part in parts if part is not None]
     test = None
     if len(known) == len(parts):
         test = SwapTest(np.mean([one.observed for one in known], axis=0), np.mean([one.null for one in known], axis=0))
     judged = np.where(np.isnan(test.observed), np.nan, test.p_values()) if test else np.full(len(pairs), np.nan)
     for (a, b), p in zip(pairs, judged, strict=True):
-        first, second = values_of(arms[a], headline, score), values_of(arms[b], headline, score)
-        items = _paired(arms[a], arms[b], headline, score)
-        by_task = [_paired(arms[a], arms[b], headline, task) for task in headline.tasks] if whole else [None]
+        first, second = values_of(arms[a], headline), values_of(arms[b], headline)
+        items = _paired(arms[a], arms[b], headline)
+        by_task = [_paired(arms[a], arms[b], Headline.mean_of([score])) for score in headline.scores]
         yield Contrast(
             a,
             b,
-            score,
+            headline.name,
             float(first.mean() - second.mean()),
             None if items is None else interval(items),
-            None if any(one is None for one in by_task) else over_tasks(np.array(by_task)),
+            None if len(by_task) == 1 or any(one is None for one in by_task) else over_tasks(np.array(by_task)),
             None if np.isnan(p) else float(p),
             None,
             seeds_test(first, second),
         )
 
 
-def _paired(first: Arm, second: Arm, headline: Headline, score: str) -> np.ndarray | None:
-    if not same_items([first, second], headline.tasks if score == headline.name else [score]):
+def _paired(first: Arm, second: Arm, headline: Headline) -> np.ndarray | None:
+    if not same_items([first, second], headline.scores):
         return None
-    one, other = replicates_of(first, headline, score), replicates_of(second, headline, score)
+    one, other = replicates_of(first, headline), replicates_of(second, headline)
     return None if one is None or other is None or one.shape != other.shape else one - other
 
 
 def same_items(arms: Sequence[Arm], scores: Sequence[str]) -> bool:
     """Whether all runs were scored on the same test pairs, as far as their digests tell."""
-    for task in {score.split("/")[0] for score in scores}:
+    for task in {ScoreName.parse(score).full_task for score in scores}:
         digests = {run.items.digests.get(task) for arm in arms for run in arm.runs if run.items} - {None}
         if len(digests) > 1:
             return False
@@ -193,13 +195,14 @@ def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
     Of arms with unequal numbers of seeds each seed stands as often as the others of its arm: 1 against 3 is three
     times the one, 2 against 3 each with each.
     """
-    task, _, kind = score.partition("/")
+    name = ScoreName.parse(score)
+    task = name.full_task
     kept = [[run.items.cosines[task] for run in arm.runs if run.items and task in run.items.cosines] for arm in arms]
     whole = [len(one) == len(arm.runs) for one, arm in zip(kept, arms, strict=True)]
     tested = [
         place for place, (a, b) in enumerate(pairs) if whole[a] and whole[b] and same_items([arms[a], arms[b]], [score])
     ]
-    if kind not in OF_PAIRS or not tested:
+    if name.measure not in PAIR_MEASURES or not tested:
         return None
     first = arms[pairs[tested[0]][0]]
     gold = next(run.items.gold[task] for run in first.runs if run.items)
@@ -241,7 +244,7 @@ def _of_all(found: SwapTest, tested: Sequence[int], pairs: int) -> SwapTest:
 
 def ranking(arms: Sequence[Arm], headline: Headline, found: Sequence[Contrast]) -> list[Standing]:
     """Rank the arms by the mean over seeds; arms that cannot be told apart share a range of ranks."""
-    means = [spread(values_of(arm, headline, headline.name)).mean for arm in arms]
+    means = [spread(values_of(arm, headline)).mean for arm in arms]
     better, worse = [0] * len(arms), [0] * len(arms)
     for one in found:
         if one.score == headline.name and one.distinguishable:

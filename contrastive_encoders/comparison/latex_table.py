@@ -5,10 +5,11 @@ import io
 from collections.abc import Iterator, Sequence
 
 from contrastive_encoders.comparison.arms import Arm
-from contrastive_encoders.comparison.contrasts import Headline, Standing, replicates_of, same_items, values_of
+from contrastive_encoders.comparison.contrasts import Standing, interval_of, values_of
 from contrastive_encoders.comparison.families import Family
 from contrastive_encoders.comparison.tables import rank
-from contrastive_encoders.statistics.paired_tests import interval, spread
+from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.paired_tests import spread
 
 MAX_COLUMNS = 9  # of scores, beside each other on a page
 SPECIAL = {
@@ -41,8 +42,8 @@ def in_latex(arms: Sequence[Arm], families: Sequence[Family], standings: Sequenc
         r"\toprule",
     ]
     for place, panel in enumerate(panels):
-        scores = [(family.score, score) for family in panel for score in family.scores]
-        heads = ["arm", "rank", *(escaped(score) for _, score in scores)]
+        scores = [score for family in panel for score in family.scores]
+        heads = ["arm", "rank", *(escaped(score.name) for score in scores)]
         lines += [r"\midrule"] if place else []
         if len(families) > 1:
             spans = [rf"\multicolumn{{{len(family.scores)}}}{{c}}{{{escaped(family.kind)}}}" for family in panel]
@@ -61,17 +62,17 @@ def _panels(families: Sequence[Family]) -> list[list[Family]]:
     return panels
 
 
-def _rows(arms: Sequence[Arm], scores: Sequence[tuple[Headline, str]], standings: Sequence[Standing]) -> Iterator[str]:
-    """Return the rows of a panel. A score comes with the family average that it belongs to."""
-    means = [[round(spread(values_of(arm, family, score)).mean, 2) for arm in arms] for family, score in scores]
+def _rows(arms: Sequence[Arm], scores: Sequence[Headline], standings: Sequence[Standing]) -> Iterator[str]:
+    """Yield the rows of a panel."""
+    means = [[round(spread(values_of(arm, score)).mean, 2) for arm in arms] for score in scores]
     for standing in standings:
         arm = arms[standing.arm]
         cells, intervals = [escaped(arm.label), escaped(rank(standing).text)], list[str]()
-        for (family, score), column in zip(scores, means, strict=True):
-            found, shown = spread(values_of(arm, family, score)), column[standing.arm]
+        for score, column in zip(scores, means, strict=True):
+            found, shown = spread(values_of(arm, score)), column[standing.arm]
             number = f"{shown:z.2f}"
             number = rf"\textbf{{{number}}}" if shown == max(column) else number
-            bounds = _bounds(arms, standing.arm, family, score)
+            bounds = interval_of(arms, arm, score)
             of_seeds = found.deviation is not None
             cells.append(rf"{number} $\pm$ {found.deviation:.2f}" if of_seeds else number)
             small = "" if of_seeds or bounds is None else rf"{{\scriptsize [{bounds[0]:z.2f}, {bounds[1]:z.2f}]}}"
@@ -91,20 +92,14 @@ def in_csv(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[
     for standing in standings:
         arm = arms[standing.arm]
         for family, score in ((one, score) for one in families for score in one.scores):
-            found = spread(values_of(arm, family.score, score))
-            bounds = _bounds(arms, standing.arm, family.score, score) or ("", "")
+            found = spread(values_of(arm, score))
+            bounds = interval_of(arms, arm, score) or ("", "")
             deviation = "" if found.deviation is None else found.deviation
             ranks = (standing.best_rank, standing.worst_rank)
-            writer.writerow([arm.label, *ranks, family.kind, score, found.mean, deviation, found.seeds, *bounds])
+            writer.writerow([arm.label, *ranks, family.kind, score.name, found.mean, deviation, found.seeds, *bounds])
     return text.getvalue()
 
 
 def escaped(text: str) -> str:
     """On one line, as LaTeX shows every letter of it."""
     return "".join(SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
-
-
-def _bounds(arms: Sequence[Arm], place: int, headline: Headline, score: str) -> tuple[float, float] | None:
-    paired = same_items(arms, headline.tasks if score == headline.name else [score])
-    kept = replicates_of(arms[place], headline, score) if paired else None
-    return None if kept is None else interval(kept)

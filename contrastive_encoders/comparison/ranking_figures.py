@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from contrastive_encoders.comparison.arms import Arm
-from contrastive_encoders.comparison.contrasts import Contrast, Headline, Standing, replicates_of, same_items, values_of
+from contrastive_encoders.comparison.contrasts import Contrast, Standing, interval_of, values_of
 from contrastive_encoders.comparison.tables import p_value, rank
 from contrastive_encoders.reports.figure import Control, Figure, coloured, faded, quantity, shaped, tooltip
-from contrastive_encoders.statistics.paired_tests import interval, spread
+from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.paired_tests import spread
 
 MOST_CELLS = 5_000  # of the matrix, over all scores; beyond, of the headline alone
 WRAPPED = 18  # letters of a line of a name on a narrow page
@@ -19,16 +20,15 @@ READABLE = 14  # arms whose differences are written into the cells
 
 def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing]) -> Figure:
     key, rows, seeds = [arm.label for arm in arms], list[dict[str, Any]](), list[dict[str, Any]]()
-    paired = same_items(arms, headline.tasks)
     for standing in standings:
         arm = arms[standing.arm]
-        values = values_of(arm, headline, headline.name)
-        kept = replicates_of(arm, headline, headline.name) if paired else None
+        values = values_of(arm, headline)
+        bounds = interval_of(arms, arm, headline)
         found = spread(values)
         row: dict[str, Any] = {"arm": arm.label, "mean": found.mean, "seeds": found.seeds, "rank": rank(standing).text}
         row["sd"] = "one seed" if found.deviation is None else f"{found.deviation:.2f}"
-        if kept is not None:
-            row["low"], row["high"] = interval(kept)
+        if bounds is not None:
+            row["low"], row["high"] = bounds
             row["items"] = f"{row['low']:.2f} to {row['high']:.2f}"
         if found.deviation is not None:
             row["below"], row["above"] = found.mean - found.deviation, found.mean + found.deviation

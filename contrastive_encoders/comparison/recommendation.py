@@ -13,12 +13,13 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.baselines import BASELINES, UNTRAINED
-from contrastive_encoders.comparison.contrasts import Contrast, Headline, values_of
+from contrastive_encoders.comparison.contrasts import Contrast, values_of
 from contrastive_encoders.comparison.tables import p_value
 from contrastive_encoders.core import RetrievalTask
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.io.atomic import remove, whole_folder
 from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
+from contrastive_encoders.statistics.headline import Headline
 
 ENCODER = "encoder"  # folder of the recommended encoder
 FEW = 100  # questions
@@ -52,7 +53,7 @@ def recommend(
     one = next(one for one in found if one.score == headline.name and {one.first, one.second} == pair)
     one = one._replace(p_holm=one.p)
     sign = 1 if one.first == places[best.label] else -1
-    before, after = (float(values_of(arm, headline, headline.name).mean()) for arm in (untrained, best))
+    before, after = (float(values_of(arm, headline).mean()) for arm in (untrained, best))
     facts = [f"{before:.1f} -> {after:.1f}"]
     if one.over_items is not None:
         low, high = sorted(sign * bound for bound in one.over_items)
@@ -64,11 +65,7 @@ def recommend(
     if asked:
         facts.append(f"{asked:,} questions")
     said = f"{headline.name} {facts[0]} ({', '.join(facts[1:])})" if facts[1:] else f"{headline.name} {facts[0]}"
-    others = [
-        f"{arm.label} {float(values_of(arm, headline, headline.name).mean()):.1f}"
-        for arm in arms
-        if arm.label in BASELINES
-    ]
+    others = [f"{arm.label} {float(values_of(arm, headline).mean()):.1f}" for arm in arms if arm.label in BASELINES]
     beside = f" {', '.join(others)}." if others else ""
     if one.distinguishable and after > before:
         from_seed = f", the one of seed {best.runs[0].results['seeds'][0]}" if len(best.runs) > 1 else ""

@@ -13,7 +13,7 @@ from contrastive_encoders.comparison import vector_figures as space
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.budget_figures import score_over_tokens
 from contrastive_encoders.comparison.collect import LeftOut
-from contrastive_encoders.comparison.contrasts import Contrast, Headline, Standing, contrasts, ranking
+from contrastive_encoders.comparison.contrasts import Contrast, Standing, contrasts, ranking
 from contrastive_encoders.comparison.families import Family, families_of
 from contrastive_encoders.comparison.outputs import CSV, LATEX, MARKDOWN, NUMBERS, PAGE
 from contrastive_encoders.comparison.probe_sentences import Probe, explorer, neighbours, shown_of, turned
@@ -24,6 +24,7 @@ from contrastive_encoders.reports import curves, page
 from contrastive_encoders.reports.figure import draw
 from contrastive_encoders.reports.page import Section
 from contrastive_encoders.reports.tables import Table
+from contrastive_encoders.statistics.headline import Headline
 
 TITLE = "Objectives head to head"
 HERE = Path(__file__).parent
@@ -162,7 +163,7 @@ def lead(one: Comparison) -> list[str]:
         *said,
         f"{runs} {'run' if runs == 1 else 'runs'} of {'one arm' if len(one.arms) == 1 else f'{len(one.arms)} arms'}, "
         f"ranked by {one.headline.name}"
-        + (f", the average of {', '.join(one.headline.tasks)}." if len(one.headline.tasks) > 1 else "."),
+        + (f", the average of {', '.join(one.headline.scores)}." if len(one.headline.scores) > 1 else "."),
     ]
 
 
@@ -170,7 +171,7 @@ def _numbers(one: Comparison, whole: Sequence[Section]) -> dict[str, Any]:
     """For programs: the tables with unrounded values."""
 
     return {
-        "headline": one.headline._asdict(),
+        "headline": {"name": one.headline.name, "tasks": one.headline.scores},
         **({"recommended": one.recommended} if one.recommended else {}),
         "arms": {arm.label: [str(run.path) for run in arm.runs] for arm in one.arms},
         "ranking": [

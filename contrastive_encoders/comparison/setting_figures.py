@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm, own_settings, short
-from contrastive_encoders.comparison.contrasts import Headline, values_of
+from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.comparison.tables import NUMBER
 from contrastive_encoders.reports.figure import COLOURS, Control, Figure, quantity, tooltip
 from contrastive_encoders.reports.tables import Column, Table, columns
+from contrastive_encoders.statistics.headline import Headline
 from contrastive_encoders.statistics.paired_tests import spread
 
 ANCHORS, POSITIVES, TEMPERATURE = "data.anchors_per_document", "data.positives_per_anchor", "model.temperature"
@@ -55,7 +56,7 @@ def _heat_map(
     means = dict[tuple[Any, Any], list[float]]()
     for arm in arms:
         place = (tuple(_plain(arm.settings[key]) for key in rows), _plain(arm.settings[across]))
-        means.setdefault(place, []).extend(values_of(arm, headline, headline.name))
+        means.setdefault(place, []).extend(values_of(arm, headline))
     down = sorted({place[0] for place in means}, key=_order)
     wide = sorted({place[1] for place in means}, key=_order)
     if 2 * len(means) <= len(down) * len(wide):
@@ -126,7 +127,7 @@ def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Fi
     rows = [
         {
             "x": float(arm.settings[across]),
-            "score": spread(values_of(arm, headline, headline.name)).mean,
+            "score": spread(values_of(arm, headline)).mean,
             "by": f"{short(by)} {_shown(_plain(arm.settings[by]))}",
             "arm": arm.label,
         }
@@ -152,7 +153,7 @@ def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Fi
 def _parallel(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> Figure | None:
     if not keys:
         return None
-    scores = np.array([spread(values_of(arm, headline, headline.name)).mean for arm in arms])
+    scores = np.array([spread(values_of(arm, headline)).mean for arm in arms])
     spans = (scores - scores.min()) / max(np.ptp(scores), 1e-9)
     rows, labels = list[dict[str, Any]](), list[dict[str, Any]]()
     for key in keys:

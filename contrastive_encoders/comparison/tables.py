@@ -11,15 +11,14 @@ from contrastive_encoders.comparison.arms import Arm, differing
 from contrastive_encoders.comparison.collect import LeftOut
 from contrastive_encoders.comparison.contrasts import (
     Contrast,
-    Headline,
     Standing,
-    replicates_of,
-    same_items,
+    interval_of,
     values_of,
 )
 from contrastive_encoders.comparison.families import Family
 from contrastive_encoders.reports.tables import Cell, Column, Table, columns
-from contrastive_encoders.statistics.paired_tests import SEEDS_WANTED, interval, spread
+from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.paired_tests import SEEDS_WANTED, spread
 
 TOO_FEW = "too few seeds"
 NUMBER = "z,.2f"
@@ -43,8 +42,7 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
     rows = []
     for standing in standings:
         arm = arms[standing.arm]
-        seeds = spread(values_of(arm, headline, headline.name))
-        kept = replicates_of(arm, headline, headline.name) if same_items(arms, headline.tasks) else None
+        seeds = spread(values_of(arm, headline))
         mean = mean_cost(arm)
         rows.append(
             [
@@ -53,7 +51,7 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
                 seeds.mean,
                 Cell("one seed", -1.0) if seeds.deviation is None else seeds.deviation,
                 Cell(str(seeds.seeds), seeds.seeds),
-                span(None if kept is None else interval(kept)),
+                span(interval_of(arms, arm, headline)),
                 mean["steps"],
                 mean["examples"],
                 mean["real_tokens"],
@@ -91,15 +89,14 @@ def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings:
     rows = []
     for standing in standings:
         arm = arms[standing.arm]
-        seeds = spread(values_of(arm, headline, headline.name))
-        items = replicates_of(arm, headline, headline.name) if same_items(arms, headline.tasks) else None
+        seeds = spread(values_of(arm, headline))
         rows.append(
             [
                 arm.label,
                 rank(standing),
                 seeds.mean,
-                *(spread(values_of(arm, score, score.name)).mean for score in others),
-                span(None if items is None else interval(items)),
+                *(spread(values_of(arm, score)).mean for score in others),
+                span(interval_of(arms, arm, headline)),
                 seeds.deviation,
                 Cell(duration(mean_cost(arm)["wall_seconds"]), mean_cost(arm)["wall_seconds"]),
             ]
@@ -118,26 +115,23 @@ def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings:
 
 def task_scores(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
     """Return a heat map of all scores: of each family its average, and its tasks."""
-    in_family = {score: family.score for family in families for score in family.scores}
-    scores = list(in_family)
-    found = {
-        score: [spread(values_of(arms[one.arm], in_family[score], score)) for one in standings] for score in scores
-    }
-    best = {score: max(one.mean for one in held) for score, held in found.items()}
+    scores = [score for family in families for score in family.scores]
+    found = {score.name: [spread(values_of(arms[one.arm], score)) for one in standings] for score in scores}
+    best = {name: max(one.mean for one in held) for name, held in found.items()}
     rows = []
     for place, standing in enumerate(standings):
         cells: list[Cell | str] = [arms[standing.arm].label]
         for score in scores:
-            one = found[score][place]
+            one = found[score.name][place]
             text = f"{one.mean:.2f}" + ("" if one.deviation is None else f" ± {one.deviation:.2f}")
-            mark = "best" if one.mean == best[score] else ""
-            cells.append(Cell(text, one.mean, mark, shade=shade(one.mean, [other.mean for other in found[score]])))
+            mark = "best" if one.mean == best[score.name] else ""
+            cells.append(Cell(text, one.mean, mark, shade=shade(one.mean, [other.mean for other in found[score.name]])))
         rows.append(cells)
     note = (
         "Mean ± standard deviation over seeds; the darker, the higher in its column, whose highest is bold. A click on "
         "a heading sorts."
     )
-    return Table([Column("arm"), *columns(*scores, right=True)], rows, "Scores by task", note, "tasks")
+    return Table([Column("arm"), *columns(*best, right=True)], rows, "Scores by task", note, "tasks")
 
 
 def shade(value: float, column: Sequence[float]) -> float:
@@ -226,10 +220,8 @@ def conclusions(
         one = of_two[frozenset((standing.arm, other))]
         upper, lower = (standing.arm, other) if standing is standings[0] else (other, standing.arm)
         facts = _facts(arms, headline, one, upper, lower)
-        if standing is standings[0]:
-            away = f"{abs(one.difference):.2f} above {arms[other].label} ({facts})"
-        else:
-            away = f"{abs(one.difference):.2f} below {arms[other].label} ({facts})"
+        side = "above" if standing is standings[0] else "below"
+        away = f"{abs(one.difference):.2f} {side} {arms[other].label} ({facts})"
         if not alike:
             alone = "above every other arm" if standing is standings[0] else "told apart from every other arm"
             said.append(f"{away}; {alone}, for these seeds.")
@@ -245,7 +237,7 @@ def _facts(arms: Sequence[Arm], headline: Headline, one: Contrast, upper: int, l
     facts = [f"{bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []
     for p, what in ((one.p_holm, ""), (one.p_seeds, " over seeds")):
         facts += [f"p = {p_value(p).text}{what}".replace("= < ", "< ")] if p is not None else []
-    deviations = [spread(values_of(arms[arm], headline, headline.name)).deviation for arm in (upper, lower)]
+    deviations = [spread(values_of(arms[arm], headline)).deviation for arm in (upper, lower)]
     known = [deviation for deviation in deviations if deviation is not None]
     if one.p_seeds is None and known and one.distinguishable and abs(one.difference) < 2 * max(known):
         facts.append(f"seeds differ by {max(known):.2f}: others may turn it round")
@@ -271,7 +263,7 @@ def answer(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing
     rows = []
     for standing, sentence in zip(standings, conclusions(arms, headline, standings, found), strict=True):
         arm = arms[standing.arm]
-        seeds = spread(values_of(arm, headline, headline.name))
+        seeds = spread(values_of(arm, headline))
         mean = mean_cost(arm)
         tokens, seconds, memory = (mean[key] for key in ("real_tokens", "wall_seconds", "peak_memory_bytes"))
         score = f"{seeds.mean:.2f}" + ("" if seeds.deviation is None else f" ± {seeds.deviation:.2f}")

@@ -30,7 +30,7 @@ def upload(
         job_type="comparison",
         dir=str(folder),
         mode="offline" if offline else None,
-        config={"headline": headline.name, "tasks": headline.tasks, "arms": [arm.label for arm in found.arms]},
+        config={"headline": headline.name, "tasks": headline.scores, "arms": [arm.label for arm in found.arms]},
     )
     content = dict[str, object]()
     for section in whole:
@@ -48,7 +48,7 @@ def upload(
     run.log(content)
     for standing in found.standings:
         arm = found.arms[standing.arm]
-        score = spread(values_of(arm, headline, headline.name))
+        score = spread(values_of(arm, headline))
         run.summary[f"comparison/{arm.label}/mean"] = score.mean
         run.summary[f"comparison/{arm.label}/sd"] = score.deviation
         run.summary[f"comparison/{arm.label}/rank"] = standing.best_rank

@@ -8,12 +8,14 @@ import numpy as np
 from scipy import stats
 
 from contrastive_encoders.comparison.arms import Arm
-from contrastive_encoders.comparison.contrasts import Headline, values_of
+from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.comparison.probe_sentences import Probe
 from contrastive_encoders.comparison.tables import NUMBER
 from contrastive_encoders.reports.figure import Figure, coloured, faded, quantity, shaped, tooltip
 from contrastive_encoders.reports.tables import Column, Table, columns
+from contrastive_encoders.statistics.headline import Headline
 from contrastive_encoders.statistics.paired_tests import spread
+from contrastive_encoders.statistics.score_names import ScoreName
 
 BANDS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5.01))  # of ratings from 0 to 5
 SHOWN = 8  # arms with panels of their own: the best
@@ -23,7 +25,7 @@ PANEL, LINE = 250, 32  # width of a panel in a picture, characters of a line of 
 
 def best(arms: Sequence[Arm], headline: Headline) -> list[Arm]:
     """``SHOWN`` of them, by their mean, in the order in which they were given."""
-    means = [spread(values_of(arm, headline, headline.name)).mean for arm in arms]
+    means = [spread(values_of(arm, headline)).mean for arm in arms]
     chosen = sorted(sorted(range(len(arms)), key=lambda place: -means[place])[:SHOWN])
     return [arms[place] for place in chosen]
 
@@ -31,7 +33,7 @@ def best(arms: Sequence[Arm], headline: Headline) -> list[Arm]:
 def similarities(arms: Sequence[Arm], headline: Headline) -> Figure | None:
     """How cosines of pairs of one rating lie, for the first run of each of the best arms."""
     shown = best(arms, headline)
-    tasks = sorted((score.split("/")[0] for score in headline.tasks), key=lambda task: task != "stsb")
+    tasks = sorted((ScoreName.parse(score).full_task for score in headline.scores), key=lambda task: task != "stsb")
     first = [arm.runs[0].items for arm in shown]
     task = next((one for one in tasks if all(items is not None and one in items.cosines for items in first)), None)
     if task is None:
@@ -104,7 +106,7 @@ def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> F
     if not known:
         return None
     key = [arm.label for arm in arms]
-    means = [spread(values_of(probe.arm, headline, headline.name)).mean for probe in known]
+    means = [spread(values_of(probe.arm, headline)).mean for probe in known]
     rows = [[one.arm.label, one.alignment, one.uniformity, mean] for one, mean in zip(known, means, strict=True)]
     heads = [Column("arm"), *columns("alignment", "uniformity", number="z,.3f"), Column(headline.name, NUMBER)]
     table = Table(heads, rows, "Alignment and uniformity", name="plane")

@@ -18,13 +18,15 @@ from torch import nn
 from contrastive_encoders.core import Embedder, InputError, ItemScores, PairTask, RetrievalTask, Writer
 from contrastive_encoders.evaluation.catalog import Chosen, is_task, load_tasks
 from contrastive_encoders.evaluation.embedding_pool import LastVectors
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.task import Options, Task
+from contrastive_encoders.evaluation.task import Task
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.manifest import Damaged
 from contrastive_encoders.statistics.bootstrap import Scores
+from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ def choose_suites(
     data_root: str | Path | None,
     suite: Sequence[str],
     during: Sequence[str],
-    options: Options,
+    config: EvaluateConfig,
     sizes: Sequence[int],
 ) -> Suites:
     """What the data module holds out, and from the tables ``suite`` and what of ``during`` it lacks: what picks the
@@ -80,10 +82,10 @@ def choose_suites(
     held = Suite(held_out, sizes=sizes)
     if data_root is None:
         return Suites(held, Suite((task for task in held if task.name in during), sizes=sizes))
-    chosen = load_tasks(data_root, suite, options, prefix="evaluation.")
+    chosen = load_tasks(data_root, suite, config, prefix="evaluation.")
     there = {task.name for task in [*held, *chosen.tasks]}
     if lacking := [name for name in during if name not in there and is_task(name)]:
-        more = load_tasks(data_root, lacking, options, prefix="evaluation.")
+        more = load_tasks(data_root, lacking, config, prefix="evaluation.")
         chosen = Chosen([*chosen.tasks, *more.tasks], {}, chosen.not_as_published | more.not_as_published)
     own = {task.name for task in held}
     final = Suite([*held, *(task for task in chosen.tasks if task.name not in own)], chosen.not_as_published, sizes)
@@ -276,7 +278,7 @@ def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:
 
 
 def headline(scores: dict[str, float]) -> str:
-    shown = [f"{name} {value:.1f}" for name, value in scores.items() if name.split("/", 1)[1] in HEADLINES]
+    shown = [f"{name} {value:.1f}" for name, value in scores.items() if ScoreName.parse(name).measure in HEADLINES]
     more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
     return ", ".join(shown[:SHOWN] + more)
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import nearest
-from contrastive_encoders.evaluation.task import Entry, Options, Task
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import Entry, Task
 from contrastive_encoders.evaluation.tasks import (
     askubuntu,
     captions,
@@ -72,7 +73,9 @@ def listing_hint(data_root: str | Path) -> str:
     return f"contrastive-encoders evaluate action=list {where} lists the tables and where they come from."
 
 
-def load_tasks(data_root: str | Path, suite: str | Sequence[str], options: Options, *, prefix: str = "") -> Chosen:
+def load_tasks(
+    data_root: str | Path, suite: str | Sequence[str], config: EvaluateConfig, *, prefix: str = ""
+) -> Chosen:
     """Read the tasks of suites and tasks that are named in a list or separated by commas.
 
     ``NAME@senteval`` is the same with the text in the form that SentEval feeds to an encoder, where that differs. A
@@ -89,7 +92,7 @@ def load_tasks(data_root: str | Path, suite: str | Sequence[str], options: Optio
         missing = [path for path in files(root, name) if not path.is_file()]
         if not missing:
             entry = ENTRIES[name.removesuffix(SENTEVAL)]
-            chosen.tasks.append(entry.read(root, name, options))
+            chosen.tasks.append(entry.read(root, name, config))
         elif by_name:
             raise InputError(
                 location=f"task {name}",
@@ -120,14 +123,14 @@ def files(root: Path, name: str) -> Iterator[Path]:
     """The files that a task is read from."""
     entry = ENTRIES[name.removesuffix(SENTEVAL)]
     for one in entry.rows:
-        yield table(root, one, senteval=name.endswith(SENTEVAL))
+        yield table(root, one, name)
     yield from (root / one for one in entry.beside)
 
 
 def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
     """Tables of a task that are longer or shorter than the published ones."""
     for one, official in ENTRIES[name.removesuffix(SENTEVAL)].rows.items():
-        path = table(root, one, senteval=name.endswith(SENTEVAL))
+        path = table(root, one, name)
         if official is not None and path.suffix in (".tsv", ".gz") and (rows := count_rows([path])) != official:
             yield str(path.relative_to(root)), f"{rows} rows, not {official}"
 

@@ -78,12 +78,13 @@ def unit_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not f
 
 
 class VectorStore:
-    """A database of one encoder's vectors, under the hash of each text."""
+    """A database of one encoder's embeddings by the hash of each text, in a folder or, without one, in memory."""
 
-    def __init__(self, folder: str | Path, fingerprint: str) -> None:
-        path = Path(folder) / f"{fingerprint[:32]}.sqlite"
+    def __init__(self, folder: str | Path | None, fingerprint: str) -> None:
+        path = ":memory:" if folder is None else Path(folder) / f"{fingerprint[:32]}.sqlite"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(path, Path):
+                path.parent.mkdir(parents=True, exist_ok=True)
             self.base = sqlite3.connect(path)
             self.base.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB)")
         except (OSError, sqlite3.Error) as error:
@@ -109,23 +110,6 @@ class VectorStore:
         return torch.frombuffer(bytearray(vector), dtype=torch.float32)
 
 
-class HeldVectors:
-    """The vectors of one encoder in memory, by their text."""
-
-    def __init__(self) -> None:
-        self.vectors = dict[str, Tensor]()
-
-    def knows(self, texts: Sequence[str]) -> list[bool]:
-        return [text in self.vectors for text in texts]
-
-    def read(self, texts: Sequence[str]) -> Tensor:
-        """(N, D) float32 of texts that are all known."""
-        return torch.stack([self.vectors[text] for text in texts])
-
-    def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
-        self.vectors.update(zip(texts, vectors_ND, strict=True))
-
-
 class LastVectors:
     """The vectors of the last scoring, in memory: a second scoring of the same texts does not encode them again.
 
@@ -146,7 +130,7 @@ class LastVectors:
         self.pools.append((list(texts), vectors_ND))
 
 
-Store = VectorStore | HeldVectors | LastVectors
+Store = VectorStore | LastVectors
 
 
 def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: Store | None = None) -> Pool:
@@ -190,7 +174,14 @@ def _embed_dealt(embedder: Embedder, texts: list[str]) -> Tensor:
     groups = dict[str | None, list[int]]()
     for row, text in enumerate(texts):
         groups.setdefault(_parted(text)[0], []).append(row)
-    parts = [_embed_group(embedder, [texts[row] for row in rows]) for rows in groups.values()]
+    rank, world = rank_and_world()
+    parts = list[Tensor]()
+    for rows in groups.values():
+        alike = [texts[row] for row in rows]
+        own_ND = _embed(
+            embedder, alike[rank::world] or alike[:1]
+        )  # each rank calls ``embed`` once, with a text at least
+        parts.append(_gather(own_ND, len(alike)) if world > 1 else own_ND)
     return torch.cat(parts)[torch.argsort(torch.tensor([row for rows in groups.values() for row in rows]))]
 
 
@@ -200,13 +191,6 @@ def _parted(text: str) -> tuple[str | None, str]:
         return None, text
     prompt, _, rest = text.removeprefix(MARK).partition(END)
     return prompt, rest
-
-
-def _embed_group(embedder: Embedder, texts: list[str]) -> Tensor:
-    """Deal texts with the same prompt. Each rank calls ``embed`` once, with a text at least."""
-    rank, world = rank_and_world()
-    vectors_ND = _embed(embedder, texts[rank::world] or texts[:1])
-    return _gather(vectors_ND, len(texts)) if world > 1 else vectors_ND
 
 
 def _from_rank_zero(held: Any) -> Any:

@@ -18,14 +18,13 @@ from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, 
 from contrastive_encoders.evaluation.catalog import Chosen, load_tasks
 from contrastive_encoders.evaluation.custom_tasks.resolve import Own, own_tasks
 from contrastive_encoders.evaluation.download import manifest
-from contrastive_encoders.evaluation.embedding_pool import HeldVectors, VectorStore
+from contrastive_encoders.evaluation.embedding_pool import VectorStore
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.mteb_suite import check_data, choose_tasks, run_tasks
 from contrastive_encoders.evaluation.paper_tables import markdown
 from contrastive_encoders.evaluation.reranking import Reranking, retrieval_tasks
 from contrastive_encoders.evaluation.several_encoders import Scored, names_of
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.task import options_of
 from contrastive_encoders.evaluation.trained_texts import trained_texts
 from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.io.item_scores import items_beside, write_items
@@ -188,11 +187,11 @@ def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
 
 def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tuple[Results, Scores]:
     began = time.time()
-    own, options = own_tasks(config.tasks), options_of(config)
+    own = own_tasks(config.tasks)
     chosen = Chosen([], {}, {})
     if config.data_root is not None and (config.suites or not own):
-        chosen = load_tasks(config.data_root, config.suites, options)
-    suite = Suite([*(task for one in own for task in one.read(options)), *chosen.tasks])
+        chosen = load_tasks(config.data_root, config.suites, config)
+    suite = Suite([*(task for one in own for task in one.read(config)), *chosen.tasks])
     if not len(suite):
         raise InputError(key="tasks", value=config.tasks, expected="at least one task")
     reranked = retrieval_tasks(suite, f"reranker={config.reranker}") if config.reranker else []
@@ -202,8 +201,8 @@ def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tupl
         check_output(Path(config.output))  # not after hours
     if config.cache_dir:
         check_output_folder("cache_dir", Path(config.cache_dir))
-    in_memory = HeldVectors() if reranker is not None else None  # no text is embedded twice
-    store = VectorStore(config.cache_dir, encoder.fingerprint) if config.cache_dir else in_memory
+    # a reranker embeds the texts again
+    store = VectorStore(config.cache_dir, encoder.fingerprint) if config.cache_dir or reranker is not None else None
     report = None if config.quiet else _report
     scores = suite.run(encoder, intervals=config.intervals, store=store, report=report, find_first=False)
     if reranker is not None:

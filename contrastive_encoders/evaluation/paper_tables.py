@@ -1,15 +1,16 @@
 """Show scores as the tables of the papers do: which columns a table has, and how their averages are taken."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from contrastive_encoders.core import Results
 from contrastive_encoders.evaluation.catalog import has_form
 from contrastive_encoders.evaluation.tasks.labeled import PROBING
-from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.reports.page import Section, in_markdown
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
 from contrastive_encoders.statistics.bootstrap import Estimate, average
+from contrastive_encoders.statistics.score_names import ScoreName
 
 MOST_COLUMNS = 12  # of a terminal of usual width; a wider table is turned
 PROTOCOLS = ("default", "fast", "sklearn")  # of the classifiers; {protocol} in a name stands for one
@@ -107,18 +108,19 @@ AVERAGES = tuple(paper for paper in (*_STS, *_TRANSFER, *_DECLUTR, *_OTHERS) if 
 SHOWN = tuple(paper for paper in (*_STS, *_DECLUTR, *_TRANSFER, *_OTHERS) if paper.title)
 
 
-def _rows(paper: Paper, scores: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """The classifiers' protocol and the form of the text of each row that the table may have."""
+def _rows(paper: Paper, scores: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the protocol of the classifiers and the text form of each row that the table may have."""
     has_protocol = any("{protocol}" in name for names in paper.columns.values() for name in names)
-    found = [one for one in PROTOCOLS if any(f"/{one}/accuracy" in name for name in scores)] or PROTOCOLS[:1]
+    measures = {ScoreName.parse(name).measure for name in scores}
+    found = [one for one in PROTOCOLS if f"{one}/accuracy" in measures] or PROTOCOLS[:1]
     for protocol in found if has_protocol else [""]:
-        yield from ((protocol, ending) for ending in ("", SENTEVAL))
+        yield from ((protocol, form) for form in ("", "senteval"))
 
 
-def _named(score: str, protocol: str, ending: str) -> str:
-    """The score's full name; a task whose text has no second form enters as it is."""
-    task, rest = score.format(protocol=protocol).split("/", 1)
-    return f"{task}{ending if '-avg' in task or has_form(task.removesuffix('-dev')) else ''}/{rest}"
+def _score_name(score: str, protocol: str, form: str) -> str:
+    """Return the full name of a score; a task whose text has no second form keeps its name."""
+    name = ScoreName.parse(score.format(protocol=protocol))
+    return str(replace(name, form=form)) if "-avg" in name.task or has_form(name.task) else str(name)
 
 
 class Averaged(NamedTuple):
@@ -130,16 +132,16 @@ class Averaged(NamedTuple):
 def averages(found: Mapping[str, Estimate]) -> Iterator[Averaged]:
     """Yield every average whose scores are known; one with {n} in its name needs at least half of them."""
     for paper in AVERAGES:
-        for protocol, ending in _rows(paper, found):
-            groups = [[_named(one, protocol, ending) for one in member] for member in paper.averaged()]
+        for protocol, form in _rows(paper, found):
+            groups = [[_score_name(one, protocol, form) for one in member] for member in paper.averaged()]
             there = [names for names in groups if all(name in found for name in names)]
             fewest = (len(groups) + 1) // 2 if "{n}" in paper.average else len(groups)
-            if len(there) < fewest or (ending and not any(ending in name for [name, *_] in there)):
+            if len(there) < fewest or (form and all(ScoreName.parse(first).form != form for first, *_ in there)):
                 continue
             parts = [average([found[name] for name in names]) for names in there]
             if paper.rounded:
                 parts = [part._replace(value=round(part.value, 2)) for part in parts]
-            name = _named(paper.average.replace("{n}", str(len(there))), protocol, ending)
+            name = _score_name(paper.average.replace("{n}", str(len(there))), protocol, form)
             yield Averaged(name, average(parts), [name for names in there for name in names])
 
 
@@ -150,12 +152,13 @@ def tables(scores: Mapping[str, float]) -> Iterator[Table]:
         if paper.average:
             shown["Avg"] = (paper.average.replace("{n}", str(len(paper.averaged()))),)
         rows = []
-        for protocol, ending in _rows(paper, scores):
-            cells = [[_named(one, protocol, ending) for one in names] for names in shown.values()]
+        for protocol, form in _rows(paper, scores):
+            cells = [[_score_name(one, protocol, form) for one in names] for names in shown.values()]
             there = [[name for name in cell if name in scores] for cell in cells]
-            if sum(map(bool, there)) < paper.at_least or not any(ending in name for cell in there for name in cell):
+            forms = {ScoreName.parse(name).form for cell in there for name in cell}
+            if sum(map(bool, there)) < paper.at_least or (form and form not in forms):
                 continue
-            label = " ".join(part for part in (ending.strip("@") or "raw", protocol) if part)
+            label = f"{form or 'raw'} {protocol}".strip()
             rows.append([label, *(" / ".join(shown_score(name, scores[name]) for name in cell) for cell in there)])
         if rows:
             yield Table([Column("text"), *columns(*shown, right=True)], rows, paper.title)
@@ -198,7 +201,8 @@ def markdown(results: Results) -> str:
 
 def shown_score(name: str, value: float) -> str:
     """Format a score of 0..100 with two decimals, one in units of its own with four."""
-    return f"{value:.4f}" if "/geometry/" in name or name.endswith("/mse") else f"{value:.2f}"
+    score = ScoreName.parse(name)
+    return f"{value:.4f}" if score.protocol == "geometry" or score.metric == "mse" else f"{value:.2f}"
 
 
 def _remarks(results: Results) -> Iterator[str]:

@@ -8,10 +8,11 @@ from contrastive_encoders.core import InputError, ItemScores, Results
 from contrastive_encoders.evaluation.paper_tables import shown_score
 from contrastive_encoders.reports.page import Section, in_markdown
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
-from contrastive_encoders.statistics.verdict import Headline, judge, with_before
+from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.score_names import ScoreName
+from contrastive_encoders.statistics.verdict import judge, with_before
 
-LESS_IS_BETTER = ("/mse",)
-NO_BETTER = ("/geometry/", "/median-rank-")  # scores that have no verdict
+LESS_IS_BETTER = ("mse",)  # metrics
 VERDICTS = {"better": " better", "worse": " worse", "not told apart": ""}
 SUFFIXES = (".ckpt", ".gguf", ".txt", ".vec")  # of encoders that are files
 NOT_NAMES = {"encoder", "model"}  # of directories, which their parents name
@@ -72,11 +73,13 @@ def _difference(name: str, first: Scored, other: Scored) -> str:
     before, after = first.results["scores"], other.results["scores"]
     if first.items is None or other.items is None:
         return _signed(name, after[name] - before[name])
-    headline = Headline([name], name.endswith(LESS_IS_BETTER))
+    score = ScoreName.parse(name)
+    headline = Headline.mean_of([name], less_is_better=score.metric in LESS_IS_BETTER)
     found = judge(headline, before, after, with_before(other.items, first.items))
     bounds = found["interval"]
     interval = f" ({' to '.join(_signed(name, bound) for bound in bounds)})" if bounds else ""
-    verdict = "" if any(part in name for part in NO_BETTER) else VERDICTS[found["outcome"]]
+    has_better = score.protocol != "geometry" and not score.metric.startswith("median-rank")
+    verdict = VERDICTS[found["outcome"]] if has_better else ""
     return f"{_signed(name, after[name] - before[name])}{interval}{verdict}"
 
 

@@ -6,6 +6,7 @@ Vectors that were trained by prefixes are scored whole, and then by each size of
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,7 @@ from contrastive_encoders.evaluation.task import How, Task
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from contrastive_encoders.evaluation.tasks.sts import Similarity, cosines
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
+from contrastive_encoders.statistics.score_names import ScoreName
 
 POOLED_TEXTS = 400_000  # bounds the vectors that are held at a time: 1.2 GB at 768 features
 
@@ -134,9 +136,8 @@ class Suite(Scorer):
 
 
 def at_size(name: str, size: int | None) -> str:
-    """``task/protocol/metric`` of prefixes of this size; None: of whole vectors."""
-    task, rest = name.split("/", 1)
-    return name if size is None else f"{task}@{size}/{rest}"
+    """Return the name of a score of truncated embeddings; None: of whole ones."""
+    return str(replace(ScoreName.parse(name), size=size))
 
 
 def _task_of(task: Task | PairTask | RetrievalTask) -> Task:
@@ -203,7 +204,7 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
     several = dict[str, str]()  # of forums, of images
     for task in tasks:
         if task.name not in pairs.keys() | retrieval.keys():
-            names = {name.split("/")[0] for name in task.score_names() if name in values}
+            names = {ScoreName.parse(name).full_task for name in task.score_names() if name in values}
             several |= dict.fromkeys(names, _digest(_texts_of(task))) if names else {}
     return ItemScores(
         cosines={name: values_N.numpy() for name, values_N in similarities.items()},

@@ -41,26 +41,10 @@ class Task(Protocol):
         ...
 
 
-class Options(NamedTuple):
-    """Evaluation settings that the published protocols leave open, or in which they differ."""
-
-    protocol: str  # of SentEval's classifiers: default, fast or sklearn
-    nhid: int  # their hidden units; 0: linear
-    seed: int  # of folds and classifiers; SentEval's
-    alignment_above: float  # pairs with a higher rating are positive (ST5, GenSE)
-    askubuntu_text: str  # title, body or title+body
-    allow_targets: Sequence[str] | None = None  # prefixes of what a task of the user's own may import
-
-
-def options_of(config: EvaluateConfig) -> Options:
-    """Return the options among the keys of an evaluation."""
-    return Options(**{name: getattr(config, name) for name in Options._fields})
-
-
 class Entry(NamedTuple):
     """A task that can be read from ``data_root``."""
 
     rows: Mapping[str, int | None]  # table it needs ("MR/all", no ending) -> official number of rows where known
-    read: Callable[[Path, str, Options], Task]  # (data_root, task's full name, classifiers)
+    read: Callable[[Path, str, EvaluateConfig], Task]  # (data_root, full name of the task, config)
     senteval: bool = False  # "NAME@senteval" exists, in files that end in .senteval.tsv
     beside: tuple[str, ...] = ()  # files that are no tables

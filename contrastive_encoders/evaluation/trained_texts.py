@@ -1,6 +1,6 @@
 """Texts of tasks that an encoder was trained on, as far as the results of its runs name the data."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +38,9 @@ def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[
     if not runs:
         return []
     files = list(dict.fromkeys(path for run in runs for path in _files_in(run["data"])))
-    wanted = {task: _long_enough(texts) for task, texts in sentences.items()}
+    wanted = {
+        task: {text for text in map(_normal, texts) if len(text) >= MIN_CHARACTERS} for task, texts in sentences.items()
+    }
     if files and _are_soon_read(files):
         found = _texts_in(files, {text for texts in wanted.values() for text in texts})
         names = [path.name for path in files]
@@ -96,10 +98,6 @@ def _are_soon_read(files: Sequence[Path]) -> bool:
 
 def _normal(text: str) -> str:
     return " ".join(text.casefold().split())
-
-
-def _long_enough(texts: Iterable[str]) -> set[str]:
-    return {text for text in map(_normal, texts) if len(text) >= MIN_CHARACTERS}
 
 
 def _texts_in(files: Sequence[Path], wanted: set[str]) -> set[str]:

@@ -10,9 +10,12 @@ UTF_8 = Encoding("UTF-8")  # of published tables: another encoding is damage
 SENTEVAL = "@senteval"  # ends the name of a task whose texts are in the form that SentEval feeds to an encoder
 
 
-def table(root: Path, name: str, senteval: bool = False) -> Path:
-    """``SST2/train`` -> ``root/SST2/train.tsv``; the same with ``.gz`` where only that is there."""
-    path = root / f"{name}{'.senteval' if senteval else ''}.tsv"
+def table(root: Path, name: str, task: str = "") -> Path:
+    """Return the file of a table, ``root/SST2/train.tsv``, or the same with ``.gz`` if only that exists.
+
+    ``task`` is the task that is read from it: ``NAME@senteval`` has tables of its own.
+    """
+    path = root / f"{name}{'.senteval' if task.endswith(SENTEVAL) else ''}.tsv"
     packed = path.with_name(f"{path.name}.gz")
     return packed if packed.is_file() and not path.is_file() else path
 

@@ -8,10 +8,10 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from contrastive_encoders.core import Results
+from contrastive_encoders.statistics.score_names import ScoreName
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-SCORE = re.compile(r"(?P<task>[\w+]+)(-(?P<split>dev))?/(?P<protocol>\w+)/(?P<metric>\w+)")
-OF_THE_COSINE = ("all", "cosine")  # protocols
+COSINE_PROTOCOLS = ("all", "cosine")
 TAGS = {
     "sentence-transformers": ["sentence-transformers", "sentence-similarity", "feature-extraction"],
     "transformers": ["feature-extraction", "sentence-similarity"],
@@ -68,22 +68,22 @@ def is_hub_id(name: str) -> bool:
 def _eval_results(scores: Mapping[str, float]) -> Iterator[EvalResult]:
     """Correlations of the cosine as sentence-transformers names and scales them (-1..1), and accuracies (0..1)."""
     for name, value in sorted(scores.items()):
-        found = SCORE.fullmatch(name)
-        if found is None:
+        found = ScoreName.parse(name)
+        if found.form or found.size or "-" in found.task or not found.protocol:  # an average, or another set of rows
             continue
-        metric = found["metric"]
-        if metric in ("spearman", "pearson") and found["protocol"] in OF_THE_COSINE:
+        metric = found.metric
+        if metric in ("spearman", "pearson") and found.protocol in COSINE_PROTOCOLS:
             task, metric = ("semantic-similarity", "Semantic Similarity"), f"{metric}_cosine"
         elif metric == "accuracy":
             task = ("text-classification", "Text Classification")
         else:
             continue
-        split = found["split"] or "test"
+        split = found.split or "test"
         yield EvalResult(
             task_type=task[0],
             task_name=task[1],
-            dataset_type=found["task"],
-            dataset_name=found["task"].upper() if split == "test" else f"{found['task'].upper()} {split}",
+            dataset_type=found.task,
+            dataset_name=found.task.upper() if split == "test" else f"{found.task.upper()} {split}",
             dataset_split=split,
             metric_type=metric,
             metric_name=name,

@@ -11,6 +11,7 @@ from typing import Any
 from contrastive_encoders.core import EncoderPrompts, PromptsRecord, Results, ResumedSettings, Vectors
 from contrastive_encoders.export.front_matter import front_matter, hub_sets, of_run
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
+from contrastive_encoders.statistics.score_names import ScoreName
 
 INTENDED = (
     "Vectors of sentences and short paragraphs, compared by their cosine: search for similar texts, clustering, "
@@ -177,7 +178,7 @@ def _scores(results: Results) -> str:
     )
     if results["recipe"].get("evaluation", {}).get("precision") == "bf16":
         about += " Products were in 16 bits; in 32 a score differs by some hundredths."
-    protocols = {name.split("/")[1] for name in results["scores"] if name.count("/") == 2}
+    protocols = {ScoreName.parse(name).protocol for name in results["scores"]}
     meanings = [f"- {code(name)}: {meaning}" for name, meaning in PROTOCOLS.items() if name in protocols]
     heads = [
         Column("score"),

@@ -137,6 +137,22 @@ def _correlation(sums: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
     return 100 * np.divide(products, np.sqrt(variance), out=np.zeros_like(products), where=variance > 1e-9)
 
 
+def sign_p_value(differences_N: np.ndarray) -> float:
+    """Return the two-sided p of a sum of differences whose signs are chance without an effect, by permutation."""
+    if not differences_N.any():
+        return 1.0
+    found = stats.permutation_test(
+        (differences_N,),
+        np.sum,
+        permutation_type="samples",
+        n_resamples=SWAPS,
+        vectorized=True,
+        batch=max(1, BLOCK // len(differences_N)),
+        rng=np.random.default_rng(0),
+    )
+    return float(found.pvalue)
+
+
 def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
     """p of a permutation test over seeds, two-sided; None below six a side."""
     if min(len(first), len(second)) < SEEDS_WANTED:

@@ -1,110 +1,29 @@
 """The paired comparison of a headline score before and after training.
 
-The two are told apart where the 95 % interval of the change lies on one side of zero and, of retrieval, a paired
+The two are told apart if the 95 % interval of the change is on one side of zero and, for retrieval, a paired
 permutation test over queries agrees: a bootstrap of five queries alone is far too sure of itself. The interval is of
-the bootstrap that every score has (``statistics.py``): a resample is the same items before and after, so that the
+the bootstrap that every score has (``bootstrap.py``): a resample is the same items before and after, so that the
 differences of the replicates are those of the paired bootstrap.
 """
 
-import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
 
 from contrastive_encoders.core import Corpus, ItemScores, Verdict
-
-ALPHA = 0.05
-SWAPS = 9999
-BLOCK = 2**22  # signs drawn at a time
-OF_QUERIES = ("/ndcg@10", "/mrr")  # the first of them that a task has
-AVERAGES = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")
-OF_PAIRS = ("/all/spearman", "/cosine/spearman")
-PAIR_METRICS = ("spearman", "pearson", "ap", "f1")  # of pairs, without a metric of the user's own
-OF_PREFIXES = re.compile(r"@\d+$")  # a task in another form has a word there
-IN_WORDS = {"ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "recall": "Recall", "spearman": "Spearman", "ap": "AP"}
-
-
-class Headline(NamedTuple):
-    """The scores whose mean is judged."""
-
-    scores: list[str]
-    less_is_better: bool = False
-
-    @property
-    def tasks(self) -> list[str]:
-        return list(dict.fromkeys(OF_PREFIXES.sub("", name.partition("/")[0]) for name in self.scores))
-
-    def named(self, corpora: Sequence[Corpus]) -> str:
-        """``nDCG@10 of faq``, ``nDCG@10 of held_out (titles)``, ``nDCG@10, the mean of 3 tasks,``."""
-        metric, at, most = self.scores[0].rpartition("/")[2].partition("@")
-        words = f"{IN_WORDS.get(metric, metric)}{at}{most}"
-        if len(self.scores) > 1:
-            return f"{words}, the mean of {len(self.scores)} tasks,"
-        kind = corpora[0].get("query_kind") if corpora else None
-        return f"{words} of {self.scores[0].partition('/')[0]}{f' ({kind})' if kind else ''}"
-
-    def of(self, scores: Mapping[str, float]) -> float:
-        return float(np.mean([scores[name] for name in self.scores]))
-
-
-def choose_headline(
-    before: Mapping[str, float],
-    after: Mapping[str, float],
-    averages: Collection[str] = (),
-    monitor: str | None = None,
-    monitor_is_less: bool = False,
-) -> Headline | None:
-    """Choose the monitored score; else nDCG@10 of the retrieval tasks, else a metric of the user's own, else Spearman's
-    correlation, else any score.
-
-    Of tasks for development, whose best step is the one that was kept, and of prefixes of vectors, only where there are
-    no others. None: nothing was scored both before and after, or only measures that have no better or worse.
-    """
-    shared = [name for name in after if name in before and "/geometry/" not in name]
-    if monitor in shared and (_is_plain(str(monitor)) or not any(map(_is_plain, shared))):
-        return Headline([str(monitor)], monitor_is_less)
-    names = [name for name in shared if _is_plain(name)] or shared
-    single = [name for name in names if name not in averages]
-    of_queries = dict[str, str]()
-    for ending in OF_QUERIES:
-        for name in (name for name in single if name.endswith(ending)):
-            of_queries.setdefault(name.split("/")[0], name)
-    for ending in OF_QUERIES:  # MRR and nDCG@10 have no mean
-        if found := [name for name in of_queries.values() if name.endswith(ending)]:
-            return Headline(found)
-    if own := _own_metrics(single):
-        return Headline([name for name in own if name.rpartition("/")[2] == own[0].rpartition("/")[2]])
-    for name in AVERAGES:
-        if name in names:
-            return Headline([name])
-    if found := [name for name in single if name.endswith(OF_PAIRS)]:
-        return Headline(found)
-    others = [name for name in names if name in averages] or names
-    return Headline(others[:1]) if others else None
-
-
-def _own_metrics(scores: Sequence[str]) -> list[str]:
-    """Return the scores of pairs by functions of the user's own: ``TASK/cosine/FUNCTION`` beside Spearman's."""
-    pairs = {name.removesuffix("/spearman") for name in scores if name.endswith("/cosine/spearman")}
-    split = [(name, *name.rpartition("/")[::2]) for name in scores]
-    return [name for name, begin, metric in split if begin in pairs and metric not in PAIR_METRICS]
-
-
-def _is_plain(score: str) -> bool:
-    """Whether a score is of a test set and of whole vectors."""
-    task = score.split("/")[0]
-    return "-dev" not in task and not OF_PREFIXES.search(task)
+from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.paired_tests import ALPHA, interval, sign_p_value
+from contrastive_encoders.statistics.score_names import ScoreName
 
 
 def with_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
-    """The items of the end with those of the start, of tasks that hold the same texts as they did then."""
+    """Add the items before training to those after it, for tasks whose texts are the same as then."""
     if before is None:
         return items
 
     def is_same(score: str) -> bool:
-        task = score.split("/")[0]
+        task = ScoreName.parse(score).full_task
         if task in items.digests:
             return items.digests[task] == before.digests.get(task)
         return items.digests == before.digests  # an average
@@ -131,90 +50,79 @@ def judge(
     ``at_start`` are the scores of the untrained encoder with the overrides ``changed``, which ``before`` is without.
     """
     searched = [corpora[task] for task in headline.tasks if task in corpora] if corpora else []
-    first, last = headline.of(before), headline.of(after)
-    interval = _interval(headline, items) if items else None
-    p = _permuted(headline, items) if items else None
+    first, last = headline.value(before), headline.value(after)
+    bounds = _interval(headline, items) if items else None
+    p = _p_value(headline, items) if items else None
     outcome: Literal["better", "not told apart", "worse"] = "not told apart"
-    if interval and (interval[0] > 0 or interval[1] < 0) and (p is None or p < ALPHA):
-        outcome = "better" if (interval[0] > 0) != headline.less_is_better else "worse"
-    words = [name.replace("/cosine/", "/tfidf/") for name in headline.scores]
-    known = baselines and words != headline.scores and all(name in baselines for name in words)
+    if bounds and (bounds[0] > 0 or bounds[1] < 0) and (p is None or p < ALPHA):
+        outcome = "better" if (bounds[0] > 0) != headline.less_is_better else "worse"
+    tfidf = [(baselines or {}).get(ScoreName.parse(name).with_protocol("tfidf")) for name in headline.scores]
+    known = [value for value in tfidf if value is not None]
+    count, unit = _count(headline, items) if items else (None, "")
     found = Verdict(
-        headline=headline.named(searched).rstrip(","),
+        headline=headline.title(searched).rstrip(","),
         scores=headline.scores,
         outcome=outcome,
         before=first,
         after=last,
-        interval=interval,
+        interval=bounds,
         p=p,
-        items=_count(headline, items)[0] if items else None,
+        items=count,
         documents=sum(one["documents"] for one in searched) if len(searched) == len(headline.tasks) else None,
-        tfidf=float(np.mean([baselines[name] for name in words])) if baselines and known else None,
+        tfidf=float(np.mean(known)) if len(known) == len(tfidf) else None,
         sentence="",
         to_try=[],
     )
     if at_start is not None:
-        found["at_start"] = headline.of(at_start)
-    what = _count(headline, items)[1] if items else ""
-    found["sentence"] = _sentence(headline.named(searched), found, what, best_of, changed)
+        found["at_start"] = headline.value(at_start)
+    found["sentence"] = _sentence(headline.title(searched), found, unit, best_of, changed)
     return found
 
 
-def _sentence(headline: str, found: Verdict, what: str, best_of: int, changed: Sequence[str]) -> str:
+def _sentence(headline: str, found: Verdict, unit: str, best_of: int, changed: Sequence[str]) -> str:
     begin = {"better": "Better", "not told apart": "Cannot be told apart", "worse": "Worse"}[found["outcome"]]
-    interval, first, last = found["interval"], found["before"], found["after"]
-    digits = 1 if interval is None or min(map(abs, interval)) >= 0.05 else 2
+    bounds, first, last = found["interval"], found["before"], found["after"]
+    digits = 1 if bounds is None or min(map(abs, bounds)) >= 0.05 else 2
     facts = [f"{last - first:+z.{digits}f}"]
-    if interval is None:
+    if bounds is None:
         facts.append("no test items to judge it by")
     else:
-        low, high = interval
+        low, high = bounds
         facts.append(f"95 % interval {low:+z.{digits}f} to {high:+z.{digits}f}")
         p = found["p"]
         if p is not None and (low > 0 or high < 0) and p >= ALPHA:
             facts.append(f"p = {p:.2f} by a permutation test")
     if found["items"]:
-        facts.append(f"{found['items']:,} {what}")
+        facts.append(f"{found['items']:,} {unit}")
     if found["documents"]:
         facts.append(f"{found['documents']:,} documents")
     if best_of > 1:
         facts.append(f"the best of {best_of} scorings, so a little too good")
-    said = f"{begin}: {headline} {first:.{digits}f} -> {last:.{digits}f} ({', '.join(facts)})."
+    sentence = f"{begin}: {headline} {first:.{digits}f} -> {last:.{digits}f} ({', '.join(facts)})."
     if found["outcome"] == "worse":
-        said += " Keep what you had."
+        sentence += " Keep what you had."
     if "at_start" in found:
-        said += f" With {' '.join(changed)} it had {found['at_start']:.{digits}f} before training."
+        sentence += f" With {' '.join(changed)} it had {found['at_start']:.{digits}f} before training."
     if (tfidf := found["tfidf"]) is not None:
-        said += f" TF-IDF: {tfidf:.1f}{', above both' if tfidf > max(first, last) else ''}."
-    return said
+        sentence += f" TF-IDF: {tfidf:.1f}{', above both' if tfidf > max(first, last) else ''}."
+    return sentence
 
 
 def _interval(headline: Headline, items: ItemScores) -> list[float] | None:
-    """[2.5 %, 97.5 %] of the change."""
+    """Return the 95 % interval of the change."""
     if not (sides := _paired(headline, items.replicates_before, items.replicates)):
         return None
     change_R = np.mean([after - before for before, after in sides], axis=0)
-    return [float(bound) for bound in np.quantile(change_R, [0.025, 0.975])]
+    return list(interval(change_R))
 
 
-def _permuted(headline: Headline, items: ItemScores) -> float | None:
-    """p, two-sided: without an effect a query's scores before and after are exchangeable, so its sign is chance."""
+def _p_value(headline: Headline, items: ItemScores) -> float | None:
+    """Return p of a permutation test over queries, whose scores before and after are exchangeable without an effect."""
     if not (sides := _paired(headline, items.values_before, items.values)):
         return None
     # of the mean over tasks of the means over queries
     parts_N = np.concatenate([(after - before) / (len(sides) * len(after)) for before, after in sides])
-    if not parts_N.any():
-        return 1.0
-    found = stats.permutation_test(
-        (parts_N,),
-        np.sum,
-        permutation_type="samples",
-        n_resamples=SWAPS,
-        vectorized=True,
-        batch=max(1, BLOCK // len(parts_N)),
-        rng=np.random.default_rng(0),
-    )
-    return float(found.pvalue)
+    return sign_p_value(parts_N)
 
 
 def _paired(
@@ -231,7 +139,7 @@ def _count(headline: Headline, items: ItemScores) -> tuple[int | None, str]:
     """Return the number of queries, or of pairs of texts, behind the scores."""
     if all(name in items.values for name in headline.scores):
         return sum(len(items.values[name]) for name in headline.scores), "queries"
-    tasks = [name.split("/")[0] for name in headline.scores]
+    tasks = [ScoreName.parse(name).full_task for name in headline.scores]
     if all(task in items.gold for task in tasks):
         return sum(len(items.gold[task]) for task in tasks), "pairs"
     return None, ""

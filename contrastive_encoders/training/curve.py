@@ -8,10 +8,11 @@ from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.io.metrics import Row, numbers, read_rows
 from contrastive_encoders.reports.curves import Curves, Line, completed, data_of, lines_of
 from contrastive_encoders.reports.figure import Figure, draw
+from contrastive_encoders.statistics.score_names import ScoreName
 
 LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else calls itself a loss
 RATE = "train/lr"
-PROTOCOLS = {"tfidf": "TF-IDF"}  # as they are called
+PROTOCOLS = {"tfidf": "TF-IDF"}  # in labels
 NO_CURVES = ("train/", "throughput/", "time/", "step")
 MOST_OTHERS = MOST_LOSSES = 5
 # of an axis, as Vega says it; a learning rate as 2.5e-5
@@ -36,9 +37,10 @@ class Reference(NamedTuple):
         """What stays the same over the steps, by its label."""
         found = {"before": self.before[name]} if name in self.before else {}
         alike = {other: value for other, value in self.baselines.items() if is_alike(other, name)}
-        return found | {
-            PROTOCOLS.get(other.split("/")[1], other.split("/")[1]): value for other, value in alike.items()
-        }
+        for other, value in alike.items():
+            protocol = ScoreName.parse(other).protocol
+            found[PROTOCOLS.get(protocol, protocol)] = value
+        return found
 
 
 def draw_curve(
@@ -150,8 +152,9 @@ def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
     names = {name for row in rows for name in row if not name.startswith(NO_CURVES)}
 
     def rank(name: str) -> tuple[bool, bool, bool, bool, str]:
-        chosen_by = any(word in name for word in ("-dev/", "mrr", "recall", "ndcg"))
-        return name != monitor, not chosen_by, not name.endswith("/ndcg@10"), name.endswith("/pearson"), name
+        score = ScoreName.parse(name)
+        is_early = bool(score.split) or score.metric.partition("@")[0] in ("mrr", "recall", "ndcg")
+        return name != monitor, not is_early, score.metric != "ndcg@10", score.metric == "pearson", name
 
     return sorted(names, key=rank)
 
@@ -179,5 +182,6 @@ def _axes(values: Sequence[float]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def is_alike(baseline: str, name: str) -> bool:
-    """Whether both are of the same task and metric, but for the protocol between them."""
-    return baseline.count("/") == name.count("/") == 2 and baseline.split("/")[::2] == name.split("/")[::2]
+    """Whether two scores are of the same task and metric, each by a protocol."""
+    one, other = ScoreName.parse(baseline), ScoreName.parse(name)
+    return bool(one.protocol and other.protocol) and one.with_protocol("") == other.with_protocol("")

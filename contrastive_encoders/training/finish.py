@@ -31,6 +31,7 @@ from contrastive_encoders.io.model_names import PRODUCTS
 from contrastive_encoders.io.results import environment, read_results, write_results
 from contrastive_encoders.reports.figure import NotDrawn
 from contrastive_encoders.reports.progress import clock
+from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.build import make_model, recipe_of
 from contrastive_encoders.training.callbacks.checkpoints import BEST, keep_best_weights, keep_resumable
 from contrastive_encoders.training.curve import Reference, draw_curve, is_alike
@@ -243,7 +244,7 @@ def scores_table(
     A baseline stands in the row of the score that has its name, or but for the protocol its name; else in its own.
     """
     given = baselines or {}
-    heading = "TF-IDF" if all("/tfidf/" in name for name in given) else "baseline"
+    heading = "TF-IDF" if all(ScoreName.parse(name).protocol == "tfidf" for name in given) else "baseline"
     baselines = {_row_of(name, after): value for name, value in given.items()}
     table = Table(title="Scores", title_justify="left")
     table.add_column("task / protocol / metric")
@@ -272,12 +273,8 @@ def _row_of(baseline: str, scores: Iterable[str]) -> str:
 def headlines(results: Results, names: Sequence[str]) -> list[str]:
     """All where they are few; else averages, the monitored score and what else there is of its task and metric."""
     monitor = results["recipe"].get("monitor") or ""
-    task, metric = monitor.partition("/")[0], monitor.rpartition("/")[2]
-    shown = [
-        name
-        for name in names
-        if name in results.get("averages", {}) or (name.startswith(f"{task}/") and name.endswith(f"/{metric}"))
-    ]
+    averages = results.get("averages", {})
+    shown = [name for name in names if name in averages or name == monitor or is_alike(name, monitor)]
     return list(names) if len(names) <= MOST_ROWS or not shown else shown
 
 

@@ -17,7 +17,6 @@ from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.task import options_of
 from contrastive_encoders.io.file_discovery import list_files
 from contrastive_encoders.synthesis.recipes.gense import Gense
 from contrastive_encoders.synthesis.report.actions import Afterwards
@@ -101,14 +100,14 @@ def synthesis_of(run: RunConfig, folder: Path) -> Gense:
 
 def write_held_out(run: RunConfig, path: Path) -> int:
     """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
-    scoring, options = run.evaluation, options_of(EvaluateConfig())
-    tasks = own_suite(run, options)
+    scoring, config = run.evaluation, EvaluateConfig()
+    tasks = own_suite(run, config)
     if scoring.data_root is None:
         log.warning("domain: evaluation.data_root is not set, so no sentences of its suite could be left out.")
     else:
         during = [in_form_that_is_there(scoring.data_root, name) for name in names_of(scoring.during)]
         names = dict.fromkeys([*names_of(scoring.suite), *during])
-        tasks += load_tasks(scoring.data_root, list(names), options, prefix="evaluation.").tasks
+        tasks += load_tasks(scoring.data_root, list(names), config, prefix="evaluation.").tasks
     whole = {text for task in Suite(tasks) for texts in task.texts() for text in texts}
     sentences = {" ".join(part.split()) for text in whole for part in (text, *text.splitlines())} - {""}
     path.write_text("".join(f"{one}\n" for one in sorted(sentences)), encoding="utf-8")

@@ -21,6 +21,7 @@ from contrastive_encoders.datamodules.sources.row_schemas import (
     numbered_columns,
     score,
 )
+from contrastive_encoders.io.column_names import choose_columns
 
 ACCEPTED = "texts, tuples of two or more texts, (text, text, score from 0 to 1), or mappings of columns to these"
 NAMES = {  # data= -> columns of its files
@@ -188,9 +189,9 @@ def _columns_used(row: Mapping[Any, Any], kind: str, texts: Sequence[Any]) -> li
     for one in [KINDS[kind]] if kind in KINDS else [TRIPLETS, QA, PAIRS] if not kind else []:
         if numbered := numbered_columns(one, list(row)):
             return list(numbered)
-        for names in one.columns:
-            if set(names) <= row.keys() and (one.label is None or labels):
-                return [*names, *(labels if one.label else [])]
+        names = choose_columns(list(row), one.columns)
+        if names and (one.label is None or labels):
+            return [*names, *(labels if one.label else [])]
     return [] if kind else list(row)
 
 

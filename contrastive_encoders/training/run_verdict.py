@@ -9,7 +9,8 @@ from contrastive_encoders.datamodules.sources.hub_datasets import NAME
 from contrastive_encoders.datamodules.sources.records import list_setting
 from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.metrics import read_rows
-from contrastive_encoders.statistics.verdict import Headline, choose_headline, judge, with_before
+from contrastive_encoders.statistics.headline import Headline, choose_headline
+from contrastive_encoders.statistics.verdict import judge, with_before
 from contrastive_encoders.training.advice import Facts, of_manifest, to_try
 from contrastive_encoders.training.build import data_of
 from contrastive_encoders.training.data_summary import multilingual
@@ -65,7 +66,7 @@ def verdict_of(
         if hasattr(run.model, "retriever")
         else getattr(run.model, "lr", None),  # before training another model was scored
         losses=[float(row["train/loss"]) for row in read_rows(folder / "metrics.csv") if "train/loss" in row],
-        scores=[sign * headline.of(one) for one in scored if all(name in one for name in headline.scores)],
+        scores=[sign * headline.value(one) for one in scored if all(name in one for name in headline.scores)],
         queries=verdict["items"] or 0,
         doubt=(verdict["interval"][1] - verdict["interval"][0]) / 2 if verdict["interval"] else 0.0,
         before=f"stages.{stage}." if stage else "",
@@ -123,7 +124,7 @@ def headline_of(results: Results) -> Headline | None:
     recipe, before = results["recipe"], results.get("scores_before", {})
     monitor = recipe.get("monitor")
     less = mode_of(monitor, recipe.get("monitor_mode")) == "min"
-    return choose_headline(before, results["scores"], results.get("averages", {}), monitor, less)
+    return choose_headline(before, results["scores"], results.get("averages", {}), monitor, monitor_less_is_better=less)
 
 
 def _judged(headline: Headline, results: Results, items: ItemScores | None, best_of: int = 1) -> Verdict:

@@ -1,7 +1,6 @@
 """The choice of what is scored during and after training, and of the monitored score."""
 
 import logging
-import re
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +16,9 @@ from contrastive_encoders.evaluation.catalog import files, is_task, listing_hint
 from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.reranking import Reranking
-from contrastive_encoders.evaluation.task import Options, Task, options_of
+from contrastive_encoders.evaluation.task import Task
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
-from contrastive_encoders.evaluation.tsv import SENTEVAL
+from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.build import device_to_load
 from contrastive_encoders.training.checks import check_scoring, names_of
 from contrastive_encoders.training.run_config import RunConfig
@@ -36,12 +35,12 @@ def choose(run: RunConfig, model: pl.LightningModule, data: DataModule) -> tuple
         InputError: what is to be scored or monitored is not there.
     """
     scoring, held_out = run.evaluation, list[Any](data.held_out())
-    options = options_of(EvaluateConfig(protocol=scoring.protocol, allow_targets=list(run.allow_targets)))
+    config = EvaluateConfig(protocol=scoring.protocol, allow_targets=list(run.allow_targets))
     if not isinstance(model, Writer):
-        own = own_suite(run, options)
+        own = own_suite(run, config)
         held_out += own
         if own and "evaluation.during" not in run.asked:
-            monitored = (run.monitor or "").partition("/")[0]
+            monitored = ScoreName.parse(run.monitor or "").full_task
             usual = [
                 name
                 for name in names_of(scoring.during)
@@ -52,7 +51,7 @@ def choose(run: RunConfig, model: pl.LightningModule, data: DataModule) -> tuple
     scoring = run.evaluation
     during = names_of(scoring.during) if scoring.every_n_steps else []
     sizes = model.sizes if isinstance(model, Objective) else []
-    suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, options, sizes)
+    suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, config, sizes)
     if isinstance(model, PairScorer):
         suites = reranked(suites, run)
     check_scoring(run, *suites)
@@ -74,13 +73,13 @@ def reranked(suites: Suites, run: RunConfig) -> Suites:
     return Suites(final, final.of(task for task in tasks if task.name in during))
 
 
-def own_suite(run: RunConfig, options: Options) -> list[Task]:
+def own_suite(run: RunConfig, config: EvaluateConfig) -> list[Task]:
     """Read the test sets that the user has named in ``evaluation.tasks``.
 
     Raises:
         InputError: one is not there or damaged.
     """
-    return [task for own in own_tasks(run.evaluation.tasks, "evaluation.tasks") for task in own.read(options)]
+    return [task for own in own_tasks(run.evaluation.tasks, "evaluation.tasks") for task in own.read(config)]
 
 
 def _scoring(run: RunConfig, **changed: Any) -> RunConfig:
@@ -97,7 +96,7 @@ def _without_tables(run: RunConfig, held_out: Collection[str]) -> RunConfig:
     during = [] if asked or not scoring.every_n_steps else names_of(scoring.during)
     of_tables = [name for name in during if is_task(name) and name not in held_out]
     if scoring.data_root is None:
-        if of_tables and run.monitor and run.monitor.partition("/")[0] in of_tables:
+        if of_tables and run.monitor and ScoreName.parse(run.monitor).full_task in of_tables:
             run = replace(run, monitor=None)
             unscored = f"{', '.join(of_tables)} while training; best.ckpt is the last one"
         rest = [name for name in names_of(scoring.during) if name not in of_tables]
@@ -118,13 +117,15 @@ def _without_tables(run: RunConfig, held_out: Collection[str]) -> RunConfig:
                 *(name, scoring.data_root, plain, listing_hint(scoring.data_root)),
             )
             run = _scoring(run, during=[plain if one == name else one for one in names_of(run.evaluation.during)])
-            run = replace(run, monitor=re.sub(f"^{name}/", f"{plain}/", run.monitor) if run.monitor else None)
+            monitor = ScoreName.parse(run.monitor or "")
+            if monitor.full_task == name:
+                run = replace(run, monitor=monitor.without_form())
     return run
 
 
 def in_form_that_is_there(root: str, name: str) -> str:
     """Return the task, or where it lacks its texts in SentEval's form, the same with them as they are."""
-    plain = name.removesuffix(SENTEVAL)
+    plain = ScoreName.parse(name).without_form()
     return plain if is_task(name) and not _is_there(root, name) and _is_there(root, plain) else name
 
 

@@ -15,6 +15,7 @@ from contrastive_encoders.core import BesideTeacher, EncoderCost, Results
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.evaluation.callback import HEADLINES, ScoreCallback
+from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.build import built, device_to_load
 from contrastive_encoders.training.run_config import RunConfig
 
@@ -49,7 +50,7 @@ def beside_teacher(
     kept = {
         name: results["scores"][name] / value
         for name, value in of_teacher.items()
-        if name.split("/", 1)[1] in HEADLINES and value and name in results["scores"]
+        if ScoreName.parse(name).measure in HEADLINES and value and name in results["scores"]
     }
     return BesideTeacher(
         teacher=str(run.model.teacher),

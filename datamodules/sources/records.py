@@ -28,9 +28,10 @@ from contrastive_encoders.datamodules.sources.row_schemas import (
     own_columns,
 )
 from contrastive_encoders.datamodules.sources.text_lists import TextLists, are_lists, read_lists
+from contrastive_encoders.io.column_names import choose_columns
 from contrastive_encoders.io.file_discovery import form_of, local
 from contrastive_encoders.io.manifest import Damaged, read_record
-from contrastive_encoders.io.nested_columns import top_level, value_in
+from contrastive_encoders.io.nested_columns import value_in
 from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, Row, text_in
 from contrastive_encoders.io.text_files import Encoding, Fault
 
@@ -272,14 +273,7 @@ class RecordSource:
             return (), None
         labels = self.kind.label.columns if self.kind.label else ()
         present = list(first.values)
-        names = numbered_columns(self.kind, present) or next(
-            (
-                names
-                for names in (*self.kind.columns, *self.kind.lists)
-                if all(top_level([name], present) for name in names)
-            ),
-            None,
-        )
+        names = numbered_columns(self.kind, present) or choose_columns(present, (*self.kind.columns, *self.kind.lists))
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
             shown = ", ".join(repr(name[:LONGEST_QUOTE]) for name in present)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.io import column_names
 
 BOOLEANS: dict[object, float] = {"true": 1.0, "false": 0.0}  # scores as a .csv has them
 MOST_SCORE = 3.4e38  # float32's largest
@@ -108,45 +109,28 @@ def relation(value: object) -> float | NoExample:
     raise ValueError(f"wanted {', '.join(RELATIONS)}, or 0, 1, 2 in that order (-1 or - for none)")
 
 
-SENTENCES = RowSchema("sentences", (("text",), ("sentence",)))
+SENTENCES = RowSchema("sentences", column_names.TEXTS)
 PAIRS = RowSchema(
     "pairs",
-    (("text_a", "text_b"), ("sentence1", "sentence2")),
+    column_names.PAIRS,
     LabelColumn(("label", "score"), score, rescaling=rescaling),
     drop_blank=True,  # the published generator leaves texts of blanks in its files
 )
-POSITIVE_LISTS = (  # FlagEmbedding's and Tevatron's formats
-    ("query", "pos", "neg"),
-    ("query", "pos"),
-    ("query", "positive_passages", "negative_passages"),
-    ("query", "positive_passages"),
-)
 TRIPLETS = RowSchema(
     "triplets",
-    (
-        ("premise", "entailment", "contradiction"),
-        ("sent0", "sent1", "hard_neg"),
-        ("anchor", "positive", "negative"),
-        ("premise", "entailment"),
-        ("sent0", "sent1"),
-        ("anchor", "positive"),
-    ),
+    (*column_names.TRIPLETS, *column_names.POSITIVES),
     numbered=("anchor", "positive", "negative_"),
-    lists=POSITIVE_LISTS,
+    lists=column_names.POSITIVE_LISTS,
 )
 SCORED_TRIPLETS = RowSchema(
     "scored_triplets",
-    (("anchor", "positive", "negative"), ("query", "positive", "negative")),
+    column_names.SCORED_TRIPLETS,
     LabelColumn(("scores", "score", "labels", "label"), scores, several=True),
     numbered=("anchor", "positive", "negative_"),
 )
-MINED = RowSchema(  # pairs that hard negatives are found for
-    "mined", (("anchor", "positive"), ("question", "answer"), ("premise", "entailment"), ("sent0", "sent1"))
-)
-NLI = RowSchema(
-    "nli", (("premise", "hypothesis"), ("sentence1", "sentence2")), LabelColumn(("label", "gold_label"), relation)
-)
-QA = RowSchema("qa", (("question", "answer"), ("query", "answer"), ("anchor", "positive")), lists=POSITIVE_LISTS)
+MINED = RowSchema("mined", column_names.PAIRS_TO_MINE)  # pairs that hard negatives are found for
+NLI = RowSchema("nli", column_names.INFERENCE_PAIRS, LabelColumn(("label", "gold_label"), relation))
+QA = RowSchema("qa", column_names.QUESTIONS, lists=column_names.POSITIVE_LISTS)
 
 
 def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:

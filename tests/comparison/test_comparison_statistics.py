@@ -10,9 +10,10 @@ from scipy import stats
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.collect import Run
-from contrastive_encoders.comparison.contrasts import Contrast, Headline, contrasts
+from contrastive_encoders.comparison.contrasts import Contrast, contrasts
 from contrastive_encoders.core import ItemScores
 from contrastive_encoders.statistics.bootstrap import spearman
+from contrastive_encoders.statistics.headline import Headline
 from contrastive_encoders.statistics.paired_tests import (
     centred_ranks,
     holm,

@@ -43,10 +43,10 @@ def test_the_ranking_shows_means_intervals_and_seeds(three):
     panel = ranking_figures.dots(three.arms, three.headline, three.standings).panels[0]
     for row, standing in zip(rows_of(panel), three.standings, strict=True):
         runs = three.arms[standing.arm].runs
-        scores = [[run.results["scores"][task] for task in three.headline.tasks] for run in runs]
+        scores = [[run.results["scores"][task] for task in three.headline.scores] for run in runs]
         assert row["mean"] == pytest.approx(np.mean(scores))
         assert row["above"] - row["below"] == pytest.approx(2 * np.std(np.mean(scores, axis=1), ddof=1))
-        resampled = np.mean([[run.items.replicates[task] for task in three.headline.tasks] for run in runs], (0, 1))
+        resampled = np.mean([[run.items.replicates[task] for task in three.headline.scores] for run in runs], (0, 1))
         assert (row["low"], row["high"]) == pytest.approx(np.percentile(resampled, [2.5, 97.5]))
     assert len(rows_of(panel["layer"][2])) == 6  # a stroke a run
 
@@ -146,7 +146,7 @@ def race_of(run_folder, folder, tokens, noise):
 
 
 def mean_of(path, headline):
-    return np.mean([read_record(path)["scores"][task] for task in headline.tasks])
+    return np.mean([read_record(path)["scores"][task] for task in headline.scores])
 
 
 def test_arms_of_several_budgets_are_drawn_over_their_tokens(run_folder, tmp_path):

@@ -158,7 +158,7 @@ def test_bm25_is_the_formula_of_lucene(run_folder, tmp_path):
     added = bm25_arm(arms, headline, found)
     assert added.label == BM25
     assert added.values(headline.name)[0] == pytest.approx(wanted["found/bm25/ndcg@10"].value, abs=1e-3)
-    assert bm25_arm(arms, headline._replace(tasks=["another/cosine/ndcg@10"]), found) is None
+    assert bm25_arm(arms, headline._replace(scores=["another/cosine/ndcg@10"]), found) is None
 
 
 @pytest.mark.parametrize("given", [["recipe=queries"], {"one": "recipe=queries"}, 3])

@@ -20,8 +20,9 @@ from contrastive_encoders.datamodules.sources.pydocs import (
 from contrastive_encoders.datamodules.sources.row_schemas import QA
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.download.fetch import fetch
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.training.data_summary import account_of
-from tests.data import Options, RecordSource, batches, data_module, sequences_of
+from tests.data import RecordSource, batches, data_module, sequences_of
 
 SOURCE = '''
 """Module text.
@@ -201,7 +202,7 @@ def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, ti
     assert download_data.prepare(download_data.read_words(words)) == 0
     data = data_module("pydocs_pairs", cache_dir=tmp_path / "cache", tokenizer=tiny_bert)
     (wanted,) = data.held_out()
-    (task,) = load_tasks(output, "pydocs", Options()).tasks
+    (task,) = load_tasks(output, "pydocs", EvaluateConfig()).tasks
     assert (task.queries, task.documents) == (wanted.queries, wanted.documents)
     assert len(task.queries) > 20
     rows = [one.texts for one in RecordSource(str(output / "pydocs" / "pairs.jsonl"), QA)]

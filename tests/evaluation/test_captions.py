@@ -12,6 +12,7 @@ from torch import nn
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import How
 from contrastive_encoders.evaluation.tasks.captions import (
     FILES,
@@ -24,7 +25,6 @@ from contrastive_encoders.evaluation.tasks.captions import (
     ranks_of,
     read_captions,
 )
-from tests.data import Options
 
 CPU = torch.device("cpu")
 SMALL = Sizes(width=7, batch=16, others=3, folds=2, fold_images=12)
@@ -176,7 +176,7 @@ def coco(tmp_path):
 
 
 def read(root, sizes=SMALL) -> CaptionRetrieval:
-    return read_captions(root, "coco", Options(seed=11), sizes)
+    return read_captions(root, "coco", EvaluateConfig(seed=11), sizes)
 
 
 def test_scores_of_files(coco, bag_of_words):

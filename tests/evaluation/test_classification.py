@@ -11,10 +11,10 @@ from benchmarks import senteval_reference
 from benchmarks.senteval_reference import Rules
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import How
 from contrastive_encoders.evaluation.tasks.classification import Classification, Part, Recipe, _Rows, best
 from contrastive_encoders.evaluation.tasks.features import Dense
-from tests.data import Options
 
 RULES = {"default": Rules(), "fast": Rules("rmsprop", 128, 3, 2)}
 FOLDS = {"default": 10, "fast": 5}
@@ -52,7 +52,7 @@ class World:
 
 def task(name, parts, protocol, classes, recipe=None, nhid=0):
     names = [str(number) for number in range(classes)]
-    return Classification(name, recipe or Recipe(), names, parts, Options(protocol, nhid))
+    return Classification(name, recipe or Recipe(), names, parts, EvaluateConfig(protocol=protocol, nhid=nhid))
 
 
 @pytest.mark.parametrize(

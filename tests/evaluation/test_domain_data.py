@@ -7,9 +7,9 @@ import pytest
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.catalog import ENTRIES
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.tasks.cqadupstack import FORUMS
 from contrastive_encoders.evaluation.tsv import read_columns, table
-from tests.data import Options
 
 
 def write(root: Path, name: str, *rows: str) -> None:
@@ -19,7 +19,7 @@ def write(root: Path, name: str, *rows: str) -> None:
 
 
 def read(root: Path, name: str):
-    return ENTRIES[name].read(root, name, Options())
+    return ENTRIES[name].read(root, name, EvaluateConfig())
 
 
 # ------------------------------------------------------------------------------------- AskUbuntu
@@ -50,7 +50,10 @@ def test_askubuntu_has_titles_in_the_order_of_the_file(askubuntu):
 
 @pytest.mark.parametrize(("text", "wanted"), [("body", "body 1"), ("title+body", "no sound body 1")])
 def test_askubuntu_with_other_texts(askubuntu, text, wanted):
-    assert ENTRIES["askubuntu"].read(askubuntu, "askubuntu", Options(askubuntu_text=text)).queries[0].query == wanted
+    assert (
+        ENTRIES["askubuntu"].read(askubuntu, "askubuntu", EvaluateConfig(askubuntu_text=text)).queries[0].query
+        == wanted
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
-from tests.data import Options
 from tests.embedders import OnTheCPU
 
 STS = {  # Spearman of the cosine x 100 as published; sickr is SICK-R's test rows, sickr-all is what MTEB scores
@@ -46,7 +46,7 @@ def minilm(minilm_path) -> SentenceTransformers:
 
 
 def scores(root: Path, tasks: Sequence[str], minilm: SentenceTransformers) -> dict[str, float]:
-    return Suite(load_tasks(root, tasks, Options()).tasks).run(minilm, intervals=False).values
+    return Suite(load_tasks(root, tasks, EvaluateConfig()).tasks).run(minilm, intervals=False).values
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_every_sts_set_is_the_published_figure(minilm, real_data):
 def test_uniformity_and_alignment_are_wang_and_isola_s(minilm, real_data):
     """Their two formulas on all sentences of the development set."""
     found = scores(real_data, ["stsb-dev-geometry"], minilm)
-    (task,) = load_tasks(real_data, "stsb-dev", Options()).tasks
+    (task,) = load_tasks(real_data, "stsb-dev", EvaluateConfig()).tasks
     left, right = (torch.nn.functional.normalize(minilm.embed(side)) for side in (task.pairs.left, task.pairs.right))
     close = torch.from_numpy(task.pairs.gold) > 4
     align = (left - right)[close].norm(dim=1).pow(2).mean()

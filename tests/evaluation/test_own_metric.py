@@ -8,9 +8,9 @@ import torch
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.statistics.bootstrap import of_function, pearson
-from tests.data import Options
 
 
 def correlation(predicted, gold):
@@ -47,8 +47,8 @@ def test_it_is_a_score_of_its_task_where_its_package_is_allowed(scores, bag_of_w
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (own,) = own_tasks({"mine": {"path": str(tmp_path / "mine.jsonl"), "metric": f"{__name__}.correlation"}})
     with pytest.raises(InputError, match=r"task mine: metric=.*allow_targets=\[tests\]"):
-        own.read(Options())
-    found = Suite(own.read(Options(allow_targets=["tests"]))).run(bag_of_words, intervals=True)
+        own.read(EvaluateConfig())
+    found = Suite(own.read(EvaluateConfig(allow_targets=["tests"]))).run(bag_of_words, intervals=True)
     assert {"mine/cosine/spearman", "mine/cosine/correlation"} <= found.values.keys() & found.intervals.keys()
     left, right = (bag_of_words.embed([row[side] for row in rows]) for side in ("sentence1", "sentence2"))
     expected = correlation(torch.cosine_similarity(left, right).numpy(), scores)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from contrastive_encoders.core import PairTask
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import How
 from contrastive_encoders.evaluation.tasks.relatedness import (
     ENTRIES,
@@ -21,7 +22,6 @@ from contrastive_encoders.evaluation.tasks.relatedness import (
     predict,
     tai_encoding,
 )
-from tests.data import Options
 from tests.embedders import OnTheCPU
 
 CPU = torch.device("cpu")
@@ -184,7 +184,7 @@ def test_reads_both_sets_and_both_forms_of_text(tmp_path, bag_of_words):
         "sickr-regressor": "sickr/regressor",
         "stsb-regressor-spearman": "stsb/regressor-spearman",
     }.items():
-        task = ENTRIES[name.removesuffix("@senteval")].read(tmp_path, name, Options(seed=7))
+        task = ENTRIES[name.removesuffix("@senteval")].read(tmp_path, name, EvaluateConfig(seed=7))
         assert (len(task.train.gold), len(task.dev.gold), len(task.test.gold)) == (70, 20, 21)
         assert (task.name, task.seed) == (name, 7)
         assert task.select == ("spearman" if "-spearman" in name else "pearson")
@@ -197,5 +197,5 @@ def test_reads_both_sets_and_both_forms_of_text(tmp_path, bag_of_words):
 
 def test_official_numbers_of_rows(real_data):
     for name, entry in ENTRIES.items():
-        task = entry.read(real_data, name, Options())
+        task = entry.read(real_data, name, EvaluateConfig())
         assert [len(pairs.gold) for pairs in (task.train, task.dev, task.test)] == list(entry.rows.values())

@@ -10,7 +10,7 @@ import torch
 from contrastive_encoders.cli import evaluate as command
 from contrastive_encoders.core import InputError, RetrievalTask
 from contrastive_encoders.encoders import load_encoder
-from contrastive_encoders.evaluation.embedding_pool import HeldVectors
+from contrastive_encoders.evaluation.embedding_pool import VectorStore
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.reranking import Reranking
 from contrastive_encoders.evaluation.suite import Suite
@@ -123,7 +123,7 @@ def test_a_score_that_is_nan_puts_its_document_behind_the_others_and_is_told(bag
 
 def test_no_text_is_embedded_twice(bag_of_words):
     tasks = [Retrieval(RetrievalTask(name, QUERIES, DOCUMENTS, GAINS)) for name in ("mine", "again")]
-    store, bag_of_words.calls = HeldVectors(), []
+    store, bag_of_words.calls = VectorStore(None, ""), []
     alone = Suite(tasks).run(bag_of_words, intervals=False, store=store).values
     reranking = Reranking(tasks, lambda: bag_of_words, 5, store)
     again = reranking.before(Constant(), intervals=False).values

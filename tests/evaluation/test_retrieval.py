@@ -7,9 +7,9 @@ from sklearn.metrics import label_ranking_average_precision_score, ndcg_score, t
 from contrastive_encoders.core import InputError, RetrievalTask
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.download import listing
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.tasks import retrieval
-from tests.data import Options
 
 RNG = np.random.default_rng(3)
 WORDS = np.array([f"w{i}" for i in range(60)])
@@ -86,7 +86,7 @@ def test_a_table_is_the_same_task(bag_of_words, tmp_path):
     (tmp_path / "pydocs").mkdir()
     rows = ["query\tdocument", *map("\t".join, zip(QUERIES, DOCUMENTS[:35], strict=True))]
     (tmp_path / "pydocs" / "test.tsv").write_text("\n".join(rows) + "\n")
-    (task,) = load_tasks(tmp_path, "pydocs", Options()).tasks
+    (task,) = load_tasks(tmp_path, "pydocs", EvaluateConfig()).tasks
     direct = RetrievalTask("pydocs", QUERIES, DOCUMENTS[:35])
     assert Suite([task]).run(bag_of_words, intervals=True)[:2] == Suite([direct]).run(bag_of_words, intervals=True)[:2]
     with pytest.raises(InputError, match=r"contrastive-encoders download-data pydocs output=DATA_ROOT"):

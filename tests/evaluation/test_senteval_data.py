@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.tasks import labeled
-from tests.data import Options
 
-FAST = Options("fast")
+FAST = EvaluateConfig(protocol="fast")
 
 
 def write(path, header, rows):

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from contrastive_encoders.core import InputError, PairTask
 from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.tsv import read_columns
-from tests.data import Options
 
 
 def load(root, suite) -> list[PairTask]:
-    return [task.pairs for task in load_tasks(root, suite, Options()).tasks]
+    return [task.pairs for task in load_tasks(root, suite, EvaluateConfig()).tasks]
 
 
 RAW = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb-dev", "stsb", "sickr"]
@@ -53,11 +53,11 @@ def test_senteval_text_has_the_same_ratings_and_other_words(real_data):
 
 
 def test_a_suite_takes_senteval_text_where_it_is(data_root):
-    chosen = load_tasks(data_root, "sts", Options())
+    chosen = load_tasks(data_root, "sts", EvaluateConfig())
     names = [task.name for task in chosen.tasks]
     assert names == [*RAW[:-1], "sickr-dev", "sickr", "sickr-all", "sickr-regressor", "sts12@senteval"]
     assert chosen.skipped["sickr-dev@senteval"].endswith("SICK/dev.senteval.tsv is not there")
-    (only,) = load_tasks(data_root, "sts@senteval", Options()).tasks
+    (only,) = load_tasks(data_root, "sts@senteval", EvaluateConfig()).tasks
     assert only.name == "sts12@senteval"
 
 
@@ -69,7 +69,7 @@ def test_tasks_can_be_named(data_root, suite):
 def test_a_missing_member_of_a_suite_is_left_out_with_one_line(tmp_path, tsv, caplog):
     tsv(tmp_path / "STSBenchmark" / "test.tsv", 1379, 0)
     with caplog.at_level(logging.INFO, "contrastive_encoders.evaluation.catalog"):
-        chosen = load_tasks(tmp_path, "sts", Options())
+        chosen = load_tasks(tmp_path, "sts", EvaluateConfig())
     assert [task.name for task in chosen.tasks] == ["stsb"]
     assert len(caplog.records) == 1
     assert "left out: sts12, sts13" in caplog.text
@@ -78,7 +78,7 @@ def test_a_missing_member_of_a_suite_is_left_out_with_one_line(tmp_path, tsv, ca
 
 def test_a_table_that_is_not_the_published_one_is_said(tmp_path, tsv, caplog):
     tsv(tmp_path / "STSBenchmark" / "test.tsv", 700, 0)
-    chosen = load_tasks(tmp_path, "stsb,stsb-geometry", Options(alignment_above=3.0))
+    chosen = load_tasks(tmp_path, "stsb,stsb-geometry", EvaluateConfig(alignment_above=3.0))
     assert chosen.not_as_published == {"STSBenchmark/test.tsv": "700 rows, not 1379"}
     [record] = caplog.records
     assert record.levelname == "WARNING"

@@ -14,10 +14,10 @@ from sklearn.metrics.pairwise import (
 from contrastive_encoders.core import PairTask
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.task import How
 from contrastive_encoders.evaluation.tasks.sts import Similarity
-from tests.data import Options
 from tests.embedders import OnTheCPU
 
 PAIRS = "sts12,sts12@senteval,sts13,sts14,sts15,sts16,stsb-dev,stsb,sickr,sickr-all"
@@ -31,7 +31,7 @@ def similarities(task, embedder):
 
 
 def test_all_mean_and_wmean_are_what_their_definitions_say(data_root, bag_of_words):
-    (task,) = load_tasks(data_root, "sts12", Options()).tasks
+    (task,) = load_tasks(data_root, "sts12", EvaluateConfig()).tasks
     values, intervals, *_ = Suite([task]).run(bag_of_words, intervals=True)
     task = task.pairs
     predicted, subsets = similarities(task, bag_of_words), np.array(task.subsets)
@@ -51,7 +51,7 @@ def test_all_mean_and_wmean_are_what_their_definitions_say(data_root, bag_of_wor
 
 def test_the_four_way_maximum_is_old_sentence_transformers(data_root, bag_of_words):
     """Version 2.2 of their EmbeddingSimilarityEvaluator, without main_similarity, took the best of four."""
-    (task,) = load_tasks(data_root, "stsb", Options()).tasks
+    (task,) = load_tasks(data_root, "stsb", EvaluateConfig()).tasks
     values = Suite([task]).run(bag_of_words, intervals=True).values
     left, right = (bag_of_words.embed(side).double().numpy() for side in (task.pairs.left, task.pairs.right))
     four = [1 - paired_cosine_distances(left, right), -paired_euclidean_distances(left, right)]
@@ -70,7 +70,7 @@ def test_equal_sentences_tie(bag_of_words):
 
 
 def test_names_of_the_whole_suite(data_root, bag_of_words):
-    suite = Suite(load_tasks(data_root, PAIRS, Options()).tasks)
+    suite = Suite(load_tasks(data_root, PAIRS, EvaluateConfig()).tasks)
     names = set(suite.run(bag_of_words, intervals=True).values)
     years = ["sts12", "sts13", "sts14", "sts15", "sts16", "sts12@senteval"]
     expected = {f"{year}/{protocol}" for year in years for protocol in ("all", "mean", "wmean", "max")}
@@ -82,7 +82,7 @@ def test_names_of_the_whole_suite(data_root, bag_of_words):
 
 
 def test_each_distinct_sentence_is_encoded_once(data_root, bag_of_words):
-    tasks = load_tasks(data_root, PAIRS, Options()).tasks
+    tasks = load_tasks(data_root, PAIRS, EvaluateConfig()).tasks
     suite = Suite(tasks)
     suite.run(bag_of_words, intervals=True)
     (encoded,) = bag_of_words.calls
@@ -101,7 +101,7 @@ class Collapsed(OnTheCPU):
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.3, float("nan"), float("inf")])
 def test_a_collapsed_encoder_scores_zero_and_says_so(data_root, caplog, value):
     with caplog.at_level(logging.WARNING, "contrastive_encoders"):
-        suite = Suite(load_tasks(data_root, "sts12", Options()).tasks)
+        suite = Suite(load_tasks(data_root, "sts12", EvaluateConfig()).tasks)
         values, intervals, *_ = suite.run(Collapsed(value), intervals=True)
     assert set(values.values()) == {0.0}
     assert all(interval == [0, 0] for interval in intervals.values())
@@ -122,4 +122,4 @@ def test_one_broken_vector_counts_as_no_similarity(caplog):
 
 def test_a_suite_names_a_task_once(data_root):
     with pytest.raises(ValueError, match=r"stsb/cosine/spearman.* twice"):
-        Suite(load_tasks(data_root, "stsb", Options()).tasks * 2)
+        Suite(load_tasks(data_root, "stsb", EvaluateConfig()).tasks * 2)

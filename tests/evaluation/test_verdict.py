@@ -10,7 +10,8 @@ from scipy import stats
 
 from contrastive_encoders.core import ItemScores
 from contrastive_encoders.statistics.bootstrap import Estimate, mean, spearman
-from contrastive_encoders.statistics.verdict import Headline, choose_headline, judge, with_before
+from contrastive_encoders.statistics.headline import Headline, choose_headline
+from contrastive_encoders.statistics.verdict import judge, with_before
 
 NDCG, OTHER = "faq/cosine/ndcg@10", "forum/cosine/ndcg@10"
 
@@ -45,7 +46,7 @@ def retrieval(sides: dict[str, tuple[np.ndarray, np.ndarray]]):
     digests = {name.split("/")[0]: "0" for name in sides}
     items = with_before(of_estimates(both[1], digests), of_estimates(both[0], digests))
     before, after = ({name: one.value for name, one in found.items()} for found in both)
-    return Headline(list(sides)), before, after, items
+    return Headline.mean_of(list(sides)), before, after, items
 
 
 @pytest.mark.parametrize("gain", [0.04, 0.0, -0.05])
@@ -121,7 +122,7 @@ def test_correlations_are_of_the_same_pairs_before_and_after():
     sides = [{name: spearman(torch.from_numpy(one), torch.from_numpy(gold), "stsb")} for one in cosines]
     items = [of_estimates(one, digests, gold={"stsb": gold}) for one in sides]
     scores = [{name: one[name].value} for one in sides]
-    found = judge(Headline([name]), *scores, with_before(items[1], items[0]))
+    found = judge(Headline.mean_of([name]), *scores, with_before(items[1], items[0]))
 
     def change(rated, before, after):
         return 100 * (stats.spearmanr(after, rated).statistic - stats.spearmanr(before, rated).statistic)
@@ -142,7 +143,7 @@ def test_correlations_are_of_the_same_pairs_before_and_after():
 def test_less_perplexity_is_better():
     name, rng = "generator-dev/perplexity", np.random.default_rng(0)
     items = ItemScores({}, {}, {}, {}, {name: rng.normal(30, 1, 1000)}, {}, {name: rng.normal(90, 1, 1000)}, {})
-    found = judge(Headline([name], less_is_better=True), {name: 90.0}, {name: 30.0}, items)
+    found = judge(Headline.mean_of([name], less_is_better=True), {name: 90.0}, {name: 30.0}, items)
     assert (found["outcome"], found["before"], found["after"]) == ("better", 90.0, 30.0)
 
 

@@ -16,13 +16,14 @@ from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.encoders.objectives.guide import GuideEncoder
 from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.training import compose, train
 from contrastive_encoders.training.build import make_data, make_model
 from contrastive_encoders.training.encoder_prompts import settle_prompts
 from contrastive_encoders.training.teacher import _embed_rows
 from tests.conftest import SENTENCES
-from tests.data import Options, batches
+from tests.data import batches
 from tests.training.test_from_python import same, weights
 
 library = pytest.importorskip("sentence_transformers")
@@ -143,7 +144,7 @@ def scores_of_the_library(folder: Path, tasks: dict) -> dict[str, float]:
 def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, newer, tasks, tmp_path):
     folder = {"e5": e5, "newer": newer}[kind]
     given = {name: {"path": path} for name, path in tasks.items()}
-    suite = Suite([task for one in own_tasks(given) for task in one.read(Options(protocol="fast"))])
+    suite = Suite([task for one in own_tasks(given) for task in one.read(EvaluateConfig(protocol="fast"))])
     wanted = scores_of_the_library(folder, tasks)
     found = suite.run(load_encoder(folder, device="cpu"), intervals=False).values
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.evaluation.catalog import load_tasks
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.scorer import InTraining
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.metrics import read_rows
@@ -23,7 +24,6 @@ from contrastive_encoders.reports import figure
 from contrastive_encoders.training.compose import compose as compose_run
 from contrastive_encoders.training.identity import identity_in
 from contrastive_encoders.training.stages import stages_of
-from tests.data import Options
 from tests.wandb_records import read_records, values_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -247,7 +247,7 @@ def test_scores_are_of_products_in_the_precision_that_was_asked_for(tiny_run, co
     words = ["evaluation.suite=stsb", f"evaluation.data_root={small_eval}", "evaluation.precision=bf16", "max_steps=1"]
     outcome = command(*tiny_run, *words, f"output_dir={tmp_path}")
     assert outcome.status == 0, outcome.err
-    suite, encoder = Suite(load_tasks(small_eval, ["stsb"], Options()).tasks), load_encoder(tmp_path)
+    suite, encoder = Suite(load_tasks(small_eval, ["stsb"], EvaluateConfig()).tasks), load_encoder(tmp_path)
     exact = suite.run(encoder, intervals=False).values["stsb/cosine/pearson"]
     found = read_results(tmp_path / "results.json")["scores"]["stsb/cosine/pearson"]
     in_16_bits = suite.run(InTraining(encoder, torch.bfloat16, False), intervals=False).values["stsb/cosine/pearson"]

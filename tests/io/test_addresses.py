@@ -10,13 +10,13 @@ import pytest
 
 from contrastive_encoders.core import InputError, without_secrets
 from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.input_texts import open_texts
 from contrastive_encoders.io import remote_files
 from contrastive_encoders.io.file_discovery import list_files, local
 from contrastive_encoders.io.manifest import describe_files
 from contrastive_encoders.io.rows import Row, read_rows
 from contrastive_encoders.synthesis.task_spec import read_spec_file
-from tests.data import Options
 
 KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
 
@@ -176,7 +176,7 @@ def test_tasks_specs_and_texts_at_an_address_are_those_of_the_same_files_here(bu
     for word in ("tasks.yaml", "beir"):
         remote, local_one = (own_tasks(f"{root}/{word}")[0] for root in (bucket.url, here))
         assert remote.name == local_one.name
-        assert remote.read(Options())[0].texts_to_match == local_one.read(Options())[0].texts_to_match
+        assert remote.read(EvaluateConfig())[0].texts_to_match == local_one.read(EvaluateConfig())[0].texts_to_match
         assert [file["path"] for file in remote.manifest()["files"]] == [
             f"{bucket.url}/beir/{name}" for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
         ]

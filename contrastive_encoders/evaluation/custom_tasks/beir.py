@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from contrastive_encoders.core import InputError, RetrievalTask
-from contrastive_encoders.evaluation.custom_tasks.columns import Found, choose, columns_in, read
+from contrastive_encoders.evaluation.custom_tasks.columns import TableRow, columns_in, read
+from contrastive_encoders.io.column_names import GAINS, IDS, RELEVANCE, choose_columns
 from contrastive_encoders.io.delimited import LOOKED_AT, found_separator
 from contrastive_encoders.io.file_discovery import FORMS, form_of
 from contrastive_encoders.io.rows import AUTO, LINE, Encoding, Row, read_rows, sound
@@ -25,9 +26,6 @@ log = logging.getLogger(__name__)
 
 PARTS = ("corpus", "queries", "qrels")
 PIECE = re.compile(r"(.+?)(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # of a file's name: its split, which part of it, endings
-IDS = (("_id",), ("id",))
-RELEVANCE = (("query-id", "corpus-id"), ("query_id", "corpus_id"), ("query_id", "doc_id"), ("qid", "docid"))
-GAINS = (("score",), ("relevance",), ("label",), ("rel",), ("grade",), ("gain",))
 USUAL = "test"
 TREC = (".qrels", ".qrel", ".trec", ".txt")  # endings of qrels whose columns have blanks between them
 UNNAMED = {  # columns of qrels without a header, by their number
@@ -177,7 +175,7 @@ def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> 
     """Return id -> (title, text), with an empty title for a row without one."""
     found = dict[str, tuple[str, str]]()
     for file in files:
-        (key,) = choose(columns_in(file, encoding), IDS) or IDS[0]
+        (key,) = choose_columns(columns_in(file, encoding), IDS) or IDS[0]
         for one in read([file], [key, "text"], ["title"], encoding):
             name, head = one.word(key), one.row.values.get("title")
             if name in found:
@@ -200,13 +198,13 @@ def _gains(files: Sequence[Path], encoding: Encoding) -> dict[str, dict[str, flo
     return found
 
 
-Judgment = tuple[Found, str, str, str | None]  # a row, and the names of its columns of query, document, and gain
+Judgment = tuple[TableRow, str, str, str | None]  # a row, and the names of its columns of query, document, and gain
 
 
 def _judgments_of_table(file: Path, encoding: Encoding) -> Iterator[Judgment]:
     there = columns_in(file, encoding)
-    query, document = choose(there, RELEVANCE) or RELEVANCE[0]
-    (gain,) = choose(there, GAINS) or (None,)
+    query, document = choose_columns(there, RELEVANCE) or RELEVANCE[0]
+    (gain,) = choose_columns(there, GAINS) or (None,)
     for one in read([file], [query, document], [gain] if gain else [], encoding):
         yield one, query, document, gain
 
@@ -219,7 +217,7 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
     rows = [_cells(text, found_separator(texts[:LOOKED_AT]) if form_of(file) == ".csv" else "") for text in texts]
     names = tuple(rows[0]) if rows and _is_header(rows[0]) else ()
     columns = names or UNNAMED.get(len(rows[0]) if rows else 0, ())
-    query, document = choose(columns, RELEVANCE) or ("", "")
+    query, document = choose_columns(columns, RELEVANCE) or ("", "")
     if not query:
         raise InputError(
             location=f"{file}:{lines[0].line if lines else 1}",
@@ -228,7 +226,7 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
             value=texts[0] if texts else "no line",
             hint="Rename the columns, or write the file again.",
         )
-    (gain,) = choose(columns, GAINS) or (None,)
+    (gain,) = choose_columns(columns, GAINS) or (None,)
     if gain is None and len(columns) > 2:  # a gain of 0 would count as relevant
         raise InputError(
             location=f"{file}:{lines[0].line}",
@@ -245,7 +243,7 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
                 value=row.values[LINE],
                 hint="Correct the line or delete it.",
             )
-        yield Found(where, Row(dict(zip(columns, cells, strict=True)), row.line)), query, document, gain
+        yield TableRow(where, Row(dict(zip(columns, cells, strict=True)), row.line)), query, document, gain
 
 
 def _cells(line: str, separator: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Columns of the user's task files, with file and line in every message."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +11,10 @@ from contrastive_encoders.io.file_discovery import list_files
 from contrastive_encoders.io.rows import AUTO, LONGEST_QUOTE, BadRow, Encoding, Row, read_rows, sound, text_in
 
 SPLIT = "split"  # a column that says which rows belong together
-Names = tuple[str, ...]
 
 
-class Found(NamedTuple):
-    """A row, and where it stands."""
+class TableRow(NamedTuple):
+    """A row of a file of a custom task, with its file and line."""
 
     where: str  # "file:line"
     row: Row
@@ -47,7 +46,7 @@ class Found(NamedTuple):
             raise InputError(f"{self.where}: {name} is {_quoted(value)}; wanted a name. Correct it or delete the row.")
         return str(value).strip()
 
-    def of_split(self) -> str | None:
+    def split_name(self) -> str | None:
         value = self.row.values.get(SPLIT)
         return None if value is None else str(value)
 
@@ -66,14 +65,9 @@ def columns_in(file: Path, encoding: Encoding = AUTO) -> list[str]:
     return next((list(row.values) for row in rows if row.values), [])
 
 
-def choose(there: Collection[str], known: Sequence[Names]) -> Names | None:
-    """The first of the sets of names that a file has."""
-    return next((names for names in known if set(names) <= set(there)), None)
-
-
 def read(
     files: Sequence[Path], names: Sequence[str], optional: Sequence[str] = (), encoding: Encoding = AUTO
-) -> Iterator[Found]:
+) -> Iterator[TableRow]:
     """The rows that are not blank, of files that all have these columns.
 
     Raises:
@@ -91,6 +85,6 @@ def read(
                     f"are {', '.join(map(repr, row.values))}. Name its own: columns."
                 )
             rows += 1
-            yield Found(f"{file}:{row.line}", row)
+            yield TableRow(f"{file}:{row.line}", row)
     if not rows:
         raise InputError(f"{files[0]}: no rows; wanted {', '.join(names)} in each. Write the file again.")

@@ -19,7 +19,8 @@ from contrastive_encoders.composition.config_keys import settings
 from contrastive_encoders.core import InputError, is_address
 from contrastive_encoders.evaluation.catalog import SUITES, is_task
 from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS, SETS, OwnTask, kind_of
-from contrastive_encoders.evaluation.task import Options, Task
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import Task
 from contrastive_encoders.io.file_discovery import form_of, local
 from contrastive_encoders.io.manifest import describe_files
 
@@ -36,14 +37,14 @@ class Own(NamedTuple):
     kind: str
     keys: OwnTask
 
-    def read(self, options: Options) -> list[Task]:
+    def read(self, config: EvaluateConfig) -> list[Task]:
         """Read its files.
 
         Raises:
             InputError: a file is damaged, or nothing can be scored on it.
         """
         with _named(self.name):
-            return self.keys.read(self.name, options)
+            return self.keys.read(self.name, config)
 
     def manifest(self) -> dict[str, Any]:
         """Which files, and their sha256."""

@@ -19,9 +19,10 @@ from contrastive_encoders.evaluation.custom_tasks.beir import (
     read_set,
     sets_in,
 )
-from contrastive_encoders.evaluation.custom_tasks.columns import Found, Names, choose, columns_in, files_of, read
+from contrastive_encoders.evaluation.custom_tasks.columns import TableRow, columns_in, files_of, read
 from contrastive_encoders.evaluation.embedding_pool import Pool
-from contrastive_encoders.evaluation.task import How, Options, Task
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import How, Task
 from contrastive_encoders.evaluation.tasks.classification import Classification, Recipe
 from contrastive_encoders.evaluation.tasks.knn_kmeans import SCORES, Neighbours
 from contrastive_encoders.evaluation.tasks.labeled import arranged, read_label
@@ -29,27 +30,12 @@ from contrastive_encoders.evaluation.tasks.paraphrase import Paraphrases
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval, kind_and_most
 from contrastive_encoders.evaluation.tasks.sts import Measured, Similarity
 from contrastive_encoders.evaluation.tasks.triplets import Triplets
+from contrastive_encoders.io import column_names
+from contrastive_encoders.io.column_names import Names, choose_columns
 from contrastive_encoders.io.file_discovery import form_of, list_files
 from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.statistics.bootstrap import Estimate, average
 
-PAIRS: tuple[Names, ...] = (("sentence1", "sentence2"), ("text_a", "text_b"), ("text1", "text2"))
-RATINGS: tuple[Names, ...] = (("score",), ("label",), ("scores",), ("labels",), ("similarity",))
-ANSWERS: tuple[Names, ...] = (
-    ("query", "document"),
-    ("query", "passage"),
-    ("query", "positive"),
-    ("question", "answer"),
-    ("anchor", "positive"),
-)
-TRIPLETS: tuple[Names, ...] = (
-    ("anchor", "positive", "negative"),
-    ("query", "positive", "negative"),
-    ("sent0", "sent1", "hard_neg"),
-    ("premise", "entailment", "contradiction"),
-)
-TEXTS: tuple[Names, ...] = (("text",), ("sentence",))
-LABELS: tuple[Names, ...] = (("label",), ("labels",), ("label_text",))
 CLASSIFIER = "classifier"
 SETS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test"}
 OF_A_SET = re.compile(rf"({'|'.join(SETS)})(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # a file of a folder
@@ -70,7 +56,7 @@ class OwnTask:
         return Encoding(self.encoding, "encoding")
 
     @abstractmethod
-    def read(self, name: str, options: Options) -> list[Task]:
+    def read(self, name: str, config: EvaluateConfig) -> list[Task]:
         """Return the tasks of this name.
 
         Raises:
@@ -84,7 +70,7 @@ class OwnTask:
     @classmethod
     def fits(cls, there: Sequence[str]) -> bool:
         """Whether a file with these columns can be of this kind."""
-        return all(choose(there, group) for group in cls.known)
+        return all(choose_columns(there, group) for group in cls.known)
 
     def check(self) -> None:
         if self.path is None:
@@ -98,33 +84,33 @@ class OwnTask:
         if self.columns is not None:
             return list(self.columns)
         there = columns_in(file, self.text_encoding)
-        return [name for group in self.known for name in choose(there, group) or group[0]]
+        return [name for group in self.known for name in choose_columns(there, group) or group[0]]
 
-    def _rows(self, split: str | None) -> Iterator[tuple[Found, list[str]]]:
+    def _rows(self, split: str | None) -> Iterator[tuple[TableRow, list[str]]]:
         """Each row of this split, or of none, and the names of its columns."""
         files, others, kept = self.files(), set[str](), 0
         for file in files:
             names = self._names(file)
             for found in read([file], names, encoding=self.text_encoding):
-                if split is None or found.of_split() in (None, split):
+                if split is None or found.split_name() in (None, split):
                     kept += 1
                     yield found, names
                 else:
-                    others.add(str(found.of_split()))
+                    others.add(str(found.split_name()))
         if not kept:
             raise InputError(f"{files[0]}: no row of split {split}; there are {', '.join(sorted(others))}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnPairs(OwnTask):
-    known = (PAIRS, RATINGS)
+    known = (column_names.RATED_PAIRS, column_names.RATINGS)
 
     split: str | None
     prompt: str | None
     metric: str | None
 
-    def read(self, name: str, options: Options) -> list[Task]:
-        measured = None if self.metric is None else _function(self.metric, options.allow_targets or [])
+    def read(self, name: str, config: EvaluateConfig) -> list[Task]:
+        measured = None if self.metric is None else _function(self.metric, config.allow_targets or [])
         left, right, gold = list[str](), list[str](), list[float]()
         for found, (first, second, rating) in self._rows(self.split):
             left.append(found.text(first))
@@ -152,13 +138,13 @@ def _function(target: str, allowed: Sequence[str]) -> Callable[[np.ndarray, np.n
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTriplets(OwnTask):
-    known = (TRIPLETS,)
+    known = ((*column_names.SCORED_TRIPLETS, *column_names.TRIPLETS),)
 
     split: str | None
     query_prompt: str | None
     document_prompt: str | None
 
-    def read(self, name: str, options: Options) -> list[Task]:
+    def read(self, name: str, config: EvaluateConfig) -> list[Task]:
         rows = [[found.text(one) for one in names] for found, names in self._rows(self.split)]
         anchors, *others = zip(*rows, strict=True)
         documents = [Prompted(side, self.document_prompt, "document") for side in others]
@@ -167,7 +153,7 @@ class OwnTriplets(OwnTask):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRetrieval(OwnTask):
-    known = (ANSWERS,)
+    known = (column_names.ANSWERS,)
 
     split: str | None
     queries: str | None
@@ -190,7 +176,7 @@ class OwnRetrieval(OwnTask):
             return super().files()
         return list(dict.fromkeys(file for one in sets.values() for part in one for file in part))
 
-    def read(self, name: str, options: Options) -> list[Task]:
+    def read(self, name: str, config: EvaluateConfig) -> list[Task]:
         sets = self._sets()
         if sets is None:
             found = {"": self._of_rows(name)}
@@ -227,7 +213,7 @@ class OwnRetrieval(OwnTask):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnLabels(OwnTask):
-    known = (TEXTS, LABELS)
+    known = (column_names.TEXTS, column_names.LABELS)
 
     prompt: str | None
     scores: Sequence[str]
@@ -246,11 +232,11 @@ class OwnLabels(OwnTask):
         inside = sorted(there.iterdir()) if there and there.is_dir() else []
         return [one for one in inside if OF_A_SET.fullmatch(one.name) and form_of(one)] or super().files()
 
-    def read(self, name: str, options: Options) -> list[Task]:
-        rows = dict[str, list[tuple[Found, str, str]]]()
+    def read(self, name: str, config: EvaluateConfig) -> list[Task]:
+        rows = dict[str, list[tuple[TableRow, str, str]]]()
         for found, (text, label) in self._rows(None):
             named = OF_A_SET.fullmatch(Path(found.where.rpartition(":")[0]).name)
-            split = found.of_split() or (named[1] if named else None)
+            split = found.split_name() or (named[1] if named else None)
             rows.setdefault("all" if split is None else SETS.get(split, split), []).append((found, text, label))
         rows = _usual_parts(rows)
         known = {
@@ -266,13 +252,13 @@ class OwnLabels(OwnTask):
             parts[part] = made._replace(sides=(Prompted(made.sides[0], self.prompt),))
         tasks = list[Task]()
         if CLASSIFIER in self.scores:
-            tasks.append(Classification(name, Recipe(), list(known), parts, options))
+            tasks.append(Classification(name, Recipe(), list(known), parts, config))
         if set(self.scores) & set(SCORES):
-            tasks.append(Neighbours(name, parts, self.scores, self.neighbours, options.seed))
+            tasks.append(Neighbours(name, parts, self.scores, self.neighbours, config.seed))
         return tasks
 
 
-def _usual_parts(rows: dict[str, list[tuple[Found, str, str]]]) -> dict[str, list[tuple[Found, str, str]]]:
+def _usual_parts(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[str, list[tuple[TableRow, str, str]]]:
     """``all``, or ``train``, perhaps ``dev``, and ``test``: the training rows come first."""
     if len(rows) == 1:
         return {"all": next(iter(rows.values()))}

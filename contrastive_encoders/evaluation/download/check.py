@@ -44,19 +44,18 @@ def _check_table(root: Path, origin: Origin, table: Table) -> Row:
 def _check_texts(table: Table, path: Path) -> Row:
     columns = [name for name in table.columns if name in _READ or name in TEXTS]
     rows = list(read_columns(path, columns))
-    wrong = list(_counts(table, len(rows)))
-    if wrong:
-        return Row(table.key, wrong[0], f"{path}: {len(rows)} rows instead of {table.rows}. {_AGAIN}")
-    for found in _problems(table, columns, rows):
-        return Row(table.key, "damaged", f"{path}: {found}. {_AGAIN}")
+    if state := _state_of_count(table, len(rows)):
+        return Row(table.key, state, f"{path}: {len(rows)} rows instead of {table.rows}. {_AGAIN}")
+    if problem := next(_problems(table, columns, rows), None):
+        return Row(table.key, "damaged", f"{path}: {problem}. {_AGAIN}")
     return Row(table.key, "ok", f"{len(rows)} rows")
 
 
-def _counts(table: Table, rows: int) -> Iterator[str]:
+def _state_of_count(table: Table, rows: int) -> str:
+    """Return ``short`` or ``long``; empty if the number of rows is the official one."""
     if rows == 0 or (table.rows is not None and rows < table.rows):
-        yield "short"
-    elif table.rows is not None and rows > table.rows:
-        yield "long"
+        return "short"
+    return "long" if table.rows is not None and rows > table.rows else ""
 
 
 def _problems(table: Table, columns: list[str], rows: list[tuple[str, list[str]]]) -> Iterator[str]:
@@ -110,6 +109,6 @@ def _check_vectors(table: Table, path: Path) -> Row:
             shape = stored.get_slice(table.columns[0]).get_shape()
     except SafetensorError as error:
         return Row(table.key, "damaged", f"{path}: {error}. {_AGAIN}")
-    for state in _counts(table, shape[0]):
+    if state := _state_of_count(table, shape[0]):
         return Row(table.key, state, f"{path}: {shape[0]} vectors instead of {table.rows}. {_AGAIN}")
     return Row(table.key, "ok", f"{shape[0]} vectors, {shape[1]} wide")

@@ -5,25 +5,25 @@ from collections.abc import Sequence
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.custom_tasks.resolve import Own
 from contrastive_encoders.evaluation.download.registry import Report, Row
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.task import Options
 
 
-def own_report(own: Sequence[Own], options: Options | None) -> Report:
-    """A row per task: its kind and files, and with ``options`` its number of texts and scores; then all is read."""
+def own_report(own: Sequence[Own], config: EvaluateConfig | None) -> Report:
+    """A row per task: its kind and files, and with ``config`` its number of texts and scores; then all is read."""
     rows = list[Row]()
     for one in own:
         files = ", ".join(map(str, one.keys.files()))
         try:
-            rows.append(Row(one.name, "ok" if options else "there", f"{one.kind} of {files}{_contents(one, options)}"))
+            rows.append(Row(one.name, "ok" if config else "there", f"{one.kind} of {files}{_contents(one, config)}"))
         except InputError as error:
             rows.append(Row(one.name, "damaged", str(error)))
     return Report(rows, well=all(row.state != "damaged" for row in rows))
 
 
-def _contents(one: Own, options: Options | None) -> str:
-    if options is None:
+def _contents(one: Own, config: EvaluateConfig | None) -> str:
+    if config is None:
         return ""
-    suite = Suite(one.read(options))
+    suite = Suite(one.read(config))
     texts = {text for task in suite for side in task.texts() for text in side}
     return f"; {len(texts):,} texts; scores {', '.join(suite.score_names())}"

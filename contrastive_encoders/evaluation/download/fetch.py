@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.download.dataset_specs import FORM, TEXTS, Origin, Place, Rows, Table
+from contrastive_encoders.evaluation.download.dataset_specs import FORM, TEXTS, Origin, Rows, Table
 from contrastive_encoders.evaluation.download.registry import Report, Row, chosen
 from contrastive_encoders.evaluation.tsv import read_columns
 from contrastive_encoders.io.archives import BadArchive, Members
@@ -98,7 +98,11 @@ def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:
         remarks = [downloads.remarks[file.name] for file in place.files if file.name in downloads.remarks]
         for table in missing:
             try:
-                count = _make(root, table, place, members)
+                made = place.tables[table.key](members)
+                if isinstance(made, np.ndarray):
+                    count = _write_vectors(root, table, made)
+                else:
+                    count = _write_rows(root, table, made)
             except ValueError as error:  # BadArchive is one
                 reasons[table.key].append(f"{place.name}: {error}")
             else:
@@ -115,12 +119,6 @@ def _failed(origin: Origin, table: Table, reasons: Mapping[str, list[str]]) -> R
     files = dict.fromkeys(" and ".join(file.name for file in place.files) for place in places)
     parts.append(f"put {', or '.join(files)} into a folder and say source=FOLDER")
     return Row(table.key, "failed", "; ".join(parts))
-
-
-def _make(root: Path, table: Table, place: Place, members: Members) -> int:
-    """Writes the table; the number of its rows. ValueError: why this place's table was not taken."""
-    made = place.tables[table.key](members)
-    return _write_vectors(root, table, made) if isinstance(made, np.ndarray) else _write_rows(root, table, made)
 
 
 def _write_rows(root: Path, table: Table, rows: Rows) -> int:

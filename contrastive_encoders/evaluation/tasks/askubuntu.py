@@ -19,7 +19,8 @@ from torch import Tensor
 
 from contrastive_encoders.core import InputError, Prompted
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
-from contrastive_encoders.evaluation.task import EMPTY, Entry, How, Options
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import EMPTY, Entry, How
 from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, mean
 
@@ -76,11 +77,11 @@ def measures(hits_K: Tensor) -> Tensor:
 TEXTS = {"title": "{title}", "body": "{body}", "title+body": "{title} {body}"}
 
 
-def _read(split: str, root: Path, name: str, options: Options) -> Reranking:
+def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> Reranking:
     path = table(root, f"AskUbuntu/{split}")
     rows = list(_questions(path))
     wanted = {one for _, query, _, candidates in rows for one in (query, *candidates)}
-    texts = _askubuntu_texts(table(root, "AskUbuntu/texts"), wanted, options.askubuntu_text)
+    texts = _askubuntu_texts(table(root, "AskUbuntu/texts"), wanted, config.askubuntu_text)
     queries = []
     for where, query, positives, candidates in rows:
         missing = [one for one in (query, *candidates) if one not in texts]

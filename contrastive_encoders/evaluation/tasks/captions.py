@@ -32,7 +32,8 @@ from torch.nn.functional import linear, normalize
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.embedding_pool import Pool, finite_rows
-from contrastive_encoders.evaluation.task import Entry, How, Options
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import Entry, How
 from contrastive_encoders.evaluation.tasks.probe_optimizers import initial_layer
 from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, average, mean_of_queries
@@ -264,7 +265,7 @@ IMAGES = {"train": 113_287, "valid": 5_000, "test": 5_000}  # Karpathy's split
 FILES = tuple(f"COCO/{split}.safetensors" for split in IMAGES)  # needed beside the tables
 
 
-def read_captions(root: Path, name: str, options: Options, sizes: Sizes = SENTEVAL_SIZES) -> CaptionRetrieval:
+def read_captions(root: Path, name: str, config: EvaluateConfig, sizes: Sizes = SENTEVAL_SIZES) -> CaptionRetrieval:
     """Checks all files; the vectors of the images are read when they are scored."""
     train, dev, test = (_read_split(root, split) for split in IMAGES)
     for one in (train, dev, test):
@@ -276,7 +277,7 @@ def read_captions(root: Path, name: str, options: Options, sizes: Sizes = SENTEV
                 f"{one.vectors}: {len(one.captions) // CAPTIONS} images; wanted {wanted}, for {sizes.folds} folds of "
                 f"{sizes.fold_images}. Copy the whole split."
             )
-    return CaptionRetrieval(name, train, dev, test, options.seed, sizes)
+    return CaptionRetrieval(name, train, dev, test, config.seed, sizes)
 
 
 def _read_split(root: Path, split: str) -> Captioned:

@@ -12,6 +12,7 @@ SentEval rounds what it reports. Shape letters: N rows, K folds, R regularisatio
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,8 @@ from torch import Tensor
 
 from contrastive_encoders.core import InputError, Prompted
 from contrastive_encoders.evaluation.embedding_pool import Pool
-from contrastive_encoders.evaluation.task import EMPTY, How, Options
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import EMPTY, How
 from contrastive_encoders.evaluation.tasks.classifiers import (
     FEWEST_ROWS,
     FOLD_SEED,
@@ -38,8 +40,8 @@ from contrastive_encoders.evaluation.tasks.classifiers import (
 )
 from contrastive_encoders.evaluation.tasks.features import Combination, Features, features_of
 from contrastive_encoders.evaluation.tasks.linear_probe import Split
-from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.statistics.bootstrap import Estimate, f1, mean
+from contrastive_encoders.statistics.score_names import ScoreName
 
 
 class Part(NamedTuple):
@@ -72,7 +74,7 @@ class Outcome(NamedTuple):
 
 class Classification:
     def __init__(
-        self, name: str, recipe: Recipe, classes: Sequence[str], parts: Mapping[str, Part], options: Options
+        self, name: str, recipe: Recipe, classes: Sequence[str], parts: Mapping[str, Part], config: EvaluateConfig
     ) -> None:
         """``parts``: "all", or "train" and "test", or "train", "dev" and "test".
 
@@ -80,13 +82,13 @@ class Classification:
             InputError: too few rows for the scheme, or what ``classifiers`` asks for does not exist.
         """
         self.name, self.recipe, self.classes, self.parts = name, recipe, list(classes), dict(parts)
-        self.protocol = options.protocol
-        self.trainer = trainer(options, 0 if recipe.linear_only else options.nhid, recipe.changes)
-        self.folds, self.seed = FOLDS[options.protocol], options.seed
-        plain = name.removesuffix(SENTEVAL)
-        form = name[len(plain) :]
-        self.key, self.dev_key = plain, f"{plain}-dev"  # of the bootstrap: both forms of a text are resampled alike
-        self.dev_name = f"{plain}-dev{form}"
+        self.protocol = config.protocol
+        self.trainer = trainer(config, 0 if recipe.linear_only else config.nhid, recipe.changes)
+        self.folds, self.seed = FOLDS[config.protocol], config.seed
+        test = ScoreName.parse(name)
+        self.key = test.without_form()  # of the bootstrap: both forms of a text are resampled alike
+        self.dev_key = f"{self.key}-dev"
+        self.dev_name = str(replace(ScoreName.parse(self.dev_key), form=test.form))
         self._check()
 
     def texts(self) -> Iterator[Sequence[str]]:

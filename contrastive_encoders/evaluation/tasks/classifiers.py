@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.task import Options
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.tasks import linear_probe
 from contrastive_encoders.evaluation.tasks.features import Features
 from contrastive_encoders.evaluation.tasks.linear_probe import Settings, Split
@@ -119,19 +119,19 @@ Fits = linear_probe.Fits | LogisticRegressions
 Trainer = Own | Sklearn
 
 
-def trainer(options: Options, hidden: int, changes: Mapping[str, Any]) -> Trainer:
+def trainer(config: EvaluateConfig, hidden: int, changes: Mapping[str, Any]) -> Trainer:
     """``changes`` replace settings where a task has its own.
 
     Raises:
         InputError: the protocol knows no hidden units.
     """
-    if options.protocol == "sklearn":
+    if config.protocol == "sklearn":
         if hidden:
             raise InputError(
                 key="nhid", value=hidden, expected="0 with protocol=sklearn, a logistic regression without hidden units"
             )
-        return Sklearn(options.seed)
-    return Own(SETTINGS[options.protocol]._replace(hidden=hidden, seed=options.seed, **changes))
+        return Sklearn(config.seed)
+    return Own(SETTINGS[config.protocol]._replace(hidden=hidden, seed=config.seed, **changes))
 
 
 def stratified(labels_N: np.ndarray, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

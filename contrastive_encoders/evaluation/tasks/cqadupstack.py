@@ -23,7 +23,8 @@ from torch.nn.functional import normalize
 
 from contrastive_encoders.core import InputError, Prompted
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
-from contrastive_encoders.evaluation.task import EMPTY, Entry, How, Options
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import EMPTY, Entry, How
 from contrastive_encoders.evaluation.tsv import read_columns, table
 from contrastive_encoders.statistics.bootstrap import Estimate, average, mean_of_queries
 
@@ -143,7 +144,7 @@ def ndcg_at_cutoff(hits_BT: Tensor, duplicates_B: Tensor) -> Tensor:
     return top_BC @ discount_C[: top_BC.shape[1]] / ideal_B
 
 
-def _read(split: str, ending: str, root: Path, name: str, options: Options) -> ForumRetrieval:
+def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig) -> ForumRetrieval:
     """``split`` is valid or test; ``ending`` is that of the score names, -dev or nothing."""
     corpus = _corpus(table(root, "CQADupStack/corpus"))
     path = table(root, f"CQADupStack/{split}")

@@ -26,10 +26,12 @@ from torch import Tensor
 
 from contrastive_encoders.core import InputError, PairTask
 from contrastive_encoders.evaluation.embedding_pool import Pool, finite_rows, unit_rows
-from contrastive_encoders.evaluation.task import Entry, How, Options
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import Entry, How
 from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, STSB, Layout, read_pairs
 from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.statistics.bootstrap import Estimate, mean
+from contrastive_encoders.statistics.score_names import ScoreName
 
 THRESHOLD = 4.0
 BLOCK = 512  # texts compared with all others at a time: 512 x U float64
@@ -76,7 +78,7 @@ class Geometry:
         pairs_P2 = torch.tensor(
             [[row_of[a], row_of[b]] for a, b in zip(self.pairs.left, self.pairs.right, strict=True)]
         )
-        key = self.pairs.name.removesuffix(SENTEVAL) if how.intervals else None
+        key = ScoreName.parse(self.pairs.name).without_form() if how.intervals else None
         norms_U = vectors_UD.norm(dim=-1)
         estimates = (
             mean(squared_distances(units_UD, pairs_P2[self.positive]), key, scale=1.0),
@@ -153,10 +155,10 @@ def effective_rank(matrix_UD: Tensor) -> float:
 _SPLITS = {"": LAYOUTS["stsb"].rows, "-dev": LAYOUTS["stsb-dev"].rows, "-all": dict(STSB)}
 
 
-def _read(split: str, root: Path, name: str, options: Options) -> Geometry:
+def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> Geometry:
     form = SENTEVAL if name.endswith(SENTEVAL) else ""
     pairs = read_pairs(root, f"stsb{split}{form}", Layout(_SPLITS[split], 0, 5))
-    return Geometry(name, pairs, options.alignment_above)
+    return Geometry(name, pairs, config.alignment_above)
 
 
 ENTRIES = {

@@ -8,9 +8,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.task import Entry, Options
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import Entry
 from contrastive_encoders.evaluation.tasks.classification import Classification, Part, Recipe
-from contrastive_encoders.evaluation.tsv import SENTEVAL, read_columns, read_text, table
+from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 
 Known = TypeVar("Known")
 
@@ -85,11 +86,11 @@ def arranged(
     return Part(where, texts, np.array([labels[row] for row in order], dtype=np.int64))
 
 
-def _read_set(layout: Layout, root: Path, name: str, options: Options) -> Classification:
+def _read_set(layout: Layout, root: Path, name: str, config: EvaluateConfig) -> Classification:
     names = PARTS[len(layout.rows)]
-    paths = [table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows]
+    paths = [table(root, one, name) for one in layout.rows]
     parts = {part: _part(layout, path) for part, path in zip(names, paths, strict=True)}
-    return Classification(name, layout.recipe, layout.labels, parts, options)
+    return Classification(name, layout.recipe, layout.labels, parts, config)
 
 
 def _part(layout: Layout, path: Path) -> Part:
@@ -130,7 +131,7 @@ PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
 LINEAR_ONLY = ("wordcontent",)
 
 
-def _read_probing(recipe: Recipe, root: Path, name: str, options: Options) -> Classification:
+def _read_probing(recipe: Recipe, root: Path, name: str, config: EvaluateConfig) -> Classification:
     path = table(root, f"PROBING/{name}")
     found: dict[str, list[tuple[str, str, str]]] = {split: [] for split in PROBING_SPLITS.values()}
     for where, (split, label, sentence) in read_columns(path, ["split", "label", "sentence"]):
@@ -144,7 +145,7 @@ def _read_probing(recipe: Recipe, root: Path, name: str, options: Options) -> Cl
         labels = [read_label(where, "label", label, known) for where, label, _ in rows]
         sentences = [sentence for _, _, sentence in rows]
         parts[split] = arranged(f"{path}, split {split}", (sentences,), labels, labels, (0,))
-    return Classification(name, recipe, list(known), parts, options)
+    return Classification(name, recipe, list(known), parts, config)
 
 
 PROBING_ENTRIES = {

@@ -16,7 +16,8 @@ import torch
 
 from contrastive_encoders.core import PairTask
 from contrastive_encoders.evaluation.embedding_pool import Pool
-from contrastive_encoders.evaluation.task import Entry, How, Options
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import Entry, How
 from contrastive_encoders.evaluation.tasks.sts import Layout, RatedPairs, cosines, read_pairs, read_similarity
 from contrastive_encoders.statistics.bootstrap import Estimate, average_precision, best_f1, is_constant, spearman
 
@@ -47,7 +48,7 @@ class Paraphrases(RatedPairs):
         return dict(zip(self.score_names(), [*found, *([best_f1(*decided)] if self.f1 else [])], strict=True))
 
 
-def _read(layout: Layout, column: str, root: Path, name: str, options: Options) -> Paraphrases:
+def _read(layout: Layout, column: str, root: Path, name: str, config: EvaluateConfig) -> Paraphrases:
     """``column`` holds votes or a rating, of which 3 is undecided."""
     return Paraphrases(read_pairs(root, name, layout, column))
 

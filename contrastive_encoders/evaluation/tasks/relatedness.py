@@ -25,11 +25,13 @@ from torch import Tensor
 
 from contrastive_encoders.core import PairTask
 from contrastive_encoders.evaluation.embedding_pool import Pool, finite_rows
-from contrastive_encoders.evaluation.task import Entry, How, Options
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import Entry, How
 from contrastive_encoders.evaluation.tasks.probe_optimizers import initial_layer, one_thread
 from contrastive_encoders.evaluation.tasks.sts import SICK, STSB, Layout, read_pairs
 from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.statistics.bootstrap import Estimate, mean, pearson, spearman
+from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +80,7 @@ class Relatedness:
         scores = {}
         for pairs, rows_NF in ((self.test, test_NF), (self.dev, dev_NF)):
             predicted_N, gold_N = predict(fitted.weight_5F, rows_NF), torch.from_numpy(pairs.gold)
-            key = pairs.name.removesuffix(SENTEVAL) if how.intervals else None
+            key = ScoreName.parse(pairs.name).without_form() if how.intervals else None
             begin = f"{pairs.name}/{self.protocol}"
             scores[f"{begin}/spearman"] = spearman(predicted_N, gold_N, key)
             scores[f"{begin}/pearson"] = pearson(predicted_N, gold_N, key)
@@ -215,14 +217,14 @@ _SETS = {"stsb": (STSB, 0), "sickr": (SICK, 1)}  # beginning of the scores' name
 PROTOCOLS = {"regressor": "pearson", "regressor-spearman": "spearman"}
 
 
-def _read(base: str, protocol: str, root: Path, name: str, options: Options) -> Relatedness:
+def _read(base: str, protocol: str, root: Path, name: str, config: EvaluateConfig) -> Relatedness:
     rows, low = _SETS[base]
     form = SENTEVAL if name.endswith(SENTEVAL) else ""
     train, dev, test = (
         read_pairs(root, f"{base}{split}{form}", Layout({one: count}, low, 5))
         for split, (one, count) in zip(("-train", "-dev", ""), rows.items(), strict=True)
     )
-    return Relatedness(name, train, dev, test, protocol, PROTOCOLS[protocol], options.seed)
+    return Relatedness(name, train, dev, test, protocol, PROTOCOLS[protocol], config.seed)
 
 
 ENTRIES = {

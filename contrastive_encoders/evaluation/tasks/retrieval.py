@@ -31,7 +31,8 @@ from contrastive_encoders.core import (
     missing_package,
 )
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
-from contrastive_encoders.evaluation.task import Entry, How, Options
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import Entry, How
 from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, mean_of_queries
 
@@ -184,7 +185,7 @@ def with_role(texts: Sequence[str], role: Role) -> Prompted:
     return texts if isinstance(texts, Prompted) else Prompted(texts, role=role)
 
 
-def _read(root: Path, name: str, options: Options) -> Retrieval:
+def _read(root: Path, name: str, config: EvaluateConfig) -> Retrieval:
     columns = ("query", "document")
     rows = [
         [read_text(where, column, cell) for column, cell in zip(columns, cells, strict=True)]

@@ -19,9 +19,11 @@ from torch.nn.functional import cosine_similarity
 
 from contrastive_encoders.core import InputError, PairTask
 from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool
-from contrastive_encoders.evaluation.task import Entry, How, Options
-from contrastive_encoders.evaluation.tsv import SENTEVAL, read_columns, read_number, read_text, table
+from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
+from contrastive_encoders.evaluation.task import Entry, How
+from contrastive_encoders.evaluation.tsv import read_columns, read_number, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, average, is_constant, of_function, pearson, spearman
+from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ class Similarity(RatedPairs):
         super().__init__(pairs)
         self.subsets = list(dict.fromkeys(pairs.subsets))
         # raw text and SentEval's form of it are the same items, and are resampled alike
-        self.key = pairs.name.removesuffix(SENTEVAL)
+        self.key = ScoreName.parse(pairs.name).without_form()
 
     def score_names(self) -> list[str]:
         protocols = ("all", "mean", "wmean", "max") if len(self.subsets) > 1 else ("cosine", "max")
@@ -151,7 +153,7 @@ def read_pairs(root: Path, name: str, layout: Layout, rating: str = "score") -> 
     """The rows of a layout's tables, rated in the column ``rating``; ``name`` may end in ``@senteval``."""
     columns = ["sentence1", "sentence2", rating, *(["subset"] if layout.has_subsets else [])]
     pairs, gold = PairTask(name, [], [], np.empty(0), []), list[float]()
-    for path in (table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows):
+    for path in (table(root, one, name) for one in layout.rows):
         before = len(gold)
         for where, (left, right, rated, *subset) in read_columns(path, columns):
             pairs.left.append(read_text(where, "sentence1", left))
@@ -163,7 +165,7 @@ def read_pairs(root: Path, name: str, layout: Layout, rating: str = "score") -> 
     return pairs._replace(gold=np.array(gold))
 
 
-def read_similarity(layout: Layout, root: Path, name: str, options: Options) -> Similarity:
+def read_similarity(layout: Layout, root: Path, name: str, config: EvaluateConfig) -> Similarity:
     return Similarity(read_pairs(root, name, layout))
 
 

@@ -12,6 +12,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 
 from contrastive_encoders.reports.progress import clock
+from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.callbacks.telemetry import Telemetry
 
 WIDE = 140  # columns of a terminal that has room for what says nothing new
@@ -92,8 +93,8 @@ def described(
     facts = [f"step {step}" if total is None else f"step {step}/{total}"]
     facts += [f"loss {latest['train/loss']:.3g}"] if latest else []
     if score is not None and monitor is not None and monitor not in latest:
-        task, _, rest = monitor.partition("/")
-        facts.append(f"{task} {rest.rpartition('/')[2]} {float(score):.2f}")
+        name = ScoreName.parse(monitor)
+        facts.append(f"{name.full_task} {name.metric} {float(score):.2f}")
     facts += [f"{latest['throughput/documents_per_s']:,.0f} ex/s"] if latest else []
     facts += [] if left is None else [f"{clock(left)} left"]
     facts += [f"{latest['throughput/real_tokens_per_s']:,.0f} tokens/s"] if latest else []

@@ -1,0 +1,52 @@
+"""Names of the columns in data files: sets of names with the same meaning, as published data sets have them.
+
+The first set that a file has is taken. A data set's identity contains these sets, so change them on purpose only.
+"""
+
+from collections.abc import Sequence
+
+from contrastive_encoders.io.nested_columns import top_level
+
+Names = tuple[str, ...]
+
+TEXTS: tuple[Names, ...] = (("text",), ("sentence",))
+PAIRS: tuple[Names, ...] = (("text_a", "text_b"), ("sentence1", "sentence2"))
+INFERENCE_PAIRS: tuple[Names, ...] = (("premise", "hypothesis"), ("sentence1", "sentence2"))
+QUESTIONS: tuple[Names, ...] = (("question", "answer"), ("query", "answer"), ("anchor", "positive"))
+POSITIVES: tuple[Names, ...] = (("premise", "entailment"), ("sent0", "sent1"), ("anchor", "positive"))
+TRIPLETS: tuple[Names, ...] = (
+    ("premise", "entailment", "contradiction"),
+    ("sent0", "sent1", "hard_neg"),
+    ("anchor", "positive", "negative"),
+)
+SCORED_TRIPLETS: tuple[Names, ...] = (("anchor", "positive", "negative"), ("query", "positive", "negative"))
+PAIRS_TO_MINE: tuple[Names, ...] = (
+    ("anchor", "positive"),
+    ("question", "answer"),
+    ("premise", "entailment"),
+    ("sent0", "sent1"),
+)
+POSITIVE_LISTS: tuple[Names, ...] = (  # FlagEmbedding's and Tevatron's formats
+    ("query", "pos", "neg"),
+    ("query", "pos"),
+    ("query", "positive_passages", "negative_passages"),
+    ("query", "positive_passages"),
+)
+# Of evaluation alone
+RATED_PAIRS: tuple[Names, ...] = (("sentence1", "sentence2"), ("text_a", "text_b"), ("text1", "text2"))
+RATINGS: tuple[Names, ...] = (("score",), ("label",), ("scores",), ("labels",), ("similarity",))
+ANSWERS: tuple[Names, ...] = (("query", "document"), ("query", "passage"), ("query", "positive"), *QUESTIONS)
+LABELS: tuple[Names, ...] = (("label",), ("labels",), ("label_text",))
+IDS: tuple[Names, ...] = (("_id",), ("id",))
+RELEVANCE: tuple[Names, ...] = (
+    ("query-id", "corpus-id"),
+    ("query_id", "corpus_id"),
+    ("query_id", "doc_id"),
+    ("qid", "docid"),
+)
+GAINS: tuple[Names, ...] = (("score",), ("relevance",), ("label",), ("rel",), ("grade",), ("gain",))
+
+
+def choose_columns(present: Sequence[str], known: Sequence[Names]) -> Names | None:
+    """Return the first set of names that a file has; ``OUTER.INNER`` is a value inside of the column ``OUTER``."""
+    return next((names for names in known if all(top_level([name], present) for name in names)), None)

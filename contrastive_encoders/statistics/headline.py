@@ -1,0 +1,102 @@
+"""The scores by which encoders are judged and ranked."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from contrastive_encoders.core import Corpus
+from contrastive_encoders.statistics.score_names import ScoreName
+
+AVERAGES = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")  # the preferred one first
+PAIR_MEASURES = ("all/spearman", "cosine/spearman")
+RETRIEVAL_METRICS = ("ndcg@10", "mrr")  # the preferred one first
+METRICS_OF_PAIRS = ("spearman", "pearson", "ap", "f1")  # without a user's own metric
+TITLES = {"ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "recall": "Recall", "spearman": "Spearman", "ap": "AP"}
+
+
+class Headline(NamedTuple):
+    """The score, or the mean of several scores, by which encoders are judged or ranked.
+
+    ``name`` is the name of the score or of the mean, ``scores`` are its members.
+    """
+
+    name: str
+    scores: list[str]
+    less_is_better: bool = False
+
+    @classmethod
+    def mean_of(cls, scores: Sequence[str], *, less_is_better: bool = False) -> "Headline":
+        name = scores[0] if len(scores) == 1 else f"mean of {len(scores)} tasks"
+        return cls(name, list(scores), less_is_better)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks of the scores, each once, whatever the size of the embeddings."""
+        names = [ScoreName.parse(name) for name in self.scores]
+        return list(dict.fromkeys(replace(name, size=None).full_task for name in names))
+
+    def value(self, scores: Mapping[str, float]) -> float:
+        return float(np.mean([scores[name] for name in self.scores]))
+
+    def title(self, corpora: Sequence[Corpus]) -> str:
+        """``nDCG@10 of faq``, ``nDCG@10 of held_out (titles)``, ``nDCG@10, the mean of 3 tasks,``."""
+        first = ScoreName.parse(self.scores[0])
+        metric, at, cutoff = first.metric.partition("@")
+        words = f"{TITLES.get(metric, metric)}{at}{cutoff}"
+        if len(self.scores) > 1:
+            return f"{words}, the mean of {len(self.scores)} tasks,"
+        kind = corpora[0].get("query_kind") if corpora else None
+        return f"{words} of {first.full_task}{f' ({kind})' if kind else ''}"
+
+
+def retrieval_scores(names: Sequence[str]) -> list[str]:
+    """Return nDCG@10 of all retrieval tasks, or MRR if no task has nDCG@10: the two have no mean."""
+    for metric in RETRIEVAL_METRICS:
+        if found := [name for name in names if ScoreName.parse(name).metric == metric]:
+            return found
+    return []
+
+
+def pair_scores(names: Sequence[str]) -> list[str]:
+    """Return Spearman's correlation of all tasks of rated pairs."""
+    return [name for name in names if ScoreName.parse(name).measure in PAIR_MEASURES]
+
+
+def choose_headline(
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    averages: Collection[str] = (),
+    monitor: str | None = None,
+    *,
+    monitor_less_is_better: bool = False,
+) -> Headline | None:
+    """Choose the score by which a run is judged: the monitored one; else nDCG@10 of the retrieval tasks, else a user's
+    own metric, else Spearman's correlation, else any score.
+
+    A score of a development set, which has selected the checkpoint, or of truncated embeddings is chosen only if there
+    are no others. None: no score that has a better and a worse is known both before and after.
+    """
+    shared = [name for name in after if name in before and ScoreName.parse(name).protocol != "geometry"]
+    plain = [name for name in shared if ScoreName.parse(name).is_plain]
+    if monitor in shared and (monitor in plain or not plain):
+        return Headline.mean_of([str(monitor)], less_is_better=monitor_less_is_better)
+    names = plain or shared
+    single = [name for name in names if name not in averages]
+    scores = retrieval_scores(single) or _own_metrics(single)
+    scores = scores or [name for name in AVERAGES if name in names][:1] or pair_scores(single)
+    scores = scores or [name for name in names if name in averages][:1] or names[:1]
+    return Headline.mean_of(scores) if scores else None
+
+
+def _own_metrics(names: Sequence[str]) -> list[str]:
+    """Return the scores of pairs by the first of the user's own functions: ``TASK/cosine/FUNCTION``."""
+    parsed = [(name, ScoreName.parse(name)) for name in names]
+    pairs = {one.full_task for _, one in parsed if one.measure == "cosine/spearman"}
+    own = [
+        (name, one.metric)
+        for name, one in parsed
+        if one.protocol == "cosine" and one.full_task in pairs and one.metric not in METRICS_OF_PAIRS
+    ]
+    return [name for name, metric in own if metric == own[0][1]]

@@ -1,0 +1,70 @@
+"""Names of scores, such as ``stsb-dev@senteval@256/cosine/spearman``: the only place that takes them apart."""
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+TASK = re.compile(
+    r"(?P<task>.*?)(-(?P<split>dev(:[^@]*)?))?(@(?P<form>[^@]*[^@\d][^@]*))?(@(?P<size>[1-9]\d*))?", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class ScoreName:
+    """``TASK[-SPLIT][@FORM][@SIZE]/PROTOCOL/METRIC``; ``str`` formats it.
+
+    Attributes:
+        task: name of the task, without its split and text form.
+        protocol: how the metric is computed; empty for a task that has one way only.
+        metric: ``spearman``, ``ndcg@10``, ...
+        split: ``dev``, with the subset of an mteb task ``dev:en``; empty for the test split.
+        form: text form, such as ``senteval``; empty for the text as it is.
+        size: number of dimensions that were used; None for whole embeddings.
+    """
+
+    task: str
+    protocol: str = ""
+    metric: str = ""
+    split: str = ""
+    form: str = ""
+    size: int | None = None
+
+    @classmethod
+    @lru_cache(maxsize=4096)
+    def parse(cls, name: str) -> "ScoreName":
+        """Parse the name of a score, or of a task, whose protocol and metric are then empty."""
+        full_task, *rest = name.split("/")
+        *protocol, metric = rest or [""]
+        found = TASK.fullmatch(full_task)
+        assert found is not None, "every part of the pattern may be empty"
+        size = int(found["size"]) if found["size"] else None
+        return cls(found["task"], "/".join(protocol), metric, found["split"] or "", found["form"] or "", size)
+
+    def __str__(self) -> str:
+        return f"{self.full_task}/{self.measure}" if self.metric else self.full_task
+
+    @property
+    def full_task(self) -> str:
+        """The task with its split, text form, and size."""
+        split = f"-{self.split}" if self.split else ""
+        form = f"@{self.form}" if self.form else ""
+        size = "" if self.size is None else f"@{self.size}"
+        return f"{self.task}{split}{form}{size}"
+
+    @property
+    def measure(self) -> str:
+        """Protocol and metric: ``cosine/spearman``."""
+        return f"{self.protocol}/{self.metric}" if self.protocol else self.metric
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the score is of a test split and of whole embeddings."""
+        return not self.split and self.size is None
+
+    def without_form(self) -> str:
+        """Return the name for the text as it is, whose items are the same."""
+        return str(replace(self, form=""))
+
+    def with_protocol(self, protocol: str) -> str:
+        """Return the name of the same metric by another protocol."""
+        return str(replace(self, protocol=protocol))
