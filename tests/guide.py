@@ -33,7 +33,7 @@ GUIDE = (
     "README",
     *(
         f"docs/{name}"
-        for name in """start improve your-text train negatives make-data evaluate comparison export
+        for name in """start improve your-text train stages-and-mixtures backbones negatives make-data evaluate comparison export
     scale""".split()
     ),
 )
