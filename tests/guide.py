@@ -37,7 +37,7 @@ GUIDE = (
     scale""".split()
     ),
 )
-REFERENCE = tuple(f"docs/{name}" for name in "papers recipes evaluation".split())
+REFERENCE = tuple(f"docs/{name}" for name in "papers recipes gense evaluation".split())
 RECORDS = tuple(
     f"docs/{name}"
     for name in """results results/dino/README results/head_to_head/README
