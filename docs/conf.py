@@ -8,7 +8,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-from every_key import page  # noqa: E402
+from config_reference import page  # noqa: E402
 
 from contrastive_encoders.core.config_schema import keys_of  # noqa: E402
 

@@ -33,11 +33,11 @@ GUIDE = (
     "README",
     *(
         f"docs/{name}"
-        for name in """start improve your-text train stages-and-mixtures backbones negatives make-data evaluate comparison export
-    scale""".split()
+        for name in """start improve data train stages-and-mixtures backbones negatives synthetic-data evaluate comparison
+    export distributed""".split()
     ),
 )
-REFERENCE = tuple(f"docs/{name}" for name in "papers recipes gense evaluation".split())
+REFERENCE = tuple(f"docs/{name}" for name in "papers recipes gense evaluation-protocols".split())
 RECORDS = tuple(
     f"docs/{name}"
     for name in """results results/dino/README results/head_to_head/README

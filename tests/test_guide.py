@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 from contrastive_encoders.export.quantization import quantized, ranges_of
-from docs.every_key import page as page_of_every_key
+from docs.config_reference import page as page_of_every_key
 from tests.forks import run_command
 from tests.guide import GUIDE, RECORDS, REFERENCE, ROOT, check_command, commands_of, in_blocks, text_of
 
-ABOUT = ("CONTRIBUTING", *(f"docs/{name}" for name in "scores design security LOG".split()))
+ABOUT = ("CONTRIBUTING", *(f"docs/{name}" for name in "metrics design security experiment-log".split()))
 LAUNCHERS = ("python", "torchrun", "srun", "contrastive-encoders")
 NOT_OURS = ("ray", "source", "eval")  # the latter two the shell's own
 COMMANDS = commands_of(*GUIDE)

@@ -134,7 +134,7 @@ def train_all(
         job = untrained_job([*options, *words], race.seeds[0], output / "runs")
         labels[job.name] = UNTRAINED
         [scored] = run_all(pool, [job], output / "runs.jsonl", end, at_start=progress.begin)
-        if scored.status == 2:  # of bad input, docs/statuses.md
+        if scored.status == 2:  # of bad input, docs/exit-codes.md
             raise InputError(f"race: the untrained encoder of arm {label} is refused. {scored.said}")
         if not scored.finished:  # a race is whole without it
             log.warning("%s failed: %s", scored.name, scored.said)

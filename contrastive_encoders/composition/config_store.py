@@ -106,7 +106,7 @@ def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) ->
     if above._get_flag("struct"):
         names = list(map(str, above))
         if name not in names:
-            otherwise = f"There are {', '.join(sorted(names))}." if place else "docs/every-key.md lists the keys."
+            otherwise = f"There are {', '.join(sorted(names))}." if place else "docs/keys.md lists the keys."
             raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=in_python)
     OmegaConf.update(cfg, key, value, merge=True, force_add=True)
 

@@ -1,7 +1,7 @@
 """Exit statuses, and one-line messages instead of tracebacks.
 
 0 done; 2 the command line, config or input is wrong; 1 failed while running, or there is no room; 130 and 143
-interrupted (docs/statuses.md). Hydra alone exits with 1 on a typo and leaves a traceback, so it is made to raise and
+interrupted (docs/exit-codes.md). Hydra alone exits with 1 on a typo and leaves a traceback, so it is made to raise and
 the outcome is mapped here.
 """
 

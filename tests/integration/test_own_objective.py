@@ -23,7 +23,7 @@ from tests.guide import ROOT, text_of
 from tests.integration.conftest import NOUNS, SIZES
 from tests.objectives import settings
 
-PAGE = text_of("docs/your-own-objective")
+PAGE = text_of("docs/custom-objective")
 FILES = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))
 (COMMAND,) = re.findall(r"^contrastive-encoders train (.*)$", PAGE, flags=re.MULTILINE)
 
