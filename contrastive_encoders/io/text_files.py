@@ -10,6 +10,7 @@ import io
 import logging
 import re
 import zlib
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -197,14 +198,16 @@ def opened(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
 
 
 def _wide_codec(begin: bytes) -> str:
-    """Return the encoding of two or four bytes a character that a file without a mark begins in; "" if there is none.
+    """Return the UTF-16 or UTF-32 codec of a file without a byte-order mark from its first bytes; "" if it has none.
 
-    Its line ends or blanks, or else its first two characters, have zero bytes beside them.
+    Its line ends, or else its blanks and at least one line end, or else its first two characters, have zero bytes
+    next to them.
     """
-    for name, sign in ((name, sign) for name in WIDE for sign in ("\n", " ")):
-        wide = sign.encode(name)
-        found = sum(begin[at : at + len(wide)] == wide for at in range(0, len(begin), len(wide)))
-        if found > begin.count(sign.encode()) / 2:
+    for name in WIDE:
+        size = len(" ".encode(name))
+        units = Counter(begin[at : at + size] for at in range(0, len(begin), size))
+        ends, blanks = units["\n".encode(name)], units[" ".encode(name)]
+        if ends > begin.count(b"\n") / 2 or (blanks > begin.count(b" ") / 2 and (ends or b"\n" not in begin)):
             return name
     first = re.fullmatch(rb"((?:[^\0]\0){2})|(?:\0[^\0]){2}", begin[:4], re.DOTALL)
     return "" if first is None else "utf-16-le" if first[1] else "utf-16-be"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contrastive_encoders.core import InputError
@@ -75,6 +75,7 @@ def test_every_kind_gives_the_same_rows(tmp_path, kind, packed):
 @given(
     st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))] * 2), min_size=1)
 )
+@example([("", "00 \x00")])
 def test_any_text_survives(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("any")
     rows = [(f"q{left}", f"a{right}") for left, right in rows]
