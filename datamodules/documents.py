@@ -88,7 +88,7 @@ class DocumentSpans(TextData):
         return LongDocuments(tokenizer, rule_of_store, lowercase=self.settings.lowercase, shortest_for_auto=auto)
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        lengths = np.diff(store.offsets)
+        lengths = store.token_counts()
         specials, longest = special_tokens(tokenizer, mask_token=self.settings.mask_token), self.max_length
         [prompt] = self.prompts_of(1)
         specials = specials._replace(before=np.array([*specials.before, *prompt_ids(tokenizer, prompt)], np.int64))

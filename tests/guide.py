@@ -33,8 +33,8 @@ GUIDE = (
     "README",
     *(
         f"docs/{name}"
-        for name in """start improve data train stages-and-mixtures backbones negatives synthetic-data evaluate comparison
-    export distributed""".split()
+        for name in """start improve data train stages-and-mixtures backbones negatives synthetic-data evaluate
+    comparison export distributed""".split()
     ),
 )
 REFERENCE = tuple(f"docs/{name}" for name in "papers recipes gense evaluation-protocols".split())

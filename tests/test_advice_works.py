@@ -23,6 +23,7 @@ from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.training.api import train
 from tests.advice import advice, followed
+from tests.damage import flip
 from tests.decoders import save_decoder
 from tests.in_process import run_here
 from tests.test_command_advice import REFUSED as COMMANDS
@@ -509,6 +510,21 @@ def test_short_documents_are_kept_with_the_span_of_the_message(said, tmp_path):
     refused, log = said(followed(words, advised))
     assert refused is None
     assert int(dropped) > sum(map(int, re.findall(r"dropped (\d+) of", log)))
+
+
+@pytest.mark.advice("contrastive_encoders.datamodules.store.token_store:TokenStore._damaged")
+def test_a_damaged_token_store_is_rebuilt_as_advised(said, tmp_path):
+    words = [*SENTENCES, f"data.cache_dir={tmp_path / 'cache'}"]
+    assert said(words)[0] is None
+    shutil.rmtree("run")
+    [offsets] = Path("cache").rglob("offsets.bin")
+    intact = offsets.read_bytes()
+    flip(offsets, at=0.2, count=64)
+    refused, _ = said(words)
+    assert str(offsets.parent) in refused
+    [advised] = re.findall(r"Set (verify=true)", refused)
+    assert said(followed(words, advised))[0] is None
+    assert offsets.read_bytes() == intact
 
 
 # Advice that no test follows, and why

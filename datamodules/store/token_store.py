@@ -79,16 +79,46 @@ class TokenStore:
         return {name: entry for name, entry in self.manifest.items() if name != LENGTHS}
 
     def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(k,) rows -> (k,) first and (k,) one past the last place in ``ids`` of their text in this column, or in a
-        column of its own for each.
+        """Return where texts begin and end in ``ids``.
+
+        Args:
+            rows: (k,) row numbers.
+            column: a column for all rows, or (k,) columns.
+
+        Returns:
+            (k,) first places and (k,) places after the last one.
+
+        Raises:
+            InputError: the offsets are damaged.
         """
         places = rows * self.width + column
-        return self.offsets[places], self.offsets[places + 1]
+        begins, ends = self.offsets[places], self.offsets[places + 1]
+        self._check_offsets(begins, ends)
+        return begins, ends
 
     def text(self, row: int, column: int = 0) -> np.ndarray:
-        """(tokens,) uint16 or uint32 ids: a read-only slice of the map."""
+        """Return the (tokens,) uint16 or uint32 ids of a text: a read-only slice of the map."""
         place = row * self.width + column
-        return self.ids[self.offsets[place] : self.offsets[place + 1]]
+        begin, end = self.offsets[place], self.offsets[place + 1]
+        if not 0 <= begin <= end <= len(self.ids):
+            raise self._damaged()
+        return self.ids[begin:end]
+
+    def token_counts(self) -> np.ndarray:
+        """Return the (R * C,) int64 numbers of tokens of all texts."""
+        self._check_offsets(self.offsets[:-1], self.offsets[1:])
+        return np.diff(self.offsets)
+
+    def _check_offsets(self, begins: np.ndarray, ends: np.ndarray) -> None:
+        if not np.all((begins >= 0) & (begins <= ends) & (ends <= len(self.ids))):
+            raise self._damaged()
+
+    def _damaged(self) -> InputError:
+        return InputError(
+            location=str(self.directory),
+            expected="a token store, got damaged offsets",
+            hint="Set verify=true to build it again.",
+        )
 
     def _verify(self) -> None:
         """

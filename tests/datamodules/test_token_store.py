@@ -220,6 +220,18 @@ def test_a_damaged_store_is_built_anew(build, corpus, bpe, tmp_path, damage):
     assert path.read_bytes() == whole
 
 
+READS = [lambda store: store.text(1), lambda store: store.bounds(np.arange(3), 0), TokenStore.token_counts]
+
+
+@pytest.mark.parametrize("read", READS, ids=["text", "bounds", "token_counts"])
+def test_damaged_offsets_are_refused_when_they_are_read(corpus, bpe, tmp_path, read):
+    path = rows(corpus, bpe, tmp_path / "cache").directory / "offsets.bin"
+    flip(path, at=8.5 / (path.stat().st_size - 1), count=7)
+    with pytest.raises(InputError) as raised:
+        read(TokenStore(path.parent))
+    assert raised.value.location == str(path.parent)
+
+
 @EITHER
 @pytest.mark.parametrize("name", ["ids.bin", "offsets.bin"])
 def test_a_changed_byte_is_found_by_verify(build, corpus, bpe, tmp_path, name):
