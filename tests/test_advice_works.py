@@ -127,7 +127,7 @@ REFUSED = [
     (
         "contrastive_encoders.training.checks:check_model_and_data",
         [*TINY, "data=sentences", "data.path=$sentences"],
-        {"model=NAME": "model=simcse"},
+        {"model=simcse": "model=simcse"},
     ),
     (
         "contrastive_encoders.training.checks:check_values#1",

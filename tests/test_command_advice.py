@@ -28,14 +28,14 @@ REFUSED = [
         "runs=[outputs/*]",
     ),
     (
-        "contrastive_encoders.evaluation.evaluate_config:EvaluateConfig.check_keys",
+        "contrastive_encoders.evaluation.evaluate_config:EvaluateConfig._check_tables",
         "evaluate",
         ["encoder=e"],
         "data_root=FOLDER",
         "data_root=tables",
     ),
     (
-        "contrastive_encoders.evaluation.evaluate_config:EvaluateConfig.check_keys",
+        "contrastive_encoders.evaluation.evaluate_config:EvaluateConfig._check_tables",
         "evaluate",
         ["encoder=e"],
         "tasks=FILE",
@@ -54,6 +54,13 @@ REFUSED = [
         ["suite=[mteb,sts]", "encoder=e"],
         "suite=mteb",
         "suite=mteb",
+    ),
+    (
+        "contrastive_encoders.evaluation.catalog:_unknown",
+        "evaluate",
+        ["encoder=e", "data_root=tables", "suite=mrpc@senteval"],
+        "suite=mrpc",
+        "suite=mrpc",
     ),
     (
         "contrastive_encoders.evaluation.custom_tasks.resolve:_described",

@@ -164,8 +164,8 @@ def test_rows_that_cannot_be_trained_on_can_with_the_arguments_of_the_message(na
         train(rows, **keys)
     assert advice()[name].pattern.search(str(refused.value))
     if call := re.search(r"train\((.*), data__path=PATH\)", str(refused.value)):
-        advised, rows = {"data__path": rows, "data": re.fullmatch('data="(.*)"', call[1])[1]}, None
-        del keys["data__cache_dir"]
+        advised, rows = {"data__path": rows, **dict(re.findall(r'(\w+)="(\w+)"', call[1]))}, None
+        del keys["data__cache_dir"], keys["model"]
     else:
         [(name, value)] = re.findall(r"(data__\w+)=(\[.*?\]|\".*?\")", str(refused.value))
         advised = {name: json.loads(value.replace("'", '"'))}

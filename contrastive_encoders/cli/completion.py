@@ -72,7 +72,10 @@ def candidates(line: str, commands: Sequence[str]) -> list[str]:
     if equals:
         return [f"{group}={one}" for one in choices(group) if one.startswith(name)] if group in groups else []
     chosen = groups | {one: value for one, _, value in (other.partition("=") for other in before) if one in groups}
-    return [f"{key}=" for key in sorted({*groups, *_keys(config, chosen)}) if key.startswith(word)]
+    keys = {*groups, *_keys(config, chosen)}
+    if command == "adapt":
+        keys = keys - {"output"} | {"output_dir"}
+    return [f"{key}=" for key in sorted(keys) if key.startswith(word)]
 
 
 def _has_open_quote(line: str) -> bool:

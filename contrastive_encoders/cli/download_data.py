@@ -13,6 +13,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,11 +130,20 @@ def write_docstrings(folder: Path, cache: Path) -> str:
     """Write the pairs of ``data=pydocs_pairs`` and the table of its task; return a description.
 
     Raises:
-        InputError: no installed package has docstrings enough.
+        InputError: the packages whose docstrings are the queries are not installed.
     """
     keys = DocstringPairDataConfig
     source = PydocsSource(cache, keys.held_out_every, keys.held_out_part, keys.min_words)
-    (task,) = source.held_out()
+    tasks = []
+    with suppress(InputError):  # no package is documented; its key is not one of this command
+        tasks = source.held_out()
+    if not tasks:
+        raise InputError(
+            key="pydocs",
+            expected="installed packages with docstrings, such as numpy, scipy, and torch",
+            hint="Run the command in the environment that has the dependencies of contrastive-encoders.",
+        )
+    (task,) = tasks
     columns = ("question", "answer")
     pairs = [json.dumps(dict(zip(columns, pair, strict=True)), ensure_ascii=False) for pair in source.pairs()]
     rows = ["query\tdocument", *("\t".join(row) for row in zip(task.queries, task.documents, strict=True))]

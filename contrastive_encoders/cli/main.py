@@ -62,9 +62,12 @@ def adapt_words(words: list[str]) -> list[str]:
     """Return the words of a race over documents, whose ``output`` is called ``output_dir`` here as in ``improve``.
 
     Raises:
-        InputError: no documents are named.
+        InputError: no documents are named, or ``output`` is set.
     """
     _, texts, rest = _paths("adapt", "race.texts", words)
+    for key, _, value in (word.partition("=") for word in rest):
+        if key == "output":
+            raise InputError(key=key, value=value, expected="a key that exists", hint=f"Set output_dir={value}.")
     rest = [re.sub("^output_dir=", "output=", word) for word in rest]
     output = [] if any(word.startswith("output=") for word in rest) else [f"output={ADAPTED}"]
     return _with_words(["hydra/help=adapt", "race=documents", *texts, *output], rest)

@@ -155,7 +155,8 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
                 if isinstance(value, dict) and any(isinstance(entry, dict) for entry in value.values()):
                     one = one._replace(default="")  # parts, whose keys follow
                 if one.name not in known or (one.meaning and place not in RECIPES):
-                    rows.append(_row(one.name, value, one))
+                    is_renamed = one.name == "output" and hydra["help"]["app_name"].endswith("adapt")
+                    rows.append(_row("output_dir" if is_renamed else one.name, value, one))
                 if one.default:
                     known.add(one.name)
         pages.append("\n".join(rows))

@@ -88,7 +88,7 @@ def load_tasks(
     root = Path(data_root)
     names = [name.strip() for name in (suite.split(",") if isinstance(suite, str) else suite)]
     chosen = Chosen([], {}, {})
-    for name, by_name in _expand(names, prefix).items():
+    for name, by_name in tasks_of_suites(names, prefix).items():
         missing = [path for path in files(root, name) if not path.is_file()]
         if not missing:
             entry = ENTRIES[name.removesuffix(SENTEVAL)]
@@ -135,8 +135,12 @@ def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
             yield str(path.relative_to(root)), f"{rows} rows, not {official}"
 
 
-def _expand(names: Sequence[str], prefix: str) -> dict[str, bool]:
-    """Task name -> whether it was asked for by its own name; in order, each once."""
+def tasks_of_suites(names: Sequence[str], prefix: str = "") -> dict[str, bool]:
+    """Return the tasks of suites and tasks: name -> whether it is among ``names`` itself.
+
+    Raises:
+        InputError: a name is neither a suite nor a task.
+    """
     wanted: dict[str, bool] = {}
     for name in names:
         plain, ending = name.removesuffix(SENTEVAL), SENTEVAL if name.endswith(SENTEVAL) else ""
@@ -160,11 +164,13 @@ def _members(suite: str, ending: str) -> list[str]:
 
 def _unknown(name: str, plain: str, prefix: str) -> InputError:
     if plain in ENTRIES:
-        return InputError(f"{prefix}suite: {plain} has one form of its text, so there is no {name}; say {plain}.")
+        expected = f"{plain}, whose text has one form"
+        return InputError(key=f"{prefix}suite", value=name, expected=expected, hint=f"Set {prefix}suite={plain}.")
     known = [*SUITES, *ENTRIES]
     near = nearest(plain.lower(), known, cutoff=0.5)
     return InputError(
-        f"{prefix}suite: no suite or task is named {name!r}"
-        + (f"; did you mean {near!r}?" if near else ".")
-        + f" There are {', '.join(known)}, and NAME{SENTEVAL}."
+        key=f"{prefix}suite",
+        value=name,
+        expected=f"one of {', '.join(known)}, or NAME{SENTEVAL}",
+        hint=f"The nearest is {near}." if near else None,
     )

@@ -109,15 +109,24 @@ class EvaluateConfig:
         """
         if self.is_mteb:
             self._check_mteb()
-        elif self.data_root is None and (self.tasks is None or self.action == "fetch"):
+        else:
+            self._check_tables()
+        if self.action == "score":
+            self._check_names()
+
+    def _check_tables(self) -> None:
+        """Check the names of suites, and that there is something to score."""
+        if self.action == "score" and self.suite != "sts":
+            from contrastive_encoders.evaluation.catalog import tasks_of_suites  # with torch
+
+            tasks_of_suites(self.suites)
+        if self.data_root is None and (self.tasks is None or self.action == "fetch"):
             raise InputError(
                 "data_root is not set. Set data_root=FOLDER to the directory of the evaluation tables, or tasks=FILE "
                 "to evaluate on your own texts.",
                 key="data_root",
                 expected="the directory of the evaluation tables",
             )
-        if self.action == "score":
-            self._check_names()
 
     def _check_mteb(self) -> None:
         """Check that suite=mteb is the only suite, with one process and without a reranker."""

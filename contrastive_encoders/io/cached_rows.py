@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from contrastive_encoders.core import InputError, check_local_output
+from contrastive_encoders.core import check_local_output
 
 CACHE = "CONTRASTIVE_ENCODERS_CACHE"
 SURROGATE = re.compile("[\\ud800-\\udfff]")  # half of a pair, which UTF-8 cannot hold
@@ -24,17 +24,14 @@ def cache_folder(given: str | None) -> Path:
 
 
 def keep_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
-    """The .jsonl file in ``folder`` that holds these rows, a line each; written unless it is there.
-
-    Raises:
-        InputError: a value is none of JSON's.
-    """
+    """Write rows to a .jsonl file in ``folder``, a line each, unless it is there. Return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     digest, new = hashlib.sha256(), folder / f".rows-{secrets.token_hex(8)}.part"
     with new.open("xb") as file:  # others may read it, where the cache is shared
         try:
-            for place, row in enumerate(rows):
-                line = f"{_json(row, place)}\n".encode()
+            for row in rows:
+                text = SURROGATE.sub(lambda one: f"\\u{ord(one[0]):04x}", json.dumps(row, ensure_ascii=False))
+                line = f"{text}\n".encode()
                 digest.update(line)
                 file.write(line)
         except BaseException:
@@ -46,10 +43,3 @@ def keep_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
     else:
         new.replace(path)
     return path
-
-
-def _json(row: Mapping[str, Any], place: int) -> str:
-    try:
-        return SURROGATE.sub(lambda one: f"\\u{ord(one[0]):04x}", json.dumps(row, ensure_ascii=False))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"rows[{place}]: {error}. Wanted texts and numbers; leave other columns out.") from error

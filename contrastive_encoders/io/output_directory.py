@@ -16,6 +16,7 @@ import itertools
 import json
 import logging
 import os
+import shlex
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,7 +71,8 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
             f"{folder / MARKER} is damaged ({error}), so it is not known what in this folder may be replaced. Copy "
             "that of another folder of the same command there, name another folder, or remove this one yourself."
         ) from error
-    check_version(found.get("version"), "an output directory", key=key, value=folder, hint=f"Choose another {key}.")
+    hint = f"Remove it (rm -r {shlex.quote(str(folder))}), or choose another {key}."
+    check_version(found.get("version"), "an output directory", key=key, value=folder, hint=hint)
     return marker
 
 

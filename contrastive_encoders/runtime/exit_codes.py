@@ -53,6 +53,7 @@ UNUSABLE = (
     errno.EBUSY,
 )
 FOR_RANK_ZERO = 10.0  # seconds to say what is wrong
+OUTPUT_KEY = re.compile(r"\boutput(?==)|(?<=another )output\b")  # of a race, which `adapt` calls output_dir
 FULL_ERROR = "HYDRA_FULL_ERROR"
 _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
 
@@ -164,6 +165,8 @@ def _leave(status: int, message: str = "", command: str = "") -> NoReturn:
         traceback.print_exc()
     if message:
         line = " ".join(message.split())
+        if command == "adapt":
+            line = OUTPUT_KEY.sub("output_dir", line)
         if len(line) > MOST_SAID:  # a value of a megabyte
             line = f"{line[: MOST_SAID // 2]} ... {line[-MOST_SAID // 2 :]}"
         sys.stderr.write(f"contrastive-encoders {command}: {line}\n")

@@ -21,13 +21,13 @@ from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.datamodules.data_configs import DataConfig, MixtureDataConfig
 from contrastive_encoders.encoders.model_configs import KINDS as MODELS
 from contrastive_encoders.encoders.model_configs import TrainableConfig
-from contrastive_encoders.io.cached_rows import cache_folder, keep_rows
+from contrastive_encoders.io.cached_rows import cache_folder
 from contrastive_encoders.io.output_directory import LOCK, let_go
 from contrastive_encoders.runtime.exit_codes import as_exceptions
 from contrastive_encoders.runtime.log_output import logs_shown
 from contrastive_encoders.runtime.process_group import launched
 from contrastive_encoders.training.compose import check_overrides, compose
-from contrastive_encoders.training.in_memory_rows import keys_of_rows
+from contrastive_encoders.training.in_memory_rows import CachedRows, keys_of_rows
 from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.stages import finished_before, folder_of, stages_of
 
@@ -156,22 +156,28 @@ def train(
     keys |= {name: value for name, value in {"model": model, "data": data}.items() if value is not None}
     words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in overrides}
     chosen, values = _chosen(keys, recipe=keys.get("experiment", words.get("experiment")))
-    with as_exceptions("train"), logs_shown(quiet=bool(keys.get("quiet"))):
-        check_words("train", overrides)
-        if rows is not None:
-            given = {**chosen, **values, **words}
-            if "data.path" in given:
-                raise InputError(
-                    key="data.path",
-                    value=given["data.path"],
-                    expected="no path if rows are passed",
-                    hint="Pass one of them.",
-                )
-            folder = cache_folder(values.get("data.cache_dir"))
-            of_rows, of_file = keys_of_rows(rows, given, lambda plain: keep_rows(plain, folder))
-            chosen, values = {**of_rows, **chosen}, {**of_file, **values}
-        asked = compose(overrides, chosen, {"devices": 1, **values})
-    folder, results = _trained(asked)
+    cached: CachedRows | None = None
+    try:
+        with as_exceptions("train"), logs_shown(quiet=bool(keys.get("quiet"))):
+            check_words("train", overrides)
+            if rows is not None:
+                given = {**chosen, **values, **words}
+                if "data.path" in given:
+                    raise InputError(
+                        key="data.path",
+                        value=given["data.path"],
+                        expected="no path if rows are passed",
+                        hint="Pass one of them.",
+                    )
+                folder = cache_folder(values.get("data.cache_dir"))
+                of_rows, of_file, cached = keys_of_rows(rows, given, folder)
+                chosen, values = {**of_rows, **chosen}, {**of_file, **values}
+            asked = compose(overrides, chosen, {"devices": 1, **values})
+        folder, results = _trained(asked)
+    except InputError as error:
+        if cached is None:
+            raise
+        raise cached.error(error) from error
     from contrastive_encoders.encoders import load_encoder
 
     with _undrawn():

@@ -14,6 +14,7 @@ from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import word_of
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.config_schema import UNSET, build, check, filled, keys_of, nearest
+from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.io.checkpoint import load_checkpoint
@@ -23,7 +24,7 @@ from contrastive_encoders.runtime.process_group import launched
 from contrastive_encoders.training.build import data_of, is_sharded_run, recipe_of, trainer_keys
 from contrastive_encoders.training.callbacks.checkpoints import LAST, WITHOUT_OPTIMIZER, unreadable
 from contrastive_encoders.training.resume import check_settings
-from contrastive_encoders.training.run_config import RunConfig, Trainer
+from contrastive_encoders.training.run_config import DEFAULT_MODELS, RunConfig, Trainer
 
 LOGGED_BY_EVERY_RUN = (
     "train/loss",
@@ -43,9 +44,12 @@ def check_model_and_data(run: RunConfig) -> Any:
     """Check that model and data are there and made for each other, and return the model's class."""
     for group, settings in (("model", run.model), ("data", run.data)):
         if settings is None:
+            suitable = next((DEFAULT_MODELS.get(name) for name, kind in DATA.items() if type(run.data) is kind), None)
             raise InputError(
-                f"no {group} was chosen; say {group}=NAME with one of {', '.join(choices(group))}, or take a recipe "
-                "with experiment=NAME. contrastive-encoders train --help lists everything."
+                key=group,
+                value=None,
+                expected=f"one of {', '.join(choices(group))}",
+                hint=f"Set {group}={suitable or 'NAME'} or experiment=NAME. See contrastive-encoders train --help.",
             )
     model: Any = hydra.utils.get_class(run.model.target)
     consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)

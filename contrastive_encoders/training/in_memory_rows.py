@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,9 @@ from contrastive_encoders.datamodules.sources.row_schemas import (
     numbered_columns,
     score,
 )
+from contrastive_encoders.io.cached_rows import keep_rows
 from contrastive_encoders.io.column_names import choose_columns
+from contrastive_encoders.training.run_config import DEFAULT_MODELS
 
 ACCEPTED = "texts, tuples of two or more texts, (text, text, score from 0 to 1), or mappings of columns to these"
 NAMES = {  # data= -> columns of its files
@@ -32,7 +34,6 @@ NAMES = {  # data= -> columns of its files
     "dino": ("sentence1", "sentence2", "score"),
     "nli": ("premise", "hypothesis", "label"),
 }
-MODELS = {"sentences": "simcse", "triplets": "simcse", "dino": "sroberta"}  # of rows that nobody names
 LABELS = ("score", "label")
 KINDS = {
     "triplets": TRIPLETS,
@@ -48,60 +49,98 @@ log = logging.getLogger(__name__)
 
 
 class Shape(NamedTuple):
-    """How many texts a row has, and whether a number stands behind them."""
+    """How many texts a row has, and whether a score follows them."""
 
     texts: int
     has_score: bool
 
 
+class CachedRows(NamedTuple):
+    """The cache file of rows in memory, and the indices of the rows that it leaves out, in order."""
+
+    path: Path
+    left_out: list[int]
+
+    def row_index(self, line: int) -> int:
+        """Return the index in memory of the row in a line of the file, counted from 1."""
+        index = line - 1
+        for empty in self.left_out:
+            if empty > index:
+                break
+            index += 1
+        return index
+
+    def error(self, error: InputError) -> InputError:
+        """Return the error with ``rows[INDEX]`` in place of the file and the line."""
+        if str(self.path) not in str(error):
+            return error
+        texts = {name: self._in_memory(getattr(error, name)) for name in ("location", "value", "expected", "hint")}
+        if error.key == "data.path":
+            texts |= {"key": "rows", "value": None}
+        return InputError(self._in_memory(str(error)), **{"key": error.key, **texts})
+
+    def _in_memory(self, text: Any) -> Any:
+        if not isinstance(text, str | Path):
+            return text
+        path = re.escape(str(self.path))
+        lines = re.sub(rf"{path}:(\d+)", lambda found: f"rows[{self.row_index(int(found[1]))}]", str(text))
+        return re.sub(rf"(data\.path=)?{path}", "rows", lines)
+
+
 def keys_of_rows(
-    rows: Iterable[Any], said: Mapping[str, Any], keep: Callable[[Iterator[dict[str, Any]]], Path]
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """The choices and the keys of a run that trains on them; ``said`` are those given, ``keep`` writes a file.
+    rows: Iterable[Any], overrides: Mapping[str, Any], folder: Path
+) -> tuple[dict[str, str], dict[str, Any], CachedRows]:
+    """Write rows to a file in ``folder``.
+
+    Returns:
+        The choices and the keys of a run that trains on them, next to ``overrides``, and the file.
 
     Raises:
-        InputError: they are no rows, or not alike.
+        InputError: they are not rows, or differ in their form.
     """
     rows = _rows_in(rows)
-    columns = _names_said(said.get("data.columns"))
-    kind = said.get("data", "")
-    complete = _Complete(rows, kind, columns, fail=said.get("data.on_error") == "fail")
-    places = iter(complete)
-    first = next(places, None)
+    columns = _names_said(overrides.get("data.columns"))
+    kind = overrides.get("data", "")
+    complete = _Complete(rows, kind, columns, fail=overrides.get("data.on_error") == "fail")
+    numbered = iter(complete)
+    first = next(numbered, None)
     if first is None:
         raise InputError(
             key="rows",
             value=f"{len(complete.empty):,} rows with an empty cell" if complete.empty else "no rows",
             expected="at least one batch of rows",
         )
-    rows = itertools.chain([first], places)
-    if _has_lists(first):
+    numbered = itertools.chain([first], numbered)
+    index, row = first
+    if _has_lists(row):
         kind = kind or "triplets"  # one of several positives, and negatives: the reader knows the columns
-    elif not kind or not isinstance(first, Mapping):  # else the reader knows its columns
-        chosen = complete.columns if isinstance(first, Mapping) else []
-        if chosen and (columns or chosen != list(first)):  # known names may be in another order
-            rows = (_chosen(row, place, chosen) for place, row in enumerate(rows))
-            first = _chosen(first, 0, chosen)
-        rows = map(_with_number, rows)
-        first = _with_number(first)
-        shape = _shape(first, 0)
+    elif not kind or not isinstance(row, Mapping):  # else the reader knows its columns
+        chosen = complete.columns if isinstance(row, Mapping) else []
+        if chosen and (columns or chosen != list(row)):  # known names may be in another order
+            numbered = ((index, _chosen(row, index, chosen)) for index, row in numbered)
+            row = _chosen(row, index, chosen)
+        numbered = ((index, _with_number(row)) for index, row in numbered)
+        row = _with_number(row)
+        shape = _shape(row, index)
         kind = kind or ("dino" if shape.has_score else "sentences" if shape.texts == 1 else "triplets")
         if not columns:  # else the reader is told which column is which
             names = _names(kind, shape)
-            if isinstance(first, Mapping):
-                _say_columns(dict(zip(names, map(str, first), strict=True)))
-            rows = _columns(rows, shape, names)
-    choices, keys = dict[str, str](), {"data.path": str(keep(_mappings(rows)))}
+            if isinstance(row, Mapping):
+                _say_columns(dict(zip(names, map(str, row), strict=True)))
+            numbered = _columns(numbered, shape, names)
+    path = keep_rows(_mappings(numbered), folder)
+    choices, keys = dict[str, str](), {"data.path": str(path)}
     complete.warn()
-    if "experiment" in said:
-        return choices, keys
-    if "data" not in said:
+    cached = CachedRows(path, list(complete.empty))
+    if "experiment" in overrides:
+        return choices, keys, cached
+    if "data" not in overrides:
         choices["data"] = kind
         if kind == "dino":
             keys["data.postprocess"] = "off"
-    if "model" not in said and kind in MODELS:
-        choices["model"] = MODELS[kind]
-    return choices, keys
+    if "model" not in overrides and kind in DEFAULT_MODELS:
+        choices["model"] = DEFAULT_MODELS[kind]
+    return choices, keys, cached
 
 
 def _rows_in(rows: Any) -> Iterable[Any]:
@@ -115,7 +154,7 @@ def _rows_in(rows: Any) -> Iterable[Any]:
             key="rows",
             value=rows,
             expected=ACCEPTED,
-            hint='Read a file by its path: train(data="qa", data__path=PATH).',
+            hint='Read a file by its path: train(model="pairs", data="qa", data__path=PATH).',
         )
     if isinstance(rows, Mapping):
         splits = ", ".join(map(str, rows))
@@ -132,7 +171,7 @@ def _rows_in(rows: Any) -> Iterable[Any]:
 
 
 class _Complete:
-    """The rows without an empty cell in the columns that are trained on; the others are counted.
+    """The rows without an empty cell in the columns that are trained on, with their indices; the others are counted.
 
     A cell is empty if it is ``None``, NaN, pandas' NA or NaT, or a text of whitespace.
     """
@@ -141,28 +180,29 @@ class _Complete:
         self.rows, self.kind, self.texts, self.fail = rows, kind, columns, fail
         self.columns: list[Any] = []  # of the texts and the label; known from the first mapping on
         self.number = 0
-        self.empty: list[str] = []  # "rows[3], answer"
+        self.empty: dict[int, str] = {}  # index of a row -> its first empty column
 
-    def __iter__(self) -> Iterator[Any]:
-        for place, row in enumerate(self.rows):
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        for index, row in enumerate(self.rows):
             self.number += 1
             name = next((name for name, value in self._cells(row) if _is_empty(value)), None)
             if name is None:
-                yield row
+                yield index, row
                 continue
             if self.fail:
                 raise InputError(
-                    location=f"rows[{place}]",
+                    location=f"rows[{index}]",
                     key=name or None,
                     value="an empty cell",
                     expected="a text",
                     hint=f'{_columns_hint(row)}Set data__on_error="skip" to leave such rows out.',
                 )
-            self.empty.append(f"rows[{place}]{f', {name}' if name else ''}")
+            self.empty[index] = name
 
     def warn(self) -> None:
         if self.empty:
-            listed = "; ".join(self.empty[:MAX_LISTED]) + ("; ..." if len(self.empty) > MAX_LISTED else "")
+            places = [f"rows[{index}]{f', {name}' if name else ''}" for index, name in self.empty.items()]
+            listed = "; ".join(places[:MAX_LISTED]) + ("; ..." if len(places) > MAX_LISTED else "")
             log.warning(
                 "rows: %s of %s have an empty cell and are left out (%s).",
                 *(f"{len(self.empty):,}", f"{self.number:,}", listed),
@@ -254,12 +294,12 @@ def _say_columns(meant: Mapping[str, str]) -> None:
     log.info("rows: %s", ", ".join(f"{place}={own}" for place, own in meant.items()))
 
 
-def _chosen(row: Any, place: int, columns: Sequence[str]) -> dict[str, Any]:
+def _chosen(row: Any, index: int, columns: Sequence[str]) -> dict[str, Any]:
     """Return the cells of these columns."""
     lacking = [name for name in columns if not isinstance(row, Mapping) or name not in row]
     if lacking:
         raise InputError(
-            location=f"rows[{place}]",
+            location=f"rows[{index}]",
             key=str(lacking[0]),
             value="no such column" if isinstance(row, Mapping) else repr(row),
             expected="a text",
@@ -268,28 +308,30 @@ def _chosen(row: Any, place: int, columns: Sequence[str]) -> dict[str, Any]:
     return {name: row[name] for name in columns}
 
 
-def _columns(rows: Iterable[Any], shape: Shape, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _columns(
+    numbered: Iterable[tuple[int, Any]], shape: Shape, names: Sequence[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     columns: list[Any] = []
-    for place, row in enumerate(rows):
+    for index, row in numbered:
         if isinstance(row, Mapping):
             columns = columns or list(row)
             if row.keys() != set(columns):
                 raise InputError(
-                    f"rows[{place}] has the columns {', '.join(map(str, row))}; wanted {', '.join(map(str, columns))}, "
+                    f"rows[{index}] has the columns {', '.join(map(str, row))}; wanted {', '.join(map(str, columns))}, "
                     "as the first has."
                 )
             row = {name: row[name] for name in columns}  # in whatever order it has them
-        if (found := _shape(row, place)) != shape:
-            raise InputError(f"rows[{place}] has {_described(found)}; wanted {_described(shape)}, as the first has.")
+        if (found := _shape(row, index)) != shape:
+            raise InputError(f"rows[{index}] has {_described(found)}; wanted {_described(shape)}, as the first has.")
         values = [float(one) if isinstance(one, Real) else one for one in _cells(row)]
-        yield dict(zip(names, values, strict=True))
+        yield index, dict(zip(names, values, strict=True))
 
 
-def _mappings(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    for place, row in enumerate(rows):
+def _mappings(numbered: Iterable[tuple[int, Any]]) -> Iterator[dict[str, Any]]:
+    for index, row in numbered:
         if not isinstance(row, Mapping):
             raise InputError(
-                location=f"rows[{place}]", value=repr(row), expected="a mapping of columns, as the first row is"
+                location=f"rows[{index}]", value=repr(row), expected="a mapping of columns, as the first row is"
             )
         yield {str(name): _plain(value) for name, value in row.items()}
 
@@ -324,25 +366,25 @@ def _with_number(row: Any) -> Any:
     return found
 
 
-def _shape(row: Any, place: int) -> Shape:
+def _shape(row: Any, index: int) -> Shape:
     fits = isinstance(row, str | Mapping | Sequence) and not isinstance(row, bytes)
     cells = _cells(row) if fits else []
     texts = list(itertools.takewhile(lambda cell: isinstance(cell, str), cells))
     rest = cells[len(texts) :]
     if not texts or rest not in ([], [*filter(_is_number, rest)][:1]) or (rest and len(texts) != 2):
-        raise _no_example(row, place)
+        raise _no_example(row, index)
     return Shape(len(texts), bool(rest))
 
 
-def _no_example(row: Any, place: int) -> InputError:
+def _no_example(row: Any, index: int) -> InputError:
     """Return the error of a row that isn't one of the accepted forms; it names the first cell that isn't a text."""
     if not isinstance(row, Mapping):
-        return InputError(location=f"rows[{place}]", value=repr(row), expected=ACCEPTED)
+        return InputError(location=f"rows[{index}]", value=repr(row), expected=ACCEPTED)
     name, value = next((name, value) for name, value in row.items() if not isinstance(value, str))
     texts = [str(name) for name, cell in row.items() if isinstance(cell, str)][:2]
     named = f"Name the columns of the texts: data__columns={texts}." if texts else ""
     return InputError(
-        location=f"rows[{place}]",
+        location=f"rows[{index}]",
         key=str(name),
         value=repr(value),
         expected="a text",

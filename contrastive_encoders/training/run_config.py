@@ -13,6 +13,17 @@ from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.model_configs import KINDS as MODELS
 from contrastive_encoders.encoders.model_configs import TinySizes
 
+DEFAULT_MODELS = {  # data= -> model= that is suggested, and chosen for rows in memory
+    "dino": "sroberta",
+    "nli": "sbert_nli",
+    "nli_generation": "gense_generator",
+    "pydocs": "declutr",
+    "pydocs_pairs": "pairs",
+    "qa": "pairs",
+    "sentences": "simcse",
+    "text": "declutr",
+    "triplets": "simcse",
+}
 Precision = Literal["fp32", "bf16", "fp16"]
 
 

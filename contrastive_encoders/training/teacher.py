@@ -16,7 +16,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.row_datamodules import TextRows
 from contrastive_encoders.datamodules.store.teacher_embeddings import VERSION, VectorStore, make_or_go_on
 from contrastive_encoders.encoders.cross_encoder import SCORES_PAIRS
-from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder_of
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_json
 from contrastive_encoders.io.manifest import read_record, write_record
@@ -66,13 +66,10 @@ def load_teacher(run: RunConfig) -> LoadedEncoder | None:
 
 def _load(run: RunConfig, name: str, found: list[LoadedEncoder], writer: bool) -> list[bool]:
     if writer:
-        try:
-            _refuse_run_of_reranker(name)
-            teacher = load_encoder(name, device=device_to_load(run))
-            _refuse_reranker(name)
-            found.append(teacher)
-        except InputError as error:
-            raise InputError(f"model.teacher: {error}") from error
+        _refuse_run_of_reranker(name)
+        teacher = load_encoder_of("model.teacher", name, device_to_load(run))
+        _refuse_reranker(name)
+        found.append(teacher)
     return [writer]
 
 

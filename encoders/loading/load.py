@@ -5,6 +5,7 @@ file, or a file of word vectors.
 """
 
 import logging
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,6 +130,16 @@ def load_encoder(
     if Path(name).suffix in (".ckpt", ".txt", ".vec", ".gz") or name.startswith((".", "/")) or name.count("/") > 1:
         raise InputError(f"encoder={name}: no such file or folder. {WANTED}")
     return _from_transformers(name, options)
+
+
+def load_encoder_of(key: str, name: str, device: str | torch.device | None = None) -> LoadedEncoder:
+    """Load the encoder that a key of a run names, such as ``model.teacher``; errors are about this key."""
+    try:
+        return load_encoder(name, device=device)
+    except InputError as error:
+        message = re.sub(r"^(encoder|backbone)(?=[=:])", key, str(error))
+        fields = {"value": error.value, "expected": error.expected, "location": error.location, "hint": error.hint}
+        raise InputError(message if message.startswith(key) else f"{key}: {message}", key=key, **fields) from error
 
 
 def _text_of(name: Any) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from contrastive_encoders.core import InputError, Ragged, Role
-from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.core import Ragged, Role
+from contrastive_encoders.encoders.loading.load import load_encoder_of
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.io.model_names import prompt_ids
 
@@ -24,10 +24,7 @@ class GuideEncoder:
     """``guide(several, roles, prompts)`` are its vectors of the texts that these token ids of ``tokenizer`` spell."""
 
     def __init__(self, name: str, tokenizer: Any) -> None:
-        try:
-            self.encoder = load_encoder(name, device="cpu")
-        except InputError as error:
-            raise InputError(f"model.guide: {error}") from error
+        self.encoder = load_encoder_of("model.guide", name, "cpu")
         self.tokenizer = tokenizer
         for model in self.modules:
             model.requires_grad_(False)

@@ -44,9 +44,8 @@ def test_booleans_are_scores_of_one_and_zero(tmp_path):
 
 
 @pytest.mark.parametrize("scores", [["1", "0"], [True, False], ["true", "false"], [1, 0]])
-def test_scores_of_rows_in_memory_are_numbers(scores):
+def test_scores_of_rows_in_memory_are_numbers(scores, tmp_path):
     frame = pd.DataFrame({"sentence1": ["a", "b"], "sentence2": ["c", "d"], "score": scores})
-    kept = []
-    choices, _ = keys_of_rows(frame, {}, lambda rows: kept.extend(rows) or Path("rows.jsonl"))
+    choices, _, cached = keys_of_rows(frame, {}, tmp_path)
     assert choices["data"] == "dino"
-    assert [row["score"] for row in kept] == [1.0, 0.0]
+    assert [json.loads(line)["score"] for line in cached.path.read_text().splitlines()] == [1.0, 0.0]

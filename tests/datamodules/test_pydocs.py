@@ -211,6 +211,14 @@ def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, ti
     assert table.read_text() == "as it was"
 
 
+def test_download_data_names_the_packages_that_pydocs_needs(site, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(pydocs, "HELD_OUT_PACKAGES", {"another"})
+    with pytest.raises(SystemExit) as ended:
+        download_data.main(["pydocs", f"output={tmp_path / 'out'}"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("contrastive-encoders download-data: pydocs: expected installed packages")
+
+
 def test_prepare_leaves_a_folder_alone_that_has_the_name_of_a_corpus(tmp_path):
     (tmp_path / "pydocs").mkdir()
     (tmp_path / "pydocs" / "mine.txt").write_text("as it was")

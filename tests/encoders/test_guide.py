@@ -126,3 +126,10 @@ def test_the_guide_is_not_trained_and_in_no_checkpoint(tiny_bert, guide):
 def test_what_does_not_go_with_a_guide_is_refused(tiny_bert, name, keys, message):
     with pytest.raises(InputError, match=message):
         built(name, tiny_bert, **keys)
+
+
+def test_error_about_a_guide_names_its_key(tiny_bert):
+    with pytest.raises(InputError) as refused:
+        built("simcse", tiny_bert, guide="/no/such/folder")
+    assert refused.value.key == "model.guide"
+    assert "encoder=" not in str(refused.value)

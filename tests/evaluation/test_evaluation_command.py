@@ -64,7 +64,8 @@ def test_two_processes_find_the_same(scored, small_tables, small_word_vectors, t
 BAD = [
     (["data_root={data}"], ["encoder is not set"]),
     (["encoder={vectors}", "data_root=/nowhere"], ["data_root=/nowhere", "action=list"]),
-    (["encoder={vectors}", "data_root={data}", "suite=stss"], ["stss", "did you mean 'sts'"]),
+    (["encoder={vectors}", "data_root={data}", "suite=stss"], ["suite=stss", "nearest is sts."]),
+    (["encoder={vectors}", "suite=stss"], ["suite=stss", "nearest is sts."]),
     (["encoder={vectors}", "data_root={data}", "suite=cr"], ["task cr: expected", "CR/all.tsv"]),
     (["encoder={vectors}", "data_root={data}", "suite=trec@senteval"], ["expected", "TREC/train.senteval.tsv"]),
     (["encoder={vectors}", "data_root={data}", "protocol=slow"], ["protocol='slow'", "default, fast, sklearn"]),

@@ -90,7 +90,7 @@ def test_a_table_that_is_not_the_published_one_is_said(tmp_path, tsv, caplog):
     [
         ("stsb-dev", r"stsb-dev: .*STSBenchmark/dev\.tsv"),
         ("sts", r"data_root=.*STS12/test\.tsv"),
-        ("stsb-test", r"no suite or task is named 'stsb-test'; did you mean 'stsb"),
+        ("stsb-test", r"suite=stsb-test: .*nearest is stsb"),
     ],
 )
 def test_what_is_not_there_is_named(tmp_path, suite, message):

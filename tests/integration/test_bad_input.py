@@ -50,8 +50,8 @@ def refused(tiny_run, command, tmp_path):
 # --------------------------------------------------------------------------------- before anything runs
 
 ALONE = [
-    (["data=text"], ["no model was chosen", "declutr"]),
-    (["model=declutr"], ["no data was chosen", "pydocs"]),
+    (["data=text"], ["model=null: expected one of", "Set model=declutr"]),
+    (["model=declutr"], ["data=null: expected one of", "pydocs"]),
     (["model=declutrr", "data=text"], ["declutrr", "nearest is declutr"]),
     (["model={}", "data=text"], ["model={}: wanted the name", "declutr"]),
     (["model=declutr", "data=text", "data.max_spam=3"], ["data.max_spam", "data.max_span"]),
@@ -110,7 +110,7 @@ def test_a_model_that_cannot_be_is_refused_before_texts_are_read(refused, tmp_pa
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["evaluation.suite=stsbb"], ["stsbb", "did you mean 'stsb'"]),
+        (["evaluation.suite=stsbb"], ["evaluation.suite=stsbb", "nearest is stsb."]),
         (
             ["evaluation.suite=stsb", "evaluation.every_n_steps=1", "evaluation.during=stsbdev"],
             ["evaluation.during", "stsbdev", "are stsb"],

@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contrastive_encoders.cli.compare import plain
-from contrastive_encoders.cli.main import ADAPTED, adapt_words
+from contrastive_encoders.cli.main import ADAPTED, adapt_words, main
 from contrastive_encoders.comparison.race_data import commands_of, needed, words_of
 from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.composition.config_keys import word_of
@@ -143,12 +143,28 @@ def test_no_held_out_document_was_trained_on(adapted):
 def test_documents_stand_without_a_key_on_the_console():
     wanted = ["hydra/help=adapt", "race=documents", "race.texts=[docs,more docs]", f"output={ADAPTED}", "seeds=[1]"]
     assert adapt_words(["docs", "more docs", "seeds=[1]"]) == wanted
-    assert adapt_words(["docs", "output_dir=o"]) == adapt_words(["docs", "output=o"])
-    assert adapt_words(["a'b.txt", "output=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
-    words = ["~race.arms.dino", "+race.new=1", "--config-dir", "mine", "output=o"]
-    assert adapt_words(["~/docs", *words]) == [*wanted[:2], "race.texts='~/docs'", *words]
+    assert adapt_words(["a'b.txt", "output_dir=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
+    words = ["~race.arms.dino", "+race.new=1", "--config-dir", "mine"]
+    expected = [*wanted[:2], "race.texts='~/docs'", *words, "output=o"]
+    assert adapt_words(["~/docs", *words, "output_dir=o"]) == expected
     with pytest.raises(InputError, match="after adapt"):
         adapt_words(["seeds=[1]"])
+
+
+@pytest.mark.advice("contrastive_encoders.cli.main:adapt_words")
+def test_adapt_calls_its_output_directory_as_improve_does(tmp_path, capsys):
+    with pytest.raises(InputError) as refused:
+        adapt_words(["docs", "output=o"])
+    assert (refused.value.key, refused.value.value, refused.value.hint) == ("output", "o", "Set output_dir=o.")
+    assert adapt_words(["docs", "output_dir=o"])[-1] == "output=o"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "letter.txt").write_text("mine")
+    with pytest.raises(SystemExit) as ended:
+        main(["adapt", str(tmp_path), f"output_dir={tmp_path / 'out'}"])
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    assert f"output_dir={tmp_path / 'out'} " in message
+    assert " output=" not in message
 
 
 @pytest.mark.slow  # eight starts of train.py

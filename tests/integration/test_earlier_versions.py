@@ -129,6 +129,7 @@ def test_a_data_set(pairs):
     with pytest.raises(InputError, match="earlier") as raised:
         check_owner("output", pairs, "data set")
     assert (raised.value.key, raised.value.value) == ("output", pairs)
+    assert f"rm -r {pairs}" in raised.value.hint
 
 
 def test_a_manifest_of_somebody_else_is_none_of_ours(pairs):

@@ -31,7 +31,6 @@ from contrastive_encoders.encoders.model_configs import (
     TinySizes,
     TSDAEConfig,
 )
-from contrastive_encoders.io.cached_rows import keep_rows
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.output_directory import LOCK
 from contrastive_encoders.training import RunConfig, api, compose, run, train
@@ -399,7 +398,12 @@ GIVEN = [  # rows, keys that are given -> words, first line of the file
     ),
     ([{"answer": "b", "question": "a"}], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b"}),
     ([{"answer": "b", "question": "a"}], {"experiment": "improve"}, "", {"anchor": "a", "positive": "b"}),
-    ([{"question": "a", "answer": "b", "n": 1}], {"data": "qa"}, "", {"question": "a", "answer": "b", "n": 1}),
+    (
+        [{"question": "a", "answer": "b", "n": 1}],
+        {"data": "qa"},
+        "model=pairs",
+        {"question": "a", "answer": "b", "n": 1},
+    ),
     ([PAIR], {"experiment": "simcse_sup"}, "", {"anchor": "a", "positive": "b"}),
     (
         datasets.Dataset.from_dict({"x": ["a"], "y": ["b"], "score": [1.0]}),
@@ -412,15 +416,13 @@ GIVEN = [  # rows, keys that are given -> words, first line of the file
 
 @pytest.mark.parametrize(("rows", "given", "words", "line"), GIVEN, ids=lambda value: str(value)[:30])
 def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
-    from contrastive_encoders.io.cached_rows import keep_rows
-
-    chosen, keys = keys_of_rows(rows, given, lambda plain: keep_rows(plain, tmp_path))
+    chosen, keys, _ = keys_of_rows(rows, given, tmp_path)
     path = keys["data.path"]
     assert {f"{name}={value}" for name, value in {**chosen, **keys}.items()} - {f"data.path={path}"} == set(
         words.split()
     )
     assert json.loads(Path(path).read_text(encoding="utf-8").splitlines()[0]) == line
-    assert keys_of_rows(rows, given, lambda plain: keep_rows(plain, tmp_path)) == (chosen, keys)
+    assert keys_of_rows(rows, given, tmp_path)[:2] == (chosen, keys)
     assert [one.name for one in tmp_path.iterdir()] == [Path(path).name]
 
 
@@ -464,12 +466,21 @@ def test_error_of_bad_rows_names_row_and_column(rows, keys, fields, tmp_path, mo
     assert all(str(name) in caught.value.hint for name in first), "the columns are listed"
 
 
+def test_error_about_a_row_names_its_index_in_memory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [("a", "b", 0.5), None, ("c", "d", 1.0), ("e", ""), ("f", "g", 3.0)]
+    with pytest.raises(InputError) as caught:
+        train(rows, backbone="tiny", batch_size=2, max_steps=1, data__cache_dir="cache")
+    assert caught.value.location == "rows[4]"
+    assert str(caught.value).startswith("rows[4]: ")
+    assert not any("cache" in str(value) for value in (caught.value, *vars(caught.value).values()))
+
+
 @pytest.mark.parametrize(
     ("rows", "keys", "sentence"),
     [
         ([PAIR, ("a",)], {}, r"rows\[1\] has 1 text; wanted 2 texts"),
         ([PAIR], {"data": "nli"}, "data=nli: wanted rows of premise, hypothesis, label; the first has 2 texts"),
-        ([("a", "b", 3.0)] * 9, {"backbone": "tiny"}, r"rows-.*\.jsonl:1: .*0 to 1"),
         ([PAIR], {"devices": 2}, "devices=2: expected 1"),
         (
             [{"q": "a", "d": "b"}, {"d": "b", "x": "a"}],
@@ -525,7 +536,7 @@ def test_tables_are_trained_on_without_their_rows_with_empty_cells(form, name, t
 
 def test_half_of_a_surrogate_pair_changes_no_other_row(tmp_path):
     rows = [("Wo hält er?", "In Köln."), ("cut \ud83d", "b"), ("an emoji \U0001f600", "c")]
-    _, keys = keys_of_rows(rows, {}, lambda kept: keep_rows(kept, tmp_path))
+    _, keys, _ = keys_of_rows(rows, {}, tmp_path)
     lines = Path(keys["data.path"]).read_bytes().decode("utf-8").splitlines()
     assert [tuple(json.loads(line).values()) for line in lines] == rows
     with pytest.raises(InputError, match="half a surrogate pair"):

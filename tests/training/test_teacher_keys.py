@@ -51,6 +51,16 @@ def test_a_reranker_is_no_teacher_of_vectors(tiny_bert, tmp_path):
         load_teacher(run)
 
 
+@pytest.mark.parametrize("teacher", ["/no/such/folder", "{empty}"])
+def test_error_about_a_teacher_names_its_key_once(teacher, tmp_path):
+    run = run_of("model=distil", f"model.teacher={teacher.format(empty=tmp_path)}", "data=sentences", "data.path=x")
+    with pytest.raises(InputError) as refused:
+        load_teacher(run)
+    assert refused.value.key == "model.teacher"
+    assert str(refused.value).count("model.teacher") == 1
+    assert "encoder=" not in str(refused.value)
+
+
 def test_prompts_that_no_folder_of_a_reranker_would_tell():
     run = run_of("model=reranker", "data=triplets", "data.path=x", "data.prompts='query: '")
     with pytest.raises(InputError, match=r"data\.prompts: a folder of a cross-encoder has no place"):
