@@ -11,7 +11,7 @@ TORCH_INDEX ?=
 ARGS ?=
 DATA_ROOT ?=
 MINUTES ?= 30
-PART ?= all
+PART ?= gpu
 SEED ?= 1
 
 VENV := .venv
@@ -79,7 +79,7 @@ torture: $(READY)  ## kill every kind of job at random for MINUTES=30 and compar
 	$(RUN) -m tests.torture MINUTES=$(MINUTES) SEED=$(SEED)
 
 gpu: $(READY)  ## measure on a GPU, what is done is kept; PART=smoke|step|trainer|synthesis|embed, without it all in this order
-	$(RUN) -m benchmarks.gpu part=$(PART) $(ARGS)
+	$(RUN) -m benchmarks all --part $(PART) --device cuda --output outputs/gpu $(ARGS)
 
 lint: $(READY)  ## style and formatting, changes nothing
 	$(RUN) -m ruff check .

@@ -1,15 +1,15 @@
-"""Compare what every objective, recipe and synthesis computes in this checkout with what it computed at a commit.
+"""Compare what every objective, recipe, and synthesis computes in this checkout with what it computed at a commit.
 
     python -m benchmarks.frozen --against COMMIT [--cases NAME ...] [--list]
 
-Each case is one command on small data and a small model, with fixed seeds, one process and one thread. It records ten
-losses (``metrics.csv``), the scores (``results.json``), ten vectors of the exported encoder and a digest of every
-exported tensor, or the texts of a synthesis. The same command runs in a git worktree of COMMIT and in this checkout.
-For each case the table says ``identical``, ``differs`` with the first difference, or ``failed`` with the last line of
-the log. The exit status is 0 where all cases are identical.
+Each case is one command on small data and a small model, with fixed seeds, one process and one thread. Recorded are ten
+losses (``metrics.csv``), the scores (``results.json``), ten embeddings of the exported encoder, and a digest of every
+exported tensor; of a synthesis, its texts. The same command runs in a git worktree of COMMIT and in this checkout. For
+each case the table says ``identical``, ``differs`` with the first difference, or ``failed`` with the last line of the
+log. The exit code is 0 if all cases are identical.
 
-The side of COMMIT is kept in ``outputs/benchmarks/frozen/COMMIT`` and computed once. Commands run in forks of a process
-that has imported torch, Lightning and transformers, but nothing of this project.
+The side of COMMIT is stored in ``outputs/benchmarks/frozen/COMMIT`` and computed once. Commands run in forks of a
+process that has imported torch, Lightning, and transformers, but nothing of this project.
 """
 
 import argparse
@@ -35,26 +35,24 @@ from contrastive_encoders.io.model_names import PRODUCTS
 
 PLACE = ROOT / "outputs" / "benchmarks" / "frozen"
 MATERIALS = PLACE / "materials"
-STEPS = 10
-VECTORS = 10  # texts that the exported encoder reads
-SURROUNDINGS = {
+ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "passive",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
     "CUDA_VISIBLE_DEVICES": "",
 }
-WARM = "torch pytorch_lightning transformers peft hydra datasets sentence_transformers"
+WARM_MODULES = ("torch", "pytorch_lightning", "transformers", "peft", "hydra", "datasets", "sentence_transformers")
 MODULES_BEFORE_PACKAGE = {"generate": "synthesis"}  # command -> module, at commits without contrastive_encoders/
+KINDS = ("losses", "scores", "vectors", "weights", "texts")
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A command and its words; ``{m}`` in a word stands for the folder of the
-    materials, ``{out}`` for the one that the command writes.
+    """A command and its words; ``{m}`` in a word is the folder of the materials, ``{out}`` the output.
 
-    ``earlier`` maps a word to the one that the compared commit has for it; to an empty one where it has none.
+    ``earlier`` maps a word to the one that the compared commit has for it; to an empty one if it has none.
     """
 
     name: str
@@ -63,313 +61,243 @@ class Case:
     earlier: Mapping[str, str] = field(default_factory=dict)
 
     def words_at(self, commit: bool) -> list[str]:
-        """The words for the commit, or for this checkout."""
+        """Return the words for the commit, or for this checkout."""
         words = [self.earlier.get(word, word) if commit else word for word in self.words]
         key = "output_dir" if self.command == "train" else "output"
         return [*filter(None, words), f"{key}={{out}}"]
 
 
-TINY = (
-    "backbone=tiny tiny.vocab_size=600 tiny.hidden_size=32 tiny.layers=2 tiny.heads=2 tiny.intermediate_size=64 "
-    "tiny.max_length=128"
-)
+TINY_SIZES = "tiny.vocab_size=600 tiny.hidden_size=32 tiny.layers=2 tiny.heads=2 tiny.intermediate_size=64"
+TINY = f"backbone=tiny {TINY_SIZES} tiny.max_length=128"
 TINY_DECLUTR = f"{TINY} data.min_span=4 data.max_span=16"
-SCORED = "evaluation.tasks=[{m}/scored.jsonl]"
 TABLES = "evaluation.data_root={m}/eval evaluation.suite=[stsb]"
-# Of published recipes: the number of steps and the batch are made small; 16-bit floats with scaling want a GPU
-LIMITS = f"max_steps={STEPS} max_epochs=null batch_size=8"
+# Of published recipes: the number of steps and the batch are made small; 16-bit floats with scaling need a GPU
+LIMITS = "max_steps=10 max_epochs=null batch_size=8"
 PLAIN = f"precision=fp32 {TABLES} evaluation.every_n_steps=5"
-SHORT = f"{LIMITS} {PLAIN}"
-TRIPLETS, QA, SENTENCES = "{m}/triplets.jsonl", "{m}/qa.jsonl", "{m}/sentences.txt"
+TRIPLETS, QA, SENTENCES, PAIRS = "{m}/triplets.jsonl", "{m}/qa.jsonl", "{m}/sentences.txt", "{m}/pairs.jsonl"
 NO_RULES = (
     "rules.agree=false rules.threshold=null rules.min_premise_words=0 rules.min_hypothesis_words=0 "
     "rules.drop_near_copies=false sentences.min_words=1 max_new_tokens=8"
 )
+ON_TRIPLETS = f"model=simcse data=triplets data.path={TRIPLETS} {TINY}"
+OBJECTIVES = {
+    "declutr with MLM": f"model=declutr data=text data.path={{m}}/documents.txt {TINY_DECLUTR}",
+    "simcse unsupervised": f"model=simcse data=sentences data.path={SENTENCES} {TINY}",
+    "simcse supervised": f"{ON_TRIPLETS} model.mlp_only_train=false",
+    "pairs in a batch": f"model=simcse data=qa data.path={QA} {TINY} model.mlp=false model.pooling=mean",
+    "sroberta": f"model=sroberta data=dino data.path={PAIRS} {TINY}",
+    "sbert_nli": f"model=sbert_nli data=nli data.path={{m}}/nli.jsonl {TINY}",
+    "gense": f"model=gense data=triplets data.path={TRIPLETS} {TINY}",
+    "gense with a guide and prefixes": f"model=gense data=triplets data.path={TRIPLETS} {TINY} "
+    "model.guide={m}/bert model.matryoshka=[32,16]",
+    "gense without prompt, AdamW": f"model=gense data=qa data.path={QA} {TINY} model.prompt=null model.optimizer=adamw",
+    "gense_generator": f"model=gense_generator data=nli_generation data.path={TRIPLETS} {TINY}",
+    "gense_generator, a decoder": f"model=gense_generator data=nli_generation data.path={TRIPLETS} "
+    "backbone={m}/llama model.optimizer=adamw prompts.discrimination.yes=ba prompts.discrimination.no=ce",
+    "tsdae": f"model=tsdae data=sentences data.path={SENTENCES} backbone={{m}}/bert",
+    "MNTP": "model=declutr data=text data.path={m}/documents.txt backbone={m}/llama model.attention=bidirectional "
+    "model.contrastive_weight=0.0 model.mlm_weight=1.0 data.min_span=4 data.max_span=16",
+    "chunks": f"{ON_TRIPLETS} token_budget=200 model.recompute=on",
+    "bf16, weight decay": f"model=sroberta data=dino data.path={PAIRS} {TINY} precision=bf16 freeze=embeddings",
+    "mixture": f"model=simcse data=mixture {TINY} data.parts.qa.data=qa data.parts.qa.path={QA} "
+    f"data.parts.nli.data=triplets data.parts.nli.path={TRIPLETS}",
+}
+OPENWEBTEXT = (
+    "data.path={m}/documents.jsonl data.revision=null data.data_files=null data.streaming=null "
+    f"data.min_document_length=64 {TINY_DECLUTR} {LIMITS} {PLAIN}"
+)
+DINO = f"data.path={PAIRS} {TINY} {LIMITS} {PLAIN}"
+SIMCSE = f"data.path={TRIPLETS} {TINY} {LIMITS} {PLAIN}"
+RECIPES = {
+    "declutr_base": OPENWEBTEXT,
+    "declutr_small": OPENWEBTEXT,
+    "declutr_tiny": f"data.path={{m}}/documents.txt {TINY} {LIMITS} {TABLES} evaluation.every_n_steps=5",
+    "dino_demo": f"data.path={PAIRS} backbone={{m}}/llama {LIMITS} {PLAIN}",
+    "dino_x1x2": DINO,
+    "dino_x2": DINO,
+    "dino_x2_no_augmentation": DINO,
+    "dino_x2_no_smoothing": DINO,
+    "gense_nli": SIMCSE,
+    "gense_generator": f"data.path={TRIPLETS} {TINY} {LIMITS}",
+    "improve": f"data.path={QA} backbone={{m}}/bert max_steps=10 batch_size=8 precision=fp32",
+    "quickstart": "backbone={m}/bert max_steps=10 batch_size=8 precision=fp32",
+    "quickstart_random": f"{TINY} max_steps=10 batch_size=8",
+    "sbert_nli": f"data.path={{m}}/nli.jsonl {TINY} {LIMITS} {PLAIN}",
+    "simcse_sup": SIMCSE,
+    "simcse_unsup": f"data.path={SENTENCES} {TINY} {LIMITS} {PLAIN}",
+}
+GENSE_DOMAIN = (
+    f"{TINY} domain.path={{m}}/domain.txt domain.generator={{m}}/t5 domain.folder={{out}}-domain "
+    + " ".join(f"+domain.synthesis.{word}" for word in NO_RULES.split())
+)
+LLM2VEC = "backbone={m}/llama stages.mntp.data.min_span=16 stages.mntp.data.max_span=16"
+STAGES = {  # recipe -> its words, and stage -> path of its data (none: it follows another key)
+    "gense": (TINY, {"open": TRIPLETS, "nli": TRIPLETS}),
+    "gense_domain": (GENSE_DOMAIN, {"open": TRIPLETS, "domain": None, "nli": TRIPLETS}),
+    "gense_open_in": (TINY, {"open": TRIPLETS, "domain": TRIPLETS}),
+    "gense_plus": (TINY, {"open": TRIPLETS, "qa": QA, "nli": TRIPLETS}),
+    "gense_qa": (TINY, {"qa": QA, "nli": TRIPLETS}),
+    "gense_small_demo": (f"{TINY} data_root={{m}}", {"open": TRIPLETS, "qa": QA, "nli": TRIPLETS}),
+    "llm2vec": (LLM2VEC, {"mntp": "{m}/documents.txt", "simcse": SENTENCES, "supervised": TRIPLETS}),
+    "simcse_in_nli": ("backbone={m}/bert", {"domain": SENTENCES, "nli": TRIPLETS}),
+    "tsdae_in_nli": ("backbone={m}/bert", {"domain": SENTENCES, "nli": TRIPLETS}),
+}
+DINO_SMALL = "generator={m}/gpt2 max_new_tokens=12 shard_size=4 filters.keep_unclosed=true"
+SYNTHESES = {
+    "synthesis of DINO": f"recipe=dino_x2 input={{m}}/few.txt per_label=2 {DINO_SMALL}",
+    "synthesis of DINO, both sentences": f"recipe=dino_x1x2 num_x1=9 per_label=2 {DINO_SMALL}",
+    "synthesis of GenSE": f"recipe=gense input={{m}}/few.txt generator={{m}}/t5 shard_size=4 workers=1 {NO_RULES}",
+}
 
 
-def _objective(name: str, words: str, steps: str = f"max_steps={STEPS} batch_size=8", task: str = SCORED) -> Case:
-    return Case(name, (*words.split(), *steps.split(), *task.split(), "log_every_n_steps=1"))
+def make_cases() -> Iterator[Case]:
+    for name, words in OBJECTIVES.items():
+        task = "" if "generator" in name else "evaluation.tasks=[{m}/scored.jsonl]"
+        yield Case(name, (*f"{words} max_steps=10 batch_size=8 {task}".split(), "log_every_n_steps=1"))
+    for name, words in RECIPES.items():
+        yield Case(f"experiment={name}", (f"experiment={name}", *words.split(), "log_every_n_steps=1"))
+    for name, (words, stages) in STAGES.items():
+        for stage, path in stages.items():
+            words += f" stages.{stage}.data.path={path}" if path else ""
+            words += f" ++stages.{stage}.max_steps=10 ++stages.{stage}.max_epochs=null"
+            words += f" ++stages.{stage}.batch_size={8 if path else 2}"  # of the few that a synthesis accepts
+        yield Case(f"experiment={name}", (f"experiment={name}", *f"{words} {PLAIN}".split(), "log_every_n_steps=1"))
+    for name, words in SYNTHESES.items():
+        yield Case(name, tuple(words.split()), "generate")
 
 
-def _recipe(name: str, words: str, short: str = SHORT) -> Case:
-    return Case(f"experiment={name}", (f"experiment={name}", *words.split(), *short.split(), "log_every_n_steps=1"))
+CASES = list(make_cases())
 
 
-def _staged(name: str, words: str, stages: Mapping[str, str]) -> Case:
-    """A recipe of stages: name of each -> path of its data."""
-    said = [
-        f"{key}={value}"
-        for stage, path in stages.items()
-        for key, value in (
-            (f"stages.{stage}.data.path", path),
-            (f"++stages.{stage}.max_steps", STEPS),
-            (f"++stages.{stage}.max_epochs", "null"),
-            (f"++stages.{stage}.batch_size", 2 if path == "null" else 8),  # of few that a synthesis accepts
-        )
-        if value != "null" or key.endswith("max_epochs")  # a path that follows another key is left to do so
-    ]
-    return _recipe(name, f"{words} {' '.join(said)}", PLAIN)
-
-
-OBJECTIVES = [
-    _objective("declutr with MLM", f"model=declutr data=text data.path={{m}}/documents.txt {TINY_DECLUTR}"),
-    _objective("simcse unsupervised", f"model=simcse data=sentences data.path={SENTENCES} {TINY}"),
-    _objective(
-        "simcse supervised", f"model=simcse data=triplets data.path={TRIPLETS} {TINY} model.mlp_only_train=false"
-    ),
-    _objective(
-        "pairs in a batch",
-        f"model=simcse data=qa data.path={QA} {TINY} model.mlp=false model.pooling=mean",
-    ),
-    _objective("sroberta", f"model=sroberta data=dino data.path={{m}}/pairs.jsonl {TINY}"),
-    _objective("sbert_nli", f"model=sbert_nli data=nli data.path={{m}}/nli.jsonl {TINY}"),
-    _objective("gense", f"model=gense data=triplets data.path={TRIPLETS} {TINY}"),
-    _objective(
-        "gense with a guide and prefixes",
-        f"model=gense data=triplets data.path={TRIPLETS} {TINY} model.guide={{m}}/bert model.matryoshka=[32,16]",
-    ),
-    _objective(
-        "gense without prompt, AdamW",
-        f"model=gense data=qa data.path={QA} {TINY} model.prompt=null model.optimizer=adamw",
-    ),
-    _objective("gense_generator", f"model=gense_generator data=nli_generation data.path={TRIPLETS} {TINY}", task=""),
-    _objective(
-        "gense_generator, a decoder",
-        f"model=gense_generator data=nli_generation data.path={TRIPLETS} backbone={{m}}/llama model.optimizer=adamw "
-        "prompts.discrimination.yes=ba prompts.discrimination.no=ce",
-        task="",
-    ),
-    _objective("tsdae", f"model=tsdae data=sentences data.path={SENTENCES} backbone={{m}}/bert"),
-    _objective(
-        "MNTP",
-        "model=declutr data=text data.path={m}/documents.txt backbone={m}/llama model.attention=bidirectional "
-        "model.contrastive_weight=0.0 model.mlm_weight=1.0 data.min_span=4 data.max_span=16",
-    ),
-    _objective(
-        "chunks",
-        f"model=simcse data=triplets data.path={TRIPLETS} {TINY} token_budget=200 model.recompute=on",
-    ),
-    _objective(
-        "bf16, weight decay",
-        f"model=sroberta data=dino data.path={{m}}/pairs.jsonl {TINY} precision=bf16 freeze=embeddings",
-    ),
-    _objective(
-        "mixture",
-        f"model=simcse data=mixture {TINY} data.parts.qa.data=qa data.parts.qa.path={QA} "
-        f"data.parts.nli.data=triplets data.parts.nli.path={TRIPLETS}",
-    ),
-]
-RECIPES = [
-    _recipe(
-        "declutr_base",
-        f"data.path={{m}}/documents.jsonl data.revision=null data.data_files=null data.streaming=null "
-        f"data.min_document_length=64 {TINY_DECLUTR}",
-    ),
-    _recipe(
-        "declutr_small",
-        f"data.path={{m}}/documents.jsonl data.revision=null data.data_files=null data.streaming=null "
-        f"data.min_document_length=64 {TINY_DECLUTR}",
-    ),
-    _recipe("declutr_tiny", f"data.path={{m}}/documents.txt {TINY}", f"{LIMITS} {TABLES} evaluation.every_n_steps=5"),
-    _recipe("dino_demo", "data.path={m}/pairs.jsonl backbone={m}/llama"),
-    _recipe("dino_x1x2", f"data.path={{m}}/pairs.jsonl {TINY}"),
-    _recipe("dino_x2", f"data.path={{m}}/pairs.jsonl {TINY}"),
-    _recipe("dino_x2_no_augmentation", f"data.path={{m}}/pairs.jsonl {TINY}"),
-    _recipe("dino_x2_no_smoothing", f"data.path={{m}}/pairs.jsonl {TINY}"),
-    _recipe("gense_nli", f"data.path={TRIPLETS} {TINY}"),
-    _recipe("gense_generator", f"data.path={TRIPLETS} {TINY}", LIMITS),
-    _recipe("improve", f"data.path={QA} backbone={{m}}/bert", f"max_steps={STEPS} batch_size=8 precision=fp32"),
-    _recipe("quickstart", "backbone={m}/bert", f"max_steps={STEPS} batch_size=8 precision=fp32"),
-    _recipe("quickstart_random", TINY, f"max_steps={STEPS} batch_size=8"),
-    _recipe("sbert_nli", f"data.path={{m}}/nli.jsonl {TINY}"),
-    _recipe("simcse_sup", f"data.path={TRIPLETS} {TINY}"),
-    _recipe("simcse_unsup", f"data.path={SENTENCES} {TINY}"),
-    _staged("gense", TINY, {"open": TRIPLETS, "nli": TRIPLETS}),
-    _staged(
-        "gense_domain",
-        f"{TINY} domain.path={{m}}/domain.txt domain.generator={{m}}/t5 domain.folder={{out}}-domain "
-        + " ".join(f"+domain.synthesis.{word}" for word in NO_RULES.split()),
-        {"open": TRIPLETS, "domain": "null", "nli": TRIPLETS},
-    ),
-    _staged("gense_open_in", TINY, {"open": TRIPLETS, "domain": TRIPLETS}),
-    _staged("gense_plus", TINY, {"open": TRIPLETS, "qa": QA, "nli": TRIPLETS}),
-    _staged("gense_qa", TINY, {"qa": QA, "nli": TRIPLETS}),
-    _staged("gense_small_demo", f"{TINY} data_root={{m}}", {"open": TRIPLETS, "qa": QA, "nli": TRIPLETS}),
-    _staged(
-        "llm2vec",
-        "backbone={m}/llama stages.mntp.data.min_span=16 stages.mntp.data.max_span=16",
-        {"mntp": "{m}/documents.txt", "simcse": SENTENCES, "supervised": TRIPLETS},
-    ),
-    _staged("simcse_in_nli", "backbone={m}/bert", {"domain": SENTENCES, "nli": TRIPLETS}),
-    _staged("tsdae_in_nli", "backbone={m}/bert", {"domain": SENTENCES, "nli": TRIPLETS}),
-]
-DINO = ("generator={m}/gpt2", "max_new_tokens=12", "shard_size=4", "filters.keep_unclosed=true")
-SYNTHESES = [
-    Case("synthesis of DINO", ("recipe=dino_x2", "input={m}/few.txt", "per_label=2", *DINO), "generate"),
-    Case("synthesis of DINO, both sentences", ("recipe=dino_x1x2", "num_x1=9", "per_label=2", *DINO), "generate"),
-    Case(
-        "synthesis of GenSE",
-        ("recipe=gense", "input={m}/few.txt", "generator={m}/t5", "shard_size=4", "workers=1", *NO_RULES.split()),
-        "generate",
-    ),
-]
-CASES = {case.name: case for case in [*OBJECTIVES, *RECIPES, *SYNTHESES]}
+# ---------------------------------------------------------------------------- materials
 
 
 def write_materials() -> None:
-    """Write the texts and the small models that both sides read; kept, as trained tokenizers may differ."""
+    """Write the texts and the small models that both sides read; they are kept, as trained tokenizers may differ."""
     draft = MATERIALS.with_name("materials.part")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    texts = list(dict.fromkeys(text for text in map(_sentence, range(800)) if 4 <= len(text.split()) <= 30))
-    chosen, rng = itertools.cycle(texts), random.Random(1)
+    sentences = [invented(number, random.Random(number).randint(5, 40)) for number in range(800)]
+    texts = list(dict.fromkeys(text for text in sentences if 4 <= len(text.split()) <= 30))
+    stream, rng = itertools.cycle(texts), random.Random(1)
 
-    def rows(name: str, made: Callable[[int], Mapping[str, Any]], count: int = 96) -> None:
-        lines = (json.dumps(made(number)) + "\n" for number in range(count))
+    def rows(name: str, make: Callable[[int], Mapping[str, Any]], count: int = 96) -> None:
+        lines = (json.dumps(make(number)) + "\n" for number in range(count))
         (draft / name).write_text("".join(lines), encoding="utf-8")
 
     long = [" ".join(invented(number, 2_100).split()[:400]) for number in range(40)]
     rows("documents.jsonl", lambda number: {"text": long[number]}, len(long))
     (draft / "documents.txt").write_text("\n".join(long) + "\n", encoding="utf-8")
     for name, count in (("sentences.txt", 96), ("domain.txt", 24), ("few.txt", 8)):
-        (draft / name).write_text("".join(next(chosen) + "\n" for _ in range(count)), encoding="utf-8")
-    rows("triplets.jsonl", lambda _: dict(zip(("premise", "entailment", "contradiction"), chosen)))  # noqa: B905
-    rows("qa.jsonl", lambda _: dict(zip(("question", "answer"), chosen)))  # noqa: B905
+        (draft / name).write_text("".join(next(stream) + "\n" for _ in range(count)), encoding="utf-8")
+    rows("triplets.jsonl", lambda _: dict(zip(("premise", "entailment", "contradiction"), stream)))  # noqa: B905
+    rows("qa.jsonl", lambda _: dict(zip(("question", "answer"), stream)))  # noqa: B905
     labels = ("entailment", "neutral", "contradiction")
-    rows("nli.jsonl", lambda n: {"premise": next(chosen), "hypothesis": next(chosen), "label": labels[n % 3]})
-    rows("pairs.jsonl", lambda n: {"text_a": texts[n // 3], "text_b": next(chosen), "label": n % 3 / 2})
-    rows("scored.jsonl", lambda _: {"sentence1": next(chosen), "sentence2": next(chosen), "score": rng.random()}, 40)
+    rows("nli.jsonl", lambda n: {"premise": next(stream), "hypothesis": next(stream), "label": labels[n % 3]})
+    rows("pairs.jsonl", lambda n: {"text_a": texts[n // 3], "text_b": next(stream), "label": n % 3 / 2})
+    rows("scored.jsonl", lambda _: {"sentence1": next(stream), "sentence2": next(stream), "score": rng.random()}, 40)
     tables = draft / "eval" / "STSBenchmark"
     tables.mkdir(parents=True)
     for name in ("train.tsv", "dev.tsv", "dev.senteval.tsv", "test.tsv"):
-        pairs = [f"{next(chosen)}\t{next(chosen)}\t{rng.uniform(0, 5):.2f}".replace('"', "'") for _ in range(40)]
+        pairs = [f"{next(stream)}\t{next(stream)}\t{rng.uniform(0, 5):.2f}".replace('"', "'") for _ in range(40)]
         (tables / name).write_text("\n".join(["sentence1\tsentence2\tscore", *pairs, ""]), encoding="utf-8")
-    _write_models(draft, texts)
+    write_models(draft, texts)
     shutil.rmtree(MATERIALS, ignore_errors=True)
     draft.replace(MATERIALS)
 
 
-def _sentence(number: int) -> str:
-    return invented(number, random.Random(number).randint(5, 40))
-
-
-def _write_models(folder: Path, texts: Sequence[str]) -> None:
-    """Models of width 32 with tokenizers trained on ``texts``: ``bert``, ``llama``, ``t5`` and ``gpt2``.
+def write_models(folder: Path, texts: Sequence[str]) -> None:
+    """Write models of width 32 with tokenizers trained on ``texts``: ``bert``, ``llama``, ``t5``, and ``gpt2``.
 
     The texts of ``gpt2`` often end with a quotation mark, as those of a model that follows DINO's instructions do.
     """
     import torch
+    import transformers as hf
     from tokenizers import ByteLevelBPETokenizer, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import (
-        BertConfig,
-        BertForMaskedLM,
-        BertTokenizer,
-        GPT2Config,
-        GPT2LMHeadModel,
-        LlamaConfig,
-        LlamaForCausalLM,
-        PreTrainedTokenizerFast,
-        T5Config,
-        T5ForConditionalGeneration,
-    )
 
     def save(name: str, model: Any, tokenizer: Any) -> None:
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
 
     torch.manual_seed(1)
+    sizes: Any = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     words = sorted({word for text in texts[:200] for word in text.lower().split() if word.isalpha()})[:600]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces += [*(chr(code) for code in range(33, 127)), *(f"##{chr(code)}" for code in range(33, 127)), *words]
-    vocabulary = {piece: place for place, piece in enumerate(dict.fromkeys(pieces))}
-    sizes: dict[str, Any] = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-    }
-    bert = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=128, pad_token_id=0, **sizes)
-    tokenizer: Any = BertTokenizer(vocab=vocabulary, model_max_length=128, do_lower_case=True)
-    save("bert", BertForMaskedLM(bert), tokenizer)
+    letters = [chr(code) for code in range(33, 127)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters), *words]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    bert = hf.BertConfig(vocab_size=len(vocabulary), max_position_embeddings=128, pad_token_id=0, **sizes)
+    tokenizer: Any = hf.BertTokenizer(vocab=vocabulary, model_max_length=128, do_lower_case=True)
+    save("bert", hf.BertForMaskedLM(bert), tokenizer)
 
     bpe = ByteLevelBPETokenizer()
     bpe.train_from_iterator(texts, vocab_size=600, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False)
     bpe._tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", 1)])
-    ids: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": 2, "vocab_size": 600, "max_position_embeddings": 256}
+    ids: Any = {"bos_token_id": 1, "eos_token_id": 2, "vocab_size": 600, "max_position_embeddings": 256}
     roles = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, model_max_length=256, **roles)
-    save("llama", LlamaForCausalLM(LlamaConfig(**ids, **sizes)), tokenizer)
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, model_max_length=256, **roles)
+    save("llama", hf.LlamaForCausalLM(hf.LlamaConfig(**ids, **sizes)), tokenizer)
 
     unigram = Tokenizer(models.Unigram())
     unigram.pre_tokenizer, unigram.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     specials = ["<pad>", "</s>", "<unk>"]
-    asked = ["is it true or false that two sentences mean the same?"] * 20
+    prompts = ["is it true or false that two sentences mean the same?"] * 20
     trainer = trainers.UnigramTrainer(vocab_size=400, special_tokens=specials, unk_token="<unk>", show_progress=False)
-    unigram.train_from_iterator([*texts, *asked], trainer)
+    unigram.train_from_iterator([*texts, *prompts], trainer)
     unigram.post_processor = processors.TemplateProcessing("$A </s>", "$A </s> $B </s>", [("</s>", 1)])
     roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=unigram, model_max_length=512, **roles)
-    sizes = {
-        "decoder_start_token_id": 0,
-        "d_model": 32,
-        "d_kv": 16,
-        "d_ff": 64,
-        "num_layers": 2,
-        "num_heads": 2,
-        "dropout_rate": 0.0,
-    }
-    t5 = T5Config(vocab_size=len(tokenizer), **sizes)
-    save("t5", T5ForConditionalGeneration(t5), tokenizer)
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=unigram, model_max_length=512, **roles)
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
+    t5 = hf.T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **sizes)
+    save("t5", hf.T5ForConditionalGeneration(t5), tokenizer)
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    whole = [f"Ġ{word}" for word in words[:40]]
-    vocabulary = {token: place for place, token in enumerate(["<|endoftext|>", *alphabet, *whole])}
+    end, whole = "<|endoftext|>", [f"Ġ{word}" for word in words[:40]]
+    pieces = [end, *sorted(pre_tokenizers.ByteLevel.alphabet()), *whole]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
     byte_level = Tokenizer(models.BPE(vocabulary, []))
     byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     byte_level.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level, eos_token="<|endoftext|>")
     sizes = {"n_positions": 512, "n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
-    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=len(vocabulary), tie_word_embeddings=False, **sizes))
-    with torch.no_grad():  # a state that is always 1 carries how frequent a token is
+    gpt2 = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=len(vocabulary), tie_word_embeddings=False, **sizes))
+    with torch.no_grad():  # a hidden state that is always 1 carries how frequent a token is
         gpt2.transformer.ln_f.weight[0], gpt2.transformer.ln_f.bias[0] = 0.0, 1.0
         gpt2.lm_head.weight.normal_(std=0.3)
         gpt2.lm_head.weight[:, 0] = -4.0
         gpt2.lm_head.weight[-len(whole) :, 0] = 1.0
         gpt2.lm_head.weight[vocabulary['"'], 0] = 3.0
-    save("gpt2", gpt2, tokenizer)
+    save("gpt2", gpt2, hf.PreTrainedTokenizerFast(tokenizer_object=byte_level, eos_token=end))
 
 
-def recorded(case: Case, output: Path) -> Record:
-    """Read what a command has left in ``output``: name of a figure -> its text, with every digit."""
+# ---------------------------------------------------------------------------- one side of a case
+
+
+def read_output(case: Case, output: Path) -> Record:
+    """Read the results of a command: name of a figure -> its text, with every digit."""
     if case.command == "generate":
-        shards = sorted(output.rglob("shard-*.jsonl"))
         texts = {
             f"{path.relative_to(output)}, row {number}": row
-            for path in shards
+            for path in sorted(output.rglob("shard-*.jsonl"))
             for number, row in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         }
         return {"texts": texts}
-    record: Record = {"losses": {}, "scores": _scores(json.loads((output / "results.json").read_text()))}
+    losses = dict[str, str]()
     for path in sorted(output.rglob("metrics.csv")):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
-                named = {name: row[name] for name in row if "loss" in name and row[name]}
-                place = f"{path.parent.relative_to(output)}, step {row['step']}, "
-                record["losses"] |= {place + name: value for name, value in named.items()}
+                step = f"{path.parent.relative_to(output)}, step {row['step']}, "
+                losses |= {step + name: row[name] for name in row if "loss" in name and row[name]}
     product = next(output / name for name in PRODUCTS if (output / name).is_dir())
-    record["weights"] = _digests(product)
-    if product.name == "encoder":
-        record["vectors"] = _vectors(product)
-    return record
+    record = {"losses": losses, "scores": read_scores(output / "results.json"), "weights": digest_tensors(product)}
+    return record | ({"vectors": embed(product)} if product.name == "encoder" else {})
 
 
-def _scores(results: Record) -> dict[str, str]:
+def read_scores(path: Path) -> dict[str, str]:
+    results = json.loads(path.read_text(encoding="utf-8"))
     parts = {part: results.get(part) or {} for part in ("scores", "scores_before", "baselines")}
-    stages = {name: stage.get("scores") or {} for name, stage in (results.get("stages") or {}).items()}
-    return {f"{part}, {name}": repr(value) for part, found in (parts | stages).items() for name, value in found.items()}
+    parts |= {name: stage.get("scores") or {} for name, stage in (results.get("stages") or {}).items()}
+    return {f"{part}, {name}": repr(value) for part, scores in parts.items() for name, value in scores.items()}
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def digest_tensors(folder: Path) -> dict[str, str]:
     from safetensors.torch import load_file
 
     return {
@@ -381,137 +309,123 @@ def _digests(folder: Path) -> dict[str, str]:
     }
 
 
-def _vectors(folder: Path) -> dict[str, str]:
-    """The bits of the vectors that sentence-transformers makes of ten texts."""
+def embed(folder: Path) -> dict[str, str]:
+    """Return the bits of the embeddings that sentence-transformers computes of ten texts."""
     from sentence_transformers import SentenceTransformer
 
-    texts = (MATERIALS / "sentences.txt").read_text(encoding="utf-8").splitlines()[:VECTORS]
+    texts = (MATERIALS / "sentences.txt").read_text(encoding="utf-8").splitlines()[:10]
     model = SentenceTransformer(str(folder), device="cpu")
     vectors = [model.encode(text, show_progress_bar=False) for text in texts]
     return {f"text {number}": vector.tobytes().hex() for number, vector in enumerate(vectors, 1)}
 
 
-def in_fork(work: Callable[[], object], log: Path, folder: Path) -> int:
-    """Exit status of ``work``, done in a fork of this process in ``folder``, with its output in ``log``."""
+def run_in_fork(work: Callable[[], object], log: Path, folder: Path) -> int:
+    """Return the exit code of ``work``, done in a fork of this process in ``folder``, with its output in ``log``."""
 
-    def redirected() -> None:
+    def redirect_and_work() -> None:
         stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(stream, 1)
         os.dup2(stream, 2)
         os.chdir(folder)
         work()
 
-    process = multiprocessing.get_context("fork").Process(target=redirected)
+    process = multiprocessing.get_context("fork").Process(target=redirect_and_work)
     process.start()
     process.join()
     return process.exitcode or 0
 
 
-def _command(case: Case, words: Sequence[str], tree: Path) -> None:
+def run_command(command: str, words: Sequence[str], tree: Path) -> None:
     """Run a command of the checkout in ``tree``, and make sure that no module came from another one."""
     sys.path[0] = os.environ["PYTHONPATH"] = str(tree)
     ours = {path.stem for path in tree.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    for name in [name for name in sys.modules if name.partition(".")[0] in ours | {"contrastive_encoders"}]:
+    ours.add("contrastive_encoders")
+    for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
         del sys.modules[name]
     is_package = (tree / "contrastive_encoders").is_dir()
-    sys.argv = ["contrastive_encoders", case.command, *words] if is_package else [case.command, *words]
+    sys.argv = ["contrastive_encoders", command, *words] if is_package else [command, *words]
     try:
-        if is_package:
-            runpy.run_module("contrastive_encoders", run_name="__main__", alter_sys=True)
-        elif case.command == "train":
+        if command == "train" and not is_package:
             runpy.run_path(str(tree / "train.py"), run_name="__main__")
         else:
-            runpy.run_module(MODULES_BEFORE_PACKAGE[case.command], run_name="__main__", alter_sys=True)
+            module = "contrastive_encoders" if is_package else MODULES_BEFORE_PACKAGE[command]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
         for name, module in list(sys.modules.items()):
-            where = getattr(module, "__file__", None)
-            if name.partition(".")[0] in ours and where and not Path(where).is_relative_to(tree):
-                print(f"{name} came from {where}, not from {tree}")
+            path = getattr(module, "__file__", None)
+            if name.partition(".")[0] in ours and path and not Path(path).is_relative_to(tree):
+                print(f"{name} came from {path}, not from {tree}")
                 os._exit(70)
 
 
-def side(case: Case, tree: Path, place: Path, at_commit: bool) -> Record:
-    """What a case leaves when ``tree`` runs it; ``failed`` holds the last line of its log where it did not end well."""
+def run_side(case: Case, tree: Path, place: Path, at_commit: bool) -> Record:
+    """Return the results of a case in ``tree``; if it failed, ``failed`` is the last line of its log."""
     name = "".join(letter if letter.isalnum() else "_" for letter in case.name)
-    output, log, found = place / name, place / f"{name}.log", place / f"{name}.json"
+    output, log, path = place / name, place / f"{name}.log", place / f"{name}.json"
+    os.environ["CONTRASTIVE_ENCODERS_CACHE"] = str(place / "cache")
     for old in (output, place / f"{name}-domain"):
         shutil.rmtree(old, ignore_errors=True)
-    for old in (log, found):
-        old.unlink(missing_ok=True)
-    places = {"{m}": MATERIALS, "{out}": output}
-    words = [_replaced(word, places) for word in case.words_at(at_commit)]
-    status = in_fork(lambda: _command(case, words, tree), log, tree)
-    if status == 0:
+    log.unlink(missing_ok=True)
+    words = [word.replace("{m}", str(MATERIALS)).replace("{out}", str(output)) for word in case.words_at(at_commit)]
 
-        def write() -> None:
-            found.write_text(json.dumps(recorded(case, output)), encoding="utf-8")
+    def write_record() -> None:
+        path.write_text(json.dumps(read_output(case, output)), encoding="utf-8")
 
-        status = in_fork(write, log, tree)
-    record = (
-        json.loads(found.read_text(encoding="utf-8")) if status == 0 else {"failed": f"{status}: {_last_line(log)}"}
-    )
+    status = run_in_fork(lambda: run_command(case.command, words, tree), log, tree)
+    status = status or run_in_fork(write_record, log, tree)
+    record = {"failed": f"{status}: {last_line(log)}"} if status else json.loads(path.read_text(encoding="utf-8"))
     shutil.rmtree(output, ignore_errors=True)
     return record
 
 
-def _replaced(word: str, places: Mapping[str, Path]) -> str:
-    for mark, place in places.items():
-        word = word.replace(mark, str(place))
-    return word
-
-
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1][:200] if lines else "nothing was printed"
 
 
-def kept(case: Case, tree: Path, place: Path, materials: str) -> Record:
-    """The side of the commit, from its file where the same words and materials made it, else computed."""
+def commit_side(case: Case, tree: Path, place: Path, materials: str) -> Record:
+    """Return the side of the commit: from its file if the same words and materials made it, else computed."""
     path = place / f"{hashlib.sha256(case.name.encode()).hexdigest()[:12]}.kept.json"
     made_of = {"materials": materials, "words": case.words_at(True)}
     if path.is_file():
         record: Record = json.loads(path.read_text(encoding="utf-8"))
         if record["made_of"] == made_of and "failed" not in record:
             return record
-    record = side(case, tree, place, at_commit=True) | {"made_of": made_of}
+    record = run_side(case, tree, place, at_commit=True) | {"made_of": made_of}
     path.write_text(json.dumps(record), encoding="utf-8")
     return record
 
 
-def compared(then: Record, now: Record) -> str:
-    """``identical`` with what was compared, ``differs`` with the first difference, or ``failed`` and where."""
-    failed = [
-        f"{where}: {record['failed']}" for where, record in (("commit", then), ("here", now)) if "failed" in record
-    ]
-    if failed:
-        return f"failed   {'; '.join(failed)}"
-    for kind in ("losses", "scores", "vectors", "weights", "texts"):
+# ---------------------------------------------------------------------------- both sides
+
+
+def compare(then: Record, now: Record) -> str:
+    """Return ``identical`` with what was compared, ``differs`` with the first difference, or ``failed``."""
+    failures = [f"{side}: {one['failed']}" for side, one in (("commit", then), ("here", now)) if "failed" in one]
+    if failures:
+        return f"failed   {'; '.join(failures)}"
+    for kind in KINDS:
         old, new = then.get(kind, {}), now.get(kind, {})
         for name in [*old, *(name for name in new if name not in old)]:
             if old.get(name) != new.get(name):
-                return f"differs  {kind}, {name}: {_short(old.get(name))} -> {_short(new.get(name))}"
-    counts = ", ".join(
-        f"{len(then[kind])} {kind}" for kind in ("losses", "scores", "vectors", "weights", "texts") if then.get(kind)
-    )
+                values = [str(values.get(name, "absent"))[:60] for values in (old, new)]
+                return f"differs  {kind}, {name}: {' -> '.join(values)}"
+    counts = ", ".join(f"{len(then[kind])} {kind}" for kind in KINDS if then.get(kind))
     return f"identical  {counts}" if counts else "failed   nothing was recorded"
 
 
-def _short(value: str | None) -> str:
-    return "absent" if value is None else value[:60]
-
-
-def digest(folder: Path) -> str:
-    """Of the names and bytes of all files below ``folder``."""
-    found = hashlib.sha256()
+def digest_folder(folder: Path) -> str:
+    """Return a digest of the names and bytes of all files in ``folder``."""
+    total = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        found.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+        total.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return total.hexdigest()
 
 
-def checked_out(commit: str) -> tuple[str, Path]:
-    """The full name of a commit, and a git worktree of it."""
-    asked = ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"]
-    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+def check_out(commit: str) -> tuple[str, Path]:
+    """Return the full name of a commit, and a git worktree of it."""
+    command = ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"--against {commit}: no such commit. {done.stderr.strip()}")
     name = done.stdout.strip()
@@ -522,31 +436,24 @@ def checked_out(commit: str) -> tuple[str, Path]:
     return name, tree
 
 
-def warm() -> None:
-    """Import what all commands import, so that a fork need not; no thread may be running in torch before a fork."""
-    os.environ |= SURROUNDINGS
-    for name in WARM.split():
-        __import__(name)
-    sys.modules["torch"].set_num_threads(1)
-
-
-def results(cases: Sequence[Case], commit: str) -> Iterator[tuple[Case, str, float]]:
-    """Each case, its verdict, and the seconds that this checkout's side took."""
-    name, tree = checked_out(commit)
+def compare_all(cases: Sequence[Case], commit: str) -> Iterator[tuple[Case, str, float]]:
+    """Yield each case, its verdict, and the seconds that this checkout's side took."""
+    name, tree = check_out(commit)
     then, now = PLACE / name, PLACE / "here"
     shutil.rmtree(now, ignore_errors=True)
     now.mkdir(parents=True)
-    warm()
-    if not MATERIALS.is_dir() and in_fork(write_materials, now / "materials.log", ROOT):
-        raise SystemExit(f"The materials could not be written: {_last_line(now / 'materials.log')}")
-    materials = digest(MATERIALS)
+    os.environ |= ENVIRONMENT
+    for module in WARM_MODULES:  # so that a fork need not
+        __import__(module)
+    sys.modules["torch"].set_num_threads(1)  # no thread of torch may run before a fork
+    if not MATERIALS.is_dir() and run_in_fork(write_materials, now / "materials.log", ROOT):
+        raise SystemExit(f"The materials could not be written: {last_line(now / 'materials.log')}")
+    materials = digest_folder(MATERIALS)
     for case in cases:
-        os.environ["CONTRASTIVE_ENCODERS_CACHE"] = str(then / "cache")
-        before = kept(case, tree, then, materials)
-        os.environ["CONTRASTIVE_ENCODERS_CACHE"] = str(now / "cache")
-        begun = time.perf_counter()
-        after = side(case, ROOT, now, at_commit=False)
-        yield case, compared(before, after), time.perf_counter() - begun
+        before = commit_side(case, tree, then, materials)
+        start = time.perf_counter()
+        after = run_side(case, ROOT, now, at_commit=False)
+        yield case, compare(before, after), time.perf_counter() - start
 
 
 def main() -> None:
@@ -554,18 +461,18 @@ def main() -> None:
     parser.add_argument("--against", metavar="COMMIT", help="the commit to compare this checkout with")
     parser.add_argument("--cases", nargs="+", metavar="NAME", help="all whose name contains one of these; default: all")
     parser.add_argument("--list", action="store_true", help="print the names of the cases and end")
-    asked = parser.parse_args()
-    cases = [case for case in CASES.values() if not asked.cases or any(part in case.name for part in asked.cases)]
+    options = parser.parse_args()
+    cases = [case for case in CASES if not options.cases or any(part in case.name for part in options.cases)]
     if not cases:
-        parser.error(f"--cases: no name contains any of {', '.join(asked.cases)}; --list prints the names")
-    if asked.list or not asked.against:
+        parser.error(f"--cases: no name contains any of {', '.join(options.cases)}; --list prints the names")
+    if options.list or not options.against:
         print("\n".join(case.name for case in cases))
-        raise SystemExit(0 if asked.list else 2)
-    begun, identical = time.perf_counter(), 0
-    for case, verdict, seconds in results(cases, asked.against):
+        raise SystemExit(0 if options.list else 2)
+    start, identical = time.perf_counter(), 0
+    for case, verdict, seconds in compare_all(cases, options.against):
         identical += verdict.startswith("identical")
         print(f"{case.name:36}  {seconds:5.1f} s  {verdict}", flush=True)
-    print(f"{identical} of {len(cases)} cases are identical ({time.perf_counter() - begun:.0f} s)")
+    print(f"{identical} of {len(cases)} cases are identical ({time.perf_counter() - start:.0f} s)")
     raise SystemExit(identical != len(cases))
 
 

@@ -1,17 +1,15 @@
-"""P7: how fast the sentences of STS12-16, STS-B and SICK-R are encoded, against sentence-transformers' `encode`.
+"""P7: the sentences of STS12-16, STS-B, and SICK-R embedded and scored, compared with sentence-transformers' `encode`.
 
-    python -m benchmarks.sts_speed [--quick] [--rounds 3] [--precisions fp32 bf16] [--device cpu|cuda]
-                                   [--clock wall|cpu]
-
-The same weights (all-MiniLM-L6-v2). Ours encodes all tasks as one pool; theirs goes task by task, left and
-right sentences with batches of 32, its defaults. Both score every task; loading is not counted. Wanted: 1.9 times as
-fast in fp32 at the same scores (0.01), 4 times in bf16 (0.05); on a GPU 4 times. Without SHARED_DATA sentences
-are invented and the scores mean nothing.
+The same weights (all-MiniLM-L6-v2). Ours embeds all tasks as one pool; theirs goes task by task, left and right
+sentences with batches of 32, its defaults, in fp32. Loading is not counted. Target: 1.9 times as fast in fp32 at the
+same scores (0.01), 4 times in bf16 (0.05); on a GPU 4 times. Without SHARED_DATA the sentences are invented.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,94 +17,62 @@ import torch
 from torch import Tensor
 
 from benchmarks import materials, texts
-from benchmarks.sides import Line, alternate, arguments, clock_on, median_ratio, report
-from contrastive_encoders.core import Embedder, PairTask
+from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, median_ratio, timed
+from contrastive_encoders.core import PairTask
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
 from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, read_pairs
 from contrastive_encoders.statistics.bootstrap import spearman
 
-TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
-WANTED = {"fp32": (">= 1.9x", "<= 0.01"), "bf16": (">= 4x", "<= 0.05")}
+TASKS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
+OPTIONS = {"tasks": TASKS, "precisions": PRECISIONS, "rounds": 3, "clock": ("wall", "cpu"), "device": "cpu"}
+QUICK = {"rounds": 1}
+TARGETS = {"fp32": (">= 1.9x", "<= 0.01"), "bf16": (">= 4x", "<= 0.05")}
 
 
-def load_tasks(names: Sequence[str], quick: bool) -> list[PairTask]:
+def load_tasks(names: list[str], limit: int | None) -> list[PairTask]:
     shared = texts.shared_data()
     if shared is None:
-        return [invented(name) for name in names]
+        corpus = texts.sentences(400)
+        return [PairTask(name, corpus[:200], corpus[200:], np.arange(200.0), [name] * 200) for name in names]
     tasks = [read_pairs(shared / "eval", name, LAYOUTS[name]) for name in names]
-    if quick:
-        return [PairTask(t.name, t.left[:100], t.right[:100], t.gold[:100], t.subsets[:100]) for t in tasks]
-    return tasks
-
-
-def invented(name: str) -> PairTask:
-    sentences = texts.sentences(400)
-    return PairTask(name, sentences[:200], sentences[200:], np.arange(200.0), [name] * 200)
+    return [PairTask(t.name, t.left[:limit], t.right[:limit], t.gold[:limit], t.subsets[:limit]) for t in tasks]
 
 
 def score(left: Tensor, right: Tensor, gold: np.ndarray) -> float:
     return spearman(torch.cosine_similarity(left, right).double().cpu(), torch.from_numpy(gold)).value
 
 
-def ours(encoder: Embedder, tasks: list[PairTask]) -> dict[str, float]:
+def score_pool(encoder: Any, tasks: list[PairTask]) -> dict[str, float]:
     pool = embed_pool(encoder, (side for task in tasks for side in (task.left, task.right)))
     return {task.name: score(pool.of(task.left), pool.of(task.right), task.gold) for task in tasks}
 
 
-def theirs(model: Any, tasks: list[PairTask]) -> dict[str, float]:
+def score_by_task(model: Any, tasks: list[PairTask]) -> dict[str, float]:
     encode = partial(model.encode, batch_size=32, convert_to_tensor=True, show_progress_bar=False)
     return {task.name: score(encode(task.left), encode(task.right), task.gold) for task in tasks}
 
 
-def timed(run: Callable[[], dict[str, float]], scores: dict[str, float], clock: Callable[[], float]) -> float:
-    start = clock()
-    scores.update(run())
-    return clock() - start
-
-
-def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = arguments(__doc__, rounds=3, clock=True, precisions=True, device="cpu")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
-    return parser.parse_args(words)
-
-
-def measured(options: argparse.Namespace) -> list[Line]:
+def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     from sentence_transformers import SentenceTransformer
 
-    tasks, folder = load_tasks(options.tasks, options.quick), str(materials.packaged_minilm())
-    clock = clock_on(options.device, options.clock)
+    tasks, path = load_tasks(options.tasks, 100 if options.quick else None), str(materials.packaged_minilm())
+    clock, device = clock_of(options), options.device
     sides: dict[str, Callable[[list[PairTask]], dict[str, float]]] = {
-        precision: partial(ours, load_encoder(folder, precision=precision, device=options.device))
+        precision: partial(score_pool, load_encoder(path, precision=precision, device=device))
         for precision in options.precisions
     }
-    sides["theirs"] = partial(theirs, SentenceTransformer(folder, device=options.device))
+    sides["theirs"] = partial(score_by_task, SentenceTransformer(path, device=device))
     scores: dict[str, dict[str, float]] = {name: {} for name in sides}
-    if options.device != "cpu":  # its first kernels are loaded, which is not counted
+    if device != "cpu":  # loading its first kernels is not counted
         for side in sides.values():
             side(tasks[:1])
-    seconds = alternate(
-        {name: partial(timed, partial(side, tasks), scores[name], clock) for name, side in sides.items()},
-        1 if options.quick else options.rounds,
-    )
-    lines = []
+    runs = {name: lambda name=name, side=side: scores[name].update(side(tasks)) for name, side in sides.items()}
+    seconds = alternate({name: timed(run, clock) for name, run in runs.items()}, options.rounds)
     for precision in options.precisions:
-        speed, nearness = WANTED[precision]
-        speed = ">= 4x" if options.device != "cpu" else speed
-        own, other = (float(np.median(seconds[name])) for name in (precision, "theirs"))
-        ratio = median_ratio(seconds["theirs"], seconds[precision])
-        lines.append(Line("P7", f"{precision}, {len(tasks)} tasks", "s", own, other, ratio, speed))
-        apart = max(abs(scores[precision][task.name] - scores["theirs"][task.name]) for task in tasks)
-        lines.append(Line("P7", f"{precision}, largest difference of a score", "points", apart, None, None, nearness))
-    return lines
-
-
-def main() -> None:
-    options = parse()
-    materials.hush()
-    title = "STS vectors: one pool against sentence-transformers task by task"
-    report(f"{title}, {options.device}, {options.clock} time", measured(options), options.output)
-
-
-if __name__ == "__main__":
-    main()
+        speed, nearness = TARGETS[precision]
+        ours, theirs = seconds[precision], seconds["theirs"]
+        case, ratio = f"{precision}, {len(tasks)} tasks", median_ratio(theirs, ours)
+        yield Line("P7", case, "s", median(ours), median(theirs), ratio, speed if device == "cpu" else ">= 4x")
+        difference = max(abs(scores[precision][task.name] - scores["theirs"][task.name]) for task in tasks)
+        yield Line("P7", f"{precision}, largest difference of a score", "points", difference, target=nearness)

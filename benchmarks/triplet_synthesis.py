@@ -1,39 +1,44 @@
-"""P10: sentences from an encoder-decoder, against transformers' ``generate`` on batches in the order of the input.
+"""P10: sentences from an encoder-decoder, compared with transformers' ``generate`` on batches in input order.
 
-    python -m benchmarks.triplet_synthesis [--quick] [--sentences 96] [--rounds 1] [--batch 32]
-
-A model shaped like T5-small with random weights, the same on both sides; real premises; one entailment and one
-contradiction per sentence, top-k 50 and top-p 0.9, 63 new tokens at most. A random model never ends by itself: on both
-sides texts end at lengths drawn from those of real hypotheses, the same ones. The other side is what the published
-script does: batches of both prompts as they come, padded to the longest, until the last text of the batch has ended.
-Also with the discriminator's pass over what was written, in batches as they come on the other side.
+A model of T5-small's shape with random weights, the same on both sides; real premises; one entailment and one
+contradiction per sentence, top-k 50 and top-p 0.9, at most 63 new tokens. A random model never ends by itself: on both
+sides texts end at the same lengths, drawn from those of real hypotheses. The other side does what the published script
+does: batches of both prompts as they come, padded to the longest, until the last text of the batch has ended. A second
+line adds the discriminator's pass over the generated texts, on the other side in batches as they come.
 """
 
 import argparse
 import gzip
 import json
 import random
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from itertools import islice
-from statistics import mean, median
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
 import yaml
-from transformers import PreTrainedTokenizerBase as Tokenizer
-from transformers import StoppingCriteria, StoppingCriteriaList, T5Config, T5ForConditionalGeneration
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    PreTrainedTokenizerFast,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
-from benchmarks import materials, texts
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from benchmarks import texts
+from benchmarks.runner import Line, alternate, clock_of, rates, timed
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, PromptIds, parse_prompts
-from contrastive_encoders.synthesis.decoding import loop as decoding
+from contrastive_encoders.synthesis.decoding import loop
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
 from contrastive_encoders.synthesis.decoding.discriminator import Discriminator
 from contrastive_encoders.synthesis.decoding.encoder_decoder import EncoderDecoder
-from contrastive_encoders.synthesis.decoding.loop import Sample, StopCriteria, decode
 
-STEPS = 63
-TOP_K, TOP_P = 50, 0.9
+OPTIONS = {"sentences": 96, "batch": 32, "rounds": 1, "clock": ("wall", "cpu")}
+QUICK = {"sentences": 4, "rounds": 1}
+STEPS, TOP_K, TOP_P, MAX_LENGTH = 63, 50, 0.9, 128
 PROMPTS = texts.ROOT / "configs/prompts/gense.yaml"
 
 
@@ -41,81 +46,62 @@ class Work:
     """Model, inputs, and the length at which each text ends."""
 
     def __init__(self, sentences: int, quick: bool) -> None:
-        corpus = texts.sentences(20_000 if not quick else 500)
+        corpus = texts.sentences(500 if quick else 20_000)
         self.premises = [one for one in corpus if 8 <= len(one.split()) <= 60][:sentences]
-        self.tokenizer = sentence_piece(corpus)
-        self.model = t5_small_shaped(len(self.tokenizer), quick)
+        self.tokenizer: Any = sentence_piece(corpus)
+        torch.manual_seed(0)
+        sizes = {"num_layers": 1, "d_model": 64, "d_ff": 128} if quick else {}  # the defaults are those of T5-small
+        config = T5Config(vocab_size=32_128, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, **sizes)
+        self.model = T5ForConditionalGeneration(config).eval()
         prompts = parse_prompts(yaml.safe_load(PROMPTS.read_text(encoding="utf-8")), "pieces", str(PROMPTS))
         self.ids = PromptIds(prompts, self.tokenizer, alone=False)
         self.generator = EncoderDecoder("t5-small-shaped", self.model, self.tokenizer)
-        self.score = Discriminator(self.generator, prompts, 128)
-        draw, lengths = random.Random(0), hypothesis_lengths(self.ids, corpus)
-        self.lengths = {
-            (place, direction): min(STEPS, draw.choice(lengths))
-            for place in range(len(self.premises))
-            for direction in DIRECTIONS
-        }
-
-    def prompts(self) -> list[Prompt]:
-        """Entailment and contradiction of a sentence side by side, as in the published input."""
-        written = {direction: self.ids.generation(direction, self.premises, 96) for direction in DIRECTIONS}
-        return [
-            Prompt((place, direction), tuple(written[direction][place]))
-            for place in range(len(self.premises))
+        self.discriminator = Discriminator(self.generator, prompts, MAX_LENGTH)
+        generation = {direction: self.ids.generation(direction, self.premises, 96) for direction in DIRECTIONS}
+        self.prompts = [  # entailment and contradiction of a sentence side by side, as in the published input
+            Prompt((number, direction), tuple(generation[direction][number]))
+            for number in range(len(self.premises))
             for direction in DIRECTIONS
         ]
+        draw, lengths = random.Random(0), [len(one) + 1 for one in self.ids.ids(hypotheses(corpus))]
+        self.lengths = {prompt.key: min(STEPS, draw.choice(lengths)) for prompt in self.prompts}
 
 
-def sentence_piece(corpus: list[str]) -> Tokenizer:
-    """Unigram, as T5's; as many ids as T5 has embeddings are reached by unused words."""
-    from tokenizers import Tokenizer as Fast
-    from tokenizers import decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    fast = Fast(models.Unigram())
-    fast.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    fast.decoder = decoders.Metaspace(prepend_scheme="always")
+def sentence_piece(corpus: list[str]) -> PreTrainedTokenizerFast:
+    """Return a Unigram tokenizer like T5's; unused words bring it to as many ids as T5 has."""
+    unigram = Tokenizer(models.Unigram())
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    unigram.decoder = decoders.Metaspace(prepend_scheme="always")
     special = ["<pad>", "</s>", "<unk>"]
     trainer = trainers.UnigramTrainer(vocab_size=8000, special_tokens=special, unk_token="<unk>", show_progress=False)
-    fast.train_from_iterator([*corpus, "true false " * 100], trainer)
-    fast.add_tokens([f"word{number}" for number in range(32100 - fast.get_vocab_size())])
-    return PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="</s>", pad_token="<pad>", unk_token="<unk>")
+    unigram.train_from_iterator([*corpus, "true false " * 100], trainer)
+    unigram.add_tokens([f"word{number}" for number in range(32_100 - unigram.get_vocab_size())])
+    roles = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=unigram, **roles)
 
 
-def t5_small_shaped(tokens: int, quick: bool) -> T5ForConditionalGeneration:
-    torch.manual_seed(0)
-    size = {"num_layers": 1, "d_model": 64, "d_ff": 128} if quick else {}  # the defaults are those of T5-small
-    config = T5Config(vocab_size=max(tokens, 32128), decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, **size)
-    return T5ForConditionalGeneration(config).eval()
+def hypotheses(corpus: list[str]) -> list[str]:
+    """Return real hypotheses; without SHARED_DATA short sentences."""
+    shared = texts.shared_data()
+    if shared is None:
+        return [one for one in corpus if len(one.split()) <= 12]
+    with gzip.open(shared / "train" / "triplets.jsonl.gz", "rt", encoding="utf-8") as file:
+        return [json.loads(line)["entailment"] for line in islice(file, 3000)]
 
 
-def hypothesis_lengths(ids: PromptIds, corpus: list[str]) -> list[int]:
-    """Tokens of real hypotheses, the end included; of short sentences where the triplets are not there."""
-    folder = texts.shared_data()
-    path = None if folder is None else folder / "train" / "triplets.jsonl.gz"
-    if path is None or not path.is_file():
-        found = [one for one in corpus if len(one.split()) <= 12]
-    else:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            found = [json.loads(line)["entailment"] for line in islice(file, 3000)]
-    return [len(one) + 1 for one in ids.ids(found)]
-
-
-def ours(work: Work, statistics: Statistics, judged: bool, rows: int | None) -> list[str]:
-    class AtLength(StopCriteria):
-        def of(self, sample: Sample) -> Continuation | None:
-            sample.limit = work.lengths[sample.prompt.key]  # type: ignore[index]
+def generate_ours(work: Work, statistics: Statistics, judge: bool) -> None:
+    class AtLength(loop.StopCriteria):
+        def of(self, sample: loop.Sample) -> Continuation | None:
+            sample.limit = work.lengths[sample.prompt.key]
             return super().of(sample)
 
-    decoding.StopCriteria = AtLength  # type: ignore[misc]
-    how = Decoding(
-        max_new_tokens=STEPS, top_p=TOP_P, top_k=TOP_K, temperature=1.0, seed=42, rows=rows, token_budget=32_768
-    )
-    with work.generator.at_work():
-        out = {one.prompt.key: one.text for one in decode(work.generator, iter(work.prompts()), how, statistics)}
-        if judged:
-            work.score([(work.premises[key[0]], text) for key, text in out.items()])  # type: ignore[index]
-    return list(out.values())
+    keys: Any = {"max_new_tokens": STEPS, "top_p": TOP_P, "top_k": TOP_K, "temperature": 1.0}
+    how = Decoding(seed=42, rows=None, token_budget=32_768, **keys)
+    with patch.object(loop, "StopCriteria", AtLength), work.generator.at_work():
+        out = {one.prompt.key: one.text for one in loop.decode(work.generator, iter(work.prompts), how, statistics)}
+        if judge:
+            work.discriminator([(work.premises[number], text) for (number, _), text in out.items()])
+    assert len(out) == len(work.prompts)
 
 
 class AtLengths(StoppingCriteria):
@@ -127,70 +113,33 @@ class AtLengths(StoppingCriteria):
 
 
 @torch.inference_mode()
-def theirs(work: Work, batch: int, judged: bool) -> list[str]:
+def generate_theirs(work: Work, batch: int, judge: bool) -> None:
     torch.manual_seed(1)
-    out: list[str] = []
-    prompts = work.prompts()
-    for first in range(0, len(prompts), batch):
-        some = prompts[first : first + batch]
-        padded = work.tokenizer.pad({"input_ids": [list(one.text) for one in some]}, return_tensors="pt")
-        found = work.model.generate(
-            input_ids=padded["input_ids"],
-            attention_mask=padded["attention_mask"],
-            do_sample=True,
-            top_k=TOP_K,
-            top_p=TOP_P,
-            max_new_tokens=STEPS,
-            stopping_criteria=StoppingCriteriaList([AtLengths([work.lengths[one.key] for one in some])]),  # type: ignore[index]
-        )
-        out += work.tokenizer.batch_decode(found, skip_special_tokens=True)
-    if judged:
-        pairs = [(work.premises[one.key[0]], text) for one, text in zip(prompts, out, strict=True)]  # type: ignore[index]
-        for first in range(0, len(pairs), batch):
-            premises, hypotheses = zip(*pairs[first : first + batch], strict=True)
-            rows = work.ids.discrimination(premises, hypotheses, 128)
-            padded = work.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
-            work.model(**padded, decoder_input_ids=torch.zeros(len(rows), 1, dtype=torch.long))
-    return out
+    pairs = list[tuple[str, str]]()
+    for first in range(0, len(work.prompts), batch):
+        some = work.prompts[first : first + batch]
+        inputs = work.tokenizer.pad({"input_ids": [list(one.text) for one in some]}, return_tensors="pt")
+        stop = StoppingCriteriaList([AtLengths([work.lengths[one.key] for one in some])])
+        sampling: Any = {"do_sample": True, "top_k": TOP_K, "top_p": TOP_P, "max_new_tokens": STEPS}
+        out = work.model.generate(**inputs, **sampling, stopping_criteria=stop)
+        written = work.tokenizer.batch_decode(out, skip_special_tokens=True)
+        pairs += [(work.premises[one.key[0]], text) for one, text in zip(some, written, strict=True)]
+    for first in range(0, len(pairs) if judge else 0, batch):
+        rows = work.ids.discrimination(*zip(*pairs[first : first + batch], strict=True), MAX_LENGTH)
+        inputs = work.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
+        work.model(**inputs, decoder_input_ids=torch.zeros(len(rows), 1, dtype=torch.long))
 
 
-def timed(run: Callable[[], list[str]], sentences: int, clock: Callable[[], float]) -> float:
-    """Sentences per second."""
-    start = clock()
-    assert len(run()) == 2 * sentences
-    return sentences / (clock() - start)
-
-
-def generation(options: argparse.Namespace) -> list[Line]:
-    sentences = 4 if options.quick else options.sentences
-    work, statistics = Work(sentences, options.quick), Statistics()
-    batch, clock = options.batch, CLOCKS[options.clock]
-    number, lines = len(work.premises), []
-    for judged in (False, True):
+def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
+    work, statistics, clock = Work(options.sentences, options.quick), Statistics(), clock_of(options)
+    number = len(work.premises)
+    for judge in (False, True):
         sides = {
-            "ours": partial(timed, partial(ours, work, statistics, judged, options.rows), number, clock),
-            "theirs": partial(timed, partial(theirs, work, batch, judged), number, clock),
+            "ours": timed(lambda judge=judge: generate_ours(work, statistics, judge), clock),
+            "theirs": timed(lambda judge=judge: generate_theirs(work, options.batch, judge), clock),
         }
-        speed = alternate(sides, 1 if options.quick else options.rounds)
-        ratio = median_ratio(speed["ours"], speed["theirs"])
-        case = f"{number} sentences, batches of {batch}" + (", judged too" if judged else "")
-        own, other = median(speed["ours"]), median(speed["theirs"])
-        lines.append(Line("P10", case, "sentences/s", own, other, ratio, ">= 2x"))
+        seconds = alternate(sides, options.rounds).values()
+        case = f"{number} sentences, batches of {options.batch}" + (", judged too" if judge else "")
+        yield rates("P10", case, "sentences/s", number, *seconds, ">= 2x")
     wasted = 100 * statistics.wasted_row_steps / max(statistics.row_steps, 1)
-    lines.append(Line("P10", "row-steps of finished rows", "%", wasted, None, None, "0"))
-    lines.append(Line("P10", "tokens of a text, mean", "", mean(work.lengths.values()), None, None, "real hypotheses"))
-    return lines
-
-
-def main() -> None:
-    parser = arguments(__doc__, rounds=1, clock=True)
-    parser.add_argument("--sentences", type=int, default=96)
-    parser.add_argument("--batch", type=int, default=32, help="of the other side, in prompts")
-    parser.add_argument("--rows", type=int, help="of our batches")
-    options = parser.parse_args()
-    materials.hush()
-    report("Triplet synthesis", generation(options), options.output)
-
-
-if __name__ == "__main__":
-    main()
+    yield Line("P10", "row-steps of finished rows", "%", wasted, target="0")

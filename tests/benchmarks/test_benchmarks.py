@@ -1,91 +1,107 @@
-"""Every benchmark runs with --quick and prints its table. No time is asserted: that is what the full runs are for."""
+"""Every benchmark runs with --quick; ``all`` keeps what is done. No time is asserted: full runs are for that."""
 
-import subprocess
-import sys
-from pathlib import Path
+import argparse
+import json
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import all as every
+from benchmarks import runner
+from benchmarks.texts import shared_data
 
-ROOT = Path(__file__).resolve().parents[2]
-COMPARED = {  # ratios that a quick run has
-    **{"P1": 2, "P14": 3, "P3": 1, "P4": 1, "P2": 2, "P5": 1, "P6": 3, "P7": 2, "P8": 2, "P11": 0, "memory": 1},
-    **{"P10": 2, "P15": 1, "E5": 0, "P18": 0, "P24": 2, "P12": 0},
+FIGURES = {
+    "start_up": {"P11"},
+    "nt_xent": {"P3"},
+    "equal_texts": {"P24"},
+    "chunk_memory": {"P6"},
+    "sts_speed": {"P7"},
+    "embedding": {"E1", "P16"},
+    "distillation": {"P24"},
+    "triplet_synthesis": {"P10"},
+    "self_debiased_generation": {"P9"},
+    "lora_training": {"P14"},
+    "pair_training": {"P1"},
+    "senteval_classifiers": {"P8"},
+    "gpu_smoke": {"smoke"},
+    "gpu_step": {"P13"},
 }
 
 
-def run(name, *arguments):
-    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+def test_every_job_is_a_benchmark_that_is_tested():
+    assert {job.split()[0] for jobs in runner.JOBS.values() for job in jobs} == set(FIGURES)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", every.JOBS, ids=lambda job: job.words)
-def test_quick_run_of_all_that_is_measured(job):
-    """In the words that `benchmarks.all` gives it, which the last of an option overrides."""
-    if "--cluster" in job.words:
-        pytest.importorskip("ray", reason="the cluster is Ray's")
-    if job.words.startswith("pair_training"):
-        pytest.importorskip("accelerate", reason="the trainer of sentence-transformers needs accelerate")
-    if job.words == "improve":  # the others have more texts to score
-        job = job._replace(words="improve --sets qa")
-    found = every.measure(job, quick=True)
-    assert "error" not in found, found["error"]
-    assert {line["figure"] for line in found["lines"]} - {""} == set(job.figures)
-    if job.figure in COMPARED:
-        lines = [line for line in found["lines"] if line["figure"] == job.figure]
-        assert sum(line["ratio"] is not None for line in lines) == COMPARED[job.figure]
-    if job.words == "many_rows":
-        assert any("20,000 rows" in line["case"] for line in found["lines"])
-    for line in found["lines"]:
-        if "beyond torch" not in line["case"] and "theirs" not in line["unit"]:  # seconds; scores of a few rows
-            # a largest difference; what is wasted; what memory grew by
-            may_be_zero = line["unit"] == "points" or line["target"] == "0"
-            may_be_zero |= any(words in line["case"] for words in ("difference", "finished rows"))
-            assert line["ours"] >= 0 if may_be_zero else line["ours"] > 0, line
+@pytest.mark.parametrize("name", FIGURES)
+def test_quick_run(name, tmp_path):
+    if name == "senteval_classifiers" and shared_data() is None:
+        pytest.skip("needs the tables of SHARED_DATA")
+    part, job = next((part, job) for part in runner.JOBS for job in runner.JOBS[part] if job.split()[0] == name)
+    run = runner.run_in_process if part == "cpu" else runner.run_here
+    result = run(job, argparse.Namespace(quick=True, output=tmp_path, device="cpu"))
+    assert "error" not in result, result["error"]
+    assert {line["figure"] for line in result["lines"]} == FIGURES[name]
+    assert all(line["ours"] >= 0 for line in result["lines"])
+    assert (tmp_path / "profile.txt").exists() == ("--profile" in job)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_gpu_step_on_a_gpu(tmp_path):
-    assert run("gpu_step", "--quick").count("P13") == 2
+    found = runner.measure("gpu_step", runner.parse("gpu_step", ["--quick"]))
+    assert [line.figure for line in found] == ["P13", "P13"]
+
+
+@pytest.fixture
+def run_all(monkeypatch, tmp_path, capsys):
+    """Call it with the options of ``all``; it returns the exit code, what was printed, and what is kept."""
+
+    def call(*words):
+        status = runner.main(["all", "--quick", "--output", str(tmp_path), *words])
+        path = tmp_path / "figures.json"
+        return status, capsys.readouterr().out, json.loads(path.read_text()) if path.exists() else {}
+
+    return call
+
+
+@pytest.mark.slow  # two starts
+def test_what_is_done_is_kept_and_what_failed_is_due_again(monkeypatch, run_all, tmp_path):
+    """One job runs; the other has no such option."""
+    monkeypatch.setattr(runner, "JOBS", {"cpu": ["nt_xent", "nt_xent --no-such"]})
+    status, printed, kept = run_all("--list")
+    assert (status, kept) == (0, {})
+    assert "2 are due" in printed
+    status, _, kept = run_all()
+    assert status == 1
+    assert kept["nt_xent"]["lines"][0]["figure"] == "P3"
+    assert "--no-such" in kept["nt_xent --no-such"]["error"]
+    assert len((tmp_path / "figures.md").read_text().splitlines()) == 3 + len(kept["nt_xent"]["lines"])
+    assert "1 are due" in run_all("--list")[1]
+    kept["nt_xent"]["commit"] = "another"
+    (tmp_path / "figures.json").write_text(json.dumps(kept))
+    assert "2 are due" in run_all("--list")[1]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_all_ends_with_2(run_all):
+    with pytest.raises(SystemExit) as ended:
+        run_all("--part", "gpu", "--device", "cuda")
+    assert ended.value.code == 2
 
 
 def test_sides_take_turns_and_the_ratio_is_of_the_rounds():
-    from benchmarks.sides import alternate, median_ratio
-
-    seen = []
-    sides = {name: lambda name=name: seen.append(name) or float(len(seen)) for name in ("ours", "theirs")}
-    measured = alternate(sides, 2)
-    assert seen == ["ours", "theirs", "ours", "theirs"]
-    assert measured == {"ours": [1.0, 3.0], "theirs": [2.0, 4.0]}
+    calls = []
+    sides = {name: lambda name=name: calls.append(name) or float(len(calls)) for name in ("ours", "theirs")}
+    results = runner.alternate(sides, 2)
+    assert calls == ["ours", "theirs", "ours", "theirs"]
+    assert results == {"ours": [1.0, 3.0], "theirs": [2.0, 4.0]}
     # a slow round of both sides changes neither ratio; the ratio of the medians would be another
-    assert median_ratio([2.0, 20.0, 30.0], [1.0, 10.0, 10.0]) == 2.0
-
-
-@pytest.mark.slow
-def test_bare_loop_and_trainer_end_at_the_same_weights(tmp_path, minilm_path):
-    from transformers import AutoModelForMaskedLM
-
-    from benchmarks import declutr_step, materials
-    from benchmarks.sides import CLOCKS
-
-    backbone = materials.tiny(tmp_path / "tiny")
-    data = materials.span_data(tmp_path, backbone, 4, 8, 64)
-    work = declutr_step.Work(backbone, data, "fp32", 2, CLOCKS["wall"], tmp_path / "run")
-    (_, ours), (_, bare) = declutr_step.ours(work), declutr_step.bare(work)
-    assert declutr_step.largest_difference(ours, bare) < 1e-6
-    start = AutoModelForMaskedLM.from_pretrained(backbone).state_dict()
-    assert declutr_step.largest_difference(ours, start) > 1e-5  # they did move
+    assert runner.median_ratio([2.0, 20.0, 30.0], [1.0, 10.0, 10.0]) == 2.0
 
 
 def test_flops_against_a_count_by_hand():
     """One layer of width 4: 6 per weight and token, 12 T^2 D, 6 D (D + V) a prediction."""
-    import numpy as np
     from transformers import RobertaConfig, RobertaForMaskedLM
 
     from benchmarks.gpu_step import flops

@@ -7,14 +7,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
-from benchmarks import senteval_reference
-from benchmarks.senteval_reference import Rules
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.embedding_pool import Pool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.task import How
 from contrastive_encoders.evaluation.tasks.classification import Classification, Part, Recipe, _Rows, best
 from contrastive_encoders.evaluation.tasks.features import Dense
+from tests.evaluation import senteval_reference
+from tests.evaluation.senteval_reference import Rules
 
 RULES = {"default": Rules(), "fast": Rules("rmsprop", 128, 3, 2)}
 FOLDS = {"default": 10, "fast": 5}

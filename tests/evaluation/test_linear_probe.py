@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.senteval_reference import Rules, train_alone
 from contrastive_encoders.evaluation.tasks.features import Dense
 from contrastive_encoders.evaluation.tasks.linear_probe import Settings, Split, fit
+from tests.evaluation.senteval_reference import Rules, train_alone
 
 DEFAULT = Settings()
 FAST = Settings("rmsprop", batch=128, tenacity=3, passes=2)

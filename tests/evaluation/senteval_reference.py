@@ -1,7 +1,7 @@
 """SentEval's classifiers one at a time: a torch module, torch.optim, autograd. Slow, plain, and independent of ours.
 
 The arithmetic, order and early stopping of ``senteval/tools/classifier.py`` and ``validation.py`` (Conneau and Kiela
-2018), written anew; what tests compare decisions with, and what the benchmark compares time with.
+2018), written anew; what tests compare decisions with, and what benchmarks.senteval_classifiers compares time with.
 """
 
 import copy
