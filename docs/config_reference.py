@@ -1,31 +1,41 @@
-"""Generate the reference of all config keys, ``keys.md``, from config classes and the comments in ``configs/``.
+"""Generate the reference of all config keys, ``keys.md``, from config classes and the files in ``configs/``.
 
 ``make docs`` runs this module.
 """
 
+import importlib
 import re
-from pathlib import Path
+from collections.abc import Iterable
+from typing import Any
 
-# They register the config classes
-import contrastive_encoders.evaluation.evaluate_config
-import contrastive_encoders.export.embed_config
-import contrastive_encoders.training.run_config  # noqa: F401
-from contrastive_encoders.composition.config_files import CONFIGS
-from contrastive_encoders.composition.key_docs import TASK, Key, about, in_words, keys_with_settings
+from contrastive_encoders.cli.download_data import DownloadConfig
+from contrastive_encoders.cli.main import COMMANDS
+from contrastive_encoders.cli.preview import PreviewConfig
+from contrastive_encoders.composition.config_files import CONFIGS, choices
+from contrastive_encoders.composition.key_docs import (
+    ConfigFile,
+    Key,
+    choice_file,
+    flow,
+    interpolation_in_words,
+    keys_of_settings,
+)
+from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS
 
-COMMANDS = {  # heading -> files and folders of files, in the order of the page
-    "Train": ("train.yaml", "model", "data", "trainer", "logger", "experiment"),
-    "Make data": ("generate.yaml", "recipe", "recipe_keys", "mine-negatives.yaml"),
-    "Evaluate": ("evaluate.yaml", "task"),
-    "Compare": ("compare.yaml", "race", "sweeps", "preview.yaml"),
-    "Export": ("export.yaml", "embed.yaml"),
+SECTIONS: dict[
+    str, tuple[Any, ...]
+] = {  # heading -> commands, classes of keys, and groups of files, in the order of the page
+    "Train": ("train", "model", "data", "trainer", "logger", "experiment"),
+    "Make data": ("generate", "recipe", "mine-negatives", ("download-data", DownloadConfig)),
+    "Evaluate": ("evaluate", *((f"tasks of kind={name}", kind) for name, kind in KINDS.items())),
+    "Compare": ("compare", "race", "sweeps", ("preview", PreviewConfig)),
+    "Export": ("export", "embed"),
 }
-# A file of these is a recipe of other files' keys: what it is for is said, its values are one click away in configs/
+# A file of these sets keys of other files: the page says what it is for, its values are in configs/
 RECIPES = ("experiment", "race", "sweeps")
-SHARED = ("recipe_keys",)  # by files of a group, and no choices themselves
 HEADER = """# Every key
 
-This page is generated from the config classes and from the comments in `configs/`. Set a key with `KEY=VALUE` on the
+This page is generated from the config classes and from the files in `configs/`. Set a key with `KEY=VALUE` on the
 command line.
 
 "that of `seed`" means that a key follows another one until it is set itself.
@@ -34,54 +44,51 @@ command line.
 
 def page() -> str:
     """Return the page in Markdown."""
+    for command in ("train", "generate", "mine-negatives", "evaluate", "compare", "export", "embed"):
+        importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[command][0]}")  # which registers the config class
     parts = [HEADER]
-    for heading, places in COMMANDS.items():
+    for heading, places in SECTIONS.items():
         parts.append(f"## {heading}\n")
         for place in places:
-            path = CONFIGS / place
-            if place in RECIPES:
-                parts += [f"### {place}=\n", _table("name", *((one.stem, about(one)) for one in _files(path)))]
-            elif path.is_dir():
-                parts += [_section(one, place) for one in _files(path)]
+            if isinstance(place, tuple):
+                name, kind = place
+                parts.append(_section(name, "", keys_of_settings(kind)))
+            elif place in RECIPES:
+                rows = ((f"`{name}`", _escaped(choice_file(place, name).about)) for name in choices(place))
+                parts += [f"### {place}=\n", _table("name", "meaning", rows=rows)]
+            elif (CONFIGS / place).is_dir():
+                for name in choices(place):
+                    file = choice_file(place, name)
+                    parts.append(_section(f"{place}={name}", file.about, file.all_keys()))
             else:
-                parts.append(_section(path, ""))
+                file = ConfigFile(CONFIGS / f"{place}.yaml", "")
+                parts.append(_section(place, file.about, file.all_keys()))
     return "\n".join(parts)
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.yaml"))
+def _section(title: str, about: str, keys: Iterable[Key]) -> str:
+    rows = [(f"`{key.name}`", _default(key), _escaped(key.meaning)) for key in keys]
+    table = [_table("key", "default", "meaning", rows=rows)] if rows else []
+    return "\n".join([f"### {title}\n", *([f"{_escaped(about)}\n"] if about else []), *table])
 
 
-def _section(path: Path, group: str) -> str:
-    is_choice = group and group not in (*SHARED, TASK)
-    title = f"{group}={path.stem}" if is_choice else str(path.relative_to(CONFIGS))
-    parts, rows = [f"### {title}\n"], list[Key]()
-    for one in keys_with_settings(path, group, group):
-        if isinstance(one, Key):
-            rows.append(one._replace(default=_default(one.default)))
-            continue
-        parts += [_table("key", *rows)] if rows else []
-        parts.append(f"{_escaped(one)}\n")
-        rows = []
-    return "\n".join([*parts, *([_table("key", *rows)] if rows else [])])
-
-
-def _table(first: str, *rows: tuple[str, ...]) -> str:
-    headings = (first, "default", "meaning") if len(rows[0]) == 3 else (first, "meaning")
+def _table(*headings: str, rows: Iterable[tuple[str, ...]]) -> str:
     lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
-    for name, *middle, meaning in rows:
-        lines.append(f"| {' | '.join([f'`{name}`', *middle, _escaped(meaning)])} |")
+    lines += [f"| {' | '.join(cells)} |" for cells in rows]
     return "\n".join(lines) + "\n"
 
 
-def _default(written: str) -> str:
-    """Return the cell of a value, a plain interpolation in words."""
-    if written == "???":
+def _default(key: Key) -> str:
+    """Return the cell of a value, an interpolation of other keys in words."""
+    if key.is_group:
+        return ""
+    value: Any = key.value
+    if value == "???":
         return "to be given"
-    shown = re.sub(r"\s*(\s#.*)?\n\s*", " ", written.strip()).replace("|", r"\|")
-    return in_words(written) or (f"`{shown}`" if shown else "")
+    shown = (value if isinstance(value, str) and value else flow(value)).replace("\n", " ").replace("|", r"\|")
+    return interpolation_in_words(value) or f"`{shown}`"
 
 
 def _escaped(text: str) -> str:
-    """Return a comment as Markdown that shows it as it is."""
+    """Return a text as Markdown that shows it as it is."""
     return re.sub(r"([\\`*_|<>\[\]$~])", r"\\\1", text)

@@ -5,25 +5,22 @@ import shlex
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
-from hydra.utils import get_class
 from omegaconf import DictConfig
 
-from contrastive_encoders.cli.compare import Keys as ComparisonKeys
 from contrastive_encoders.cli.download_data import read_words as read_corpora
-from contrastive_encoders.cli.export import Keys as ExportKeys
-from contrastive_encoders.cli.generate import Keys as SynthesisKeys
+from contrastive_encoders.cli.generate import kind_of
+from contrastive_encoders.cli.hydra_main import config_of
 from contrastive_encoders.cli.main import adapt_words, improve_words, race_words
-from contrastive_encoders.cli.mine_negatives import Keys as MineKeys
+from contrastive_encoders.cli.mine_negatives import MineConfig
 from contrastive_encoders.cli.preview import read_words as read_preview
 from contrastive_encoders.cli.sweep import read_words as read_sweep
+from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.sweep_file import words_of
 from contrastive_encoders.composition.config_files import CONFIGS
-from contrastive_encoders.composition.config_keys import check_types, declared, settings
 from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.embed_config import EmbedConfig
-from contrastive_encoders.synthesis.report.actions import Afterwards
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
 from contrastive_encoders.training.stages import stages_of
@@ -105,7 +102,7 @@ def _check_suite(suite: str | list[str]) -> None:
 
 def _check_evaluation(words: list[str]) -> None:
     cfg = _composed("evaluate", words)
-    check_types(cfg, declared(EvaluateConfig))
+    config_of(cfg, EvaluateConfig)
     _check_suite(cfg.suite)
     assert cfg.pooling in {None, "first_decoder", *POOLERS}
     assert (cfg.encoder is None) == (cfg.action != "score")
@@ -113,14 +110,12 @@ def _check_evaluation(words: list[str]) -> None:
 
 def _check_synthesis(words: list[str]) -> None:
     cfg = _composed("generate", words)
-    check_types(cfg, declared(SynthesisKeys))
-    if cfg.annotate is None and cfg.annotations is None:
-        assert settings(get_class(cfg.recipe._target_), cfg, besides=Afterwards._fields).folder
+    config_of(cfg, kind_of(cfg))
 
 
 def _check_comparison(words: list[str]) -> None:
     cfg = _composed("compare", words)
-    check_types(cfg, declared(ComparisonKeys))
+    config_of(cfg, CompareConfig, without="race")
     assert cfg.runs or cfg.race
 
 
@@ -142,9 +137,9 @@ CHECKS = {
     "sweep": _check_sweep,
     "preview": read_preview,
     "download-data": read_corpora,
-    "mine-negatives": lambda words: check_types(_composed("mine-negatives", words), declared(MineKeys)),
-    "export": lambda words: check_types(_composed("export", words), declared(ExportKeys)),
-    "embed": lambda words: check_types(_composed("embed", words), declared(EmbedConfig)),
+    "mine-negatives": lambda words: config_of(_composed("mine-negatives", words), MineConfig),
+    "export": lambda words: _composed("export", words),
+    "embed": lambda words: config_of(_composed("embed", words), EmbedConfig),
 }
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from contrastive_encoders.cli import compare, embed, evaluate, export, mine_negatives
+from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.embed_config import EmbedConfig
@@ -10,16 +11,15 @@ from tests.advice import advice, followed
 from tests.in_process import run_here
 
 COMMANDS = {
-    "compare": (compare.run, compare.Keys),
+    "compare": (compare.run, CompareConfig),
     "evaluate": (evaluate.run, EvaluateConfig),
     "export": (export.run, export.Keys),
     "embed": (embed.run, EmbedConfig),
-    "mine-negatives": (mine_negatives.run, mine_negatives.Keys),
+    "mine-negatives": (mine_negatives.run, mine_negatives.MineConfig),
 }
 # id; command; words that make the message; words of the message; words to run in their place
 REFUSED = [
-    ("contrastive_encoders.cli.compare:run#1", "compare", [], "output=FOLDER", "output=out"),
-    ("contrastive_encoders.cli.compare:run#2", "compare", ["output=out"], "runs='[outputs/*]'", "runs=[outputs/*]"),
+    ("contrastive_encoders.cli.compare:run", "compare", ["output=out"], "runs='[outputs/*]'", "runs=[outputs/*]"),
     (
         "contrastive_encoders.comparison.collect:collect",
         "compare",
@@ -78,48 +78,6 @@ REFUSED = [
     ),
     ("contrastive_encoders.cli.export:run#1", "export", ["output=out"], "run=...", "run=e"),
     ("contrastive_encoders.cli.export:run#2", "export", ["run=e"], "output=FOLDER", "output=out"),
-    (
-        "contrastive_encoders.cli.embed:check_required",
-        "embed",
-        ["input=t.txt", "output=o.npy"],
-        "encoder=...",
-        "encoder=e",
-    ),
-    (
-        "contrastive_encoders.cli.embed:check_required",
-        "embed",
-        ["encoder=e", "output=o.npy"],
-        "input=...",
-        "input=t.txt",
-    ),
-    (
-        "contrastive_encoders.cli.embed:check_required",
-        "embed",
-        ["encoder=e", "input=t.txt"],
-        "output=...",
-        "output=o.npy",
-    ),
-    (
-        "contrastive_encoders.cli.mine_negatives:check_values",
-        "mine-negatives",
-        ["input=t.tsv", "output=o.jsonl"],
-        "encoder=...",
-        "encoder=e",
-    ),
-    (
-        "contrastive_encoders.cli.mine_negatives:check_values",
-        "mine-negatives",
-        ["encoder=e", "output=o.jsonl"],
-        "input=...",
-        "input=t.tsv",
-    ),
-    (
-        "contrastive_encoders.cli.mine_negatives:check_values",
-        "mine-negatives",
-        ["encoder=e", "input=t.tsv"],
-        "output=...",
-        "output=o.jsonl",
-    ),
 ]
 
 

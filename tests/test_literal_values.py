@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -137,6 +138,7 @@ def test_another_value_that_hydra_cannot_read_is_shown_as_the_shell_takes_it(wor
 
 
 def test_keys_of_other_commands_go_by_their_declared_types():
+    @dataclass(kw_only=True)
     class Keys:
         input: str | Sequence[str] | None
         batches: int

@@ -135,7 +135,7 @@ def test_negatives_for_a_reranker_are_mined_by_the_command(minilm_path, tmp_path
     hint = refused.value.hint.replace("PAIRS", "pairs.jsonl")
     name, *words = command_in(hint)
     assert name == "mine-negatives"
-    run_here(name, mine_negatives.run, mine_negatives.Keys, words)
+    run_here(name, mine_negatives.run, mine_negatives.MineConfig, words)
     advised = dict(word.split("=") for word in re.findall(r"Then set (.*)\.$", hint)[0].split())
     data = {key.replace(".", "__"): value for key, value in advised.items()}
     assert train(model="reranker", **data, **TINY, output_dir="run", overwrite=True).results["spent"]["steps"] == 1

@@ -9,16 +9,20 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError
 
-from contrastive_encoders.cli.hydra_main import command_line
+from contrastive_encoders.cli.hydra_main import command_line, config_of
+from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
 from contrastive_encoders.composition.config_keys import config_folders
+from contrastive_encoders.composition.key_docs import MEANINGS
 from contrastive_encoders.composition.literal_values import literal_word
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.io.output_directory import check_owner, claim_folder
 from contrastive_encoders.runtime.child_processes import check_number
@@ -40,66 +44,38 @@ log = logging.getLogger(__name__)
 STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "headline", "choose", "seeds", "budget")
 
 
-class Keys(TypedDict):
-    runs: str | Sequence[str] | Mapping[str, str] | None
-    output: str | None
-    headline: str | None
-    strict: bool
-    sentences: int
-    sentences_from: str | None
-    data_root: str | None
-    device: str
-    wandb: bool
-    project: str
-    name: str | None
-    offline: bool
-    budget: dict | None
-    seeds: Sequence[int] | None
-    parallel: int
-    cluster: str | None
-    num_cpus: float | None
-    num_gpus: float | None
-    keep_checkpoints: bool
-    untrained: bool
-    tfidf: bool
-    quiet: bool
-
-
 def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
     """Exit status."""
     for name in ("httpx", "transformers", "pytorch_lightning"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    if cfg.output is None:
-        raise InputError("output is not set: the folder that the report is written into. Say output=FOLDER.")
-    output = Path(cfg.output).expanduser()
+    config = config_of(cfg, CompareConfig, without="race")
+    require(config, "output", "the directory of the report")
+    output = Path(str(config.output)).expanduser()
     check_owner("output", output, COMPARISON)
-    if cfg.wandb:
+    if config.wandb:
         from contrastive_encoders.training.wandb_session import check_wandb
 
-        check_wandb(cfg.offline)
-    if cfg.runs is None and cfg.get("race") is None:
-        raise InputError(
-            "runs is not set: folders of runs to compare. Say runs='[outputs/*]', or race=head_to_head to train some."
-        )
+        check_wandb(config.offline)
     if cfg.get("race") is None:
-        patterns = patterns_of(cfg.runs)
-        return compare(cfg, patterns, output)
-    if cfg.runs is not None:
+        if config.runs is None:
+            raise InputError(
+                "runs is not set: directories of runs. Say runs='[outputs/*]', or race=head_to_head to train some."
+            )
+        return compare(config, [config.runs] if isinstance(config.runs, str) else config.runs, output)
+    if config.runs is not None:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
     from contrastive_encoders.comparison.hyperparameter_selection import choice_of, choose
     from contrastive_encoders.comparison.race import plan, train_all
     from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, words_of
     from contrastive_encoders.comparison.run_scheduler import open_workers
 
-    if cfg.parallel < 1:
-        raise InputError(f"parallel={cfg.parallel}: wanted a number, at least 1.")
-    if cfg.cluster is None:
-        check_number("parallel", cfg.parallel)
+    if config.cluster is None:
+        check_number("parallel", config.parallel)
     options = [f"--config-dir={folder}" for folder in config_folders(words)]
     options += [word for word in words if word.startswith("hydra.searchpath=")]
     asked = plain(cfg.race)
     where = f"race={asked.get('name', '?')}"
-    if asked.get("choose") and not cfg.untrained:
+    if asked.get("choose") and not config.untrained:
         raise InputError(
             f"untrained=false: {where} says whether an arm is better than the untrained one. Leave it out."
         )
@@ -108,42 +84,35 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
 
         with tempfile.TemporaryDirectory(prefix="race-plan-") as folder:
             cfg.output = folder  # where the race would write
-            estimate(plain(cfg.race), cfg.budget, cfg.seeds, Path(folder), cfg.parallel, options)
+            estimate(plain(cfg.race), config.budget, config.seeds, Path(folder), config.parallel, options)
         return 0
     choice, commands = choice_of(asked, where), commands_of(asked.get("prepare"), where)
     commands, made = needed(commands, words_of(asked)), commands
     for name in made.keys() - commands.keys():
         log.info("race.prepare.%s is left out: no arm uses its data.", name)
-    with open_workers(output, cfg.parallel, cfg.cluster, cfg.num_cpus, cfg.num_gpus) as pool:
-        race = plan(asked, cfg.budget, cfg.seeds, output)
-        if choice is not None and not cfg.quiet:
+    with open_workers(output, config.parallel, config.cluster, config.num_cpus, config.num_gpus) as pool:
+        race = plan(asked, config.budget, config.seeds, output)
+        if choice is not None and not config.quiet:
             tried, compared = sum(len(choice.values[label]) for label in race.arms), len(race.arms) * len(race.seeds)
             log.info("%d runs choose %s of %d arms, %d are compared.", tried, choice.key, len(race.arms), compared)
         prepare(commands, options)
         race, failed = (
             (race, [])
             if choice is None
-            else choose(choice, race, output, pool, cfg.quiet, options, keep_checkpoints=cfg.keep_checkpoints)
+            else choose(choice, race, output, pool, config.quiet, options, keep_checkpoints=config.keep_checkpoints)
         )
         failed += train_all(
             race,
             output,
             pool,
-            cfg.quiet,
-            keep_checkpoints=cfg.keep_checkpoints,
+            config.quiet,
+            keep_checkpoints=config.keep_checkpoints,
             options=options,
-            untrained=cfg.untrained,
+            untrained=config.untrained,
         )
     runs = [str(Path(glob.escape(str(output))) / "runs" / "*")]
-    status = compare(cfg, runs, output, race.budget_said(), choice and choice.score)
+    status = compare(config, runs, output, asked, race.budget_said(), choice and choice.score)
     return 1 if failed else status
-
-
-def patterns_of(runs: str | ListConfig | DictConfig) -> list[str] | dict[str, str]:
-    """Return the patterns of ``runs``, or the pattern of each name."""
-    if isinstance(runs, DictConfig):
-        return {str(name): str(pattern) for name, pattern in runs.items()}
-    return [runs] if isinstance(runs, str) else [str(one) for one in runs]
 
 
 def plain(race: DictConfig) -> dict[str, Any]:
@@ -161,7 +130,7 @@ def plain(race: DictConfig) -> dict[str, Any]:
         if taken is None:  # it is no key of the race
             raise
         raise InputError(key=taken[1], value=None, expected="a value, which this race needs") from error
-    return {name: _readable(value) for name, value in found.items()}
+    return {name: _readable(value) for name, value in found.items() if name != MEANINGS}
 
 
 def _say_null(node: DictConfig, names: Sequence[str]) -> None:
@@ -186,9 +155,10 @@ def _readable(given: Any) -> Any:
 
 
 def compare(
-    cfg: DictConfig,
+    config: CompareConfig,
     patterns: Sequence[str] | Mapping[str, str],
     output: Path,
+    race: Mapping[str, Any] = MappingProxyType({}),
     spent_alike: str = "",
     choosing: str | None = None,
 ) -> int:
@@ -202,40 +172,40 @@ def compare(
 
     began = time.perf_counter()
     runs, left_out = collect(patterns)
-    wanted = cfg.headline or (cfg.get("race") or {}).get("headline")
+    wanted = config.headline or race.get("headline")
     runs, not_compared = select(runs, wanted)
     left_out += not_compared
     if not runs:
         raise InputError(f"runs: nothing was scored in any of the {len(not_compared)}. {left_out[-1].reason}")
-    if cfg.strict and left_out:
+    if config.strict and left_out:
         raise InputError(f"strict=true: {left_out[0].reason}")
     for one in left_out:
         log.warning("left out: %s", one.reason)
     claim_folder("output", output, COMPARISON, ENTRIES)
     arms = arms_of(runs)
     headline = choose_headline(arms, wanted)
-    if cfg.get("race") is not None and cfg.tfidf and all(arm.label != TFIDF for arm in arms):
+    if race and config.tfidf and all(arm.label != TFIDF for arm in arms):
         arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
     task = task_of(arms, headline) if choosing is not None else None
     if task is not None and all(arm.label != BM25 for arm in arms):
         arms += [arm] if (arm := bm25_arm(arms, headline, bm25_of(task))) else []
-    found = compare(arms, headline, left_out, probes_of(cfg, arms, headline), spent_alike=spent_alike)
+    found = compare(arms, headline, left_out, probes_of(config, arms, headline), spent_alike=spent_alike)
     if choosing is not None:
-        found = with_recommendation(cfg, found, choosing, task, output)
+        found = with_recommendation(config, found, choosing, task, output)
     command = f"contrastive-encoders {shlex.join(sys.argv[1:])}"
     written = write_report(found, output, command)
-    if cfg.wandb:
+    if config.wandb:
         from contrastive_encoders.comparison.upload import upload
 
         upload(
             found,
             sections(found, output),
             written,
-            cfg.project,
-            cfg.name or output.name,
-            cfg.offline,
+            config.project,
+            config.name or output.name,
+            config.offline,
         )
-    if not cfg.quiet:
+    if not config.quiet:
         show(found, output)
         log.info("%d runs compared in %.1f s.", len(runs), time.perf_counter() - began)
     return 0
@@ -264,7 +234,7 @@ def bm25_of(task: "Retrieval") -> "dict[str, Estimate]":
 
 
 def with_recommendation(
-    cfg: DictConfig, found: "Comparison", choosing: str, task: "Retrieval | None", output: Path
+    config: CompareConfig, found: "Comparison", choosing: str, task: "Retrieval | None", output: Path
 ) -> "Comparison":
     """Add the verdict about the recommended arm to the comparison, and copy its encoder to ``output``/encoder."""
     from contrastive_encoders.comparison.outputs import CHOSEN
@@ -276,35 +246,35 @@ def with_recommendation(
     if one is None:
         lacking = "Nothing can be recommended: the encoder that all began from was not scored, or no other was."
         return found._replace(recommended=lacking)
-    shown = task and before_and_after(one, task.texts_to_match, lambda arm, texts: embed(cfg, arm, texts))
+    shown = task and before_and_after(one, task.texts_to_match, lambda arm, texts: embed(config, arm, texts))
     tables = [table for table in (shown, values_tried(read_record(output / CHOSEN))) if table]
     return found._replace(recommended=one.sentence, shown=tables)
 
 
-def probes_of(cfg: DictConfig, arms: "list[Arm]", headline: "Headline") -> "list[Probe]":
+def probes_of(config: CompareConfig, arms: "list[Arm]", headline: "Headline") -> "list[Probe]":
     """The first run of each of the best arms, asked for the same sentences; without those that have no encoder."""
     from contrastive_encoders.comparison.probe_sentences import probe
     from contrastive_encoders.comparison.vector_figures import best
 
-    sentences = sentences_of(cfg, arms)
+    sentences = sentences_of(config, arms)
     if len(sentences) < 2:  # no map, and no neighbours
         return []
-    asked = [(arm, embed(cfg, arm, sentences)) for arm in best(arms, headline)]
+    asked = [(arm, embed(config, arm, sentences)) for arm in best(arms, headline)]
     return [probe(arm, sentences, vectors) for arm, vectors in asked if vectors is not None]
 
 
-def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
-    if cfg.sentences == 0:
+def sentences_of(config: CompareConfig, arms: "list[Arm]") -> list[str]:
+    if config.sentences == 0:
         return []
-    if cfg.sentences_from:
-        path = Path(cfg.sentences_from).expanduser()
+    if config.sentences_from:
+        path = Path(config.sentences_from).expanduser()
         try:
             lines = path.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"sentences_from={path}: {error}. Name a text file with a sentence per line.") from error
         found = [line.strip() for line in lines if line.strip()]
     else:
-        root = cfg.data_root or next((root for arm in arms if (root := _data_root(arm))), None)
+        root = config.data_root or next((root for arm in arms if (root := _data_root(arm))), None)
         table = Path(root or "") / "STSBenchmark" / "dev.tsv"
         if root is None or not table.exists():
             log.info("no sentences for a map: data_root has no STSBenchmark/dev.tsv, and sentences_from is not set.")
@@ -314,8 +284,8 @@ def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
         task: Any = load_tasks(root, ["stsb-dev"], EvaluateConfig()).tasks[0]
         found = [text for pair in zip(task.pairs.left, task.pairs.right, strict=True) for text in pair]
     found = list(dict.fromkeys(found))
-    step = max(1, len(found) // cfg.sentences)
-    return found[::step][: cfg.sentences]
+    step = max(1, len(found) // config.sentences)
+    return found[::step][: config.sentences]
 
 
 def _data_root(arm: "Arm") -> str | None:
@@ -323,7 +293,7 @@ def _data_root(arm: "Arm") -> str | None:
     return recipe.get("data_root") or (recipe.get("evaluation") or {}).get("data_root")
 
 
-def embed(cfg: DictConfig, arm: "Arm", sentences: list[str]) -> "np.ndarray | None":
+def embed(config: CompareConfig, arm: "Arm", sentences: list[str]) -> "np.ndarray | None":
     from contrastive_encoders.encoders import load_encoder
 
     first = arm.runs[0]
@@ -332,7 +302,7 @@ def embed(cfg: DictConfig, arm: "Arm", sentences: list[str]) -> "np.ndarray | No
         log.info("no map of sentences: %s has no encoder/.", first.path)
         return None
     try:
-        encoder = load_encoder(name, device=device_of(cfg.device))
+        encoder = load_encoder(name, device=device_of(config.device))
     except InputError as error:
         log.warning("no map of sentences: %s", error)
         return None
@@ -367,4 +337,4 @@ def show(found: "Comparison", output: Path) -> None:
     )
 
 
-main = command_line("compare", run, Keys)
+main = command_line("compare", run, CompareConfig)

@@ -5,6 +5,7 @@
 prints a script that the shell reads when it starts. SHELL is bash, zsh, or fish. The line for each:
 """
 
+import importlib
 import re
 import shlex
 import sys
@@ -96,13 +97,11 @@ def _groups(config: str) -> dict[str, str | None]:
 
 
 def _keys(config: str, chosen: dict[str, str | None]) -> list[str]:
-    # They register the config classes
-    import contrastive_encoders.evaluation.evaluate_config
-    import contrastive_encoders.export.embed_config
-    import contrastive_encoders.training.run_config  # noqa: F401
-    from contrastive_encoders.composition.key_docs import Key, sources
+    from contrastive_encoders.cli.main import COMMANDS
+    from contrastive_encoders.composition.key_docs import config_files
 
-    return [key.name for _, _, keys in sources(config, chosen) for key in keys if isinstance(key, Key)]
+    importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[config][0]}")  # which registers the config class
+    return [key.name for file in config_files(config, chosen) for key in file.all_keys()]
 
 
 def main(words: Sequence[str], command: str = "completion") -> None:

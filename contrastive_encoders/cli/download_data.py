@@ -2,11 +2,9 @@
 
     contrastive-encoders download-data simcse_nli wiki1m output=corpora
 
-Several names are got one after the other. What is there is kept, a file whose download broke off
-is begun anew, and rows are counted before a file takes its name: rows=any takes another number than
-the published one. output=FOLDER has them (default: corpora), source=FOLDER or source=URL the files
-where a host cannot be reached; quiet=true draws no bars. Exit status: 0 all is there, 2 something
-is not.
+Several names are downloaded one after the other. Existing files are kept, an interrupted download
+starts again, and rows are counted before a file gets its name. Exit status: 0 everything is there,
+2 something is missing.
 """
 
 import json
@@ -14,11 +12,14 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal
 
-from contrastive_encoders.composition.key_docs import filled
+from contrastive_encoders.composition.config_keys import config_of_words
+from contrastive_encoders.composition.key_docs import filled, keys_of_settings, row
 from contrastive_encoders.core import InputError, check_local_output
+from contrastive_encoders.core.config_schema import NO_KEY, config_field, keys_of, refuse_unknown
 from contrastive_encoders.datamodules.data_configs import DocstringPairDataConfig
 from contrastive_encoders.datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
 from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
@@ -32,8 +33,6 @@ from contrastive_encoders.runtime.log_output import log_to_terminal
 
 log = logging.getLogger(__name__)
 
-CHOICES = {"rows": ("published", "any"), "quiet": ("true", "false")}
-KEYS = {"output": "corpora", "source": "", "rows": "published", "quiet": "false"}
 OUTPUT_KIND = "corpora"  # of output
 
 
@@ -41,43 +40,45 @@ class UnusableFile(ValueError):
     """A file that has the wrong content."""
 
 
-class PrepareOptions(NamedTuple):
-    names: list[str]
-    output: Path
-    source: str | None
-    any_rows: bool
-    quiet: bool
+@dataclass(frozen=True, kw_only=True)
+class DownloadConfig:
+    """Configuration keys of ``contrastive-encoders download-data``."""
+
+    output: str = config_field("corpora", "directory of the corpora")
+    source: str | None = config_field(None, "directory or URL with the files, if a host cannot be reached")
+    rows: Literal["published", "any"] = config_field(
+        "published", "any: accept another number of rows than the published one"
+    )
+    quiet: bool = config_field(False, "true: no progress bars")
+    names: Sequence[str] = field(default=(), metadata=NO_KEY)  # of the corpora
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.output).expanduser()
 
 
-def read_words(arguments: Sequence[str]) -> PrepareOptions:
+def read_words(arguments: Sequence[str]) -> DownloadConfig:
     """
     Raises:
-        InputError: no name or an unknown one, an unknown key, or a value that means nothing.
+        InputError: no name or an unknown one, an unknown key, or a wrong value.
     """
-    names = [word for word in arguments if "=" not in word]
-    given = dict(word.split("=", 1) for word in arguments if "=" in word)
-    if unknown := [key for key in given if key not in KEYS]:
-        raise InputError(f"there is no key {unknown[0]!r}; there are {', '.join(KEYS)}.")
-    for name in names:
-        if name not in CORPORA:
-            raise InputError(f"no corpus is named {name!r}; there are {', '.join(CORPORA)}.")
-    if not names:
-        raise InputError(f"wanted the name of a corpus, got none; there are {', '.join(CORPORA)}.")
-    given = KEYS | given
-    for key, choices in CHOICES.items():
-        if given[key].lower() not in choices:
-            raise InputError(f"{key}={given[key]}: wanted {' or '.join(choices)}.")
-    check_local_output("output", given["output"])
-    output = Path(given["output"]).expanduser()
-    any_rows, quiet = given["rows"].lower() == "any", given["quiet"].lower() == "true"
-    return PrepareOptions(list(dict.fromkeys(names)), output, given["source"] or None, any_rows, quiet)
+    config, others = config_of_words(DownloadConfig, arguments)
+    names = [word for word in others if "=" not in word]
+    refuse_unknown(
+        (word.partition("=")[0] for word in others if "=" in word), [one.name for one in keys_of(DownloadConfig)]
+    )
+    if not names or not set(names) <= CORPORA.keys():
+        unknown = [name for name in names if name not in CORPORA]
+        raise InputError(key="NAME", value=unknown[0] if unknown else None, expected=f"one of {', '.join(CORPORA)}")
+    check_local_output("output", config.output)
+    return replace(config, names=list(dict.fromkeys(names)))
 
 
-def prepare(asked: PrepareOptions) -> int:
+def prepare(config: DownloadConfig) -> int:
     """Download or make every corpus that is asked for. Return the exit status: 0 if all are there, else 2."""
-    claim(asked.output, asked.names)
-    downloads = Downloads(asked.output, asked.source, asked.quiet)
-    well = [get(name, CORPORA[name], downloads, asked) for name in asked.names]
+    claim(config.folder, config.names)
+    downloads = Downloads(config.folder, config.source or None, config.quiet)
+    well = [get(name, CORPORA[name], downloads, config) for name in config.names]
     return 0 if all(well) else 2
 
 
@@ -105,14 +106,14 @@ def _ours(output: Path) -> list[str]:
     return [*marker.entries] if marker else []
 
 
-def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) -> bool:
+def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig) -> bool:
     """Get all files of a corpus; log the failures, and return whether there were none."""
-    folder, wrong = asked.output / name, list[str]()
+    folder, wrong = config.folder / name, list[str]()
     if not corpus.pieces:
-        log.info("%s: %s", name, write_docstrings(folder, asked.output / FOLDER))
+        log.info("%s: %s", name, write_docstrings(folder, config.folder / FOLDER))
     for piece in corpus.pieces:
         try:
-            log.info("%s: %s", name, made(piece, folder, downloads, any_rows=asked.any_rows))
+            log.info("%s: %s", name, made(piece, folder, downloads, any_rows=config.rows == "any"))
         except NotGot as error:
             wrong.append(f"{error}. Where the host cannot be reached: source=FOLDER with {piece.file.name} in it.")
         except (UnusableFile, BadArchive) as error:
@@ -121,7 +122,7 @@ def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) 
         log.error("%s: %s", name, sentence)
     if not wrong:
         log.info("%s: %s; licence: %s", name, corpus.about, corpus.licence)
-        then = corpus.then.replace("FOLDER", str(folder)).replace("ROOT", str(asked.output))
+        then = corpus.then.replace("FOLDER", str(folder)).replace("ROOT", str(config.folder))
         log.info("Then: contrastive-encoders train %s", then)
     return not wrong
 
@@ -221,8 +222,9 @@ def main(words: Sequence[str], command: str = "download-data") -> None:
     log_to_terminal()
     with exit_statuses(words=words, command=command, failed=(OSError,)):
         if {"-h", "--help"} & set(words):
+            keys = "\n".join(map(row, keys_of_settings(DownloadConfig)))
             corpora = "\n".join(filled(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())
-            sys.stdout.write(f"{__doc__}\nNames:\n{corpora}\n")
+            sys.stdout.write(f"{__doc__}\nNames:\n{corpora}\n\nKeys:\n{keys}\n")
             return
         status = prepare(read_words(words))
     if status:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line, config_of
-from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.runtime.process_group import refuse_launcher
 
@@ -20,22 +20,13 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """Check the keys, then write the vectors that are missing."""
     refuse_launcher()
     config = config_of(cfg, EmbedConfig)
-    check_required(config)
+    require(config, "encoder", "an encoder")
+    require(config, "input", "a file of texts")
+    require(config, "output", "FILE.npy or FILE.parquet")
     config.check_keys()
     from contrastive_encoders.export.embed import write_vectors  # with torch, which takes seconds to import
 
     write_vectors(config)
-
-
-def check_required(config: EmbedConfig) -> None:
-    """Check that the keys are set that a command needs.
-
-    Raises:
-        InputError: one is not.
-    """
-    for key, what in (("encoder", "whose vectors"), ("input", "a file of texts"), ("output", "FILE.npy or .parquet")):
-        if getattr(config, key) is None:
-            raise InputError(f"{key} is not set: {what}; say {key}=...", key=key, expected=what)
 
 
 main = command_line("embed", run, EmbedConfig)

@@ -3,16 +3,17 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from contrastive_encoders.cli.hydra_main import command_line
+import contrastive_encoders.synthesis.recipe_configs  # noqa: F401  it registers the config classes
+from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import settings
 from contrastive_encoders.composition.import_target import found_at
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.runtime.process_group import refuse_launcher
 from contrastive_encoders.synthesis.report.actions import Afterwards
 from contrastive_encoders.synthesis.report.annotate import Item
@@ -25,34 +26,21 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
 log = logging.getLogger(__name__)
 
 
-class Keys(TypedDict):
-    """Keys about a data set that exists already; the keys of a recipe are the fields of its class."""
-
-    output: str | None
-    overwrite: bool
-    quiet: bool
-    seed: int
-    encoder: str | None
-    annotate: int | None  # texts on the sheet
-    annotations: str | None  # file
-
-
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
-    """Write a data set, and do what is asked for besides."""
+    """Write a data set, and what else is asked for."""
     refuse_launcher()
-    if cfg.output is None:
-        raise InputError(key="output", value=None, expected="the directory of the data set")
-    folder = Path(cfg.output)
-    afterwards = Afterwards(cfg.encoder, cfg.annotate, cfg.annotations)
+    recipe = config_of(cfg, kind_of(cfg))
+    require(recipe, "output", "the directory of the data set")
+    afterwards = Afterwards(recipe.encoder, recipe.annotate, recipe.annotations)
     afterwards.check()
-    finished = afterwards.asked() and not any((cfg.generator, cfg.recipe.name, cfg.get("spec")))
+    finished = afterwards.asked() and not any((recipe.generator, recipe.recipe["name"], cfg.get("spec")))
     if not finished:
-        recipe = planned(cfg, afterwards)
+        plan(recipe, afterwards)
         write(recipe)
         if recipe.takes_encoder:
             afterwards = afterwards._replace(encoder=None)
     how = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto")}
-    shown = afterwards.do(folder, **how, as_trained=as_trained)
+    shown = afterwards.do(recipe.folder, **how, as_trained=as_trained)
     print(shown, end="\n" if shown else "")
 
 
@@ -87,32 +75,28 @@ def kind_of(cfg: DictConfig) -> "type[Recipe]":
     return found
 
 
-def check_prompts(cfg: DictConfig) -> None:
+def check_prompts(recipe: "Recipe") -> None:
     """InputError for a prompt beside a file that holds all of them."""
     words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     beside = [word for word in words if word.lstrip("+").startswith("prompts.") and "prompts.file=" not in word]
-    if "file" in (cfg.get("prompts") or {}) and beside:
-        raise InputError(
-            f"{beside[0]} stands beside prompts={cfg.prompts.file}, which holds all prompts. Write it into that file."
-        )
+    file = getattr(recipe, "prompts", {}).get("file")
+    if file is not None and beside:
+        raise InputError(f"{beside[0]} stands beside prompts={file}, which holds all prompts. Write it into that file.")
 
 
-def planned(cfg: DictConfig, afterwards: Afterwards) -> "Recipe":
-    """Return the recipe, all of whose keys are checked."""
-    kind = kind_of(cfg)
-    check_prompts(cfg)
-    recipe = settings(kind, cfg, besides=Afterwards._fields)
+def plan(recipe: "Recipe", afterwards: Afterwards) -> None:
+    """Check all keys of a recipe."""
+    check_prompts(recipe)
     if (asked := afterwards.for_labels()) and not recipe.has_labels:
         raise InputError(
             key=asked[0],
-            value=cfg[asked[0]],
-            expected=f"a recipe that writes texts for labels; recipe={cfg.recipe.name} does not",
+            value=getattr(recipe, asked[0]),
+            expected=f"a recipe that writes texts for labels; recipe={recipe.recipe['name']} does not",
             hint=f"Leave {asked[0]} out.",
         )
     recipe.plan()
     if not recipe.takes_encoder:
         afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
-    return recipe
 
 
-main = command_line("generate", run, Keys, failed=(SynthesisError,))
+main = command_line("generate", run, failed=(SynthesisError,))

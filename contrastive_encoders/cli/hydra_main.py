@@ -10,7 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import CONFIGS, choices
-from contrastive_encoders.composition.config_keys import check_numbers, check_types, declared
+from contrastive_encoders.composition.config_keys import check_numbers
 from contrastive_encoders.composition.config_store import resolved
 from contrastive_encoders.composition.key_docs import filled
 from contrastive_encoders.composition.literal_values import literal_words
@@ -29,14 +29,14 @@ AS_A_KEY = {"generate": {"prompts": "+prompts.file", "model": "generator"}}
 def command_line(
     config: str,
     run: Callable[[DictConfig, Sequence[str]], int | None],
-    keys: type | None = None,
+    kind: type | None = None,
     failed: tuple[type[Exception], ...] = (),
 ) -> Callable[[Sequence[str], str], None]:
     """Return the ``main`` of a command whose keys are in ``configs/CONFIG.yaml``.
 
     Args:
         run: takes the config and the words it was composed from, and returns the exit code.
-        keys: declares the types.
+        kind: the config dataclass of the command; None: those of its groups.
         failed: errors of exit code 1.
     """
 
@@ -51,14 +51,13 @@ def command_line(
             with _arguments(started_with), exit_statuses(config, words, command=command, failed=failed):
                 check_numbers(cfg)
                 check_paths(cfg)
-                check_types(cfg, declared(keys) if keys else {})
                 status = run(cfg, words)
             if status:  # else a multirun goes on
                 sys.exit(status)
 
         with exit_statuses(config, words, command=command, hydra=True):
             check_options(config, words)
-            words = literal_words(config, words, keys)
+            words = literal_words(config, words, kind)
             check_words(config, words)
             with _arguments(words):
                 body()
@@ -66,14 +65,13 @@ def command_line(
     return main
 
 
-def config_of(cfg: DictConfig, kind: type[Config]) -> Config:
-    """Return the config dataclass that a command's config makes.
+def config_of(cfg: DictConfig, kind: type[Config], without: str = "") -> Config:
+    """Return the config dataclass that a command's config makes, from all keys but ``without``.
 
     Raises:
         InputError: a key is unknown, or a value is of another type or out of its bounds.
     """
-    plain = resolved(cfg)
-    return build(kind, {name: value for name, value in plain.items() if name != "hydra"})
+    return build(kind, resolved(OmegaConf.masked_copy(cfg, [name for name in map(str, cfg) if name != without])))
 
 
 @contextlib.contextmanager

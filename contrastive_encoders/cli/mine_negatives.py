@@ -15,14 +15,17 @@ import random
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from omegaconf import DictConfig
 
-from contrastive_encoders.cli.hydra_main import command_line
+from contrastive_encoders.cli.hydra_main import command_line, config_of
+from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import RECORD_VERSION, EncoderPrompts, InputError, check_version, missing_package
+from contrastive_encoders.core.config_schema import config_field, require
 from contrastive_encoders.io.atomic import whole_file
 from contrastive_encoders.io.file_discovery import check_output_apart, form_of, list_files
 from contrastive_encoders.io.manifest import Damaged, read_record, write_record
@@ -55,38 +58,86 @@ RULES = ("num_negatives", "range_min", "range_max", *LIMITS, "sampling_strategy"
 PROMPTS = ("query_prompt", "corpus_prompt")
 
 
-class Keys(TypedDict):
-    encoder: str | None
-    input: str | Sequence[str] | None
-    columns: Sequence[str] | None
-    split: str
-    on_error: Literal["fail", "skip"]
-    max_skipped: float
-    encoding: str | None
-    corpus: str | Sequence[str] | None
-    column: str | None
-    output: str | None
-    num_negatives: int
-    range_min: int
-    range_max: int | None
-    absolute_margin: float | None
-    relative_margin: float | None
-    max_score: float | None
-    min_score: float | None
-    reranker: str | None
-    sampling_strategy: Literal["top", "random"]
-    seed: int
-    use_faiss: bool
-    query_prompt: str | None
-    corpus_prompt: str | None
-    max_length: int | None
-    precision: Literal["fp32", "bf16"]
-    batch_size: int
-    cache_folder: str | None
-    device: str
-    devices: int
-    overwrite: bool
-    quiet: bool
+@dataclass(frozen=True, kw_only=True)
+class MineConfig:
+    """Configuration keys of ``contrastive-encoders mine-negatives``."""
+
+    encoder: str | None = config_field(
+        None, "directory of a run or of a sentence-transformers or transformers model, or hub id"
+    )
+    input: str | Sequence[str] | None = config_field(
+        None,
+        "pairs: a file, several, or a directory, with anchor, positive; question, answer; premise, entailment; or "
+        "sent0, sent1",
+    )
+    columns: Sequence[str] | None = config_field(None, "names of the two columns of input, if it has others")
+    split: str = config_field("train", 'rows to use, if the rows have a "split"')
+    on_error: Literal["fail", "skip"] = config_field("fail", "skip: skip rows that cannot be read, and report how many")
+    max_skipped: float = config_field(
+        0.05,
+        "maximum share of rows with on_error=skip that cannot be decoded or are malformed; empty ones do not count",
+        ge=0,
+        le=1,
+    )
+    encoding: str | None = config_field(
+        None,
+        "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a "
+        "file is not UTF-8",
+    )
+    corpus: str | Sequence[str] | None = config_field(
+        None, "texts to find negatives in, besides all positives: a file, several, or a directory"
+    )
+    column: str | None = config_field(None, "field or column of corpus with the texts; null: text")
+    output: str | None = config_field(
+        None,
+        "FILE.jsonl: anchor, positive, negative_1, negative_2 ... and their scores, to train on with data=triplets",
+    )
+
+    # Which of the nearest texts are taken, in the words of sentence-transformers' mine_hard_negatives
+    num_negatives: int = config_field(3, "negatives per anchor; rows with fewer are left out, and counted", ge=1)
+    range_min: int = config_field(0, "number of nearest texts to skip", ge=0)
+    range_max: int | None = config_field(
+        None,
+        "highest rank to take; null: as many as are needed, or ten times that with a margin or max_score",
+    )
+    absolute_margin: float | None = config_field(
+        None, "minimum distance of a negative's score to that of the anchor's farthest positive, e.g. 0.1", ge=0
+    )
+    relative_margin: float | None = config_field(None, "likewise, as a share of that score, e.g. 0.05", ge=0)
+    max_score: float | None = config_field(None, "maximum score of a negative, e.g. 0.8")
+    min_score: float | None = config_field(None, "minimum score of a negative, e.g. 0.2")
+    reranker: str | None = config_field(
+        None,
+        "run of model=reranker, or directory or hub id of a cross-encoder, whose scores replace the cosines in "
+        "margins, limits, and the output",
+    )
+    sampling_strategy: Literal["top", "random"] = config_field("top", "top: the nearest; random: any of the range")
+    seed: int = config_field(1, "seed of sampling_strategy=random")
+    use_faiss: bool = config_field(
+        False, "true: compare with faiss, which is faster for large corpora; needs the extra faiss"
+    )
+
+    query_prompt: str | None = config_field(
+        None, "text in front of every anchor; null: the encoder's prompt for queries"
+    )
+    corpus_prompt: str | None = config_field(
+        None, "text in front of every text of the corpus; null: the encoder's prompt for documents"
+    )
+    max_length: int | None = config_field(None, "maximum length in tokens; null: that of the encoder", ge=1)
+    precision: Literal["fp32", "bf16"] = config_field("fp32", "precision of the encoder")
+    batch_size: int = config_field(32, "texts that are embedded, and pairs that are scored, at a time", ge=1)
+    cache_folder: str | None = config_field(
+        None,
+        "directory for the embeddings and the reranker's scores; a later command with other margins, or the same one "
+        "after an interruption, reads them there",
+    )
+    device: str = config_field("auto", "auto, cpu, cuda, cuda:1")
+    devices: int = config_field(1, "number of processes that embed and score, with a GPU each if there are any", ge=1)
+    overwrite: bool = config_field(False, "true: delete an existing output")
+    quiet: bool = config_field(False, "true: only warnings and errors")
+
+
+register("mine-negatives", MineConfig)
 
 
 class Pairs(NamedTuple):
@@ -98,79 +149,78 @@ class Pairs(NamedTuple):
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
     """Check, read, mine, write."""
-    output = check_values(cfg)
+    config = config_of(cfg, MineConfig)
+    output = check_values(config)
     check_output_file(output)
-    pairs, account = read(cfg)
-    model, reranker, models = load(cfg)
-    identity = {"pairs": digest(*pairs), **{key: cfg[key] for key in (*RULES, *PROMPTS, "seed", "use_faiss")}, **models}
+    pairs, account = read(config)
+    model, reranker, models = load(config)
+    identity = {
+        "pairs": digest(*pairs),
+        **{key: getattr(config, key) for key in (*RULES, *PROMPTS, "seed", "use_faiss")},
+        **models,
+    }
     lock = hold_file(output)
     try:
-        if is_finished(output, identity, overwrite=cfg.overwrite):
+        if is_finished(output, identity, overwrite=config.overwrite):
             log.info(FINISHED, output)
             return 0
-        with kept_scores(cfg, reranker, models) as scorer:
-            mined = mine(cfg, pairs, model, scorer, vectors_of(cfg.cache_folder, models["encoder"]))
+        with kept_scores(config, reranker, models) as scorer:
+            mined = mine(config, pairs, model, scorer, vectors_of(config.cache_folder, models["encoder"]))
         account |= {"identity": identity, "left_out": mined.left_out}
-        write(output, account, pairs, mined.rows, cfg.num_negatives)
+        write(output, account, pairs, mined.rows, config.num_negatives)
     finally:
         let_go(lock)
     return 0
 
 
-def check_values(cfg: DictConfig) -> Path:
-    for key, what in (("encoder", "whose vectors"), ("input", "a file of pairs"), ("output", "FILE.jsonl")):
-        if cfg[key] is None:
-            raise InputError(f"{key} is not set: {what}; say {key}=...")
-    output = Path(cfg.output)
+def check_values(config: MineConfig) -> Path:
+    require(config, "encoder", "an encoder")
+    require(config, "input", "a file of pairs")
+    require(config, "output", "FILE.jsonl")
+    output = Path(str(config.output))
     if output.suffix != ".jsonl":
-        raise InputError(f"output={cfg.output}: wanted a name that ends in .jsonl.")
-    check_rules(cfg)
-    check_devices(cfg.devices, cfg.device)
-    if cfg.column is not None and cfg.corpus is None:
-        raise InputError(f"column={cfg.column} is of the corpus, and there is none; columns names those of input.")
-    if cfg.use_faiss and find_spec("faiss") is None:
+        raise InputError(f"output={config.output}: wanted a name that ends in .jsonl.")
+    check_rules(config)
+    check_devices(config.devices, config.device)
+    if config.column is not None and config.corpus is None:
+        raise InputError(f"column={config.column} is of the corpus, and there is none; columns names those of input.")
+    if config.use_faiss and find_spec("faiss") is None:
         raise missing_package("faiss", "faiss", key="use_faiss", value=True)
-    check_output_apart(cfg.input, output, about(output))
+    check_output_apart(config.input or [], output, about(output))
     return output
 
 
-def check_rules(cfg: DictConfig) -> None:
+def check_rules(config: MineConfig) -> None:
     """Raises InputError where nothing could be taken."""
-    least = {"num_negatives": 1, "batch_size": 1, "devices": 1, "max_length": 1, "range_min": 0}
-    for key, smallest in (least | dict.fromkeys(LIMITS[:2], 0)).items():
-        if cfg[key] is not None and cfg[key] < smallest:
-            raise InputError(f"{key}={cfg[key]}: wanted at least {smallest}.")
-    if cfg.range_max is not None and cfg.range_max - cfg.range_min < cfg.num_negatives:
+    if config.range_max is not None and config.range_max - config.range_min < config.num_negatives:
         raise InputError(
-            f"range_max={cfg.range_max}: between it and range_min={cfg.range_min} there is no room for "
-            f"{cfg.num_negatives} negatives. Wanted {cfg.range_min + cfg.num_negatives} or more."
+            f"range_max={config.range_max}: between it and range_min={config.range_min} there is no room for "
+            f"{config.num_negatives} negatives. Wanted {config.range_min + config.num_negatives} or more."
         )
-    if None not in (cfg.min_score, cfg.max_score) and cfg.min_score > cfg.max_score:
-        raise InputError(
-            f"min_score={cfg.min_score} max_score={cfg.max_score}: no score lies between; turn them round."
-        )
+    low, high = config.min_score, config.max_score
+    if low is not None and high is not None and low > high:
+        raise InputError(f"min_score={low} max_score={high}: no score lies between; turn them round.")
 
 
-def read(cfg: DictConfig) -> tuple[Pairs, dict[str, Any]]:
+def read(config: MineConfig) -> tuple[Pairs, dict[str, Any]]:
     """The pairs with their corpus, and the account of what was read."""
     from contrastive_encoders.datamodules.sources.records import RecordSource
     from contrastive_encoders.datamodules.sources.row_schemas import MINED
 
-    paths = cfg.input if isinstance(cfg.input, str) else list(cfg.input)
-    columns = None if cfg.columns is None else list(cfg.columns)
+    assert config.input is not None
     records = RecordSource(
-        paths,
+        config.input,
         MINED,
-        columns=columns,
-        split=cfg.split,
-        on_error=cfg.on_error,
-        max_skipped=cfg.max_skipped,
-        encoding=cfg.encoding,
+        columns=config.columns,
+        split=config.split,
+        on_error=config.on_error,
+        max_skipped=config.max_skipped,
+        encoding=config.encoding,
         prefix="",
     )
     given = [(record.texts[0], record.texts[1]) for record in records]
     rows = list(dict.fromkeys(given))
-    corpus = list(dict.fromkeys([*read_corpus(cfg), *(positive for _, positive in rows)]))
+    corpus = list(dict.fromkeys([*read_corpus(config), *(positive for _, positive in rows)]))
     twice = len(given) - len(rows)
     log.info(
         "%d pairs of %d anchors, a corpus of %d texts%s",
@@ -183,23 +233,22 @@ def read(cfg: DictConfig) -> tuple[Pairs, dict[str, Any]]:
     return Pairs(rows, corpus), account
 
 
-def read_corpus(cfg: DictConfig) -> list[str]:
+def read_corpus(config: MineConfig) -> list[str]:
     """The texts that are looked through besides the positives."""
-    if cfg.corpus is None:
+    if config.corpus is None:
         return []
-    given = cfg.corpus if isinstance(cfg.corpus, str) else list(cfg.corpus)
-    files = [one.path for one in list_files(given, "corpus", documents="named")]
-    if cfg.column is not None and all(form_of(file) == ".txt" for file in files):
-        raise InputError(f"column={cfg.column}: a text file has lines and no columns; leave column out.")
-    encoding = Encoding(cfg.encoding, "encoding")
-    windows = read_windows(files, cfg.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE, encoding)
+    files = [one.path for one in list_files(config.corpus, "corpus", documents="named")]
+    if config.column is not None and all(form_of(file) == ".txt" for file in files):
+        raise InputError(f"column={config.column}: a text file has lines and no columns; leave column out.")
+    encoding = Encoding(config.encoding, "encoding")
+    windows = read_windows(files, config.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE, encoding)
     texts = [text for _, window in windows for text in window if text.strip()]
     if not texts:
-        raise InputError(f"corpus={cfg.corpus} has no texts. Name another file, or leave corpus out.")
+        raise InputError(f"corpus={config.corpus} has no texts. Name another file, or leave corpus out.")
     return texts
 
 
-def load(cfg: DictConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, dict[str, str]]":
+def load(config: MineConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, dict[str, str]]":
     """The models, and what identifies them."""
     import torch
     from transformers.utils import logging as transformers_logging
@@ -211,21 +260,21 @@ def load(cfg: DictConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, di
     )
 
     transformers_logging.disable_progress_bar()  # of a few milliseconds
-    device = torch.device(device_of(cfg.device))
+    device = torch.device(device_of(config.device))
     encoder = LibraryEncoder(
-        folder_of(cfg.encoder),
+        folder_of(str(config.encoder)),
         "negatives are mined by the library",
         prompt=None,
-        max_length=cfg.max_length,
+        max_length=config.max_length,
         truncate=None,
-        dtype=PRECISIONS[cfg.precision],
+        dtype=PRECISIONS[config.precision],
         device=device,
     )
     encoder.model.similarity_fn_name = "cosine"
     identity = {"encoder": digest(encoder.fingerprint, encoder.model.prompts)}
-    if cfg.reranker is None:
+    if config.reranker is None:
         return encoder.model, None, identity
-    reranker, fingerprint = load_library_cross_encoder(cfg.reranker, device)
+    reranker, fingerprint = load_library_cross_encoder(config.reranker, device)
     return encoder.model, reranker, identity | {"reranker": digest(fingerprint)}
 
 
@@ -265,7 +314,7 @@ class Mined(NamedTuple):
 
 
 def mine(
-    cfg: DictConfig,
+    config: MineConfig,
     pairs: Pairs,
     model: "SentenceTransformer",
     reranker: "KeptScores | None",
@@ -282,34 +331,41 @@ def mine(
     known = set(pairs.corpus)
     own = [(anchor, anchor) for anchor, _ in pairs.rows if anchor in known]
     anchors, positives = zip(*dict.fromkeys([*pairs.rows, *own]), strict=True)
-    rules = {key: cfg[key] for key in RULES}
-    if reranker is not None and all(cfg[key] is None for key in LIMITS):
+    rules = {key: getattr(config, key) for key in RULES}
+    if reranker is not None and all(getattr(config, key) is None for key in LIMITS):
         rules["min_score"] = -math.inf  # without a limit the library would leave the reranker out
     said = io.StringIO()
-    with drawn_by(cfg.seed), progress_shown(sys.stderr.isatty() and not cfg.quiet), contextlib.redirect_stdout(said):
+    with (
+        drawn_by(config.seed),
+        progress_shown(sys.stderr.isatty() and not config.quiet),
+        contextlib.redirect_stdout(said),
+    ):
         rows = mine_hard_negatives(
             Dataset.from_dict({"anchor": anchors, "positive": positives}),
             model,
             corpus=pairs.corpus,
             cross_encoder=cast("CrossEncoder | None", reranker),
             **rules,
-            **prompts_of(cfg, model),
-            **{key: cfg[key] for key in ("use_faiss", "batch_size")},
+            **prompts_of(config, model),
+            **{key: getattr(config, key) for key in ("use_faiss", "batch_size")},
             output_format="n-tuple",
             output_scores=True,
             faiss_batch_size=max(1, min(ANCHORS_AT_ONCE, COSINES_AT_ONCE // len(pairs.corpus))),
-            use_multi_process=processes(cfg, model, reranker and reranker.model),
+            use_multi_process=processes(config, model, reranker and reranker.model),
             cache_folder=cache_folder,
-            verbose=len(anchors) * cfg.num_negatives < MOST_SCORES_TOLD,
+            verbose=len(anchors) * config.num_negatives < MOST_SCORES_TOLD,
         )
     return Mined(rows, {rule: int(number.replace(",", "")) for number, rule in LEFT_OUT.findall(said.getvalue())})
 
 
-def prompts_of(cfg: DictConfig, model: "SentenceTransformer") -> dict[str, Any]:
+def prompts_of(config: MineConfig, model: "SentenceTransformer") -> dict[str, Any]:
     """Return the prompts of anchors and corpus; null: the encoder's own of queries and of documents."""
     own = EncoderPrompts({name: prompt or "" for name, prompt in model.prompts.items()})
-    of_roles = own.query, own.document
-    return {key: one if cfg[key] is None else cfg[key] for key, one in zip(PROMPTS, of_roles, strict=True)}
+    query, corpus = config.query_prompt, config.corpus_prompt
+    return {
+        "query_prompt": own.query if query is None else query,
+        "corpus_prompt": own.document if corpus is None else corpus,
+    }
 
 
 class KeptScores:
@@ -383,13 +439,13 @@ class KeptScores:
 
 @contextlib.contextmanager
 def kept_scores(
-    cfg: DictConfig, model: "CrossEncoder | None", models: Mapping[str, str]
+    config: MineConfig, model: "CrossEncoder | None", models: Mapping[str, str]
 ) -> Iterator[KeptScores | None]:
     """The reranker with its scores in ``cache_folder``, in a folder for each reranker."""
     if model is None:
         yield None
         return
-    folder = cfg.cache_folder
+    folder = config.cache_folder
     kept = KeptScores(model, None if folder is None else Path(folder) / models["reranker"] / "scores.sqlite")
     try:
         yield kept
@@ -418,15 +474,15 @@ def progress_shown(shown: bool) -> Iterator[None]:
         yield
 
 
-def processes(cfg: DictConfig, *models: object) -> list[str] | bool:
+def processes(config: MineConfig, *models: object) -> list[str] | bool:
     """The device of each process that works with a copy of the models; False: this one alone."""
-    if cfg.devices == 1:
+    if config.devices == 1:
         return False
     for model in models:
         if model is not None:
             vars(model)["ends"] = EndsWithParent()
-    on_gpus = device_of(cfg.device).startswith("cuda")
-    return [f"cuda:{number}" if on_gpus else "cpu" for number in range(cfg.devices)]
+    on_gpus = device_of(config.device).startswith("cuda")
+    return [f"cuda:{number}" if on_gpus else "cpu" for number in range(config.devices)]
 
 
 class EndsWithParent:
@@ -522,4 +578,4 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-main = command_line("mine-negatives", run, Keys)
+main = command_line("mine-negatives", run, MineConfig)

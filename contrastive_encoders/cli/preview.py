@@ -1,27 +1,26 @@
 """Show sample training batches: ``contrastive-encoders preview data=text data.path=FILE``.
 
 It takes the keys of ``contrastive-encoders train``. Without a model the backbone is ``tiny``,
-which trains a tokenizer on the texts; no weights are loaded and nothing is trained. Own keys are
-in ``configs/preview.yaml``.
+which trains a tokenizer on the texts; no weights are loaded and nothing is trained. Its own keys:
 """
 
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 from hydra.utils import get_class, get_object
-from omegaconf import DictConfig, OmegaConf
 
-from contrastive_encoders.composition.config_files import CONFIGS, choices
-from contrastive_encoders.composition.config_keys import check_types, declared
-from contrastive_encoders.composition.override_checks import check_paths, check_words, unknown_option
-from contrastive_encoders.core import InputError, Seq2SeqBatch, SpanBatch
-from contrastive_encoders.core.config_schema import as_mapping
+from contrastive_encoders.composition.config_files import choices
+from contrastive_encoders.composition.config_keys import config_of_words
+from contrastive_encoders.composition.key_docs import keys_of_settings, row
+from contrastive_encoders.composition.override_checks import check_words, unknown_option
+from contrastive_encoders.core import InputError, Seq2SeqBatch, SpanBatch, check_local_output
+from contrastive_encoders.core.config_schema import as_mapping, config_field
 from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.io.output_directory import check_output_file
 from contrastive_encoders.runtime.child_processes import begin_process, check_number
@@ -40,15 +39,20 @@ FORMATS = (".png", ".svg", ".pdf")  # of the picture
 MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts are the model's
 
 
-class Keys(TypedDict):
-    output: str | None
-    batches: int
-    examples: int
-    quiet: bool
+@dataclass(frozen=True, kw_only=True)
+class PreviewConfig:
+    """Own keys of ``contrastive-encoders preview``; the keys of ``train`` choose the batches."""
+
+    output: str | None = config_field(
+        None, "FILE.png, FILE.svg, or FILE.pdf: a picture of the lengths and of the spans' positions"
+    )
+    batches: int = config_field(20, "number of batches for the counts of lengths, padding, and duplicates", ge=1)
+    examples: int = config_field(4, "number of examples of the first batch that are shown", ge=1)
+    quiet: bool = config_field(False, "true: nothing on the terminal")
 
 
 class Asked(NamedTuple):
-    own: DictConfig
+    own: PreviewConfig
     run: RunConfig
     stage: str  # of a run in stages the one that is shown, else empty
 
@@ -58,19 +62,12 @@ def read_words(words: Sequence[str]) -> Asked:
     Raises:
         InputError: no data, or a value of the wrong type.
     """
-    own = OmegaConf.load(CONFIGS / "preview.yaml")
-    own_words = [word for word in words if word.partition("=")[0] in own]
-    own = OmegaConf.merge(own, OmegaConf.from_dotlist(own_words))
-    assert isinstance(own, DictConfig)
-    check_types(own, declared(Keys))
-    for key in ("batches", "examples"):
-        if own[key] < 1:
-            raise InputError(f"{key}={own[key]}: wanted 1 or more.")
-    check_paths(own)
-    if own.output is not None and Path(own.output).suffix.lower() not in FORMATS:
-        raise InputError(key="output", value=own.output, expected=f"a file name that ends in {', '.join(FORMATS)}")
-    of_train = [word for word in words if word not in own_words]
-    asked = replace(compose(of_train, *_of_a_model(of_train)), output_dir=".")
+    own, words_of_train = config_of_words(PreviewConfig, words)
+    if own.output is not None:
+        check_local_output("output", own.output)
+        if Path(own.output).suffix.lower() not in FORMATS:
+            raise InputError(key="output", value=own.output, expected=f"a file name that ends in {', '.join(FORMATS)}")
+    asked = replace(compose(words_of_train, *_of_a_model(words_of_train)), output_dir=".")
     first = chosen(stages_of(asked), asked.only_stage)[0]
     run = first.run
     if run.data is None:
@@ -213,7 +210,8 @@ def main(words: Sequence[str], command: str = "preview") -> None:
     log_to_terminal(quiet=True)
     with exit_statuses("train", words, command=command, hydra=True):
         if {"-h", "--help"} & set(words) or not words:
-            print(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}")
+            keys = "\n".join(map(row, keys_of_settings(PreviewConfig)))
+            print(f"{__doc__}\n{keys}")
             return
         if options := [word for word in words if word.startswith("-")]:
             raise unknown_option("train", options[0], words)

@@ -1,13 +1,12 @@
 """Checks of config keys: types, ranges, and the nearest name for an unknown key."""
 
-import dataclasses
 import math
 import re
-import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Quote, QuotedString
@@ -15,46 +14,17 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import CONFIGS, choices
-from contrastive_encoders.composition.config_store import keys_below, resolved
+from contrastive_encoders.composition.config_store import keys_below
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import check_type, cut, refuse_unknown
+from contrastive_encoders.core.config_schema import build, cut, fits, keys_of
 
 GROUPS = {
     "train": ("model", "data", "trainer", "logger", "experiment"),
     "generate": ("recipe",),
     "compare": ("race",),
 }
-Kind = TypeVar("Kind")
+Config = TypeVar("Config")
 LARGEST, LARGEST_SEED = 10**18 - 1, 2**32 - 1
-
-
-def declared(keys: type) -> dict[str, Any]:
-    """Key -> type: the fields of a TypedDict or NamedTuple."""
-    return typing.get_type_hints(keys)
-
-
-def _has_keys(type_: Any) -> bool:
-    return typing.is_typeddict(type_) or hasattr(type_, "_fields")
-
-
-def check_types(node: Mapping[Any, Any], wanted: Mapping[str, Any], prefix: str = "") -> None:
-    """Compare every value with its type; a type that has keys of its own stands for the keys below.
-
-    Raises:
-        InputError: a value is of another type, or a key below is unknown or left out.
-    """
-    for key, type_ in wanted.items():
-        if key not in node:
-            continue
-        value = node[key]
-        if _has_keys(type_):
-            below = declared(type_)
-            if not isinstance(value, DictConfig) or below.keys() - set(map(str, value)):
-                raise InputError(f"{prefix}{key}={value}: wanted {', '.join(below)}, each with a value.")
-            refuse_unknown(map(str, value), below, f"{prefix}{key}.")
-            check_types(value, below, f"{prefix}{key}.")
-            continue
-        check_type(f"{prefix}{key}", resolved(value), type_)
 
 
 def check_numbers(cfg: DictConfig) -> None:
@@ -78,58 +48,32 @@ def _numbers(node: Any, key: str) -> Iterator[tuple[str, float]]:
         yield key, node
     elif isinstance(node, dict | list):
         for name, value in node.items() if isinstance(node, dict) else enumerate(node):
-            if key or name != "hydra":
-                yield from _numbers(value, f"{key}.{name}" if key else str(name))
+            yield from _numbers(value, f"{key}.{name}" if key else str(name))
 
 
-def settings(kind: type[Kind], given: Any, prefix: str = "", besides: Iterable[str] = ()) -> Kind:
-    """A dataclass or named tuple from the keys that are called like its fields.
-
-    A field that is a dataclass itself is a group of keys; where no key is called like it, its keys are among the
-    others. Whatever has a ``check`` is checked.
+def config_of_words(kind: type[Config], words: Sequence[str]) -> tuple[Config, list[str]]:
+    """Return the config that the words ``KEY=VALUE`` with keys of a class make, without Hydra, and the other words.
 
     Raises:
-        InputError: a key is unknown, but for those ``besides``, or a value is of another type.
+        InputError: a value is of another type or out of its bounds.
     """
-    if not isinstance(given, Mapping):
-        raise InputError(f"{prefix.rstrip('.')}={given}: wanted {', '.join(names_of(kind, {}))}, each with a value.")
-    refuse_unknown(map(str, given), [*names_of(kind, given), *besides], prefix)
-    return _settings(kind, given, prefix)
+    types = {one.name: one.type for one in keys_of(kind)}
+    values, others = dict[str, Any](), list[str]()
+    for word in words:
+        key, equals, text = word.partition("=")
+        if equals and key in types:
+            values[key] = _value_of(text, types[key])
+        else:
+            others.append(word)
+    return build(kind, values), others
 
 
-def names_of(kind: type, given: Mapping[Any, Any]) -> list[str]:
-    """The keys that make one."""
-    names: list[str] = []
-    for name, hint in _fields(kind).items():
-        among_the_others = dataclasses.is_dataclass(hint) and name not in given
-        names += _fields(hint) if among_the_others else [name]
-    return names
-
-
-def _fields(kind: Any) -> dict[str, Any]:
-    """What has no default: that is a key, the rest is the program's own."""
-    hints = typing.get_type_hints(kind)
-    if not dataclasses.is_dataclass(kind):
-        return hints
-    wanted = [one.name for one in dataclasses.fields(kind) if one.init and one.default is dataclasses.MISSING]
-    return {name: hints[name] for name in wanted}
-
-
-def _settings(kind: type[Kind], given: Mapping[Any, Any], prefix: str) -> Kind:
-    hints, values = _fields(kind), {}
-    check_types(given, {name: hint for name, hint in hints.items() if not dataclasses.is_dataclass(hint)}, prefix)
-    for name, hint in hints.items():
-        if dataclasses.is_dataclass(hint):
-            group: Any = hint
-            values[name] = (
-                settings(group, given[name], f"{prefix}{name}.") if name in given else _settings(group, given, prefix)
-            )
-            continue
-        values[name] = resolved(given[name])
-    made = kind(**values)
-    if callable(check := getattr(made, "check", None)):
-        check()
-    return made
+def _value_of(text: str, type_: Any) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return value if fits(value, type_) or not fits(text, type_) else text
 
 
 def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:

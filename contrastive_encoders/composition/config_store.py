@@ -21,10 +21,19 @@ from contrastive_encoders.core.config_schema import keys_of
 
 FOLDER = "settings"  # a defaults list names a class of settings as /settings/NAME
 REGISTERED: dict[str, type] = {}  # NAME -> class
-STORE: Any = ConfigStore.instance()
-# Hydra copies the whole store once for each group and file that it lists, although it copies each node again when it
-# reads it: --help took two seconds longer.
-STORE.__deepcopy__ = lambda memo: STORE
+STORE = ConfigStore.instance()
+
+
+class _SharedNodes(dict[str, Any]):
+    """The nodes of registered classes. Hydra copies its whole store for each config and for each group that it lists,
+    and copies a node again when it reads it: without this, --help takes two seconds longer.
+    """
+
+    def __deepcopy__(self, memo: object) -> "_SharedNodes":
+        return self
+
+
+STORE.repo[FOLDER] = _SharedNodes()
 # Groups of Hydra's own, which are not in the config that it returns: without them it takes two thirds of the time
 NOT_COMPOSED = dict.fromkeys(
     f"hydra/{name}" for name in "output launcher sweeper help hydra_help hydra_logging job_logging env".split()
@@ -106,7 +115,7 @@ def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) ->
     if above._get_flag("struct"):
         names = list(map(str, above))
         if name not in names:
-            otherwise = f"There are {', '.join(sorted(names))}." if place else "docs/keys.md lists the keys."
+            otherwise = f"There are {', '.join(sorted(names))}." if place else "--help lists the keys."
             raise unknown_key(key, value, keys_below(cfg), otherwise, in_python=in_python)
     OmegaConf.update(cfg, key, value, merge=True, force_add=True)
 

@@ -1,9 +1,9 @@
-"""Descriptions of config keys for ``--help`` and for the reference page."""
+"""Descriptions of config keys for ``--help``, for completion, and for the reference page."""
 
 import dataclasses
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,192 +11,171 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import CONFIGS
-from contrastive_encoders.composition.config_store import FOLDER, REGISTERED
+from contrastive_encoders.composition.config_store import FOLDER, REGISTERED, dotted
 from contrastive_encoders.core.config_schema import keys_of as settings_keys
 
-TASK = "task"  # keys of a task in a YAML file of the reader's
-NOT_KEYS = ("_target_", "defaults", "hydra")
-FIRST, RECIPES = ("model", "data", "recipe", "race"), ("experiment",)  # groups in --help; the latter set others' keys
-COLUMNS, MEANING = 100, 36  # of --help: all, and where a meaning begins
-MOST = 60  # characters of a value there
+FIRST_GROUPS, LAST_GROUPS = ("model", "data", "recipe", "race"), ("experiment",)  # in --help
+COLUMNS, MEANING_COLUMN = 100, 36  # of --help
+MAX_VALUE = 60  # characters of a value in --help
+MEANINGS = "meanings"  # key of a file in configs/race: what its own keys mean
 
 
 class Key(NamedTuple):
-    """Dotted name, default as it is written, what the comment beside it says."""
+    """Dotted name, value or default, and meaning; the value of a group of keys is None."""
 
     name: str
-    default: str
-    meaning: str
+    value: Any
+    meaning: str = ""
+    is_group: bool = False
 
 
-def keys_of(path: Path) -> list[Key | str]:
-    """What a file holds, from top to bottom: its keys by their full names, and as texts the comments that stand on
-    lines of their own."""
-    source = path.read_text(encoding="utf-8")
-    lines = source.splitlines()
-    root = yaml.compose(source)
-    found: list[tuple[int, Key | str]] = []
-    if isinstance(root, yaml.MappingNode):
-        of_a_group = path.parent not in (CONFIGS, CONFIGS / TASK) and "@package _global_" not in source
-        found += _keys(root, f"{path.parent.name}." if of_a_group else "", lines, source)
-    return [one for _, one in sorted([*found, *_comments(lines)], key=lambda pair: pair[0])]
+class ConfigFile(NamedTuple):
+    """A file of ``configs/``, and the place of its keys: ``data``, or ``data.parts.NAME`` of a part of a mixture."""
+
+    path: Path
+    package: str
+    title: str = ""  # GROUP=CHOICE
+
+    @property
+    def about(self) -> str:
+        """The comment that the file begins with."""
+        comment = re.match(r"(#.*\n)*", self.path.read_text(encoding="utf-8"))
+        lines = comment[0].splitlines() if comment else []
+        return " ".join(line.lstrip("# ") for line in lines if "@package" not in line)
+
+    def content(self) -> dict[str, Any]:
+        return yaml.safe_load(self.path.read_text(encoding="utf-8")) or {}
+
+    def included(self) -> Iterator["ConfigFile"]:
+        """Yield the files in its defaults list, but for choices of a group."""
+        for entry in self._defaults():
+            if not entry.startswith(f"/{FOLDER}/") and entry != "_self_":
+                folder = CONFIGS if entry.startswith("/") else self.path.parent
+                yield ConfigFile(folder / f"{entry.removeprefix('/')}.yaml", self.package)
+
+    def all_keys(self) -> Iterator[Key]:
+        """Yield the keys of the config dataclasses in its defaults list, then the other keys that it sets.
+
+        The value of a key is that of the file, or else its default.
+        """
+        content = {name: value for name, value in self.content().items() if name not in ("defaults", "hydra")}
+        values = {_join(self.package, name): value for name, value in dotted(content).items()}
+        known = set[str]()
+        for entry in self._defaults():
+            if entry.startswith(f"/{FOLDER}/"):
+                name, _, place = entry.removeprefix(f"/{FOLDER}/").partition("@")
+                for key in keys_of_settings(REGISTERED[name], self.package if place == "_here_" else place):
+                    known.add(key.name)
+                    yield key._replace(value=values.get(key.name, key.value))
+        meanings = content.get(MEANINGS, {})
+        for name, value in values.items():
+            own = name.removeprefix(f"{self.package}.")
+            if not _is_among(name, known) and not own.startswith(("_", f"{MEANINGS}.")):
+                yield Key(name, value, meanings.get(own, ""))
+
+    def _defaults(self) -> list[str]:
+        return [entry for entry in self.content().get("defaults", []) if isinstance(entry, str)]
 
 
-def keys_of_settings(kind: Any, prefix: str) -> Iterator[Key]:
-    """The keys of a class of settings by their full names, those below a key behind it."""
-    for one in settings_keys(kind):
-        name = f"{prefix}{one.name}"
-        if dataclasses.is_dataclass(one.type):
-            yield Key(name, "", one.meaning)
-            yield from keys_of_settings(one.type, f"{name}.")
-        else:
-            written = one.written
-            plain = written if isinstance(written, str) and written else flow(written)
-            yield Key(name, plain, "; ".join(filter(None, [", ".join(one.choices), one.meaning])))
+def config_files(config: str, choices: Mapping[str, Any]) -> Iterator[ConfigFile]:
+    """Yield the files that a config consists of; files that set keys of others last.
 
-
-def keys_with_settings(path: Path, group: str, package: str) -> list[Key | str]:
-    """The keys of a file and of the classes of settings that it names, with the file's defaults where it has some.
-
-    ``package`` is where its keys stand: ``data``, or ``data.parts.NAME`` of a part of a mixture.
+    Args:
+        config: name of a file in ``configs/``.
+        choices: the choice of each group.
     """
-    keys = keys_of(path)
-    if package != group:
-        keys = [one._replace(name=one.name.replace(group, package, 1)) if isinstance(one, Key) else one for one in keys]
-    written = {one.name: one.default for one in keys if isinstance(one, Key)}
-    fields = list[Key]()
-    for name in _made_of(path):
-        if name.startswith(f"/{FOLDER}/"):
-            settings, _, place = name.removeprefix(f"/{FOLDER}/").partition("@")
-            place = package if place == "_here_" else place
-            fields += keys_of_settings(REGISTERED[settings], f"{place}." if place else "")
-    known = {one.name for one in fields}
-    others = [one for one in keys if isinstance(one, str) or one.name not in known]
-    return [*others, *(one._replace(default=written.get(one.name, one.default)) for one in fields)]
+    yield ConfigFile(CONFIGS / f"{config}.yaml", "")
+    first, last = ([group for group in groups if group in choices] for groups in (FIRST_GROUPS, LAST_GROUPS))
+    between = [group for group in choices if group not in (*first, *last) and not group.startswith("hydra")]
+    for chosen in [*first, *between, *last]:
+        group, _, part = chosen.partition("@")
+        file = choice_file(group, str(choices[chosen]), part)
+        if file.path.is_file():
+            yield file._replace(title=f"{chosen}={choices[chosen]}")
+            yield from _all_included(file)
 
 
-def _made_of(path: Path) -> list[str]:
-    """What stands in the defaults list of a file, but for choices."""
-    entries = yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", [])
-    return [entry for entry in entries if isinstance(entry, str) and entry != "_self_"]
+def choice_file(group: str, name: str, package: str = "") -> ConfigFile:
+    """Return the file of a choice, in ``configs/GROUP/NAME.yaml``."""
+    path = CONFIGS / group / f"{name}.yaml"
+    is_global = path.is_file() and "@package _global_" in path.read_text(encoding="utf-8")
+    return ConfigFile(path, "" if is_global else package or group)
+
+
+def _all_included(file: ConfigFile) -> Iterator[ConfigFile]:
+    for other in file.included():
+        yield other
+        yield from _all_included(other)
+
+
+def keys_of_settings(kind: Any, package: str = "") -> Iterator[Key]:
+    """Yield the keys of a config dataclass by their full names, a group before its keys."""
+    for one in settings_keys(kind):
+        name = _join(package, one.name)
+        if dataclasses.is_dataclass(one.type):
+            yield Key(name, None, one.meaning, is_group=True)
+            yield from keys_of_settings(one.type, name)
+        else:
+            yield Key(name, one.written, "; ".join(filter(None, [", ".join(one.choices), one.meaning])))
 
 
 def flow(value: Any) -> str:
-    """A value as YAML on one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
+    """Return a value as YAML on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False, allow_unicode=True)
     return text.removesuffix("...\n").strip()
 
 
-def about(path: Path) -> str:
-    """The comment that a file begins with."""
-    texts = [one for one in keys_of(path) if isinstance(one, str)]
-    return texts[0] if texts else ""
-
-
-def in_words(written: str) -> str | None:
-    """A plain interpolation as what it means; None of any other value."""
-    if plain := re.fullmatch(r"\$\{([\w.]+)\}", written):
+def interpolation_in_words(value: Any) -> str | None:
+    """Return what an interpolation of other keys means; None for another value."""
+    if plain := re.fullmatch(r"\$\{([\w.]+)\}", str(value)):
         return f"that of `{plain.group(1)}`"
-    if several := re.fullmatch(r"\$\{first_of:([\w.,]+)\}", written):
+    if several := re.fullmatch(r"\$\{first_of:([\w.,]+)\}", str(value)):
         *keys, otherwise = several.group(1).split(",")
         return f"that of {', else of '.join(f'`{name}`' for name in keys)}, else `{otherwise}`"
     return None
 
 
-def _keys(node: yaml.MappingNode, prefix: str, lines: list[str], source: str) -> Iterator[tuple[int, Key]]:
-    """Yield the line of each key below, and the key."""
-    for key, value in node.value:
-        name = f"{prefix}{key.value}"
-        if key.value in NOT_KEYS:
-            continue
-        if isinstance(value, yaml.MappingNode) and not value.flow_style:
-            if meaning := _behind(lines[key.end_mark.line], key.end_mark.column + 1):
-                yield key.start_mark.line, Key(name, "", meaning)
-            yield from _keys(value, f"{name}.", lines, source)
-            continue
-        written = source[value.start_mark.index : value.end_mark.index]
-        several = value.start_mark.line != value.end_mark.line  # a block of text or a list, whose comment is above it
-        meaning = "" if several else _behind(lines[value.end_mark.line], value.end_mark.column)
-        yield key.start_mark.line, Key(name, written, meaning)
+def _join(package: str, name: str) -> str:
+    return f"{package}.{name}" if package else name
 
 
-def _behind(line: str, column: int) -> str:
-    match = re.match(r"\s*# ?(.*)", line[column:])
-    return match.group(1) if match else ""
-
-
-def _comments(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield blocks of whole comment lines, each with the number of its first line."""
-    block: list[str] = []
-    for number, line in enumerate([*lines, ""]):
-        if line.lstrip().startswith("#"):
-            block += [line.lstrip("# ")] if "@package" not in line else []
-        elif block:
-            yield number - len(block), " ".join(block)
-            block = []
+def _is_among(name: str, known: set[str]) -> bool:
+    """Whether it is a known key, or one below it."""
+    parts = name.split(".")
+    return any(".".join(parts[:size]) in known for size in range(1, len(parts) + 1))
 
 
 # ------------------------------------------------------------------------------------------ --help
 
 
 def _keys_and_meanings(*, _root_: DictConfig) -> str:
-    """All keys of a composed config with their values of now, file by file, for a template of Hydra's help."""
+    """Return all keys of a composed config with their values and meanings, for a template of Hydra's help."""
     values: Any = OmegaConf.to_container(_root_, resolve=False)
     hydra = values.pop("hydra")
     choices, known = hydra["runtime"]["choices"], set[str]()
     pages = []
-    for title, place, keys in sources(hydra["job"]["config_name"], choices):
-        rows = [title] if title else []
-        for one in keys:
-            if isinstance(one, str):
-                rows += [*([""] if len(rows) > bool(title) else []), filled(f"# {one}", "# ")]
-                continue
-            if (value := _value(values, one.name)) is not _MISSING:
-                if isinstance(value, dict) and any(isinstance(entry, dict) for entry in value.values()):
-                    one = one._replace(default="")  # parts, whose keys follow
-                if one.name not in known or (one.meaning and place not in RECIPES):
-                    is_renamed = one.name == "output" and hydra["help"]["app_name"].endswith("adapt")
-                    rows.append(_row("output_dir" if is_renamed else one.name, value, one))
-                if one.default:
-                    known.add(one.name)
+    for file in config_files(hydra["job"]["config_name"], choices):
+        rows = [file.title] if file.title else []
+        rows += [filled(f"# {file.about}", "# ")] if file.about else []
+        for key in file.all_keys():
+            value = _value(values, key.name)
+            if key.name not in known and value is not _MISSING:
+                is_group = key.is_group or (
+                    isinstance(value, dict) and any(isinstance(one, dict) for one in value.values())
+                )
+                known |= {key.name} if not is_group else set()
+                if key.name == "output" and hydra["help"]["app_name"].endswith("adapt"):
+                    key = key._replace(name="output_dir")
+                rows.append(row(key._replace(value=value, is_group=is_group)))
         pages.append("\n".join(rows))
-    others = [_row(name, value) for name, value in _leaves(values, "") if not _is_among(name, known | choices.keys())]
+    names = known | choices.keys() | {f"race.{MEANINGS}"}
+    others = [row(Key(name, value)) for name, value in _leaves(values, "") if not _is_among(name, names)]
     if others:
         pages.append("\n".join(["others", *others]))
     return "\n\n".join(pages).replace("$", "$$")
 
 
 _MISSING = object()
-
-
-def sources(config: str, choices: dict[str, Any]) -> Iterator[tuple[str, str, list[Key | str]]]:
-    """Yield the title, the group, and the keys of each file that a config consists of; recipes of others' keys last.
-
-    Args:
-        config: name of a file in ``configs/``.
-        choices: the choice of each group.
-    """
-    yield from _included("", "", CONFIGS / f"{config}.yaml", "")
-    first, last = ([group for group in groups if group in choices] for groups in (FIRST, RECIPES))
-    between = [group for group in choices if group not in (*first, *last) and not group.startswith("hydra")]
-    for chosen in [*first, *between, *last]:
-        group, _, part = chosen.partition("@")
-        path = CONFIGS / group / f"{choices[chosen]}.yaml"
-        yield from _included(f"{chosen}={choices[chosen]}", group, path, part or group)
-
-
-def _included(title: str, group: str, path: Path, package: str) -> Iterator[tuple[str, str, list[Key | str]]]:
-    """A file, and what it is made of: classes of settings, whose keys are its own, and other files.
-
-    ``package`` is where its keys stand: ``data``, or ``data.parts.NAME`` of a part of a mixture.
-    """
-    if not path.is_file():
-        return
-    yield title, group, keys_with_settings(path, group, package)
-    for name in _made_of(path):
-        if not name.startswith(f"/{FOLDER}/"):
-            folder = CONFIGS if name.startswith("/") else path.parent
-            yield from _included("", group, folder / f"{name.removeprefix('/')}.yaml", package)
 
 
 def _value(values: Any, name: str) -> Any:
@@ -210,41 +189,33 @@ def _value(values: Any, name: str) -> Any:
 def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
     if isinstance(node, dict) and node:
         for key, value in node.items():
-            if key not in NOT_KEYS:
-                yield from _leaves(value, f"{name}.{key}" if name else str(key))
+            if key != "_target_":
+                yield from _leaves(value, _join(name, str(key)))
     else:
         yield name, node
 
 
-def _is_among(name: str, known: set[str]) -> bool:
-    """Whether it is a key that was shown, or lies below one whose value was."""
-    parts = name.split(".")
-    return any(".".join(parts[:size]) in known for size in range(1, len(parts) + 1))
-
-
-def _row(name: str, value: Any, documented: Key | None = None) -> str:
-    """``name=value`` and what it means; of a group of keys, which follow, its name alone."""
-    key = f"{name}={_shown(value)}" if documented is None or documented.default else f"{name}."
-    if documented is None or not documented.meaning:
-        return key
-    lines = textwrap.wrap(documented.meaning, COLUMNS - MEANING, break_on_hyphens=False)
-    first = f"{key:<{MEANING - 2}}  {lines.pop(0)}" if len(key) <= MEANING - 2 else key
-    return "\n".join([first, *(f"{' ' * MEANING}{line}" for line in lines)])
+def row(key: Key) -> str:
+    """Return ``name=value`` and the meaning; only the name of a group, whose keys follow."""
+    start = f"{key.name}." if key.is_group else f"{key.name}={_shown(key.value)}"
+    if not key.meaning:
+        return start
+    lines = textwrap.wrap(key.meaning, COLUMNS - MEANING_COLUMN, break_on_hyphens=False)
+    first = f"{start:<{MEANING_COLUMN - 2}}  {lines.pop(0)}" if len(start) <= MEANING_COLUMN - 2 else start
+    return "\n".join([first, *(f"{' ' * MEANING_COLUMN}{line}" for line in lines)])
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, str):
-        words = "to be given" if value == "???" else in_words(value)
+        words = "to be given" if value == "???" else interpolation_in_words(value)
         text = f"({words.replace('`', '')})" if words else " ".join(value.split()) or "''"
-    elif isinstance(value, dict | list):
-        text = flow(value)
     else:
-        text = yaml.safe_dump(value).partition("\n")[0]
-    return text if len(text) <= MOST else f"{text[: MOST - 4]} ..."
+        text = flow(value)
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 4]} ..."
 
 
 def filled(line: str, indent: str = "    ") -> str:
-    """A line of ``--help``, broken where it is too long."""
+    """Break a line of ``--help`` if it is too long."""
     return textwrap.fill(line, COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
 
 

@@ -4,7 +4,6 @@ Hydra's grammar has its own use for parentheses, commas, quotes and equals signs
 value that it cannot read, or would read as something other than text, is quoted for it.
 """
 
-import dataclasses
 import functools
 import re
 import shlex
@@ -23,7 +22,7 @@ from omegaconf.errors import GrammarParseError
 from contrastive_encoders.composition.config_keys import GROUPS
 from contrastive_encoders.composition.config_store import REGISTERED
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import described, fits
+from contrastive_encoders.core.config_schema import described, fits, keys_of
 
 OVERRIDE = re.compile(r"(\+{0,2}([\w.@][\w.@-]*))=(.*)", re.DOTALL)  # not an option (--config-dir=conf)
 PREFIX = re.compile(r"stages\.[^.]+\.")  # of a key of one stage
@@ -34,9 +33,9 @@ TEXT = re.compile(  # between commas
 MULTIRUN = ("-m", "--multirun", "hydra.mode=MULTIRUN")
 
 
-def literal_words(config: str, words: Sequence[str], keys: type | None = None) -> list[str]:
-    """Return the words of a command line with text values quoted for Hydra. ``keys`` declares the types of a command's
-    keys; those of ``train`` are registered.
+def literal_words(config: str, words: Sequence[str], kind: type | None = None) -> list[str]:
+    """Return the words of a command line with text values quoted for Hydra. ``kind`` is the config dataclass of the
+    command; those of ``train`` and ``generate`` are registered.
 
     Raises:
         InputError: Hydra cannot read a value that is not text; the hint is the same word with quotes.
@@ -51,7 +50,7 @@ def literal_words(config: str, words: Sequence[str], keys: type | None = None) -
         if "${" in match[3] and not _has_closed_references(match[3]):
             expected = 'a value in which each "${" begins a reference such as ${seed}'
             raise InputError(key=match[2], value=match[3], expected=expected, hint="Rename a file of this name.")
-        kinds = _types_of(config, match[2], keys)
+        kinds = _types_of(config, match[2], kind)
         literal = literal_word(word, kinds, multirun=multirun)
         if _parse(literal) is None:
             expected = " or ".join(dict.fromkeys(map(described, kinds))) or "a value that Hydra can read"
@@ -157,10 +156,12 @@ def _parse(word: str) -> Override | None:
 # ---------------------------------------------------------------------------------------------------- types of keys
 
 
-def _types_of(config: str, key: str, keys: type | None) -> list[Any]:
-    """Return the types that a key may have; none if they are not declared."""
+def _types_of(config: str, key: str, kind: type | None) -> list[Any]:
+    """Return the types that a key may have; none if it is unknown."""
+    if config == "generate":
+        return [type_ for name, cls in REGISTERED.items() if name.startswith("recipe/") for type_ in _walk(cls, key)]
     if config != "train":
-        return _walk(keys, key) if keys else []
+        return _walk(kind, key)
     key = PART.sub("data.", PREFIX.sub("", key))
     group, _, rest = key.partition(".")
     if group not in ("data", "model"):
@@ -170,18 +171,15 @@ def _types_of(config: str, key: str, keys: type | None) -> list[Any]:
 
 def _walk(cls: Any, key: str) -> list[Any]:
     name, _, rest = key.partition(".")
-    hints = _hints(cls) if isinstance(cls, type) else {}
-    if name not in hints:
+    kinds = _types(cls) if hasattr(cls, "__dataclass_fields__") else {}
+    if kinds.get(name, Any) is Any:
         return []
-    if not rest:
-        return [] if hints[name] is Any else [hints[name]]
-    below = [part for part in _flatten([hints[name]]) if dataclasses.is_dataclass(part) or hasattr(part, "_fields")]
-    return [kind for part in below for kind in _walk(part, rest)]
+    return _walk(kinds[name], rest) if rest else [kinds[name]]
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+def _types(cls: Any) -> dict[str, Any]:
+    return {one.name: one.type for one in keys_of(cls)}
 
 
 def _flatten(kinds: Iterable[Any]) -> Iterator[Any]:

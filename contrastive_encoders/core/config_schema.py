@@ -34,7 +34,8 @@ class _Unset:
 
 
 UNSET: Any = _Unset()
-TARGET = "target"  # the field that names the class of what settings make; it is no key
+TARGET = "target"  # a field without metadata that names the class of what settings make; it is no key
+NO_KEY = {"group": True}  # metadata of a field that is no key
 NAMES = {
     int: "a whole number",
     float: "a number",
@@ -133,6 +134,16 @@ def config_field(
     return dataclasses.field(default=UNSET if keys else default, metadata=metadata)
 
 
+def group(kind: type, meaning: str) -> Any:
+    """Return a field of the config dataclass ``kind``, whose keys are below the name of the field."""
+    return dataclasses.field(default_factory=kind, metadata={"meaning": meaning})
+
+
+def flat_group(kind: type) -> Any:
+    """Return a field of the config dataclass ``kind``, whose keys are among those of the class that has the field."""
+    return dataclasses.field(default_factory=kind, metadata={"flat": True, **NO_KEY})
+
+
 def new_default(kind: type, name: str, default: Any) -> Any:
     """Return the field of this name with another default, for a subclass of the config dataclass ``kind``."""
     field = next(one for one in dataclasses.fields(kind) if one.name == name)
@@ -140,16 +151,29 @@ def new_default(kind: type, name: str, default: Any) -> Any:
 
 
 def keys_of(kind: Any) -> list[Key]:
-    """The keys of a class of settings: those that have to be given, its own, then those that it inherits."""
+    """Return the keys of a config dataclass: the required ones, its own, those that it inherits, those of groups."""
+    found = own_keys(kind)
+    for group in flat_groups(kind).values():
+        found += own_keys(group)
+    return sorted(found, key=lambda one: one.written != "???")
+
+
+def flat_groups(kind: Any) -> dict[str, Any]:
+    """Return the config dataclass of each `flat_group` by the name of its field."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.metadata.get("flat")}
+
+
+def own_keys(kind: Any) -> list[Key]:
+    """Return the keys that are fields of the class itself."""
     fields = {
         field.name: field
         for field in dataclasses.fields(kind)
-        if field.init and field.name != TARGET and not field.metadata.get("group")
+        if field.init and (field.name != TARGET or field.metadata) and not field.metadata.get("group")
     }
     hints = typing.get_type_hints(kind)
     names = dict.fromkeys(name for one in kind.__mro__ for name in vars(one).get("__annotations__", {}))
-    found = [_key(fields[name], hints[name]) for name in names if name in fields]
-    return sorted(found, key=lambda one: one.written != "???")
+    return [_key(fields[name], hints[name]) for name in names if name in fields]
 
 
 def _key(field: Any, type_: Any) -> Key:
@@ -209,7 +233,10 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
     keys = keys_of(kind)
     refuse_unknown(given, [one.name for one in keys], prefix)
     values: dict[str, Any] = {} if target is None else {TARGET: target}
-    for one in keys:
+    for name, group in flat_groups(kind).items():
+        names_of_group = {one.name for one in own_keys(group)}
+        values[name] = read(group, {key: value for key, value in given.items() if key in names_of_group}, prefix)
+    for one in own_keys(kind):
         value = given.get(one.name, UNSET)
         if value is UNSET or _is_default(one, value):
             if one.default is GIVEN:
@@ -233,7 +260,9 @@ def check(settings: Any, prefix: str = "") -> None:
     Raises:
         InputError: one is of another type, out of its bounds, or has to be given and is not.
     """
-    for one in keys_of(type(settings)):
+    for name in flat_groups(type(settings)):
+        check(getattr(settings, name), prefix)
+    for one in own_keys(type(settings)):
         value = getattr(settings, one.name)
         if dataclasses.is_dataclass(one.type):
             check(value, f"{prefix}{one.name}.")
@@ -255,6 +284,16 @@ def check(settings: Any, prefix: str = "") -> None:
                 value=value,
                 expected=str(one.bounds),
             )
+
+
+def require(config: Any, key: str, expected: str) -> None:
+    """Check that a key is set without which a command can do nothing.
+
+    Raises:
+        InputError: it is null.
+    """
+    if getattr(config, key) is None:
+        raise InputError(key=key, value=None, expected=expected)
 
 
 def changed_fields(config: Any) -> dict[str, Any]:

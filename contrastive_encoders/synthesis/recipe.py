@@ -1,50 +1,38 @@
-"""Base class of synthesis recipes: the config keys of a recipe, and the steps that it implements.
+"""Base classes of synthesis recipes: the steps that a recipe implements.
 
-The keys are the fields of its class; their defaults stand in ``configs/recipe/NAME.yaml``. ``plan`` checks them and
-looks at the input, ``claim`` asks whose the folder is, ``write`` writes what is missing.
+Its keys are the fields of its class in `recipe_configs`. ``plan`` checks them and looks at the input, ``claim`` checks
+whose the output directory is, ``write`` writes what is missing.
 """
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.runtime.devices import check_devices, device_of
 from contrastive_encoders.runtime.worker_loop import Start
 from contrastive_encoders.runtime.worker_pool import InProcess, Pool, open_pool
-from contrastive_encoders.synthesis.checked_settings import Bounded
 from contrastive_encoders.synthesis.decoding.generator import Generator, load_generator
-from contrastive_encoders.synthesis.server.server import Requests, Server, check_url, library
-from contrastive_encoders.synthesis.shards.provenance import identify_generator
+from contrastive_encoders.synthesis.recipe_configs import GenerateConfig, ModelConfig, Precision
+from contrastive_encoders.synthesis.server.server import Server, check_url, library
+from contrastive_encoders.synthesis.shards.provenance import identify_generator, versions
 from contrastive_encoders.synthesis.shards.store import RECORDS_FOLDER
 
 log = logging.getLogger(__name__)
 
-Precision = Literal["fp32", "bf16", "fp16"]
-InputType = Literal["auto", "text", "jsonl", "csv", "tsv", "stsb", "parquet"]
 
-
-@dataclass(kw_only=True)
-class Recipe(Bounded, ABC):
+class Recipe(GenerateConfig, ABC):
     """The base class of all recipes."""
 
     has_labels: ClassVar[bool] = False  # which a person can give, too
-    takes_encoder: ClassVar[bool] = False  # encoder= is the recipe's own key, and not the report's
-    recipe: dict[str, Any]  # its name, and what is written by which instructions
-    generator: str | None
-    input: str | Sequence[str] | None
-    output: str
-    overwrite: bool
-    quiet: bool
+    takes_encoder: ClassVar[bool] = False  # the recipe uses encoder= itself, not its report
 
     @property
     def folder(self) -> Path:
-        return Path(self.output)
+        return Path(str(self.output))
 
     @property
     def has_pairs(self) -> bool:
@@ -80,28 +68,9 @@ class Recipe(Bounded, ABC):
             SynthesisError: the model, its server or its processes failed.
         """
 
-    def require(self, key: str, expected: str) -> None:
-        """Raise `InputError` if the key is not set."""
-        if getattr(self, key) is None:
-            raise InputError(key=key, value=None, expected=expected)
 
-
-@dataclass(kw_only=True)
-class ModelRecipe(Recipe):
+class ModelRecipe(ModelConfig, Recipe):
     """A recipe that runs a model, on one device or several."""
-
-    engine: Literal["local", "openai"]
-    base_url: str | None
-    requests: Requests
-    chat_template: bool
-    revision: str | None
-    precision: Precision
-    device: str
-    devices: int = config_field(ge=1)
-    cluster: str | None
-    num_cpus: float | None = config_field(ge=0)
-    num_gpus: float | None = config_field(ge=0)
-    shard_size: int = config_field(ge=1)
 
     @property
     def served(self) -> bool:
@@ -133,6 +102,19 @@ class ModelRecipe(Recipe):
             return identify_generator(str(self.generator), self.revision)
         body = {"body": self.requests.body} if self.requests.body else {}
         return {"engine": self.engine, "model": self.generator, **body}
+
+    @property
+    def recorded_precision(self) -> str:
+        return "the server's" if self.served else self.precision
+
+    def short_name(self, name: str | None) -> str:
+        """Return the name of a model in records: of a directory, only its own name."""
+        path = Path(str(name))
+        return path.resolve().name if path.exists() and not self.served else str(name)
+
+    def about_generator(self, weights: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entries of a manifest about the model; ``weights`` identify it."""
+        return {"generator": {"name": self.short_name(self.generator), "weights": weights}, "versions": versions()}
 
     def open_pool(self, start: Start) -> InProcess | Pool:
         """Open a pool of ``devices`` workers; ``start`` loads what each needs."""

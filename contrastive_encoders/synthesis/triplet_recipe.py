@@ -9,14 +9,14 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import config_field
-from contrastive_encoders.core.gense_prompts import DIRECTIONS, Assembly, Direction, Prompts, parse_prompts
+from contrastive_encoders.core.config_schema import require
+from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction, Prompts, parse_prompts
 from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.runtime.child_processes import check_number
 from contrastive_encoders.runtime.devices import device_of
@@ -30,7 +30,8 @@ from contrastive_encoders.synthesis.decoding.discriminator import (
     name_generator,
 )
 from contrastive_encoders.synthesis.decoding.generator import Generator
-from contrastive_encoders.synthesis.recipe import InputType, ModelRecipe, Precision
+from contrastive_encoders.synthesis.recipe import ModelRecipe
+from contrastive_encoders.synthesis.recipe_configs import Precision, SentencesConfig, TripletConfig
 from contrastive_encoders.synthesis.report.cards import method_of, write_triplet_card
 from contrastive_encoders.synthesis.report.report import write_report
 from contrastive_encoders.synthesis.rules.triplet_rules import UNJUDGED_HINT, Rules
@@ -41,7 +42,6 @@ from contrastive_encoders.synthesis.sentences.preparation import (
     Prepared,
     identify,
     prepare,
-    read_preparation,
 )
 from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
 from contrastive_encoders.synthesis.server.server import Server
@@ -52,23 +52,26 @@ from contrastive_encoders.synthesis.shards.sharded_dataset import (
     ShardFacts,
     ShardInputs,
     WrittenShard,
+    finish_rows,
     write_data_set,
 )
-from contrastive_encoders.synthesis.shards.store import MANIFEST, LabelCounts, ShardStore, as_lines, read_manifest
+from contrastive_encoders.synthesis.shards.store import (
+    MANIFEST,
+    LabelCounts,
+    ShardStore,
+    all_accepted,
+    as_lines,
+    read_manifest,
+)
 from contrastive_encoders.synthesis.task_spec import read_spec_file
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class TripletRecipe(ModelRecipe):
+class TripletRecipe(TripletConfig, ModelRecipe):
     """Candidates are judged by GenSE's generator or by an instruct model, where ``generator`` names either."""
 
-    rules: Rules
-    workers: int | None
-    prompts: Mapping[str, Any]
-    prompt_assembly: Assembly | None
-    max_pair_tokens: int = config_field(ge=1)
     judge: NamedGenerator | None = field(init=False, default=None)
     identity: dict[str, Any] = field(init=False)  # of the scored rows
     scored: DataSet = field(init=False)
@@ -82,7 +85,7 @@ class TripletRecipe(ModelRecipe):
         self.check_engine()
         check_number("workers", self.workers or 1)
         for name, what in self.required.items():
-            self.require(name, what)
+            require(self, name, what)
         self.prompts = prompts_of(self.prompts)
         self.judge = self._name_judge() if self.generator is not None else None
         check_judged(self.judge, self.rules)
@@ -142,14 +145,9 @@ def load_judge(judge: NamedGenerator, precision: Precision, device: str, **optio
 
 
 @dataclass(kw_only=True)
-class FromSentences(TripletRecipe):
+class FromSentences(SentencesConfig, TripletRecipe):
     """Candidates are found for the sentences of files."""
 
-    input_type: InputType
-    input_column: str
-    encoding: str | None
-    input_kind: Literal["sentences", "documents"]
-    sentences: dict[str, Any]
     inputs: Inputs = field(init=False)
     preparation: Preparation = field(init=False)
     given: dict[str, Any] = field(init=False)  # what decides the sentences
@@ -157,7 +155,8 @@ class FromSentences(TripletRecipe):
 
     def plan(self) -> None:
         if self.input is not None:
-            self.preparation = read_preparation(self)
+            self.preparation = Preparation(kind=self.input_kind, **asdict(self.sentences))
+            self.preparation.check()
             encoding = Encoding(self.encoding, "encoding")
             self.inputs = open_inputs(
                 self.input, self.input_type, self.input_column, output=self.folder, encoding=encoding
@@ -184,11 +183,6 @@ def check_judged(judge: object, rules: Rules) -> None:
         raise InputError(
             f"rules.agree and rules.threshold ask what a discriminator said, but nothing was judged. {UNJUDGED_HINT}"
         )
-
-
-def close_scored(data_set: DataSet) -> None:
-    """The triplets beside it have the report."""
-    data_set.store.write_manifest(data_set.manifest(complete=True))
 
 
 def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None) -> None:
@@ -284,7 +278,7 @@ class Baseline(TripletRecipe):
         )
         start = partial(load_source, self.source(inputs), self.writer() if self.judged else None)
         with self.open_pool(start) as pool:
-            write_data_set(candidates, pool, close_scored, quiet=self.quiet)
+            write_data_set(candidates, pool, finish_rows, quiet=self.quiet)
 
 
 class Loaded(NamedTuple):
@@ -344,12 +338,9 @@ def _judged(
         yield {"premise": one.premise, **one.about, **judged}
 
 
-def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
-    """Count all candidates as accepted; the rules choose later."""
-    numbers = {direction: sum(len(row.get(direction, ())) for row in rows) for direction in DIRECTIONS}
-    return {
-        direction: LabelCounts(samples=number, accepted=number, rejected={}) for direction, number in numbers.items()
-    }
+def count_candidates(rows: Sequence[Mapping[str, Any]]) -> dict[str, LabelCounts]:
+    """Count the candidates of rows by direction."""
+    return all_accepted({direction: sum(len(row.get(direction, ())) for row in rows) for direction in DIRECTIONS})
 
 
 def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool) -> bool:

@@ -9,17 +9,17 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from contrastive_encoders.composition.config_keys import check_numbers, settings
-from contrastive_encoders.composition.config_store import assign, composed, dotted
+from contrastive_encoders.composition.config_keys import check_numbers
+from contrastive_encoders.composition.config_store import assign, composed, dotted, resolved
 from contrastive_encoders.composition.override_checks import check_paths
 from contrastive_encoders.core import InputError, is_address
+from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.file_discovery import list_files
 from contrastive_encoders.synthesis.recipes.gense import Gense
-from contrastive_encoders.synthesis.report.actions import Afterwards
 from contrastive_encoders.synthesis.run_recipe import write
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 from contrastive_encoders.training.build import data_of, make_data
@@ -95,7 +95,7 @@ def synthesis_of(run: RunConfig, folder: Path) -> Gense:
         assign(cfg, name, value)
     check_numbers(cfg)
     check_paths(cfg)
-    return settings(Gense, cfg, besides=Afterwards._fields)
+    return build(Gense, resolved(cfg))
 
 
 def write_held_out(run: RunConfig, path: Path) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from contrastive_encoders.composition.config_store import node, register
-from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.config_schema import NO_KEY, config_field
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.model_configs import KINDS as MODELS
 from contrastive_encoders.encoders.model_configs import TinySizes
@@ -53,7 +53,29 @@ class Trainer:
     enable_model_summary: bool = config_field(False, "Lightning's model summary")
 
 
-NO_KEY = {"group": True}  # a field of a run that Hydra composes from a group of files, or that is no key at all
+@dataclass(frozen=True, kw_only=True)
+class TensorBoard:
+    """Keys of Lightning's TensorBoard logger."""
+
+    target: str = "pytorch_lightning.loggers.TensorBoardLogger"
+
+    save_dir: str | None = config_field(None, "null: output_dir")
+    name: str = config_field("tensorboard", "name of the directory in save_dir")
+    version: str = config_field("", "name of a directory in it; empty: none")
+    default_hp_metric: bool = config_field(False, "whether to log a metric of this name for the hyperparameters")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandbLogger:
+    """Keys of the W&B logger."""
+
+    target: str = "contrastive_encoders.training.wandb_session.wandb_logger"
+
+    output_dir: str | None = config_field(None, "null: output_dir of the run")
+    project: str = config_field("contrastive-encoders", "project on W&B")
+    name: str | None = config_field(None, "name on W&B; null: that of the output directory")
+    group: str | None = config_field(None, "group on W&B, e.g. the seeds of one comparison")
+    offline: bool = config_field(False, "true: write to the disk")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +102,7 @@ class Evaluation:
     tasks: str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = config_field(
         None,
         "your own tasks, also evaluated during training: files, directories in BEIR's layout, or YAML files "
-        "(keys: configs/task)",
+        "(docs/evaluation.md)",
     )
     protocol: Literal["default", "fast", "sklearn"] = config_field(
         "default", "protocol of SentEval's classifiers, if the suite has them"
@@ -292,3 +314,5 @@ for _group, _kinds in {"data": DATA, "model": MODELS}.items():
         register(f"{_group}/{_name}", _kind)
 register("run", RunConfig)
 register("trainer", Trainer)
+register("logger/tensorboard", TensorBoard)
+register("logger/wandb", WandbLogger)

@@ -52,7 +52,7 @@ def write_sweep(folder: Path, values: list[int] | None = None) -> list[str]:
 def recorded(words: list[str]) -> tuple[tuple[float, str] | None, list[tuple[int, str, float]]]:
     """The best, and number, state and score of each trial."""
     asked = read_words(words)
-    trials = Trials(asked.sweep, asked.output, asked.words, asked.trials, asked.seed)
+    trials = Trials(asked.sweep, asked.output, asked.words, asked.config.trials, asked.config.seed)
     return trials.best(), [(one.number, one.state.name, one.value) for one in trials.study.get_trials()]
 
 

@@ -22,8 +22,9 @@ from transformers import (
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.gense_prompts import PromptIds, parse_prompts
 from contrastive_encoders.datamodules.sources.row_schemas import TRIPLETS
-from contrastive_encoders.synthesis.recipes.gense_back_translation import Language, Search, Translator
-from contrastive_encoders.synthesis.recipes.gense_retrieval import Bm25, Neighbours
+from contrastive_encoders.synthesis.recipe_configs import Bm25, Language, Search
+from contrastive_encoders.synthesis.recipes.gense_back_translation import Translator
+from contrastive_encoders.synthesis.recipes.gense_retrieval import Neighbours
 from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
 from tests.data import RecordSource
 from tests.synthesis.commands import ROOT, here, rows_of

@@ -7,11 +7,10 @@ import pytest
 
 from contrastive_encoders.runtime.worker_tasks import Task
 from contrastive_encoders.synthesis.decoding.continuations import Continuation
+from contrastive_encoders.synthesis.recipe_configs import Plan
 from contrastive_encoders.synthesis.recipes.dino import DinoShardBuilder, x1_units, x2_units
 from contrastive_encoders.synthesis.shards.sharded_dataset import ShardInputs
 from contrastive_encoders.synthesis.task_spec import parse_spec
-from tests.synthesis.settings import plan as plan_of
-from tests.synthesis.settings import retry
 
 SPEC = parse_spec(
     {
@@ -35,7 +34,7 @@ def answer(prompt, sample, closed=0.7):
 def run(job, *, shuffle=0, at_once=3, closed=0.7):
     """Pull prompts as a decoder would: some at a time, answers in any order, again after None."""
     draw, under_way, shards, prompts = random.Random(shuffle), [], [], job.prompts()
-    exhausted, most = False, 0
+    exhausted, most, groups = False, 0, {}
     while True:
         while not exhausted and len(under_way) < at_once * 5:
             try:
@@ -47,8 +46,9 @@ def run(job, *, shuffle=0, at_once=3, closed=0.7):
                 break
             under_way += [answer(prompt, sample, closed) for sample in prompt.samples]
         if not under_way:
-            return [shard for shard in shards if shard], most
+            return [shard for shard in shards if shard], most, list(groups.values())
         most = max(most, len(job.groups))
+        groups |= job.groups
         shards.append(job.take(under_way.pop(draw.randrange(len(under_way)))))
 
 
@@ -66,7 +66,7 @@ def tasks(units, shard_size):
 
 
 def test_prompts_are_the_inputs_times_the_labels_with_their_own_decay():
-    prompts = list(x2_job(plan_of(per_label=5, decay=100, epsilon=0.01), texts=2).prompts())
+    prompts = list(x2_job(Plan(per_label=5, decay=100, epsilon=0.01), texts=2).prompts())
     assert [(p.text, p.counters, p.decay, p.epsilon, p.samples) for p in prompts] == [
         (f'{word}: "x1 {n}" "', (f'same: "x1 {n}" "',) * (word == "other"), decay, epsilon, range(5))
         for n in range(2)
@@ -76,38 +76,39 @@ def test_prompts_are_the_inputs_times_the_labels_with_their_own_decay():
 
 
 def test_overgenerate_takes_all_that_pass_in_the_order_of_the_samples():
-    shards, _ = run(x2_job(plan_of(per_label=5), texts=20))
-    for shard in shards:
-        for group in shard.groups:
-            prompt = group.begin(SPEC, range(5))
-            answers = [answer(prompt, sample) for sample in range(5)]
-            assert [entry["text_b"] for entry in group.entries()] == [one.text for one in answers if one.closed]
-            assert group.rejected["no quotation mark"] == sum(not one.closed for one in answers)
+    shards, _, groups = run(x2_job(Plan(per_label=5), texts=20))
+    assert len(groups) == 40
+    for group in groups:
+        prompt = group.begin(SPEC, range(5))
+        answers = [answer(prompt, sample) for sample in range(5)]
+        assert [entry["text_b"] for entry in group.entries()] == [one.text for one in answers if one.closed]
+        assert group.rejected["no quotation mark"] == sum(not one.closed for one in answers)
+    rows = [row for shard in sorted(shards) for row in shard.rows]
+    assert Counter(map(str, rows)) == Counter(str(entry) for group in groups for entry in group.entries())
 
 
 def test_retry_stops_at_enough_different_texts_or_at_the_last_try():
-    shards, _ = run(x2_job(retry(2, 5), texts=40))
+    _, _, groups = run(x2_job(Plan(strategy="retry", per_label=2, max_tries=5), texts=40))
     tries = Counter()
-    for shard in shards:
-        for group in shard.groups:
-            texts = [entry["text_b"] for entry in group.entries()]
-            assert len(texts) == len(set(texts)) <= 2
-            assert len(texts) + group.rejected.total() == group.tried <= 5
-            assert len(texts) == 2 or group.tried == 5
-            tries[group.tried] += 1
+    for group in groups:
+        texts = [entry["text_b"] for entry in group.entries()]
+        assert len(texts) == len(set(texts)) <= 2
+        assert len(texts) + group.rejected.total() == group.tried <= 5
+        assert len(texts) == 2 or group.tried == 5
+        tries[group.tried] += 1
     assert len(tries) == 4, "some need 2, some 3, 4 or 5"
 
 
 @pytest.mark.parametrize("strategy", ["overgenerate", "retry"])
 def test_an_input_without_room_is_counted_and_not_tried_again(strategy):
-    job = x2_job(plan_of(strategy=strategy, per_label=2, max_tries=5), texts=1)
+    job = x2_job(Plan(strategy=strategy, per_label=2, max_tries=5), texts=1)
     answers = (
         Continuation(prompt, sample, "", False, 0, "the prompt has 300 tokens")
         for prompt in job.prompts()
         for sample in prompt.samples
     )
     *_, shard = map(job.take, answers)
-    assert shard.counts()["1"] == {"samples": 2, "accepted": 0, "rejected": {"no room in the context": 2}}
+    assert shard.labels["1"] == {"samples": 2, "accepted": 0, "rejected": {"no room in the context": 2}}
 
 
 def test_first_sentences_are_split_evenly_over_the_labels():
@@ -115,13 +116,13 @@ def test_first_sentences_are_split_evenly_over_the_labels():
     assert Counter(unit.labels[0].name for unit in units) == {"a": 5_000, "b": 5_000, "c": 5_000}
     uneven = Counter(unit.labels[0].name for unit in x1_units(FIRST, 8))
     assert uneven == {"a": 3, "b": 3, "c": 2}
-    job = DinoShardBuilder(FIRST, plan_of(per_label=1, max_tries=1), tasks(x1_units(FIRST, 8), 3))
-    shards, _ = run(job, closed=1.0)
-    assert sorted(len(list(shard.entries())) for shard in shards) == [2, 3, 3]
-    assert all(entry["text_b"] is None for shard in shards for entry in shard.entries())
+    job = DinoShardBuilder(FIRST, Plan(per_label=1, max_tries=1), tasks(x1_units(FIRST, 8), 3))
+    shards, *_ = run(job, closed=1.0)
+    assert sorted(len(shard.rows) for shard in shards) == [2, 3, 3]
+    assert all(entry["text_b"] is None for shard in shards for entry in shard.rows)
 
 
 def test_the_same_random_numbers_are_never_used_twice():
-    first = [prompt.key for prompt in DinoShardBuilder(FIRST, plan_of(), tasks(x1_units(FIRST, 30), 3)).prompts()]
-    second = [prompt.key for prompt in x2_job(plan_of(), texts=30).prompts()]
+    first = [prompt.key for prompt in DinoShardBuilder(FIRST, Plan(), tasks(x1_units(FIRST, 30), 3)).prompts()]
+    second = [prompt.key for prompt in x2_job(Plan(), texts=30).prompts()]
     assert len({*first, *second}) == len(first) + len(second)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrastive_encoders.synthesis.rules.filters import NearDuplicates, folded
-from tests.synthesis.settings import filters
+from contrastive_encoders.synthesis.rules.filters import Filters, NearDuplicates, folded
 
 
 def published(text, closed, keep_without_quote, allow_newlines):
@@ -24,13 +23,13 @@ def published(text, closed, keep_without_quote, allow_newlines):
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("newlines", [True, False])
 def test_the_published_handling_is_the_default(text, closed, keep, newlines):
-    why = filters(keep_unclosed=keep, allow_newlines=newlines).rejected(text, closed, "x1")
+    why = Filters(keep_unclosed=keep, allow_newlines=newlines).rejected(text, closed, "x1")
     blank = not text.strip()  # beyond the published code: a text of blanks is none
     assert (why == "") == (published(text, closed, keep, newlines) is not None and not blank)
 
 
 def test_the_first_reason_counts():
-    chosen = filters(min_words=2, copies="exact")
+    chosen = Filters(min_words=2, copies="exact")
     assert chosen.rejected("A", False, "A") == "no quotation mark"
     assert chosen.rejected("A\nB", False, "A") == "newline"
     assert chosen.rejected(" ", True, "A") == "empty"
@@ -46,12 +45,12 @@ def test_the_first_reason_counts():
 )
 def test_copies(copies, dropped):
     texts = ["A dog runs.", " a DOG runs", "A dog, runs!", "A dog ran."]
-    assert [text for text in texts if filters(copies=copies).rejected(text, True, "A dog runs.")] == dropped
+    assert [text for text in texts if Filters(copies=copies).rejected(text, True, "A dog runs.")] == dropped
 
 
 def test_what_is_no_copy_though_ascii_punctuation_rules_would_say_so():
     """Words of Hindi differ in their vowel signs, and two texts without any letter are not one for that."""
-    chosen = filters(copies="normalised")
+    chosen = Filters(copies="normalised")
     assert chosen.rejected("वह की है", True, "वह का है") == ""
     assert chosen.rejected("!!!", True, "?") == ""
     assert chosen.rejected("?", True, "?") == "copy of x1"

@@ -16,9 +16,8 @@ from contrastive_encoders.runtime.worker_pool import open_pool
 from contrastive_encoders.synthesis.decoding.discriminator import Discriminator
 from contrastive_encoders.synthesis.recipes.gense import GenseShards
 from contrastive_encoders.synthesis.sentences.preparation import Prepared
-from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, write_data_set
+from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, finish_rows, write_data_set
 from contrastive_encoders.synthesis.shards.store import ShardStore, read_manifest
-from contrastive_encoders.synthesis.triplet_recipe import close_scored
 from tests.synthesis.commands import rows_of
 from tests.synthesis.settings import decoding
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
@@ -61,7 +60,7 @@ def stage_of(folder, texts, *, shard_size=4, rows=None, token_budget=32_768, can
 
 def written(stage, load, workers=1):
     with open_pool(load, workers) as pool:
-        write_data_set(stage, pool, close_scored, quiet=True)
+        write_data_set(stage, pool, finish_rows, quiet=True)
     return rows_of(stage.folder)
 
 

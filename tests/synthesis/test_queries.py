@@ -14,6 +14,7 @@ from hydra import compose, initialize_config_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import contrastive_encoders.cli.generate as command
+from contrastive_encoders.cli.hydra_main import config_of
 from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders import load_encoder
@@ -21,7 +22,6 @@ from contrastive_encoders.evaluation.custom_tasks.beir import read_set, sets_in
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from contrastive_encoders.synthesis.decoding.generator import alike, load_generator
 from contrastive_encoders.synthesis.recipes.queries import WrittenQuestions
-from contrastive_encoders.synthesis.report.actions import Afterwards
 from contrastive_encoders.synthesis.shards.store import SynthesisError, shard_name
 from tests.synthesis.commands import here, rows_of, start
 from tests.synthesis.conftest import families
@@ -68,7 +68,10 @@ def words_for(place, output, *words):
 
 def planned_recipe(words):
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return command.planned(compose("generate", overrides=words), Afterwards(None, None, None))
+        cfg = compose("generate", overrides=words)
+    recipe = config_of(cfg, command.kind_of(cfg))
+    recipe.plan()
+    return recipe
 
 
 def unpacked(path):
@@ -348,15 +351,15 @@ def test_a_persons_answers_are_counted_for_kept_questions_and_others(place, writ
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], r"encoder=null: expected an encoder, which rules.rank needs"),
-        (["rules.rank=null"], r"encoder=null: expected an encoder, which negatives needs"),
+        ([], r"encoder=null: expected an encoder"),
+        (["rules.rank=null"], r"encoder=null: expected an encoder"),
         (
             ["rules.rank=null", "negatives=0", "passages.shortest=500", "passages.words=500"],
             r"no passage has 500 words",
         ),
         (["rules.rank=null", "negatives=0", "held_out_share=0.9", "choice_share=0.1"], r"leave nothing to train on"),
         (["rules.rank=null", "negatives=0", "judged=false", "rules.p_yes=0.5"], r"judged=false: nobody judges"),
-        (["rules.rank=null", "negatives=0", "rules.longest=1"], r"rules.longest=1 is less than"),
+        (["rules.rank=null", "negatives=0", "rules.longest=1"], r"rules.longest=1: expected rules.shortest=2"),
         (["rules.rank=null", "negatives=0", "passages.overlap=20"], r"passages.words=30"),
     ],
 )

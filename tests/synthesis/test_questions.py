@@ -15,7 +15,6 @@ from contrastive_encoders.synthesis.questions.passages import (
     PARTS,
     Collection,
     Passage,
-    Windows,
     divide,
     groups_of,
     read_collection,
@@ -30,10 +29,10 @@ from contrastive_encoders.synthesis.questions.rules import (
     KEPT,
     NOT_NEAREST,
     REPEATED,
-    QuestionRules,
     apply_rules,
 )
 from contrastive_encoders.synthesis.questions.scores import NOT_RANKED, copied, find_neighbours, nothing_found
+from contrastive_encoders.synthesis.recipe_configs import QuestionRules, Windows
 
 WINDOWS = Windows(words=40, overlap=0, shortest=5)
 RULES = {

@@ -10,13 +10,13 @@ from contrastive_encoders.core.gense_prompts import parse_prompts
 from contrastive_encoders.runtime.worker_tasks import Task
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding
 from contrastive_encoders.synthesis.questions.generation import question_in
+from contrastive_encoders.synthesis.recipe_configs import Plan
 from contrastive_encoders.synthesis.recipes.dino import DinoShardBuilder, x2_units
 from contrastive_encoders.synthesis.recipes.gense import GenseShardBuilder, GenseShards
 from contrastive_encoders.synthesis.rules.filters import CUT
 from contrastive_encoders.synthesis.sentences.quotations import in_prompt, is_cut
 from contrastive_encoders.synthesis.shards.sharded_dataset import ShardInputs
 from contrastive_encoders.synthesis.task_spec import parse_spec
-from tests.synthesis.settings import plan as plan_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 STS, GENSE = CONFIGS / "instructions" / "sts_x2.yaml", CONFIGS / "prompts" / "gense_instruct.yaml"
@@ -36,7 +36,7 @@ SENTENCES = [
 
 def written(sentences, model):
     """Shard that DINO makes of what a model writes: ``model`` returns a text for each prompt, up to any length."""
-    job = DinoShardBuilder(SPEC, plan_of(per_label=1), [Task(0, ShardInputs(0, list(x2_units(SPEC, sentences))))])
+    job = DinoShardBuilder(SPEC, Plan(per_label=1), [Task(0, ShardInputs(0, list(x2_units(SPEC, sentences))))])
     shard = None
     for prompt in job.prompts():
         text, mark, _ = model(prompt.text).partition('"')
@@ -52,9 +52,9 @@ def copied(prompt):
 @pytest.mark.parametrize("sentence", SENTENCES)
 def test_a_model_that_repeats_the_input_is_not_cut(sentence):
     shard = written([sentence], copied)
-    texts = [entry["text_b"] for entry in shard.entries()]
+    texts = [entry["text_b"] for entry in shard.rows]
     assert texts == [sentence.replace("\uff02", '"')] * 3
-    assert {entry["text_a"] for entry in shard.entries()} == {sentence}, "the pair has the input as it is"
+    assert {entry["text_a"] for entry in shard.rows} == {sentence}, "the pair has the input as it is"
 
 
 @pytest.mark.parametrize("sentence", SENTENCES)
@@ -70,8 +70,8 @@ def test_a_prompt_has_no_other_straight_marks_than_its_own(sentence):
 )
 def test_a_text_that_is_cut_at_an_inner_mark_is_rejected_and_counted(answer):
     shard = written([SENTENCES[0]], lambda prompt: answer)
-    assert list(shard.entries()) == []
-    assert all(counts["rejected"] == Counter({CUT: 1}) for counts in shard.counts().values())
+    assert shard.rows == []
+    assert all(counts["rejected"] == Counter({CUT: 1}) for counts in shard.labels.values())
 
 
 def test_inputs_without_marks_are_asked_and_answered_as_published():
@@ -85,7 +85,7 @@ def test_inputs_without_marks_are_asked_and_answered_as_published():
     shard = written(sentences, model)
     published = [label.instruction.replace("<X1>", x1) for x1 in sentences for label in SPEC.labels]
     assert asked == published
-    assert [entry["text_b"] for entry in shard.entries()] == ["He said "] * 9
+    assert [entry["text_b"] for entry in shard.rows] == ["He said "] * 9
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_inputs_with_other_marks_get_no_texts_that_are_cut(sentence):
 
     shard = written([sentence], model)
     assert asked == [label.instruction.replace("<X1>", sentence) for label in SPEC.labels], "prompts are as published"
-    assert [entry["text_b"] for entry in shard.entries()] == [sentence] * 2
-    assert [dict(counts["rejected"]) for counts in shard.counts().values()] == [{CUT: 1}, {}, {}]
+    assert [entry["text_b"] for entry in shard.rows] == [sentence] * 2
+    assert [dict(counts["rejected"]) for counts in shard.labels.values()] == [{CUT: 1}, {}, {}]
 
 
 def test_typographic_marks_stay_where_the_input_has_them():
     shard = written(['He said “go "far" home”.'], copied)
-    assert {entry["text_b"] for entry in shard.entries()} == {"He said “go “far” home”."}
+    assert {entry["text_b"] for entry in shard.rows} == {"He said “go “far” home”."}
 
 
 def test_an_input_stands_on_one_line_of_the_prompt():
@@ -167,7 +167,7 @@ def test_triplets_of_an_instruct_model_are_not_cut_at_an_inner_mark(sentence):
         inside = prompt.text.removeprefix('Sentence 1: "').rpartition('"\n')[0]
         text, mark, _ = (inside if prompt.key[1] == "entailment" else 'He said "no').partition('"')
         shard = job.take(Continuation(prompt, 0, text, bool(mark) or prompt.key[1] == "entailment", 9))
-    [row] = shard.entries()
+    [row] = shard.rows
     assert row["premise"] == sentence
     assert row["entailment"][0]["text"] == sentence.replace("\uff02", '"')
     assert row["contradiction"][0]["closed"] == (sentence == "Without any."), "left out by rules.drop_cut"

@@ -14,9 +14,9 @@ from contrastive_encoders.synthesis.rules.triplet_rules import (
     PREMISE,
     THRESHOLD,
     RuleCounts,
+    Rules,
     judge,
 )
-from tests.synthesis.settings import rules
 
 EIGHT = "one two three four five six seven eight"
 FIVE = "nine ten eleven twelve thirteen"
@@ -69,12 +69,12 @@ probabilities = st.one_of(st.sampled_from([0.0, 0.1, 0.100001, 0.5, 0.899999, 0.
 @example(EIGHT, "one two three four fivE", FIVE_MORE, 1.0, 0.0)
 def test_decisions_are_the_published_ones(s0, s1, s2, p1, p2):
     p1, p2 = round(p1, 6), round(p2, 6)
-    verdict = judge(row(s0, s1, s2, p1, p2), rules())
+    verdict = judge(row(s0, s1, s2, p1, p2), Rules())
     assert (not verdict.broken) == published(s0, s1, s2, p1, p2)
 
 
 def test_each_rule_is_a_switch_of_its_own():
-    off = rules(agree=False, threshold=None, min_premise_words=0, min_hypothesis_words=0, drop_near_copies=False)
+    off = Rules(agree=False, threshold=None, min_premise_words=0, min_hypothesis_words=0, drop_near_copies=False)
     worst = row("a b", "a", "a b", 0.2, 0.9, closed=False)
     assert not judge(worst, off).broken
     assert judge(worst, replace(off, agree=True)).broken == {"discriminator disagrees"}
@@ -88,21 +88,21 @@ def test_each_rule_is_a_switch_of_its_own():
 
 def test_the_surest_candidate_that_is_no_copy_stands_for_a_row():
     copy = EIGHT + "!"
-    verdict = judge(row(entailment=[FIVE, copy, FIVE_MORE], p_e=[0.91, 0.999, 0.95]), rules())
+    verdict = judge(row(entailment=[FIVE, copy, FIVE_MORE], p_e=[0.91, 0.999, 0.95]), Rules())
     assert (verdict.triplet["entailment"], verdict.triplet["p_entailment"]) == (FIVE_MORE, 0.95)
-    verdict = judge(row(contradiction=[FIVE, FIVE_MORE], p_c=[0.001, 0.2], entailment="w v x y z"), rules())
+    verdict = judge(row(contradiction=[FIVE, FIVE_MORE], p_c=[0.001, 0.2], entailment="w v x y z"), Rules())
     assert (verdict.triplet["contradiction"], verdict.triplet["p_contradiction"]) == (FIVE, 0.999)
-    without = judge(row(entailment=[FIVE, copy], p_e=[0.91, 0.999]), rules(drop_near_copies=False))
+    without = judge(row(entailment=[FIVE, copy], p_e=[0.91, 0.999]), Rules(drop_near_copies=False))
     assert without.triplet["entailment"] == copy
-    only = judge(row(entailment=[copy, "x"], p_e=[0.7, 0.6]), rules())
+    only = judge(row(entailment=[copy, "x"], p_e=[0.7, 0.6]), Rules())
     assert only.broken == {COPY, THRESHOLD}
 
 
 def test_counts_say_what_every_rule_leaves_out():
     tally = RuleCounts()
     for p in (0.3, 0.6, 0.85, 0.9, 0.99, 1.0):
-        tally.add(judge(row(p_e=p), rules()))
-    tally.add(judge(row(premise="short", p_e=0.3), rules()))
+        tally.add(judge(row(p_e=p), Rules()))
+    tally.add(judge(row(premise="short", p_e=0.3), Rules()))
     assert (tally.rows, tally.accepted) == (7, 3)
     assert tally.rejected == {"discriminator disagrees": 2, THRESHOLD: 2}
     assert tally.broken == {"discriminator disagrees": 2, THRESHOLD: 4, PREMISE: 1}
@@ -117,17 +117,17 @@ def test_rows_counted_at_a_threshold_are_those_that_it_takes(threshold, agree):
     rows.append(row(entailment="short", p_e=0.95, p_c=0.05))
     tally = RuleCounts()
     for one in rows:
-        tally.add(judge(one, rules(agree=agree)))
-    tally.add(judge(row(p_e=None, p_c=None), rules(agree=agree, threshold=None)))  # not judged: none takes it
-    taken = sum(not judge(one, rules(agree=agree, threshold=threshold)).broken for one in rows)
+        tally.add(judge(one, Rules(agree=agree)))
+    tally.add(judge(row(p_e=None, p_c=None), Rules(agree=agree, threshold=None)))  # not judged: none takes it
+    taken = sum(not judge(one, Rules(agree=agree, threshold=threshold)).broken for one in rows)
     assert sum(tally.sureties[round(100 * threshold) :]) == taken > 0
 
 
 def test_a_candidate_whose_judge_gave_no_answer_is_neither_taken_nor_preferred():
     """As an undecided one would be: the published filter asks both predictions to be the wanted ones."""
-    for asking in (rules(), rules(threshold=None), rules(agree=False)):
+    for asking in (Rules(), Rules(threshold=None), Rules(agree=False)):
         broken = judge(row(p_e=None), asking).broken
         assert broken == {reason for reason, on in ((AGREE, asking.agree), (THRESHOLD, asking.threshold)) if on}
         verdict = judge(row(entailment=[FIVE, FIVE_MORE], p_e=[None, 0.95]), asking)
         assert (verdict.triplet["entailment"], verdict.broken) == (FIVE_MORE, set())
-    assert not judge(row(p_e=None, p_c=None), rules(agree=False, threshold=None)).broken
+    assert not judge(row(p_e=None, p_c=None), Rules(agree=False, threshold=None)).broken

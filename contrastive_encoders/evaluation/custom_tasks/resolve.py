@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from contrastive_encoders.composition.config_files import CONFIGS
-from contrastive_encoders.composition.config_keys import settings
 from contrastive_encoders.core import InputError, is_address
+from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.evaluation.catalog import SUITES, is_task
 from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS, SETS, OwnTask, kind_of
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
@@ -126,8 +125,9 @@ def _own(name: str, given: Mapping[str, Any], base: Path | str) -> Own:
         kind = kind_of(path, encoding) if path else "retrieval" if keys.get("corpus") else None
     if kind not in KINDS:
         raise InputError(f"kind={kind}: wanted one of {', '.join(KINDS)}.")
-    defaults = yaml.safe_load((CONFIGS / "task" / f"{kind}.yaml").read_text(encoding="utf-8"))
-    return Own(name, kind, settings(KINDS[kind], {**defaults, **keys}, f"{kind}."))
+    task = build(KINDS[kind], keys, f"{kind}.")
+    task.check()
+    return Own(name, kind, task)
 
 
 def _seen_from(base: Path | str, path: str, key: str) -> Path:

@@ -11,6 +11,7 @@ import numpy as np
 
 from contrastive_encoders.composition.import_target import imported, is_allowed, untrusted
 from contrastive_encoders.core import InputError, PairTask, Prompted, RetrievalTask
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.evaluation.custom_tasks.beir import (
     PARTS,
     Files,
@@ -41,15 +42,24 @@ SETS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "te
 OF_A_SET = re.compile(rf"({'|'.join(SETS)})(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # a file of a folder
 
 
+PROMPT = 'text in front of every input; null: that of the encoder; "": none'
+QUERY_PROMPT = "text in front of every query (triplets: of the first text); null: the encoder's prompt for queries"
+DOCUMENT_PROMPT = "text in front of every document (triplets: of the other texts); null: its prompt for documents"
+
+
 @dataclass(frozen=True, kw_only=True)
 class OwnTask:
     """``columns`` are ours where the user names none."""
 
     known: ClassVar[tuple[tuple[Names, ...], ...]]  # of each group of columns, names of which a file has one set
 
-    path: str | Sequence[str] | None
-    columns: Sequence[str] | None
-    encoding: str | None
+    path: str | Sequence[str] | None = config_field(None, ".jsonl, .csv, .tsv, .parquet; a file, several, a directory")
+    columns: Sequence[str] | None = config_field(None, "names of the columns; null: the usual ones of the kind")
+    encoding: str | None = config_field(
+        None,
+        "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a "
+        "file is not UTF-8",
+    )
 
     @property
     def text_encoding(self) -> Encoding:
@@ -105,9 +115,12 @@ class OwnTask:
 class OwnPairs(OwnTask):
     known = (column_names.RATED_PAIRS, column_names.RATINGS)
 
-    split: str | None
-    prompt: str | None
-    metric: str | None
+    split: str | None = config_field(None, 'rows to use, if the rows have a "split"; null: all')
+    prompt: str | None = config_field(None, PROMPT)
+    metric: str | None = config_field(
+        None,
+        "package.module.function(cosines, scores): a further score in its own unit; allow_targets=[package] allows it",
+    )
 
     def read(self, name: str, config: EvaluateConfig) -> list[Task]:
         measured = None if self.metric is None else _function(self.metric, config.allow_targets or [])
@@ -140,9 +153,9 @@ def _function(target: str, allowed: Sequence[str]) -> Callable[[np.ndarray, np.n
 class OwnTriplets(OwnTask):
     known = ((*column_names.SCORED_TRIPLETS, *column_names.TRIPLETS),)
 
-    split: str | None
-    query_prompt: str | None
-    document_prompt: str | None
+    split: str | None = config_field(None, 'rows to use, if the rows have a "split"; null: all')
+    query_prompt: str | None = config_field(None, QUERY_PROMPT)
+    document_prompt: str | None = config_field(None, DOCUMENT_PROMPT)
 
     def read(self, name: str, config: EvaluateConfig) -> list[Task]:
         rows = [[found.text(one) for one in names] for found, names in self._rows(self.split)]
@@ -155,14 +168,25 @@ class OwnTriplets(OwnTask):
 class OwnRetrieval(OwnTask):
     known = (column_names.ANSWERS,)
 
-    split: str | None
-    queries: str | None
-    corpus: str | None
-    qrels: str | None
-    query_prompt: str | None
-    document_prompt: str | None
-    ignore_identical_ids: IgnoreIdenticalIds
-    metrics: Sequence[str]
+    split: str | None = config_field(
+        None, "split of the qrels, the rows, or a directory of several sets; null: test, or the only one"
+    )
+    queries: str | None = config_field(None, "file with _id and text, if it is not in the directory")
+    corpus: str | None = config_field(None, "file with _id, text, and optionally title")
+    qrels: str | None = config_field(
+        None,
+        "file with query-id, corpus-id, and optionally score; or as TREC has them: query, iteration, document, score",
+    )
+    query_prompt: str | None = config_field(None, QUERY_PROMPT)
+    document_prompt: str | None = config_field(None, DOCUMENT_PROMPT)
+    ignore_identical_ids: IgnoreIdenticalIds = config_field(
+        "auto",
+        "whether a document with the id of the query is not ranked for it, as in ArguAna and Quora; auto: if the texts "
+        "are equal, too",
+    )
+    metrics: Sequence[str] = config_field(
+        ("ndcg@10", "mrr@10", "map@100", "recall@10", "recall@100"), "ndcg@K, mrr@K, map@K, recall@K"
+    )
 
     def check(self) -> None:
         for metric in self.metrics:
@@ -215,16 +239,16 @@ class OwnRetrieval(OwnTask):
 class OwnLabels(OwnTask):
     known = (column_names.TEXTS, column_names.LABELS)
 
-    prompt: str | None
-    scores: Sequence[str]
-    neighbours: int
+    prompt: str | None = config_field(None, PROMPT)
+    scores: Sequence[str] = config_field(
+        (CLASSIFIER, *SCORES), "scores to compute; the classifier has the keys protocol, nhid, and seed"
+    )
+    neighbours: int = config_field(5, "nearest neighbors that vote", ge=1)
 
     def check(self) -> None:
         super().check()
         if unknown := [one for one in self.scores if one not in (CLASSIFIER, *SCORES)]:
             raise InputError(f"scores: {unknown[0]!r} is none. Wanted some of {', '.join((CLASSIFIER, *SCORES))}.")
-        if self.neighbours < 1:
-            raise InputError(f"neighbours: {self.neighbours}; wanted 1 or more.")
 
     def files(self) -> list[Path]:
         """Return the files of a folder that are named after a set; all where there are none."""

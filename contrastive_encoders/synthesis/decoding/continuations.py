@@ -1,10 +1,9 @@
 """Requests to a decoder, and their results."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from contrastive_encoders.core.config_schema import config_field
-from contrastive_encoders.synthesis.checked_settings import Bounded
+from contrastive_encoders.core.config_schema import NO_KEY, config_field
 
 PromptText = str | tuple[int, ...]  # a text, or the ids of its tokens
 
@@ -44,24 +43,37 @@ def asked_and_begun(text: str) -> tuple[str, str]:
     return (question, begun) if newline else (text, "")
 
 
-MOST_NEW_TOKENS = 1 << 16  # also of models that set no limit: a sample has a number drawn for each
+MAX_NEW_TOKENS = 1 << 16  # also of models that set no limit: a sample has a number drawn for each
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decoding(Bounded):
+class Decoding:
     """How tokens are drawn, and how many rows share a forward pass (which changes no text)."""
 
-    max_new_tokens: int = config_field(ge=1, le=MOST_NEW_TOKENS)
-    top_p: float | None = config_field(gt=0, le=1)  # None and 1: off
-    top_k: int | None = config_field(ge=0)  # None and 0: off
-    temperature: float = config_field(gt=0)
-    ban_eos: bool = False
-    stop: str = ""  # what ends a text; empty: only EOS does
-    abandon: str = ""  # where this comes before the stop string the sample is of no use: it ends unclosed, and keeps it
-    seed: int
-    # At most so many rows (samples and their counter rows) per step; None: by the device
-    rows: int | None = config_field(ge=1)
-    token_budget: int = config_field(ge=1)  # and at most so many columns of the key-value cache over all rows
+    max_new_tokens: int = config_field(40, "maximum length of a text in tokens", ge=1, le=MAX_NEW_TOKENS)
+    top_p: float | None = config_field(0.9, "nucleus sampling; 1 or null: off", gt=0, le=1)
+    top_k: int | None = config_field(
+        None, "top-k sampling; 0: off; null: off, but 5 for second sentences of DINO", ge=0
+    )
+    temperature: float = config_field(1.0, "temperature of sampling", gt=0)
+    seed: int = config_field(
+        42, "seed of the texts, which do not depend on batches, shards, or the number of processes"
+    )
+    rows: int | None = config_field(None, "samples and counter prompts per step; null: by the device", ge=1)
+    token_budget: int = config_field(
+        16384,
+        "columns of the key-value cache over all rows; training's key of this name counts the tokens of a pass",
+        ge=1,
+    )
+    ban_eos: bool = field(default=False, metadata=NO_KEY)
+    # What ends a text; empty: only EOS does
+    stop: str = field(default="", metadata=NO_KEY)
+    # A sample in which this comes before the stop string is of no use: it ends unclosed, and keeps it
+    abandon: str = field(default="", metadata=NO_KEY)
+
+    def sampling(self) -> dict[str, Any]:
+        """Return the keys that decide the texts."""
+        return {name: getattr(self, name) for name in ("max_new_tokens", "top_p", "top_k", "temperature", "seed")}
 
 
 @dataclass

@@ -5,6 +5,7 @@ not change it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict
@@ -19,10 +20,10 @@ from contrastive_encoders.synthesis.questions.passages import Passage
 from contrastive_encoders.synthesis.questions.prompts import QuestionPrompts, cut_texts
 from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
 from contrastive_encoders.synthesis.server.server import Server
-from contrastive_encoders.synthesis.shards.decoded import DecodedShards
+from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
 from contrastive_encoders.synthesis.shards.progress import Report
 from contrastive_encoders.synthesis.shards.sharded_dataset import ShardFacts, ShardInputs, WrittenShard
-from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut, as_lines
+from contrastive_encoders.synthesis.shards.store import LabelCounts, all_accepted, as_lines
 
 BESIDE = "'\u2018\u2019*` "  # what a model writes around a line
 PASSAGES_AT_ONCE = 32  # that are judged before progress is reported
@@ -90,26 +91,14 @@ class OpenShard:
     found: dict[tuple[int, str, int], Candidate] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)  # of the styles
 
-    def entries(self) -> Iterator[Candidate]:
-        for key in sorted(self.found, key=lambda key: (key[0], self.order[key[1]], key[2])):
-            yield self.found[key]
-
-    def left_out(self) -> Iterator[LeftOut]:
-        """Yield nothing: all candidates are kept, and the rules leave them out later."""
-        yield from ()
-
-    def counts(self) -> dict[str, LabelCounts]:
-        return counts_of(self.found.values())
+    def finished(self) -> FinishedShard:
+        keys = sorted(self.found, key=lambda key: (key[0], self.order[key[1]], key[2]))
+        rows = [self.found[key] for key in keys]
+        return FinishedShard(self.number, self.tokens, rows, counts_of(rows))
 
 
 def counts_of(candidates: Iterable[Candidate]) -> dict[str, LabelCounts]:
-    """Count all as accepted; the rules choose later."""
-    counts: dict[str, LabelCounts] = {}
-    for one in candidates:
-        of_style = counts.setdefault(one["style"], LabelCounts(samples=0, accepted=0, rejected={}))
-        of_style["samples"] += 1
-        of_style["accepted"] += 1
-    return counts
+    return all_accepted(Counter(one["style"] for one in candidates))
 
 
 class QuestionShardBuilder:
@@ -141,7 +130,7 @@ class QuestionShardBuilder:
                     asked = shards.prompts.asked(style, passage, text)
                     yield Prompt((passage.digest, style), asked, samples=range(shards.number))
 
-    def take(self, sampled: Continuation) -> OpenShard | None:
+    def take(self, sampled: Continuation) -> FinishedShard | None:
         """Add an answer to its shard; return the shard if all of its answers have come, else None."""
         place, style = self.place_of[str(sampled.prompt.key[0])], str(sampled.prompt.key[1])
         shard, text = self.shard_of[place], question_in(sampled.text)
@@ -161,7 +150,7 @@ class QuestionShardBuilder:
             return None
         for one in {key[0] for key in shard.found}:
             del self.shard_of[one], self.cut[one]
-        return shard
+        return shard.finished()
 
 
 class Written(NamedTuple):

@@ -11,36 +11,16 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.datamodules.near_duplicates import NearCopies, words_of
 from contrastive_encoders.datamodules.passages import passages_of
 from contrastive_encoders.datamodules.sources.raw_documents import TextSource
-from contrastive_encoders.synthesis.checked_settings import Bounded
+from contrastive_encoders.synthesis.recipe_configs import Windows
 
 Part = Literal["train", "choice", "held_out"]
 PARTS: tuple[Part, ...] = get_args(Part)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Windows(Bounded):
-    """How documents are cut into passages, in words."""
-
-    prefix: ClassVar[str] = "passages."
-
-    words: int = config_field(ge=1)  # at most
-    overlap: int = config_field(ge=0)  # whole sentences that the next passage of a section repeats
-    shortest: int = config_field(ge=1)
-
-    def check(self) -> None:
-        super().check()
-        if 2 * self.overlap > self.words or self.shortest > self.words:
-            raise InputError(
-                f"passages.words={self.words}: wanted twice passages.overlap={self.overlap} and "
-                f"passages.shortest={self.shortest} at least. Raise it, or lower these."
-            )
 
 
 class Passage(NamedTuple):

@@ -2,16 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.datamodules.near_duplicates import words_of
-from contrastive_encoders.synthesis.checked_settings import Bounded
 from contrastive_encoders.synthesis.questions.generation import Candidate
 from contrastive_encoders.synthesis.questions.passages import Collection
 from contrastive_encoders.synthesis.questions.scores import RUN, Neighbours, copied
+from contrastive_encoders.synthesis.recipe_configs import QuestionRules
 from contrastive_encoders.synthesis.rules.filters import NearDuplicates
 
 KEPT = "kept"
@@ -27,28 +24,6 @@ EMPTY, CUT, FEW, MANY, COPIED, REPEATED, UNANSWERED, NOT_NEAREST, DUPLICATE = RE
     "duplicate",
 )
 LIKE = 0.8  # of the words of both questions: near-duplicates
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuestionRules(Bounded):
-    """Each is off where it is null or false."""
-
-    prefix: ClassVar[str] = "rules."
-
-    p_yes: float | None = config_field(ge=0, le=1)  # at least so much
-    rank: int | None = config_field(ge=1)  # of the own passage, at most
-    copied: float | None = config_field(ge=0, le=1)  # at most
-    from_prompt: float | None = config_field(ge=0, le=1)  # at most
-    duplicates: bool  # left out
-    shortest: int = config_field(ge=0)  # words
-    longest: int | None = config_field(ge=1)
-
-    def check(self) -> None:
-        super().check()
-        if self.longest is not None and self.longest < self.shortest:
-            raise InputError(
-                f"rules.longest={self.longest} is less than rules.shortest={self.shortest}: no question can be both."
-            )
 
 
 class Question(NamedTuple):

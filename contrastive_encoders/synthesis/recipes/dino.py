@@ -11,83 +11,35 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.runtime.worker_tasks import Task
-from contrastive_encoders.synthesis.checked_settings import Bounded
-from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt
+from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
 from contrastive_encoders.synthesis.decoding.generator import Generator
-from contrastive_encoders.synthesis.recipe import InputType, ModelRecipe, log
+from contrastive_encoders.synthesis.recipe import ModelRecipe, log
+from contrastive_encoders.synthesis.recipe_configs import DinoConfig, Plan
 from contrastive_encoders.synthesis.report.cards import write_label_card
 from contrastive_encoders.synthesis.report.report import write_report
-from contrastive_encoders.synthesis.rules.filters import CUT, DUPLICATE, NO_ROOM, Filters
+from contrastive_encoders.synthesis.rules.filters import CUT, DUPLICATE, NO_ROOM
 from contrastive_encoders.synthesis.sentences.inputs import open_inputs, sample
 from contrastive_encoders.synthesis.sentences.quotations import as_in, has_marks, has_quotation, in_prompt, is_cut
 from contrastive_encoders.synthesis.server.protocol import REFUSALS
 from contrastive_encoders.synthesis.server.server import Server
-from contrastive_encoders.synthesis.shards.decoded import DecodedShards
-from contrastive_encoders.synthesis.shards.provenance import versions
+from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
 from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, finish, write_data_set
 from contrastive_encoders.synthesis.shards.store import X1, Entry, LabelCounts, LeftOut, read_entries
 from contrastive_encoders.synthesis.task_spec import STOP, Label, Tasks, TaskSpec, choose_tasks
 
 TOP_K = {"x1": 0, "x2": 5}  # published
-PER_LABEL = {"overgenerate": 5, "retry": 2}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan(Bounded):
-    """The number of samples, and the rules by which they are accepted.
-
-    ``overgenerate`` draws ``per_label`` samples at once and takes all that pass; ``retry`` draws until ``per_label``
-    different ones have passed, or ``max_tries`` were drawn.
-    """
-
-    strategy: Literal["overgenerate", "retry"]
-    per_label: int | None = config_field(ge=1)  # None: as published for the strategy
-    max_tries: int
-    decay: float = config_field(ge=0)
-    epsilon: float = config_field(ge=0, le=1)
-    filters: Filters
-
-    @property
-    def wanted(self) -> int:
-        """Return how many texts are drawn for each input and label."""
-        return PER_LABEL[self.strategy] if self.per_label is None else self.per_label
-
-    def check(self) -> None:
-        super().check()
-        if self.strategy == "retry" and self.max_tries < self.wanted:
-            raise InputError(
-                f"max_tries={self.max_tries} is less than per_label={self.wanted}: so many can never be accepted. "
-                "Raise max_tries."
-            )
-
-    def for_first_sentences(self) -> "Plan":
-        """Return a plan with one sample per unit, as ``num_x1`` counts the sentences of all labels."""
-        return replace(self, per_label=1, max_tries=1 if self.strategy == "overgenerate" else max(self.max_tries, 1))
-
-    def to_json(self) -> dict[str, Any]:
-        numbers = {"per_label": self.wanted, "decay": float(self.decay), "epsilon": float(self.epsilon)}
-        return {**asdict(self), **numbers}
 
 
 @dataclass(kw_only=True)
-class Dino(ModelRecipe):
+class Dino(DinoConfig, ModelRecipe):
     """``contrastive-encoders generate recipe=dino_x1``, ``dino_x2``, ``dino_x1x2``, or with a spec of one's own."""
 
-    spec: str | None
-    input_type: InputType
-    input_column: str
-    encoding: str | None
-    input_sample: int | None
-    num_x1: int
-    how: Decoding
-    ban_eos: bool
-    samples: Plan
     has_labels: ClassVar[bool] = True
     tasks: Tasks = field(init=False)
     weights: dict[str, Any] = field(init=False)  # what identifies the generator's
@@ -98,8 +50,9 @@ class Dino(ModelRecipe):
         return self.tasks.x2 is not None
 
     def plan(self) -> None:
+        self.samples.check_tries()
         self.tasks = choose_tasks(self.recipe, self.spec)
-        self.require("generator", "the hub id or directory of a causal language model")
+        require(self, "generator", "the hub id or directory of a causal language model")
         if self.tasks.x1 is not None and (self.input is not None or self.input_sample is not None):
             raise InputError(
                 key="input" if self.input is not None else "input_sample",
@@ -107,7 +60,7 @@ class Dino(ModelRecipe):
                 expected="null, since this recipe writes the first sentences; dino_x2 reads them",
             )
         if self.tasks.x1 is None:
-            self.require("input", "a file of the first sentences; the recipe dino_x1x2 writes them, too")
+            require(self, "input", "a file of the first sentences; the recipe dino_x1x2 writes them, too")
         if self.tasks.x1 is not None and self.num_x1 < len(self.tasks.x1.labels):
             raise InputError(f"num_x1={self.num_x1}: wanted at least {len(self.tasks.x1.labels)}, one for each label.")
         self.check_engine()
@@ -208,16 +161,14 @@ class Dino(ModelRecipe):
             "kind": kind,
             "spec": spec.to_json(),
             "generator": self.weights,
-            "precision": "the server's" if self.served else self.precision,
+            "precision": self.recorded_precision,
             "chat_template": self.chat_template,
             "decoding": {name: value for name, value in asdict(how).items() if name not in no_matter},
             "plan": plan.to_json(),
             "input": dict(given),
             "shard_size": self.shard_size,
         }
-        source = Path(str(self.generator))
-        name = source.resolve().name if source.exists() and not self.served else str(self.generator)
-        about = {"generator": {"name": name, "weights": self.weights}, "versions": versions()}
+        about = self.about_generator(self.weights)
         work, prompts = DinoShards(how, spec, plan), len(spec.labels) if spec.takes_input else 1
         return DinoStage(folder, spec.task_name, number, self.shard_size, identity, about, units, work, prompts)
 
@@ -299,23 +250,20 @@ class OpenShard:
     tokens: int = 0
     groups: list["SampleGroup"] = field(default_factory=list)
 
-    def entries(self) -> Iterator[Entry]:
-        for group in self.groups:
-            yield from group.entries()
-
-    def left_out(self) -> Iterator[LeftOut]:
-        for group in self.groups:
-            for text, why in group.refused:
-                yield LeftOut(x1=group.unit.x1, text=text, label=group.label.name, why=why)
-
-    def counts(self) -> dict[str, LabelCounts]:
+    def finished(self) -> FinishedShard:
         labels: dict[str, LabelCounts] = {}
         for group in self.groups:
             sums = labels.setdefault(group.label.name, LabelCounts(samples=0, accepted=0, rejected={}))
             sums["samples"] += group.tried
             sums["accepted"] += len(group.accepted)
             sums["rejected"] = dict(Counter(sums["rejected"]) + group.rejected)
-        return labels
+        entries = [entry for group in self.groups for entry in group.entries()]
+        left_out = [
+            LeftOut(x1=group.unit.x1, text=text, label=group.label.name, why=why)
+            for group in self.groups
+            for text, why in group.refused
+        ]
+        return FinishedShard(self.number, self.tokens, entries, labels, left_out)
 
 
 @dataclass
@@ -409,7 +357,7 @@ class DinoShardBuilder:
             else:
                 return
 
-    def take(self, sampled: Continuation) -> OpenShard | None:
+    def take(self, sampled: Continuation) -> FinishedShard | None:
         """Add an answer, and return the shard that it completes, if any."""
         group = self.groups[sampled.prompt.key]
         group.shard.tokens += sampled.tokens
@@ -423,7 +371,7 @@ class DinoShardBuilder:
         del self.groups[sampled.prompt.key]
         self.groups_done += 1
         group.shard.open -= 1
-        return None if group.shard.open else group.shard
+        return None if group.shard.open else group.shard.finished()
 
     def _begin(self, tasks: Iterable[Task]) -> Iterator[SampleGroup]:
         """Groups in order."""

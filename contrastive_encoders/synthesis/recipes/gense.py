@@ -12,34 +12,29 @@ from itertools import islice
 from typing import Any, ClassVar, TypedDict
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction, Prompts
 from contrastive_encoders.runtime.worker_tasks import Task
-from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt
+from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
 from contrastive_encoders.synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Candidate, Discriminator, Pair
 from contrastive_encoders.synthesis.decoding.generator import Generator
+from contrastive_encoders.synthesis.recipe_configs import GenseConfig
 from contrastive_encoders.synthesis.sentences.quotations import as_in, has_marks, has_quotation, in_prompt, is_cut
 from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
 from contrastive_encoders.synthesis.server.server import Server
-from contrastive_encoders.synthesis.shards.decoded import DecodedShards
-from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, write_data_set
-from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut
+from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
+from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, finish_rows, write_data_set
 from contrastive_encoders.synthesis.task_spec import STOP
 from contrastive_encoders.synthesis.triplet_recipe import (
     FromSentences,
-    close_scored,
     count_candidates,
     discriminator_of,
 )
 
 
 @dataclass(kw_only=True)
-class Gense(FromSentences):
+class Gense(GenseConfig, FromSentences):
     """Configuration of ``recipe=gense``: generate hypotheses for each sentence and judge them with the same model."""
 
-    candidates: int = config_field(ge=1)  # per direction; published: 1
-    max_source_tokens: int = config_field(ge=1)  # of a sentence for which one is written; published: 96
-    how: Decoding
     required: ClassVar[dict[str, str]] = {
         "generator": "the folder or hub id of a GenSE generator",
         "input": "sentences, or documents with another input_kind",
@@ -47,12 +42,11 @@ class Gense(FromSentences):
 
     def identify(self) -> dict[str, Any]:
         assert self.judge is not None
-        drawn = {name: getattr(self.how, name) for name in ("max_new_tokens", "top_p", "top_k", "temperature", "seed")}
         return {
             "prompts": self.judge.prompts.to_json(),
             "generator": self.judge.weights,
             "precision": self.precision,
-            "decoding": drawn,
+            "decoding": self.how.sampling(),
             "plan": {key: getattr(self, key) for key in ("candidates", "max_source_tokens", "max_pair_tokens")},
             "input": self.given,
             "shard_size": self.shard_size,
@@ -71,7 +65,7 @@ class Gense(FromSentences):
         number, prompts = sentences.number, len(DIRECTIONS)
         stage = DataSet(self.home, name, number, self.shard_size, self.identity, about, sentences, shards, prompts)
         with self.open_pool(self.writer()) as pool:
-            write_data_set(stage, pool, close_scored, quiet=self.quiet)
+            write_data_set(stage, pool, finish_rows, quiet=self.quiet)
 
 
 def closing_mark(prompts: Prompts) -> str:
@@ -128,16 +122,9 @@ class OpenShard:
     unscored: "dict[int, OpenSentence]" = field(default_factory=dict)  # those whose texts have all come
     rows: dict[int, ScoredRow] = field(default_factory=dict)
 
-    def entries(self) -> Iterator[ScoredRow]:
-        for place in sorted(self.rows):
-            yield self.rows[place]
-
-    def left_out(self) -> Iterator[LeftOut]:
-        """Yield nothing: all candidates are kept, and the rules leave texts out later."""
-        yield from ()
-
-    def counts(self) -> dict[str, LabelCounts]:
-        return count_candidates([dict(row) for row in self.rows.values()])
+    def finished(self) -> FinishedShard:
+        rows = [self.rows[place] for place in sorted(self.rows)]
+        return FinishedShard(self.number, self.tokens, rows, count_candidates(rows))
 
 
 @dataclass
@@ -174,7 +161,7 @@ class GenseShardBuilder:
                 for direction, one in zip(DIRECTIONS, texts, strict=True):
                     yield Prompt((row.place, direction), one, samples=range(self.shards.candidates))
 
-    def take(self, sampled: Continuation) -> OpenShard | None:
+    def take(self, sampled: Continuation) -> FinishedShard | None:
         """Add an answer, and return the shard that it completes, if any; the pairs of a shard are scored together."""
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
@@ -193,7 +180,7 @@ class GenseShardBuilder:
         if len(shard.unscored) < shard.units:
             return None
         self._score(shard)
-        return shard
+        return shard.finished()
 
     def _has(self, marks: Callable[[str], bool], row: OpenSentence) -> bool:
         """Whether a straight mark ends texts, and the premise contains such marks."""

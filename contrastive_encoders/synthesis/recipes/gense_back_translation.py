@@ -7,17 +7,16 @@ start tokens of its own.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_whole
 from contrastive_encoders.runtime.devices import device_of
-from contrastive_encoders.synthesis.checked_settings import Bounded
 from contrastive_encoders.synthesis.decoding.generator import PRECISIONS, by_length
+from contrastive_encoders.synthesis.recipe_configs import BackTranslationConfig, Language, Search
 from contrastive_encoders.synthesis.shards.provenance import identify_generator
 from contrastive_encoders.synthesis.triplet_recipe import (
     Baseline,
@@ -28,33 +27,9 @@ from contrastive_encoders.synthesis.triplet_recipe import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Language:
-    """A direction of translation."""
-
-    model: str | None  # folder or hub id
-    prefix: str  # before every sentence: "translate English to German: " (T5), ">>fra<< " (some of Marian)
-    source: str | None  # codes as the tokenizer has them: M2M-100, NLLB, mBART
-    target: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search(Bounded):
-    """How a translation is looked for, and how long it may be."""
-
-    prefix: ClassVar[str] = "search."
-
-    beams: int = config_field(ge=1)
-    max_tokens: int = config_field(ge=1)  # of a sentence and of its translation
-
-
 @dataclass(kw_only=True)
-class BackTranslation(Baseline, FromSentences):
+class BackTranslation(BackTranslationConfig, Baseline, FromSentences):
     """``contrastive-encoders generate recipe=gense_back_translation``."""
-
-    there: Language
-    back: Language
-    search: Search
 
     def method(self) -> dict[str, Any]:
         identity: dict[str, Any] = {"search": asdict(self.search)}

@@ -8,26 +8,15 @@ from typing import Any, ClassVar
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.gense_prompts import Direction
+from contrastive_encoders.synthesis.recipe_configs import GenseDinoConfig
 from contrastive_encoders.synthesis.shards.store import read_entries, read_finished
 from contrastive_encoders.synthesis.triplet_recipe import Baseline, CandidateSource, Premises, SentenceCandidates
 
 
-@dataclass(frozen=True, kw_only=True)
-class Labels:
-    """Which of DINO's."""
-
-    entailment: str | float  # 0.5 on a command line is a number
-    contradiction: str | float
-
-    def by_direction(self) -> dict[Direction, str]:
-        return {"entailment": str(self.entailment), "contradiction": str(self.contradiction)}
-
-
 @dataclass(kw_only=True)
-class GenseDino(Baseline):
+class GenseDino(GenseDinoConfig, Baseline):
     """``contrastive-encoders generate recipe=gense_dino``."""
 
-    labels: Labels
     manifest: dict[str, Any] = field(init=False)  # of the pairs
     required: ClassVar[dict[str, str]] = {"input": "the folder of a finished data set of DINO's pairs"}
 

@@ -4,26 +4,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.runtime.child_processes import check_number
 from contrastive_encoders.synthesis.recipe import Recipe
-from contrastive_encoders.synthesis.rules.triplet_rules import Rules
+from contrastive_encoders.synthesis.recipe_configs import RulesConfig
 from contrastive_encoders.synthesis.rules.triplets import SCORED, filter_identity, find_scored
 from contrastive_encoders.synthesis.shards.store import ShardStore, read_manifest
 from contrastive_encoders.synthesis.triplet_recipe import check_judged, take_triplets
 
 
 @dataclass(kw_only=True)
-class GenseFilter(Recipe):
+class GenseFilter(RulesConfig, Recipe):
     """``contrastive-encoders generate recipe=gense_filter``."""
-
-    rules: Rules
-    workers: int | None
 
     def plan(self) -> None:
         if self.generator is not None:
             raise InputError(f"generator={self.generator}: recipe=gense_filter writes no text. Leave generator out.")
         check_number("workers", self.workers or 1)
-        self.require("input", "the output of the recipe gense")
+        require(self, "input", "the output of the recipe gense")
         self.source = find_scored(Path(str(self.input)))
         self.scored = read_manifest(self.source)["identity"]
         check_judged(self.scored["generator"] if self.scored.get("judged", True) else None, self.rules)

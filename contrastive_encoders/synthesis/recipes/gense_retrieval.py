@@ -12,12 +12,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from contrastive_encoders.core import InputError, missing_package
-from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction
-from contrastive_encoders.synthesis.checked_settings import Bounded
+from contrastive_encoders.synthesis.recipe_configs import Bm25, RetrievalConfig
 from contrastive_encoders.synthesis.triplet_recipe import (
     Baseline,
     CandidateSource,
@@ -29,32 +28,19 @@ from contrastive_encoders.synthesis.triplet_recipe import (
 WORD = r"(?u)\b\w+\b"  # letters and digits, case aside; no stop words: their weight is small in any language
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bm25(Bounded):
-    """Settings. k1 and b are Lucene's names for them."""
-
-    prefix: ClassVar[str] = "bm25."
-
-    top: int = config_field(ge=1)  # sentences per sentence
-    k1: float = config_field(ge=0)  # how soon a word that comes again counts no more
-    b: float = config_field(ge=0, le=1)  # how far long sentences are held back
-
-    def check(self) -> None:
-        super().check()
-        _library()  # not after the sentences have been read
-
-
 @dataclass(kw_only=True)
-class Retrieval(Baseline, FromSentences):
+class Retrieval(RetrievalConfig, Baseline, FromSentences):
     """``contrastive-encoders generate recipe=gense_retrieval``."""
 
-    bm25: Bm25
-    contradictions: Literal["none", "retrieved"]
     required: ClassVar[dict[str, str]] = {
         **FromSentences.required,
         "generator": "the folder or hub id of a GenSE generator, which tells what follows from a sentence among what "
         "is retrieved for it",
     }
+
+    def plan(self) -> None:
+        _library()  # before the sentences are read
+        super().plan()
 
     def method(self) -> dict[str, Any]:
         return {"bm25": asdict(self.bm25), "input": self.given, "contradictions": self.contradictions}

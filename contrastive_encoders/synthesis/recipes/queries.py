@@ -11,16 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from contrastive_encoders.core import RECORD_VERSION, InputError
-from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.file_discovery import check_output_apart
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.runtime.worker_loop import Start
 from contrastive_encoders.runtime.worker_tasks import Task
-from contrastive_encoders.synthesis.decoding.continuations import Decoding
 from contrastive_encoders.synthesis.questions.generation import (
     Candidate,
     JudgedQuestions,
@@ -49,14 +48,13 @@ from contrastive_encoders.synthesis.questions.passages import (
     Collection,
     Part,
     Passage,
-    Windows,
     divide,
     read_collection,
 )
 from contrastive_encoders.synthesis.questions.previous_questions import Known, read_known
 from contrastive_encoders.synthesis.questions.prompts import QuestionPrompts, parse
 from contrastive_encoders.synthesis.questions.report import write_question_card, write_question_report
-from contrastive_encoders.synthesis.questions.rules import KEPT, QuestionRules, apply_rules, tally
+from contrastive_encoders.synthesis.questions.rules import KEPT, apply_rules, tally
 from contrastive_encoders.synthesis.questions.scores import (
     Neighbours,
     find_neighbours,
@@ -65,8 +63,15 @@ from contrastive_encoders.synthesis.questions.scores import (
     write_neighbours,
 )
 from contrastive_encoders.synthesis.recipe import ModelRecipe, load_writer, log
-from contrastive_encoders.synthesis.shards.provenance import identify_generator, versions
-from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, WrittenShard, write_data_set
+from contrastive_encoders.synthesis.recipe_configs import QueriesConfig
+from contrastive_encoders.synthesis.shards.provenance import identify_generator
+from contrastive_encoders.synthesis.shards.sharded_dataset import (
+    DataSet,
+    ShardInputs,
+    WrittenShard,
+    finish_rows,
+    write_data_set,
+)
 from contrastive_encoders.synthesis.shards.store import (
     MANIFEST,
     ShardStore,
@@ -85,29 +90,10 @@ SUSPECTED = "Perhaps the model cannot write this language, or the passages are t
 
 
 @dataclass(kw_only=True)
-class Queries(ModelRecipe):
+class Queries(QueriesConfig, ModelRecipe):
     """``contrastive-encoders generate recipe=queries``."""
 
     takes_encoder: ClassVar[bool] = True
-    input_column: str
-    encoding: str | None
-    on_error: Literal["fail", "skip"]
-    max_skipped: float = config_field(ge=0, le=1)
-    passages: Windows
-    held_out_share: float = config_field(ge=0, lt=1)
-    choice_share: float = config_field(ge=0, lt=1)
-    encoder: str | None
-    judged: bool
-    judge: str | None
-    prompts: Mapping[str, Any]
-    queries_per_passage: int = config_field(ge=1)
-    max_passage_tokens: int = config_field(ge=1)
-    rules: QuestionRules
-    negatives: int = config_field(ge=0)
-    negative_margin: float = config_field(ge=0, le=1)
-    plan_only: bool
-    known: str | None
-    how: Decoding
     asks: QuestionPrompts = field(init=False)
     collection: Collection = field(init=False)
     earlier: Known = field(init=False, default_factory=dict)  # of passages that an earlier data set had
@@ -118,8 +104,10 @@ class Queries(ModelRecipe):
 
     def plan(self) -> None:
         self.check_engine()
-        self.require("generator", "the hub id or directory of a causal language model")
-        self.require("input", "documents: a file, several, or a directory")
+        require(self, "generator", "the hub id or directory of a causal language model")
+        require(self, "input", "documents: a file, several, or a directory")
+        self.passages.check_lengths()
+        self.rules.check_lengths()
         self._check_scores()
         self.asks = parse(prompts_of(self.prompts))
         weights = self.identify_model()
@@ -132,7 +120,8 @@ class Queries(ModelRecipe):
             self.max_skipped,
             self.encoding,
         )
-        self._divide()
+        shares: dict[Part, float] = {"choice": self.choice_share, "held_out": self.held_out_share}
+        divide(self.collection, shares, self.how.seed)
         self.fresh = list(range(len(self.collection.passages)))
         self._plan_stages(weights)
         if self.known is not None:
@@ -154,9 +143,8 @@ class Queries(ModelRecipe):
         return passage.heading, passage.text
 
     def _check_scores(self) -> None:
-        if self.encoder is None and (self.rules.rank is not None or self.negatives):
-            name = "rules.rank" if self.rules.rank is not None else "negatives"
-            raise InputError(key="encoder", value=None, expected=f"an encoder, which {name} needs")
+        if self.rules.rank is not None or self.negatives:
+            require(self, "encoder", "an encoder, which rules.rank and negatives need")
         if not self.judged and (self.rules.p_yes is not None or self.judge is not None):
             raise InputError("judged=false: nobody judges, so rules.p_yes and judge have to be null. Leave them out.")
         if self.held_out_share + self.choice_share >= 1:
@@ -165,19 +153,15 @@ class Queries(ModelRecipe):
                 "on. Lower them."
             )
 
-    def _divide(self) -> None:
-        divide(self.collection, {"choice": self.choice_share, "held_out": self.held_out_share}, self.how.seed)
-
     def _plan_stages(self, weights: Mapping[str, Any]) -> None:
         how = replace(self.how, stop="\n")
-        drawn = ("max_new_tokens", "top_p", "top_k", "temperature", "seed")
         identity = {
             "kind": WRITTEN,
             "styles": self.asks.styles,
             "generator": weights,
-            "precision": "the server's" if self.served else self.precision,
+            "precision": self.recorded_precision,
             "chat_template": self.chat_template,
-            "decoding": {name: getattr(how, name) for name in drawn},
+            "decoding": how.sampling(),
             "plan": {name: getattr(self, name) for name in ("queries_per_passage", "max_passage_tokens")},
             "passages": {**asdict(self.passages), "sha256": self.collection.sha256()},
             "shard_size": self.shard_size,
@@ -185,7 +169,7 @@ class Queries(ModelRecipe):
         if self.earlier:
             identity["known"] = len(self.collection.passages) - len(self.fresh)
         passages = [self.collection.passages[place] for place in self.fresh]
-        about = {"generator": {"name": self._short(self.generator), "weights": weights}, "versions": versions()}
+        about = self.about_generator(weights)
         writes = QuestionShards(how, self.asks, self.queries_per_passage, self.max_passage_tokens)
         folder, number = self.folder, len(passages)
         self.written = DataSet(
@@ -219,16 +203,15 @@ class Queries(ModelRecipe):
         """A server may be unable to, and need not where no rule asks."""
         return self.judged and (not self.served or self.rules.p_yes is not None)
 
-    def _short(self, name: str | None) -> str:
-        source = Path(str(name))
-        return source.resolve().name if source.exists() and not self.served else str(name)
-
     def _identify_encoder(self) -> dict[str, Any] | None:
         if self.encoder is None:
             return None
         from contrastive_encoders.encoders import load_encoder
 
-        return {"name": self._short(self.encoder), "fingerprint": load_encoder(self.encoder, device="cpu").fingerprint}
+        return {
+            "name": self.short_name(self.encoder),
+            "fingerprint": load_encoder(self.encoder, device="cpu").fingerprint,
+        }
 
     def claim(self) -> bool:
         store = ShardStore(self.folder)
@@ -274,12 +257,12 @@ class Queries(ModelRecipe):
         own = self.has_judge and self.judge is None
         if not self.written.is_complete() or (own and not self.scored.is_complete()):
             with self.open_pool(self.writer()) as pool:
-                write_data_set(self.written, pool, close, quiet=self.quiet)
+                write_data_set(self.written, pool, finish_rows, quiet=self.quiet)
                 if own:
-                    write_data_set(self.scored, pool, close, quiet=self.quiet)
+                    write_data_set(self.scored, pool, finish_rows, quiet=self.quiet)
         if not self.scored.is_complete():
             with self.open_pool(self._judge() if self.has_judge else nobody) as pool:
-                write_data_set(self.scored, pool, close, quiet=self.quiet)
+                write_data_set(self.scored, pool, finish_rows, quiet=self.quiet)
 
     def _judge(self) -> Start:
         assert self.judge is not None
@@ -336,7 +319,8 @@ class Queries(ModelRecipe):
         write_question_card(folder, manifest)
         worst = sorted(counts["rules"].items(), key=lambda pair: -pair[1]["left_out"])[:2]
         why = ", ".join(f"{rule}: {one['left_out']:,}" for rule, one in worst)
-        if lacking := [part for part, share in self._wanted_parts().items() if share and not counts["parts"][part]]:
+        wanted = {"train": 1.0, "choice": self.choice_share, "held_out": self.held_out_share}
+        if lacking := [part for part, share in wanted.items() if share and not counts["parts"][part]]:
             raise InputError(
                 f"{folder}: no question was kept of the documents of {' and '.join(lacking)}, of {len(questions):,} in "
                 f"all; left out as {why}. {SUSPECTED} Give more documents, or let the rules keep more; the questions "
@@ -349,10 +333,6 @@ class Queries(ModelRecipe):
         )
         if number < FEW_KEPT * len(questions):
             log.warning("%s: almost no question was kept; left out as %s. %s", folder, why, SUSPECTED)
-
-    def _wanted_parts(self) -> dict[Part, float]:
-        train = 1 - self.held_out_share - self.choice_share
-        return {"train": train, "choice": self.choice_share, "held_out": self.held_out_share}
 
     def _say_plan(self) -> None:
         counts = self.collection.counts()
@@ -379,7 +359,7 @@ class Queries(ModelRecipe):
             began = time.monotonic()
             for _, result in pool.run(self.written.work, iter([Task(0, ShardInputs(0, list(some)))]), 1):
                 if isinstance(result, WrittenShard) and self.has_judge:
-                    rows = list(candidates_in(result.lines))
+                    rows = [json.loads(line) for line in result.lines.splitlines()]
                     written = [
                         Written(one, [row for row in rows if row["passage"] == at]) for at, one in enumerate(some)
                     ]
@@ -400,15 +380,6 @@ def as_read(entries: Mapping[str, Any]) -> dict[str, Any]:
     """As a manifest has them that was read again."""
     found: dict[str, Any] = json.loads(json.dumps(entries))
     return found
-
-
-def candidates_in(lines: bytes) -> Iterator[Candidate]:
-    return (json.loads(line) for line in lines.splitlines())
-
-
-def close(data_set: DataSet) -> None:
-    """The report lies above it."""
-    data_set.store.write_manifest(data_set.manifest(complete=True))
 
 
 def nobody() -> None:

@@ -7,10 +7,9 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from contrastive_encoders.core.config_schema import config_field
-from contrastive_encoders.synthesis.checked_settings import Bounded
 
 Copies = Literal["keep", "exact", "normalised"]
 UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NO_ROOM, CUT = (
@@ -27,16 +26,17 @@ NOT_A_WORD = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filters(Bounded):
+class Filters:
     """Published: only texts that are cut or hold a newline are dropped; training drops copies and duplicates later."""
 
-    prefix: ClassVar[str] = "filters."
-
-    keep_unclosed: bool  # texts that were cut before a quotation mark came
-    allow_newlines: bool
-    min_words: int = config_field(ge=0)
-    copies: Copies  # of x1: exact, or normalised: whatever the case, punctuation and blanks
-    drop_duplicates: bool  # the same text again for the same x1 and label
+    keep_unclosed: bool = config_field(False, "true: keep texts that were cut before a quotation mark")
+    allow_newlines: bool = config_field(False, "true: keep texts with a newline")
+    min_words: int = config_field(0, "minimum number of words", ge=0)
+    copies: Copies = config_field(
+        "keep",
+        "copies of the first sentence; exact: drop them; normalised: also if only case, punctuation, or blanks differ",
+    )
+    drop_duplicates: bool = config_field(False, "true: drop a text that was accepted for the same input and label")
 
     def rejected(self, text: str, closed: bool, x1: str | None) -> str:
         """Why a text is not taken, the first reason that applies; empty where it is."""

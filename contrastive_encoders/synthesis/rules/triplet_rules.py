@@ -9,11 +9,10 @@ it, would win.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.gense_prompts import Direction
-from contrastive_encoders.synthesis.checked_settings import Bounded
 from contrastive_encoders.synthesis.shards.store import LeftOut
 
 ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
@@ -47,17 +46,17 @@ class Triplet(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules(Bounded):
-    """Published (Chen et al. 2022, and their code): the first two with 0.9, words 8 and 5, and near-copies dropped."""
+class Rules:
+    """Rules for triplets; the defaults are published (Chen et al. 2022, and their code)."""
 
-    prefix: ClassVar[str] = "rules."
-
-    agree: bool  # the likelier answer is "true" for the entailment and "false" for the contradiction
-    threshold: float | None = config_field(ge=0, le=1)  # that answer's probability is at least so much; None: off
-    min_premise_words: int = config_field(ge=0)  # 0: off
-    min_hypothesis_words: int = config_field(ge=0)
-    drop_near_copies: bool  # a text without its last character stands within the other
-    drop_cut: bool  # texts that did not end by themselves (not published)
+    agree: bool = config_field(True, "the likelier of the answers true and false is that of the direction")
+    threshold: float | None = config_field(0.9, "minimum probability of that answer; null: off", ge=0, le=1)
+    min_premise_words: int = config_field(8, "minimum number of words of a premise; 0: off", ge=0)
+    min_hypothesis_words: int = config_field(5, "minimum number of words of a hypothesis; 0: off", ge=0)
+    drop_near_copies: bool = config_field(
+        True, "drop triplets in which a text without its last character is part of the other"
+    )
+    drop_cut: bool = config_field(False, "drop texts that did not end within max_new_tokens (not published)")
 
     def broken_by_text(self, premise: str, text: str, closed: bool) -> set[str]:
         """Return the rules that a text breaks, whatever the discriminator says."""

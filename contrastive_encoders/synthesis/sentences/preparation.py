@@ -11,14 +11,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from filelock import FileLock
 
-from contrastive_encoders.composition.config_keys import settings
 from contrastive_encoders.core import InputError
+from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.io.manifest import Damaged, read_record, sha256_of, write_record
 from contrastive_encoders.synthesis.sentences.duplicates import Duplicates
 from contrastive_encoders.synthesis.sentences.inputs import Inputs, open_inputs
@@ -28,33 +28,41 @@ from contrastive_encoders.synthesis.shards.store import SENTENCES_FOLDER
 log = logging.getLogger(__name__)
 
 TEXTS, COUNTS = "sentences.txt", "counts.json"
-KINDS = ("sentences", "documents")
 NOT_BARE = re.compile(r"[\W_]+")
 
 
-class Preparation(NamedTuple):
-    """The rules for sentences that texts are written for. ``without`` is a file of texts, one per line, that are left
-    out: those of a test, for instance. Case, blanks and punctuation do not tell them apart. Where documents are split,
-    so are these: the sentences of one are left out, too.
-    """
+@dataclass(frozen=True, kw_only=True)
+class SentenceRules:
+    """Which sentences of the input are used."""
+
+    min_words: int = config_field(8, "minimum number of words; the rules drop triplets of shorter sentences", ge=1)
+    max_words: int | None = config_field(None, "maximum number of words")
+    drop_duplicates: bool = config_field(True, "drop duplicates in the whole input, on disk, whatever its size")
+    without: str | None = config_field(
+        None,
+        "FILE of sentences to leave out, one per line, such as those of a test; case, blanks, and punctuation are "
+        "ignored",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation(SentenceRules):
+    """The rules, and whether documents are split first; so are then the texts of ``without``."""
 
     kind: Literal["sentences", "documents"] = "sentences"
-    min_words: int = 8
-    max_words: int | None = None
-    drop_duplicates: bool = True
-    without: str | None = None
 
     def check(self) -> None:
         """InputError for settings that mean nothing."""
-        if self.min_words < 1:
-            raise InputError(f"sentences.min_words={self.min_words}: wanted at least 1.")
         if self.max_words is not None and self.max_words < self.min_words:
             raise InputError(
-                f"sentences.max_words={self.max_words} is less than sentences.min_words={self.min_words}: no sentence "
-                "can be both. Raise it, or say null."
+                key="sentences.max_words",
+                value=self.max_words,
+                expected=f"sentences.min_words={self.min_words} or more, or null",
             )
         if self.without is not None and not Path(self.without).is_file():
-            raise InputError(f"sentences.without={self.without} is no file; wanted sentences, one per line, or null.")
+            raise InputError(
+                key="sentences.without", value=self.without, expected="a file of sentences, one per line, or null"
+            )
 
     def unwanted(self) -> frozenset[str]:
         """Texts of ``without``, as `bare` has them.
@@ -103,14 +111,9 @@ class Prepared:
                 yield line[:-1]
 
 
-def read_preparation(recipe: Any) -> Preparation:
-    """Return the checked settings by the keys of a recipe."""
-    return settings(Preparation, {"kind": recipe.input_kind, **recipe.sentences}, "sentences.")
-
-
 def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
     """Return the identity of the sentences: the input and the rules."""
-    found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, **how._asdict()}
+    found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, **asdict(how)}
     if how.without is None:
         del found["without"]
     else:

@@ -22,10 +22,9 @@ def ask(
     """Every sample of every prompt, in the order in which they come; see `synthesis.decoding.loop.decode`.
 
     Raises:
-        InputError: a setting is out of its range, or the server refuses it.
+        InputError: the server refuses a setting.
         SynthesisError: the server is gone.
     """
-    how.check()
     counts = Statistics() if statistics is None else statistics
     under_way: dict[asyncio.Task[Continuation], None] = {}
     exhausted = False

@@ -13,12 +13,11 @@ import time
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from contrastive_encoders.core import InputError, missing_package
-from contrastive_encoders.core.config_schema import config_field
-from contrastive_encoders.synthesis.checked_settings import Bounded
+from contrastive_encoders.synthesis.recipe_configs import Requests
 from contrastive_encoders.synthesis.server.journal import Journal, name_of
 from contrastive_encoders.synthesis.server.protocol import (
     LOGPROBS,
@@ -41,18 +40,6 @@ MOST_SHOWN_CHARACTERS = 300  # characters of what a server says
 Outcome = TypeVar("Outcome")
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Requests(Bounded):
-    """Settings of the requests to a server."""
-
-    prefix: ClassVar[str] = "requests."
-
-    in_flight: int = config_field(ge=1)
-    timeout: float = config_field(gt=0)  # seconds
-    max_retries: int = config_field(ge=0)
-    body: dict[str, Any]
 
 
 @dataclass

@@ -3,9 +3,9 @@
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -17,25 +17,20 @@ from contrastive_encoders.synthesis.decoding.loop import decode
 from contrastive_encoders.synthesis.server.clients import ask
 from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.progress import Report
-from contrastive_encoders.synthesis.shards.sharded_dataset import WrittenShard
+from contrastive_encoders.synthesis.shards.sharded_dataset import ShardFacts, WrittenShard
 from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut, as_lines, some_left_out
 
 SECONDS_BETWEEN_REPORTS = 0.5
 
 
-class FinishedShard(Protocol):
-    """A shard whose answers have all come."""
+class FinishedShard(NamedTuple):
+    """A shard all of whose answers have come."""
 
     number: int
     tokens: int  # drawn
-
-    def entries(self) -> Iterator[Mapping[str, Any]]: ...
-
-    def counts(self) -> dict[str, LabelCounts]: ...
-
-    def left_out(self) -> Iterator[LeftOut]:
-        """Texts that were not accepted, for a person to look at."""
-        ...
+    rows: Sequence[Mapping[str, Any]]
+    labels: dict[str, LabelCounts]
+    left_out: Sequence[LeftOut] = ()  # texts that were not accepted, for a person to look at
 
 
 class ShardBuilder(Protocol):
@@ -94,12 +89,8 @@ class DecodedShards(ABC):
         counts = _Counts(builder, statistics)
         for sampled in decoder(generator, builder.prompts(), self.how, statistics):
             if shard := builder.take(sampled):
-                about = {
-                    "tokens": shard.tokens,
-                    "labels": shard.counts(),
-                    "left_out": some_left_out(shard.left_out()),
-                }
-                yield shard.number, WrittenShard(as_lines(shard.entries()), about)  # type: ignore[arg-type]
+                about = ShardFacts(tokens=shard.tokens, labels=shard.labels, left_out=some_left_out(shard.left_out))
+                yield shard.number, WrittenShard(as_lines(shard.rows), about)
             if counts.took(sampled, passes=self.passes(sampled)):
                 yield None, counts.report()
         yield None, counts.report()

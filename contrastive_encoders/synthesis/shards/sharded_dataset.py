@@ -162,6 +162,11 @@ def finish(data_set: DataSet) -> None:
     )
 
 
+def finish_rows(data_set: DataSet) -> None:
+    """Complete the manifest of rows that another data set is made of, which has the report."""
+    data_set.store.write_manifest(data_set.manifest(complete=True))
+
+
 def _leave(data_set: DataSet, *, complete: bool) -> dict[str, Any]:
     """The manifest last: where it says complete, all the rest is there."""
     manifest = data_set.manifest(complete=complete)

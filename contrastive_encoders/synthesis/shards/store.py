@@ -67,6 +67,11 @@ class LabelCounts(TypedDict):
     rejected: dict[str, int]  # reason -> samples
 
 
+def all_accepted(numbers: Mapping[str, int]) -> dict[str, LabelCounts]:
+    """Return the counts of labels all of whose texts are kept, as rules choose among them later."""
+    return {label: LabelCounts(samples=number, accepted=number, rejected={}) for label, number in numbers.items()}
+
+
 class LeftOut(TypedDict):
     """A text that was not accepted, for a person to look at."""
 
