@@ -22,9 +22,8 @@ from contrastive_encoders.composition.key_docs import (
 )
 from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS
 
-SECTIONS: dict[
-    str, tuple[Any, ...]
-] = {  # heading -> commands, classes of keys, and groups of files, in the order of the page
+# Heading -> commands, classes of keys, and groups of files, in the order of the page
+SECTIONS: dict[str, tuple[Any, ...]] = {
     "Train": ("train", "model", "data", "trainer", "logger", "experiment"),
     "Make data": ("generate", "recipe", "mine-negatives", ("download-data", DownloadConfig)),
     "Evaluate": ("evaluate", *((f"tasks of kind={name}", kind) for name, kind in KINDS.items())),

@@ -66,7 +66,7 @@ class EvaluateConfig:
     )
     tasks: Tasks = config_field(
         None,
-        "your own tasks: files, directories in BEIR's layout, or YAML files (docs/evaluation.md); with "
+        "your own tasks: files, directories in BEIR's layout, or YAML files (docs/evaluation-protocols.md); with "
         "suite=mteb: names of its tasks",
     )
     data_root: str | None = config_field(None, "directory of the suites' tables; null: only tasks are evaluated")

@@ -102,7 +102,7 @@ class Evaluation:
     tasks: str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = config_field(
         None,
         "your own tasks, also evaluated during training: files, directories in BEIR's layout, or YAML files "
-        "(docs/evaluation.md)",
+        "(docs/evaluation-protocols.md)",
     )
     protocol: Literal["default", "fast", "sklearn"] = config_field(
         "default", "protocol of SentEval's classifiers, if the suite has them"

@@ -401,8 +401,8 @@ def test_code_of_a_model_is_never_run(key, source, given, tmp_path, request):
     [
         (["output={tmp}/x.csv"], "ends in .jsonl"),
         (["output={tmp}/theirs.jsonl"], "does not say that it was mined"),
-        (["num_negatives=0"], "num_negatives=0: wanted at least 1"),
-        (["relative_margin=-0.1"], "relative_margin=-0.1: wanted at least 0"),
+        (["num_negatives=0"], "num_negatives=0: wanted 1 or more"),
+        (["relative_margin=-0.1"], "relative_margin=-0.1: wanted 0 or more"),
         (["range_min=5", "range_max=6"], "no room for 3 negatives"),
         (["min_score=0.5", "max_score=0.4"], "no score lies between"),
         (["column=text"], "is of the corpus, and there is none"),

@@ -146,9 +146,10 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "wanted the name of a corpus.*simcse_nli"),
-        (["wiki"], "no corpus is named 'wiki'.*wiki1m"),
-        (["qa", "outptu=x"], "no key 'outptu'"),
+        ([], "NAME=null: expected one of .*simcse_nli"),
+        (["wiki"], "NAME=wiki: expected one of .*wiki1m"),
+        (["qa", "outptu=x"], "outptu: .*The nearest is output"),
+        (["qa", "rows=some"], "rows='some': wanted published, any"),
         (["qa", "source=/no/such"], "source=/no/such: no such folder"),
         (["qa", "output=/dev/null/x"], "output=/dev/null/x: cannot be written"),
     ],
