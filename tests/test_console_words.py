@@ -100,6 +100,9 @@ def test_a_command_of_paths_wants_one(words, key):
         words(["max_steps=3"])
     assert caught.value.key == key
     assert "--help" in words(["--help"])
+    with pytest.raises(InputError) as caught:  # a key without its value
+        words(["faq.csv", "plan_only"])
+    assert (caught.value.key, caught.value.value) == ("plan_only", None)
 
 
 @pytest.mark.parametrize(

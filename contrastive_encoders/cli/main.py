@@ -106,7 +106,7 @@ def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[st
     """Return the paths among the words, the word that sets ``key`` to them, and all other words.
 
     Raises:
-        InputError: there is no path, and the key is not set.
+        InputError: there is no path, and the key is not set; or a word is neither a path nor KEY=VALUE.
     """
     from contrastive_encoders.composition.config_keys import word_of
 
@@ -114,6 +114,10 @@ def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[st
     paths = [word for place, word in enumerate(words) if place not in values and _is_path(word)]
     if not paths and not any(word.startswith((f"{key}=", "-h", "--help")) for word in words):
         raise InputError(key=key, expected=f"a file or a folder of your texts after {command}")
+    for path in paths:
+        if re.fullmatch(r"\w+", path) and not Path(path).exists():  # perhaps a key
+            hint = f"contrastive-encoders {command} --help lists the keys."
+            raise InputError(key=path, expected="a file or a directory that exists, or KEY=VALUE", hint=hint)
     listed = [word_of("", path)[1:] for path in paths]
     together = listed[0] if len(listed) == 1 else f"[{','.join(listed)}]"
     return paths, [f"{key}={together}"] if listed else [], [word for word in words if word not in paths]

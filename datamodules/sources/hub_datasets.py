@@ -198,6 +198,7 @@ def find_rows(
     split: str,
     hub: HubKeys,
     documents: Literal["none", "named", "all"] = "none",
+    key: str = "data.path",
 ) -> list[TextFile | HubSet]:
     """The files that paths mean, as `list_files` has them, and data sets of the hub, in the order given.
 
@@ -208,13 +209,13 @@ def find_rows(
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not any(_is_set(one, hub) for one in several):
-        return list(list_files(paths, documents=documents))
+        return list(list_files(paths, key, documents=documents))
     found: list[TextFile | HubSet] = []
     for one in several:
         found += (
             [HubSet(str(Path(one).expanduser()), split, hub)]
             if _is_set(one, hub)
-            else list_files(one, documents=documents)
+            else list_files(one, key, documents=documents)
         )
     return found
 

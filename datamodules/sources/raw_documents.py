@@ -103,6 +103,11 @@ class RowFilter:
         return RowFilter(self.split, self.on_error, self.max_skipped, self.prefix, self.strip_html)
 
     @property
+    def path_key(self) -> str:
+        """The key that names the files."""
+        return f"{self.prefix}path" if self.prefix else "input"
+
+    @property
     def skipped(self) -> int:
         return sum(self.faults.values())
 
@@ -246,12 +251,12 @@ class TextSource(DocumentSource):
         strip_html: bool = False,
         prefix: str = "data.",
     ) -> None:
-        self.files = find_rows(path, split, hub, documents="all")
+        self.tally = RowFilter(split, on_error, max_skipped, prefix, strip_html)
+        self.files = find_rows(path, split, hub, documents="all", key=self.tally.path_key)
         self.passed_over = passed_over(path, [file for file in self.files if not isinstance(file, HubSet)])
         self.document, self.column = document, column
         self.unreadable = dict[Path, BadRow]()  # files that are one document each, of the last reading
         self.encoding = Encoding(encoding, f"{prefix}encoding")
-        self.tally = RowFilter(split, on_error, max_skipped, prefix, strip_html)
 
     def documents(self) -> Iterator[Document]:
         self.tally, self.unreadable = self.tally.anew(), {}

@@ -77,7 +77,7 @@ class RecordSource:
             self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=(), lists=())
         self.tally = RowFilter(split, on_error, max_skipped, prefix, strip_html)
         self.encoding = Encoding(encoding, f"{prefix}encoding")
-        found = find_rows(paths, split, hub)
+        found = find_rows(paths, split, hub, key=self.tally.path_key)
         self.files: list[Rows] = [one if isinstance(one, HubSet) else one.path for one in found]
         self.paths = [str(one) for one in paths]
         self.folders = [
@@ -291,7 +291,7 @@ class RecordSource:
         if {"identity", "shards_planned"} <= found.keys():  # of ours: others may have a file of this name
             own = [file for file in self.files if isinstance(file, Path) and file.parent == folder]
             rows = own[0] if len(own) == 1 else folder / f"*{own[0].suffix if own else ''}"
-            key = f"{self.tally.prefix}path"
+            key = self.tally.path_key
             hint = f"Generate it again, or set {shlex.quote(f'{key}={rows}')} to read its rows nevertheless."
             check_version(found.get("version"), "a data set", key=key, value=folder, hint=hint)
 

@@ -140,7 +140,9 @@ def test_no_held_out_document_was_trained_on(adapted):
     assert len([key for key in texts if texts[key] in trained]) > len(held_out)
 
 
-def test_documents_stand_without_a_key_on_the_console():
+def test_documents_stand_without_a_key_on_the_console(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
     wanted = ["hydra/help=adapt", "race=documents", "race.texts=[docs,more docs]", f"output={ADAPTED}", "seeds=[1]"]
     assert adapt_words(["docs", "more docs", "seeds=[1]"]) == wanted
     assert adapt_words(["a'b.txt", "output_dir=o"]) == [*wanted[:2], "race.texts='a\\'b.txt'", "output=o"]
@@ -154,9 +156,9 @@ def test_documents_stand_without_a_key_on_the_console():
 @pytest.mark.advice("contrastive_encoders.cli.main:adapt_words")
 def test_adapt_calls_its_output_directory_as_improve_does(tmp_path, capsys):
     with pytest.raises(InputError) as refused:
-        adapt_words(["docs", "output=o"])
+        adapt_words(["docs/", "output=o"])
     assert (refused.value.key, refused.value.value, refused.value.hint) == ("output", "o", "Set output_dir=o.")
-    assert adapt_words(["docs", "output_dir=o"])[-1] == "output=o"
+    assert adapt_words(["docs/", "output_dir=o"])[-1] == "output=o"
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "letter.txt").write_text("mine")
     with pytest.raises(SystemExit) as ended:
