@@ -33,7 +33,9 @@ def check_numbers(cfg: DictConfig) -> None:
     Raises:
         InputError: one is.
     """
-    for key, value in _numbers(OmegaConf.to_container(cfg, resolve=False), ""):
+    for key, value in leaves(OmegaConf.to_container(cfg, resolve=False)):
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            continue
         if not math.isfinite(value):
             raise InputError(f"{key}={value}: wanted a finite number.")
         if isinstance(value, int) and abs(value) > LARGEST:
@@ -42,13 +44,13 @@ def check_numbers(cfg: DictConfig) -> None:
             raise InputError(f"{key}={value}: wanted 0 to {LARGEST_SEED}.")
 
 
-def _numbers(node: Any, key: str) -> Iterator[tuple[str, float]]:
-    """Of all values below; what is taken from another key is looked at there."""
-    if isinstance(node, int | float) and not isinstance(node, bool):
-        yield key, node
-    elif isinstance(node, dict | list):
+def leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key of each value in nested mappings and lists, and the value."""
+    if isinstance(node, dict | list):
         for name, value in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from _numbers(value, f"{key}.{name}" if key else str(name))
+            yield from leaves(value, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, node
 
 
 def config_of_words(kind: type[Config], words: Sequence[str]) -> tuple[Config, list[str]]:

@@ -1,8 +1,8 @@
 """Checks of the command line arguments before Hydra composes the config."""
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import GROUPS, known_keys, word_of
+from contrastive_encoders.composition.config_keys import GROUPS, known_keys, leaves, word_of
 from contrastive_encoders.core import InputError, check_local_input, check_local_output
 from contrastive_encoders.core.config_schema import cut
 
@@ -23,7 +23,7 @@ WRITTEN = ("output", "output_dir", "cache_dir", "save_dir", "dirpath", "default_
 # and of those that name what is read from this machine alone: models, runs, tables and records
 HERE = ("backbone", "encoder", "run", "runs", "data_root", "resume", "ranges", "annotations", "sentences_from")
 HYDRAS = ("hydra.run.dir", "hydra.sweep.dir")
-OF_A_LIST = re.compile(r"(\.\d+)+$")  # the place of a value in its list
+LIST_INDEX = re.compile(r"(\.\d+)+$")  # the place of a value in its list
 NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
 MODES = ("run", "multirun", "cfg", "info", "shell_completion")  # options of Hydra, one at a time
 
@@ -108,8 +108,9 @@ def check_paths(cfg: DictConfig) -> None:
         InputError: something would be written to an address, which can stand in a YAML file, too; or read from one,
             and is no text.
     """
-    for key, value in _texts(OmegaConf.to_container(cfg, resolve=False), ""):
-        _check_path(OF_A_LIST.sub("", key), value)
+    for key, value in leaves(OmegaConf.to_container(cfg, resolve=False)):
+        if isinstance(value, str):
+            _check_path(LIST_INDEX.sub("", key), value)
 
 
 def _check_path(key: str, value: str) -> None:
@@ -118,14 +119,6 @@ def _check_path(key: str, value: str) -> None:
         check_local_output(key, value)
     elif name in HERE:
         check_local_input(key, value)
-
-
-def _texts(node: Any, key: str) -> Iterator[tuple[str, str]]:
-    if isinstance(node, str):
-        yield key, node
-    elif isinstance(node, dict | list):
-        for name, value in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from _texts(value, f"{key}.{name}" if key else str(name))
 
 
 def _check_group(group: str, word: str) -> None:

@@ -31,7 +31,7 @@ from contrastive_encoders.synthesis.decoding.discriminator import (
 )
 from contrastive_encoders.synthesis.decoding.generator import Generator
 from contrastive_encoders.synthesis.recipe import ModelRecipe
-from contrastive_encoders.synthesis.recipe_configs import Precision, SentencesConfig, TripletConfig
+from contrastive_encoders.synthesis.recipe_configs import SentencesConfig, TripletConfig
 from contrastive_encoders.synthesis.report.cards import method_of, write_triplet_card
 from contrastive_encoders.synthesis.report.report import write_report
 from contrastive_encoders.synthesis.rules.triplet_rules import UNJUDGED_HINT, Rules
@@ -74,7 +74,6 @@ class TripletRecipe(TripletConfig, ModelRecipe):
 
     judge: NamedGenerator | None = field(init=False, default=None)
     identity: dict[str, Any] = field(init=False)  # of the scored rows
-    scored: DataSet = field(init=False)
     required: ClassVar[dict[str, str]]  # keys that must be set, and what they are
 
     @property
@@ -118,8 +117,9 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         assert self.judge is not None
         if self.served:
             return self.server
-        chat = {"chat_template": True} if self.chat_template else {}
-        return partial(load_judge, self.judge, self.precision, self.device, revision=self.revision, **chat)
+        options = {"precision": self.precision, "revision": self.revision}
+        options |= {"chat_template": True} if self.chat_template else {}
+        return partial(load_judge, self.judge, self.device, **options)
 
     def about(self, counts: dict[str, Any]) -> dict[str, Any]:
         """Return further entries of the manifest; ``counts`` are of the sentences."""
@@ -139,9 +139,9 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         """Write the scored rows that are missing."""
 
 
-def load_judge(judge: NamedGenerator, precision: Precision, device: str, **options: Any) -> Generator:
+def load_judge(judge: NamedGenerator, device: str, **options: Any) -> Generator:
     """Load a generator in a worker, on the worker's device."""
-    return judge.load(precision=precision, device=device_of(device), **options)
+    return judge.load(device=device_of(device), **options)
 
 
 @dataclass(kw_only=True)
@@ -279,6 +279,15 @@ class Baseline(TripletRecipe):
         start = partial(load_source, self.source(inputs), self.writer() if self.judged else None)
         with self.open_pool(start) as pool:
             write_data_set(candidates, pool, finish_rows, quiet=self.quiet)
+
+
+@dataclass(kw_only=True)
+class SentenceBaseline(Baseline, FromSentences):
+    """Candidates are found for the sentences of files, and not written by GenSE's generator."""
+
+    def premises(self) -> Premises:
+        prepared = self.prepared()
+        return Premises(prepared.number, prepared.counts, prepared)
 
 
 class Loaded(NamedTuple):

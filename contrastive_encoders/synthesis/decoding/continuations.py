@@ -56,6 +56,11 @@ class Decoding:
         None, "top-k sampling; 0: off; null: off, but 5 for second sentences of DINO", ge=0
     )
     temperature: float = config_field(1.0, "temperature of sampling", gt=0)
+    ban_eos: bool = field(default=False, metadata=NO_KEY)
+    # What ends a text; empty: only EOS does
+    stop: str = field(default="", metadata=NO_KEY)
+    # A sample in which this comes before the stop string is of no use: it ends unclosed, and keeps it
+    abandon: str = field(default="", metadata=NO_KEY)
     seed: int = config_field(
         42, "seed of the texts, which do not depend on batches, shards, or the number of processes"
     )
@@ -65,11 +70,6 @@ class Decoding:
         "columns of the key-value cache over all rows; training's key of this name counts the tokens of a pass",
         ge=1,
     )
-    ban_eos: bool = field(default=False, metadata=NO_KEY)
-    # What ends a text; empty: only EOS does
-    stop: str = field(default="", metadata=NO_KEY)
-    # A sample in which this comes before the stop string is of no use: it ends unclosed, and keeps it
-    abandon: str = field(default="", metadata=NO_KEY)
 
     def sampling(self) -> dict[str, Any]:
         """Return the keys that decide the texts."""

@@ -28,15 +28,10 @@ class QuestionPrompts(NamedTuple):
 
     def asked(self, style: str, passage: Passage, text: str) -> str:
         """The prompt for a passage, whose ``text`` may be cut. Lines with a heading are left out where it has none."""
-        template = self.styles[style]
-        if not passage.heading:
-            template = without_heading(template)
+        lines = self.styles[style].splitlines(keepends=True)
+        template = "".join(line for line in lines if passage.heading or HEADING not in line)
         values = {HEADING: passage.heading, PASSAGE: text}
         return PLACES.sub(lambda found: values[found[0]], template)
-
-
-def without_heading(template: str) -> str:
-    return "".join(line for line in template.splitlines(keepends=True) if HEADING not in line)
 
 
 def parse(found: Mapping[str, Any]) -> QuestionPrompts:

@@ -19,16 +19,14 @@ from contrastive_encoders.synthesis.decoding.generator import PRECISIONS, by_len
 from contrastive_encoders.synthesis.recipe_configs import BackTranslationConfig, Language, Search
 from contrastive_encoders.synthesis.shards.provenance import identify_generator
 from contrastive_encoders.synthesis.triplet_recipe import (
-    Baseline,
     CandidateSource,
-    FromSentences,
-    Premises,
+    SentenceBaseline,
     SentenceCandidates,
 )
 
 
 @dataclass(kw_only=True)
-class BackTranslation(BackTranslationConfig, Baseline, FromSentences):
+class BackTranslation(BackTranslationConfig, SentenceBaseline):
     """``contrastive-encoders generate recipe=gense_back_translation``."""
 
     def method(self) -> dict[str, Any]:
@@ -41,10 +39,6 @@ class BackTranslation(BackTranslationConfig, Baseline, FromSentences):
             weights = identify_generator(language.model, None, f"{where}.model")
             identity[where] = {**asdict(language), "model": weights}
         return {**identity, "input": self.given}
-
-    def premises(self) -> Premises:
-        prepared = self.prepared()
-        return Premises(prepared.number, prepared.counts, prepared)
 
     def source(self, inputs: Iterable[str]) -> Callable[[], CandidateSource]:
         return partial(load_translators, self.there, self.back, self.search, self.precision, self.device)

@@ -18,10 +18,8 @@ from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction
 from contrastive_encoders.synthesis.recipe_configs import Bm25, RetrievalConfig
 from contrastive_encoders.synthesis.triplet_recipe import (
-    Baseline,
     CandidateSource,
-    FromSentences,
-    Premises,
+    SentenceBaseline,
     SentenceCandidates,
 )
 
@@ -29,11 +27,11 @@ WORD = r"(?u)\b\w+\b"  # letters and digits, case aside; no stop words: their we
 
 
 @dataclass(kw_only=True)
-class Retrieval(RetrievalConfig, Baseline, FromSentences):
+class Retrieval(RetrievalConfig, SentenceBaseline):
     """``contrastive-encoders generate recipe=gense_retrieval``."""
 
     required: ClassVar[dict[str, str]] = {
-        **FromSentences.required,
+        **SentenceBaseline.required,
         "generator": "the folder or hub id of a GenSE generator, which tells what follows from a sentence among what "
         "is retrieved for it",
     }
@@ -44,10 +42,6 @@ class Retrieval(RetrievalConfig, Baseline, FromSentences):
 
     def method(self) -> dict[str, Any]:
         return {"bm25": asdict(self.bm25), "input": self.given, "contradictions": self.contradictions}
-
-    def premises(self) -> Premises:
-        prepared = self.prepared()
-        return Premises(prepared.number, prepared.counts, prepared)
 
     def source(self, inputs: Iterable[str]) -> Callable[[], CandidateSource]:
         directions = DIRECTIONS if self.contradictions == "retrieved" else DIRECTIONS[:1]

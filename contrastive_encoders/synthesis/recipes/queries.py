@@ -366,14 +366,11 @@ class Queries(QueriesConfig, ModelRecipe):
                     for _ in pool.run(judge, iter([Task(0, ShardInputs(0, written))]), 1):
                         pass
             seconds = (time.monotonic() - began) / len(some) * len(passages) / self.devices
+        duration = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
         log.info(
             "%d passages took %.1f s: about %s for all %s. Nothing was written; leave plan_only out to begin.",
-            *(len(some), time.monotonic() - began, _about(seconds), f"{len(passages):,}"),
+            *(len(some), time.monotonic() - began, duration, f"{len(passages):,}"),
         )
-
-
-def _about(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
 
 
 def as_read(entries: Mapping[str, Any]) -> dict[str, Any]:

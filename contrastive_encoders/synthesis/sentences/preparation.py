@@ -113,7 +113,7 @@ class Prepared:
 
 def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
     """Return the identity of the sentences: the input and the rules."""
-    found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, **asdict(how)}
+    found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, "kind": how.kind, **asdict(how)}
     if how.without is None:
         del found["without"]
     else:
