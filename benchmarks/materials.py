@@ -20,7 +20,7 @@ from transformers import (
 from benchmarks.texts import write_documents
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
 from contrastive_encoders.training import compose
-from contrastive_encoders.training.build import filled_in
+from contrastive_encoders.training.resolve import resolve
 
 SMOLLM2: dict[str, Any] = {
     "vocab_size": 49_152,
@@ -122,7 +122,7 @@ def data_module(name: str, **keys: Any) -> Any:
 
 
 def _build(group: str, name: str, **keys: Any) -> Any:
-    settings = getattr(filled_in(compose([f"{group}={name}"])), group)
+    settings = getattr(resolve(compose([f"{group}={name}"])), group)
     changes = {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
     changes |= {key: replace(getattr(settings, key), **value) for key, value in keys.items() if isinstance(value, dict)}
     return get_class(settings.target)(replace(settings, **changes))

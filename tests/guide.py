@@ -23,7 +23,7 @@ from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
-from contrastive_encoders.training.stages import stages_of
+from contrastive_encoders.training.resolve import resolve
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = (
@@ -89,10 +89,10 @@ def _composed(config: str, words: list[str]) -> DictConfig:
 
 
 def _check_train(words: list[str]) -> None:
-    for stage in stages_of(compose_run(words)):
-        check_model_and_data(stage.run)
-        check_values(stage.run)
-        _check_suite(stage.run.evaluation.suite)
+    for run in resolve(compose_run(words)).trainings:
+        check_model_and_data(run)
+        check_values(run)
+        _check_suite(run.evaluation.suite)
 
 
 def _check_suite(suite: str | list[str]) -> None:
@@ -123,7 +123,7 @@ def _check_sweep(words: list[str]) -> None:
     """The first and the last trial; tests of sweeps compose all."""
     asked = read_sweep([str(ROOT / word) if word.startswith("configs/") else word for word in words])
     for values in (asked.sweep.grid()[0], asked.sweep.grid()[-1]):
-        check_values(compose_run([*asked.sweep.words, *words_of(values), *asked.words]))
+        check_values(resolve(compose_run([*asked.sweep.words, *words_of(values), *asked.words])))
 
 
 CHECKS = {

@@ -425,7 +425,7 @@ REFUSED = [
         ["stages.a.model.pooling=pooler_output"],
     ),
     ("contrastive_encoders.training.run_setup:prepare_whole", [*STAGES, "resume=$pairs"], ["resume=auto"]),
-    ("contrastive_encoders.training.stages:chosen", [*SENTENCES, "only_stage=a"], []),
+    ("contrastive_encoders.training.resolve:_no_such_stage", [*SENTENCES, "only_stage=a"], []),
     (
         "contrastive_encoders.training.run_setup:_refuse_lost_head",
         [*SPANS, "model.mlm_weight=0", "+stages.a.max_steps=1", "+stages.b.max_steps=1", "stages.b.model.mlm_weight=1"],

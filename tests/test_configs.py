@@ -12,14 +12,12 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_store import node as config_of
-from contrastive_encoders.core.config_schema import UNSET, keys_of, settings_class
+from contrastive_encoders.core.config_schema import keys_of, settings_class
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.model_configs import KINDS as MODELS
-from contrastive_encoders.training.build import filled_in, trainer_keys
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
-from contrastive_encoders.training.run_config import RunConfig
-from contrastive_encoders.training.stages import stages_of
+from contrastive_encoders.training.resolve import ResolvedRun, resolve
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
@@ -79,14 +77,14 @@ def test_an_experiment_is_a_whole_run(name):
         check_values(run)
 
 
-def with_path(run: RunConfig) -> RunConfig:
-    """The run on files, where it reads the user's own texts."""
-    return replace(run, data=replace(run.data, path="x")) if getattr(run.data, "path", None) is UNSET else run
+def with_path(run: ResolvedRun) -> ResolvedRun:
+    """Return the run with a file as its data, if it reads the user's own texts."""
+    return replace(run, data=replace(run.data, path="x"), missing={}) if "data.path" in run.missing else run
 
 
-def stages_composed(*words: str) -> list[RunConfig]:
-    """The runs that are a run's stages, or it alone, with all values."""
-    return [filled_in(stage.run) for stage in stages_of(compose_run(words))]
+def stages_composed(*words: str) -> list[ResolvedRun]:
+    """Return the stages of a run, or the run alone, with all values."""
+    return resolve(compose_run(words)).trainings
 
 
 @pytest.mark.parametrize(
@@ -135,7 +133,7 @@ def test_a_word_for_one_stage_beats_one_for_all_which_beats_the_experiment():
 
 def test_the_identity_covers_all_stages_and_their_order():
     def identities(*words: str) -> list[str]:
-        return [stage.identity for stage in stages_of(compose_run(["experiment=gense", *words]))]
+        return [stage.identity for stage in resolve(compose_run(["experiment=gense", *words])).all_stages]
 
     plain, first = identities(), identities("stages.open.max_steps=3")
     assert plain[0] != first[0]
@@ -164,7 +162,7 @@ def test_a_model_fits_some_data(model, yielded):
         data for data, kind in yielded.items() if kind in (consumes if isinstance(consumes, tuple) else [consumes])
     ]
     for data in fitting:
-        run = with_path(compose_run([*words, f"data={data}"]))
+        run = with_path(resolve(compose_run([*words, f"data={data}"])))
         check_model_and_data(run)
         check_values(run)
     assert fitting
@@ -185,7 +183,7 @@ def test_the_plain_keys_reach_the_trainer_the_model_and_the_data():
     ("words", "epochs"), [([], 1), (["max_epochs=4"], 4), (["max_steps=9"], -1), (["max_steps=9", "max_epochs=2"], 2)]
 )
 def test_one_epoch_unless_told_otherwise(words, epochs):
-    assert trainer_keys(compose_run(words))["max_epochs"] == epochs
+    assert resolve(compose_run(words)).trainer["max_epochs"] == epochs
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from contrastive_encoders.composition.config_store import node
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import UNSET, build, config_field, filled, keys_of, read
+from contrastive_encoders.core.config_schema import UNSET, build, config_field, inherit, keys_of, read, unset_keys
 from contrastive_encoders.datamodules.data_configs import KINDS
 
 
@@ -111,7 +111,8 @@ class Follower:
     ],
 )
 def test_what_nobody_has_said_follows_the_run_and_hydra_resolves_it_alike(run, given, length):
-    found = filled(read(Follower, {**node(Follower), **given}), {"seed": 7, **run})
+    config = read(Follower, {**node(Follower), **given})
+    found = inherit(config, {"seed": 7, **run}, unset_keys(config, "x"), "x")
     assert (found.length, found.below.seed) == (length, 7)
     cfg = OmegaConf.create({"seed": 7, **run, "data": {**node(Follower), **given}})
     assert (cfg.data.length, cfg.data.below.seed) == (length, 7)

@@ -26,15 +26,13 @@ from contrastive_encoders.io.output_directory import check_output_file
 from contrastive_encoders.runtime.child_processes import begin_process, check_number
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
-from contrastive_encoders.training.build import data_of, make_data
+from contrastive_encoders.training.build import make_data
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.data_summary import account_of
 from contrastive_encoders.training.preview.span_positions import ROLES, Document
-from contrastive_encoders.training.run_config import RunConfig
-from contrastive_encoders.training.stages import chosen, stages_of
+from contrastive_encoders.training.resolve import ResolvedRun, resolve
 
 BATCH = 16  # where no model says it
-DRAWS = 3000  # of spans out of documents, for their density
 FORMATS = (".png", ".svg", ".pdf")  # of the picture
 MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts are the model's
 
@@ -53,8 +51,7 @@ class PreviewConfig:
 
 class Asked(NamedTuple):
     own: PreviewConfig
-    run: RunConfig
-    stage: str  # of a run in stages the one that is shown, else empty
+    run: ResolvedRun
 
 
 def read_words(words: Sequence[str]) -> Asked:
@@ -67,14 +64,13 @@ def read_words(words: Sequence[str]) -> Asked:
         check_local_output("output", own.output)
         if Path(own.output).suffix.lower() not in FORMATS:
             raise InputError(key="output", value=own.output, expected=f"a file name that ends in {', '.join(FORMATS)}")
-    asked = replace(compose(words_of_train, *_of_a_model(words_of_train)), output_dir=".")
-    first = chosen(stages_of(asked), asked.only_stage)[0]
-    run = first.run
+    config = compose(words_of_train, *_of_a_model(words_of_train))
+    run = resolve(replace(config, output_dir=".")).trainings[0]
     if run.data is None:
         known = ", ".join(choices("data"))
         raise InputError(key="data", value=None, expected=f"one of {known}, or an experiment")
-    run = replace(run, quiet=True, backbone=run.backbone or "tiny", batch_size=run.batch_size or BATCH)
-    return Asked(own, run, first.name)
+    backbone, batch_size = run.backbone or "tiny", run.batch_size or BATCH
+    return Asked(own, run.with_values(quiet=True, backbone=backbone, batch_size=batch_size))
 
 
 def _of_a_model(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -96,8 +92,8 @@ def run(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="preview-") as folder:
         if asked.run.backbone == "tiny":
             tokenizer = write_tokenizer(asked.run, Path(folder) / "backbone")
-            asked = asked._replace(run=replace(asked.run, backbone=tokenizer))
-        previews, facts = look(asked)
+            asked = asked._replace(run=asked.run.with_values(backbone=tokenizer))
+        previews, documents, facts = look(asked)
     from rich.console import Console
 
     from contrastive_encoders.reports.figure import draw
@@ -106,11 +102,11 @@ def run(words: Sequence[str]) -> int:
     console = Console()
     if asked.own.output:
         file = Path(asked.own.output).expanduser()
-        drawn = draw([picture(previews)], pdf=file.suffix.lower() == ".pdf")["preview"]
+        drawn = draw([picture(previews, documents)], pdf=file.suffix.lower() == ".pdf")["preview"]
         write_whole(file, {".png": drawn.png, ".svg": drawn.svg, ".pdf": drawn.pdf}[file.suffix.lower()])
     if not asked.own.quiet:
-        if asked.stage:
-            console.print(f"Stage {asked.stage}; only_stage=NAME shows another.", highlight=False)
+        if asked.run.stage_name:
+            console.print(f"Stage {asked.run.stage_name}; only_stage=NAME shows another.", highlight=False)
         show_facts(facts, console)
         for preview in previews:
             show(preview, console)
@@ -119,7 +115,7 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def check(run: RunConfig) -> None:
+def check(run: ResolvedRun) -> None:
     """What a run would refuse to build."""
     from contrastive_encoders.training.checks import check_values
     from contrastive_encoders.training.target_checks import check_targets
@@ -130,7 +126,7 @@ def check(run: RunConfig) -> None:
         check_number(f"data.{key}", getattr(run.data, key, 0))
 
 
-def write_tokenizer(run: RunConfig, folder: Path) -> str:
+def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
     """What ``backbone=tiny`` of a run would write, tokenizer and all."""
     from transformers.utils import logging as transformers_logging
 
@@ -138,21 +134,21 @@ def write_tokenizer(run: RunConfig, folder: Path) -> str:
 
     transformers_logging.disable_progress_bar()
     model: Any = get_class(run.model.target) if run.model is not None else None
-    texts_to_write = any(get_object(one.target).yields is Seq2SeqBatch for one in data_of(run).values())
+    texts_to_write = any(get_object(one.target).yields is Seq2SeqBatch for one in run.datasets.values())
     family = model.tiny_backbone if model else "t5" if texts_to_write else "masked_lm"
     texts = make_data(run).texts()
     TINY_BACKBONES[family](folder, texts, seed=run.seed, **as_mapping(run.tiny))
     return str(folder)
 
 
-def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
-    """Summaries of the batches, and what is said of the data as a whole."""
+def look(asked: Asked) -> tuple[list[Any], list[Document], list[tuple[str, str]]]:
+    """Return summaries of the batches, the documents of the first batch for the picture, and facts about the data."""
     import torch
 
     from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
     from contrastive_encoders.encoders.kernels.chunks import chunk_cost, plan_chunks
-    from contrastive_encoders.training.few_rows import fit_to_rows, rows_of
     from contrastive_encoders.training.max_length import settle_without_weights
+    from contrastive_encoders.training.prepare import fit_to_rows, rows_of
     from contrastive_encoders.training.preview.summary import summaries
 
     data = make_data(asked.run)
@@ -170,19 +166,14 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
     def chunked(lengths: np.ndarray) -> int:
         return sum(chunk.padded_tokens for chunk in plan_chunks(lengths, budget, cost))
 
-    def places(kept: Sequence[Any]) -> tuple[list[Document], list[Document]]:
-        # Only the picture has positions; a part of a mixture draws for itself
-        if asked.own.output is None or not isinstance(kept[0], SpanBatch) or not hasattr(data, "batches"):
-            return [], []
-        first = [drawn(data, 0, row) for row in kept[0].rows.tolist()]
-        rows = sorted({row for batch in kept for row in batch.rows.tolist()})[:DRAWS]
-        return first, [drawn(data, number, row) for number in range(max(1, DRAWS // len(rows))) for row in rows]
-
-    found = summaries(batches, load_tokenizer(str(asked.run.backbone)), asked.own.examples, chunked, places)
-    return found, [*account_of(data.manifest(), data.yields), *of_a_model(asked.run)]
+    documents = list[Document]()
+    if asked.own.output is not None and isinstance(batches[0], SpanBatch) and hasattr(data, "batches"):
+        documents = [spans_of(data, row) for row in batches[0].rows.tolist()]
+    found = summaries(batches, load_tokenizer(str(asked.run.backbone)), asked.own.examples, chunked)
+    return found, documents, [*account_of(data.manifest(), data.yields), *of_a_model(asked.run)]
 
 
-def of_a_model(run: RunConfig) -> list[tuple[str, str]]:
+def of_a_model(run: ResolvedRun) -> list[tuple[str, str]]:
     """What a preview without a model cannot know."""
     from contrastive_encoders.training.max_length import lengths_of_models
 
@@ -193,9 +184,9 @@ def of_a_model(run: RunConfig) -> list[tuple[str, str]]:
     return [("length", f"of a training: {', '.join(said)}")] if said else []
 
 
-def drawn(data: Any, number: int, row: int) -> Document:
-    """Where the spans of a document lie in a pass."""
-    tokens, spans = data.batches.places(number, row)
+def spans_of(data: Any, row: int) -> Document:
+    """Return the positions of the spans of a document in the first epoch."""
+    tokens, spans = data.batches.places(0, row)
     places = (spans.anchor_starts, spans.anchor_lengths), (spans.positive_starts, spans.positive_lengths)
     found = [
         (role, int(start), int(length))

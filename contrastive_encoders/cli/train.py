@@ -8,12 +8,12 @@ from omegaconf import DictConfig
 from contrastive_encoders.cli.hydra_main import command_line
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.training.compose import compose
-from contrastive_encoders.training.stages import finished_before
+from contrastive_encoders.training.resolve import finished_before, resolve
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
-    """Train the run of these words; of a multirun, those of one job."""
-    run = compose(HydraConfig.get().overrides.task, config=cfg)
+    """Train the run of these overrides; of a multirun, those of one job."""
+    run = resolve(compose(HydraConfig.get().overrides.task, config=cfg))
     if not finished_before(run):
         from contrastive_encoders.training.stage_loop import run_stages  # with torch and Lightning, which take seconds
 

@@ -10,7 +10,7 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union
 
@@ -121,7 +121,8 @@ def config_field(
             may be set after the config is made, as the path of data by the rows of ``train``.
         meaning: one line for ``--help`` and the config reference.
         inherits_from: keys of the run (``seed``, ``model.append_end``). The first of them that has a value
-            gives that of this key, if it is not set; ``default`` applies if none has. It is `UNSET` until `filled`.
+            gives that of this key, if it is not set; ``default`` applies if none has. It is `UNSET` until the run is
+            resolved (`inherit`).
         ge, le, gt, lt: bounds of a number: greater or equal, less or equal, greater than, less than.
     """
     keys = (inherits_from,) if isinstance(inherits_from, str) else tuple(inherits_from)
@@ -317,18 +318,40 @@ def _is_equal(value: Any, default: Any) -> bool:
     return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)
 
 
-def filled(settings: Settings, run: Any) -> Settings:
-    """The same settings with the values of keys that follow keys of ``run`` where nobody has said them."""
+def unset_keys(config: Any, place: str) -> dict[str, Key]:
+    """Return the keys of a config, and of the configs in it, that are `UNSET`, by their dotted names."""
+    found: dict[str, Key] = {}
+    for one in keys_of(type(config)):
+        name, value = f"{place}.{one.name}", getattr(config, one.name)
+        if value is UNSET:
+            found[name] = one
+        elif dataclasses.is_dataclass(value):
+            found |= unset_keys(value, name)
+        elif isinstance(value, Mapping):  # such as the parts of a mixture
+            for part, below in value.items():
+                found |= unset_keys(below, f"{name}.{part}") if dataclasses.is_dataclass(below) else {}
+    return found
+
+
+def inherit(config: Settings, run: Any, names: Container[str], place: str) -> Settings:
+    """Return a config in which the keys with these dotted names have the values of the keys of ``run`` that they
+    inherit from, or else their defaults. A key with neither is None.
+    """
     values: dict[str, Any] = {}
-    for one in keys_of(type(settings)):
-        value: Any = getattr(settings, one.name)
-        if dataclasses.is_dataclass(value):
-            values[one.name] = filled(value, run)
-        elif value is UNSET and one.of:
-            found = (select(run, name) for name in one.of)
+    for one in keys_of(type(config)):
+        name, value = f"{place}.{one.name}", getattr(config, one.name)
+        if name in names:
             default = None if one.default is GIVEN else one.default
-            values[one.name] = next((other for other in found if other not in (None, UNSET)), default)
-    return dataclasses.replace(settings, **values)  # type: ignore[type-var]
+            found = (select(run, other) for other in one.of)
+            values[one.name] = next((other for other in found if other is not None), default)
+        elif dataclasses.is_dataclass(value):
+            values[one.name] = inherit(value, run, names, name)
+        elif isinstance(value, Mapping):
+            values[one.name] = {
+                part: inherit(below, run, names, f"{name}.{part}") if dataclasses.is_dataclass(below) else below
+                for part, below in value.items()
+            }
+    return dataclasses.replace(config, **values)  # type: ignore[type-var]
 
 
 def select(settings: Any, name: str) -> Any:

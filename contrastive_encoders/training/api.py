@@ -28,8 +28,8 @@ from contrastive_encoders.runtime.log_output import logs_shown
 from contrastive_encoders.runtime.process_group import launched
 from contrastive_encoders.training.compose import check_overrides, compose
 from contrastive_encoders.training.in_memory_rows import CachedRows, keys_of_rows
+from contrastive_encoders.training.resolve import finished_before, resolve
 from contrastive_encoders.training.run_config import RunConfig
-from contrastive_encoders.training.stages import finished_before, folder_of, stages_of
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
@@ -172,8 +172,8 @@ def train(
                 folder = cache_folder(values.get("data.cache_dir"))
                 of_rows, of_file, cached = keys_of_rows(rows, given, folder)
                 chosen, values = {**of_rows, **chosen}, {**of_file, **values}
-            asked = compose(overrides, chosen, {"devices": 1, **values})
-        folder, results = _trained(asked)
+            config = compose(overrides, chosen, {"devices": 1, **values})
+        folder, results = _trained(config)
     except InputError as error:
         if cached is None:
             raise
@@ -284,34 +284,32 @@ def _is_config(value: Any) -> bool:
     return is_dataclass(value) and not isinstance(value, type)
 
 
-def _trained(asked: RunConfig) -> tuple[Path, Results]:
-    if launched() or str(asked.devices) not in ("1", "auto") or asked.num_nodes != 1:
+def _trained(config: RunConfig) -> tuple[Path, Results]:
+    if launched() or str(config.devices) not in ("1", "auto") or config.num_nodes != 1:
         raise InputError(
             key="devices",
-            value=asked.devices,
+            value=config.devices,
             expected="1 from Python, since only the command trains with several processes",
         )
     if not _at_work.acquire(blocking=False):
         raise InputError("train: another run is in progress in this process. Wait until it ends.")
     try:
-        asked = replace(asked, devices=1)  # of "auto" Lightning would start a process for each GPU
-        stages = stages_of(asked)
-        folder = folder_of(asked, stages)
-        with as_exceptions("train", hydra=True), logs_shown(quiet=asked.quiet):
-            if not finished_before(asked):
+        run = resolve(replace(config, devices=1))  # of "auto" Lightning would start a process for each GPU
+        with as_exceptions("train", hydra=True), logs_shown(quiet=run.quiet):
+            if not finished_before(run):
                 try:
                     with _undrawn():
                         from contrastive_encoders.training.stage_loop import (
                             run_stages,  # with torch and Lightning, which take seconds
                         )
 
-                        run_stages(asked)
+                        run_stages(run)
                 finally:
-                    for one in {folder, *(stage.folder for stage in stages)}:
-                        let_go(one / LOCK)
+                    for one in (run, *run.all_stages):
+                        let_go(one.folder / LOCK)
         from contrastive_encoders.io.results import read_results
 
-        return folder, read_results(folder / "results.json")
+        return run.folder, read_results(run.folder / "results.json")
     finally:
         _at_work.release()
 

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import word_of
 from contrastive_encoders.core import InputError, OutputError
-from contrastive_encoders.core.config_schema import UNSET, build, check, filled, keys_of, nearest
+from contrastive_encoders.core.config_schema import build, check, described, keys_of, nearest
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.scorer import Scorer
@@ -21,10 +21,13 @@ from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.sharded_tensors import shapes
 from contrastive_encoders.runtime.child_processes import check_number
 from contrastive_encoders.runtime.process_group import launched
-from contrastive_encoders.training.build import data_of, is_sharded_run, recipe_of, trainer_keys
 from contrastive_encoders.training.callbacks.checkpoints import LAST, WITHOUT_OPTIMIZER, unreadable
+from contrastive_encoders.training.max_length import check_lengths
+from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.resume import check_settings
-from contrastive_encoders.training.run_config import DEFAULT_MODELS, RunConfig, Trainer
+from contrastive_encoders.training.run_config import DEFAULT_MODELS, Trainer
+from contrastive_encoders.training.target_checks import check_targets
+from contrastive_encoders.training.teacher import check_teacher_keys
 
 LOGGED_BY_EVERY_RUN = (
     "train/loss",
@@ -40,7 +43,24 @@ OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measu
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
-def check_model_and_data(run: RunConfig) -> Any:
+def check_run(run: ResolvedRun) -> None:
+    """Check the stages of a run that are to be trained, or the run itself.
+
+    Raises:
+        InputError: model and data do not fit, or a value is invalid.
+    """
+    for training in run.trainings:
+        with training.named_in_errors():
+            check_targets(training)
+            model = check_model_and_data(training)
+            check_average(training, model, is_stage=len(run.all_stages) > 1)
+            check_values(training)
+            check_teacher_keys(training)
+            check_lengths(training)
+            check_device(training)
+
+
+def check_model_and_data(run: ResolvedRun) -> Any:
     """Check that model and data are there and made for each other, and return the model's class."""
     for group, settings in (("model", run.model), ("data", run.data)):
         if settings is None:
@@ -53,7 +73,7 @@ def check_model_and_data(run: RunConfig) -> Any:
             )
     model: Any = hydra.utils.get_class(run.model.target)
     consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)
-    for place, settings in data_of(run).items():
+    for place, settings in run.datasets.items():
         yields = hydra.utils.get_object(settings.target).yields
         if yields is not None and yields not in consumes:
             raise InputError(
@@ -68,7 +88,7 @@ def check_model_and_data(run: RunConfig) -> Any:
     return model
 
 
-def check_average(run: RunConfig, model: Any, *, is_stage: bool) -> None:
+def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
     """Check that the weights of this model class can be averaged, where ``average_with_start`` asks for it."""
     if not run.average_with_start:
         return
@@ -81,36 +101,37 @@ def check_average(run: RunConfig, model: Any, *, is_stage: bool) -> None:
         raise InputError(
             f"{said} averages all weights, and model.lora.rank={run.model.lora.rank} trains an adapter. Leave one out."
         )
-    if is_sharded_run(run):
+    if run.is_sharded:
         raise InputError(key="trainer", value="fsdp", expected="ddp with average_with_start, which copies the weights")
 
 
-def check_values(run: RunConfig) -> None:
-    """Every value is of the type that its reader declares, and no count is below 1."""
-    check(run)
+def check_values(run: ResolvedRun) -> None:
+    """Check that each key of model, data, and trainer has a value of the declared type and within its bounds."""
     known = {one.name for one in keys_of(Trainer)}  # others are given to Lightning as they are
-    build(Trainer, {name: value for name, value in trainer_keys(run).items() if name in known}, "trainer.")
-    for place, settings in {"data": run.data, **data_of(run)}.items():
-        check(settings, f"{place}.")
+    build(Trainer, {name: value for name, value in run.trainer.items() if name in known}, "trainer.")
+    for key, kind in run.missing.items():
+        raise InputError(f"{key} has no value, and has to be given: {key}=...", key=key, expected=described(kind))
     if run.model is not None:  # a preview has none
-        check(run.model, "model.")
-        if run.batch_size is None and getattr(run.data, "batch_size", UNSET) is UNSET:  # the file of a model sets it
+        if run.batch_size is None and getattr(run.data, "batch_size", None) is None:  # the file of a model sets it
             raise InputError(key="batch_size", value=None, expected="a whole number from 1", hint="Set batch_size=64.")
-        if filled(run.model, run).backbone is None:  # the file of a model sets it
+        if run.model.backbone is None:  # the file of a model sets it
             expected = "a hub id, a folder of an encoder, or tiny"
             raise InputError(key="backbone", value=None, expected=expected, hint="Set backbone=tiny.")
+        check(run.model, "model.")
         betas = run.model.betas
         if len(betas) != 2:
             raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")
+    for place, settings in {"data": run.data, **run.datasets}.items():
+        check(settings, f"{place}.")
     if run.max_time is not None and not MAX_TIME.fullmatch(run.max_time):
         raise InputError(f"max_time={run.max_time}: wanted DD:HH:MM:SS, up to 23 hours, 59 minutes and 59 seconds.")
     if run.max_steps == 0 or run.max_steps < -1:
         raise InputError(f"max_steps={run.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
 
 
-def check_device(run: RunConfig) -> None:
+def check_device(run: ResolvedRun) -> None:
     """Lightning would take bf16 in place of fp16 on a CPU, and only warn; and start any number of processes there."""
-    keys = trainer_keys(run)
+    keys = run.trainer
     accelerator = keys["accelerator"]
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if run.precision == "fp16" and on_cpu:
@@ -118,12 +139,12 @@ def check_device(run: RunConfig) -> None:
     devices = str(keys["devices"])  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launched():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
-    if is_sharded_run(run) and run.model.frozen_weights == "nf4":
+    if run.is_sharded and run.model.frozen_weights == "nf4":
         raise InputError(
             key="trainer", value="fsdp", expected="ddp with model.frozen_weights=nf4, whose weights cannot be sharded"
         )
     averaging = (pl.callbacks.StochasticWeightAveraging, pl.callbacks.WeightAveraging)
-    for name, callback in run.callbacks.items() if is_sharded_run(run) else ():
+    for name, callback in run.callbacks.items() if run.is_sharded else ():
         if issubclass(hydra.utils.get_class(callback["_target_"]), averaging):
             raise InputError(
                 key="trainer", value="fsdp", expected=f"ddp with callbacks.{name}, which copies the weights"
@@ -132,7 +153,7 @@ def check_device(run: RunConfig) -> None:
         check_number(f"data.{key}", getattr(run.data, key, 0))
 
 
-def check_scoring(run: RunConfig, whole: Scorer, during: Scorer) -> None:
+def check_scoring(run: ResolvedRun, whole: Scorer, during: Scorer) -> None:
     """Check that the tasks to be scored while training exist and that one of them computes the monitored score."""
     names = list(dict.fromkeys(task.name for task in [*whole, *during]))
     often = run.evaluation.every_n_steps
@@ -169,9 +190,9 @@ def check_scoring(run: RunConfig, whole: Scorer, during: Scorer) -> None:
         )
 
 
-def _check_logged(run: RunConfig, monitor: str) -> None:
+def _check_logged(run: ResolvedRun, monitor: str) -> None:
     """A name that the first logged step will not have; what the objective measures is known then (telemetry.py)."""
-    parts = [f"{OF_A_PART}{place.rpartition('.')[2]}" for place in data_of(run) if place != "data"]
+    parts = [f"{OF_A_PART}{place.rpartition('.')[2]}" for place in run.datasets if place != "data"]
     known = [*LOGGED_BY_EVERY_RUN, *(parts if getattr(run.data, "homogeneous", False) else [])]
     is_of_step = monitor.startswith(OF_THE_STEP) and not (parts and monitor.startswith(OF_A_PART))
     if monitor in known or is_of_step:
@@ -205,7 +226,7 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
         )
 
 
-def check_checkpoint(path: str, model: pl.LightningModule, run: RunConfig) -> None:
+def check_checkpoint(path: str, model: pl.LightningModule, recipe: Mapping[str, Any]) -> None:
     """Check that a checkpoint can be read, holds this model, and fits the settings of the run that continues from it.
 
     Raises:
@@ -229,7 +250,7 @@ def check_checkpoint(path: str, model: pl.LightningModule, run: RunConfig) -> No
         raise InputError(
             f"resume={path}: a checkpoint of objective {objective}, but this run trains {model.objective}."
         )
-    check_settings(path, found, recipe_of(run))
+    check_settings(path, found, recipe)
     model.on_load_checkpoint(found)
     wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     saved = shapes(found["state_dict"])

@@ -11,7 +11,7 @@ from typing import Any
 from contrastive_encoders.core import NO_PROMPTS, EncoderPrompts
 from contrastive_encoders.datamodules.sources.records import list_setting
 from contrastive_encoders.encoders.objective import Objective
-from contrastive_encoders.training.build import built
+from contrastive_encoders.training.build import data_modules
 
 ROLE_WORDS = (("query", "question"), ("document", "doc", "passage", "corpus"))  # in names such as search_query
 
@@ -27,7 +27,7 @@ def settle_prompts(model: Any, data: Any) -> None:
     """
     if not isinstance(model, Objective):
         return
-    parts, of_backbone = built(data), model.encoder.prompts
+    parts, of_backbone = data_modules(data), model.encoder.prompts
     rows = [part.prompts_of(part.store.width) for part in parts.values()]
     columns = [{row[min(place, len(row) - 1)] for row in rows} for place in range(max(map(len, rows)))]
     model.know_prompts(columns)

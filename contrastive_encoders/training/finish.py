@@ -14,7 +14,6 @@ from contrastive_encoders.core import (
     ITEMS_FILE,
     RECORD_VERSION,
     Changes,
-    DataModule,
     EncoderPrompts,
     Results,
     Spent,
@@ -32,13 +31,13 @@ from contrastive_encoders.io.results import environment, read_results, write_res
 from contrastive_encoders.reports.figure import NotDrawn
 from contrastive_encoders.reports.progress import clock
 from contrastive_encoders.statistics.score_names import ScoreName
-from contrastive_encoders.training.build import make_model, recipe_of
+from contrastive_encoders.training.build import make_model
 from contrastive_encoders.training.callbacks.checkpoints import BEST, keep_best_weights, keep_resumable
 from contrastive_encoders.training.curve import Reference, draw_curve, is_alike
 from contrastive_encoders.training.fit import Fitted
-from contrastive_encoders.training.run_config import RunConfig
+from contrastive_encoders.training.prepare import PreparedRun
+from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all
-from contrastive_encoders.training.stages import Stage
 from contrastive_encoders.training.teacher_comparison import beside_teacher, table_beside_teacher
 
 MOST_ROWS = 16  # of the closing table, where it shows all scores
@@ -46,28 +45,23 @@ MOST_SHOWN = 100  # characters of a query, and of a text that was found
 log = logging.getLogger(__name__)
 
 
-def finish(
-    run: RunConfig,
-    model: Any,
-    data: DataModule,
-    fitted: Fitted,
-    stage: str = "",
-    of_teacher: Mapping[str, float] | None = None,
-) -> None:
-    """What was trained, the curve, and results.json last: its presence says that the run is done. ``stage``: its name
-    where it is one of several; ``of_teacher``: the scores of the run's teacher, where they are to stand beside."""
-    folder = Path(str(run.output_dir))
-    results, items = collect_results(run, model, data, fitted), items_of(fitted)
+def finish(prepared: PreparedRun, fitted: Fitted, teacher_scores: Mapping[str, float] | None) -> None:
+    """Write the encoder, the curve, and last results.json, whose presence says that the run is finished.
+
+    Args:
+        teacher_scores: scores of the teacher of the run, if it is compared with the encoder.
+    """
+    run, model, data = prepared.run, prepared.model, prepared.data
+    folder = run.folder
+    results, items = collect_results(prepared, fitted), items_of(fitted)
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
         logger.log_metrics(results["scores"], step=results["best_step"])
     reads = min(model.encoder.longest, model.encoder.max_length) if isinstance(model, Objective) else None
-    if verdict := verdict_of(
-        run, results, items, fitted.scorer.history, folder, getattr(data, "yields", None), reads, stage
-    ):
+    if verdict := verdict_of(run, results, items, fitted.scorer.history, getattr(data, "yields", None), reads):
         results["verdict"] = verdict
-    export_product(folder, _unsharded(fitted.run, model), results)
-    if of_teacher is not None:
-        results["beside_teacher"] = beside_teacher(run, folder, data, results, of_teacher)
+    export_product(folder, _unsharded(run, model), results)
+    if teacher_scores is not None:
+        results["beside_teacher"] = beside_teacher(run, data, results, teacher_scores)
     curve = Reference(
         results["best_step"],
         results["scores"],
@@ -89,11 +83,11 @@ def finish(
         closing_table(results, folder, run.next_steps)
 
 
-def _unsharded(run: RunConfig, model: Any) -> Any:
+def _unsharded(run: ResolvedRun, model: Any) -> Any:
     """The model with the best weights in this process alone; one whose weights are sharded is made anew for it."""
     if not is_sharded(model):
         return model
-    best = load_checkpoint(Path(str(run.output_dir)) / "checkpoints" / BEST)
+    best = load_checkpoint(run.folder / "checkpoints" / BEST)
     prompts = model.encoder.prompts if isinstance(model, Objective) else EncoderPrompts()
     teaching, model = getattr(model, "teaching", None), make_model(run)
     if teaching is not None:
@@ -105,15 +99,16 @@ def _unsharded(run: RunConfig, model: Any) -> Any:
     return model
 
 
-def collect_results(run: RunConfig, model: Any, data: DataModule, fitted: Fitted) -> Results:
-    """The account of a run without stages, or of one stage."""
+def collect_results(prepared: PreparedRun, fitted: Fitted) -> Results:
+    """Return the results of a run without stages, or of a stage, but for the comparisons."""
+    run, model, data = prepared.run, prepared.model, prepared.data
     suite, scores = fitted.scorer.suite, fitted.final.scores
     made_with = environment()
     results = Results(
         version=RECORD_VERSION,
         objective=model.objective,
-        backbone=str(run.backbone),
-        recipe=recipe_of(run),
+        backbone=prepared.backbone,
+        recipe=run.with_values(backbone=prepared.backbone).recipe(),
         scores=scores.values,
         intervals={name: list(interval) for name, interval in scores.intervals.items()},
         best_step=fitted.final.best_step,
@@ -143,13 +138,17 @@ def collect_results(run: RunConfig, model: Any, data: DataModule, fitted: Fitted
     return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
 
 
-def finish_stages(run: RunConfig, stages: Sequence[Stage]) -> bool:
-    """Leave the last stage's encoder and the account of all, if all are there; results.json last, as above."""
+def finish_stages(run: ResolvedRun) -> bool:
+    """Write the encoder of the last stage and the results of all stages, if all are finished. Return whether they are.
+
+    As for a single training, results.json is written last.
+    """
+    stages = run.all_stages
     if not all(stage.is_finished for stage in stages):
         return False
-    folder, folders = Path(str(run.output_dir)), [stage.folder for stage in stages]
-    parts = {stage.name: read_results(stage.folder / "results.json") for stage in stages}
-    results, last = whole(parts, backbone=str(stages[0].run.backbone)), parts[stages[-1].name].get("verdict")
+    folder, folders = run.folder, [stage.folder for stage in stages]
+    parts = {stage.stage_name: read_results(stage.folder / "results.json") for stage in stages}
+    results, last = whole(parts, backbone=str(stages[0].backbone)), parts[stages[-1].stage_name].get("verdict")
     items = items_of_all(folders)
     if verdict := verdict_of_all(results, last, items):
         results["verdict"] = verdict

@@ -6,7 +6,6 @@ those that it meets. Everything lies in ``domain.folder``; the command goes on w
 
 import json
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
 from contrastive_encoders.composition.config_keys import check_numbers
@@ -22,43 +21,43 @@ from contrastive_encoders.io.file_discovery import list_files
 from contrastive_encoders.synthesis.recipes.gense import Gense
 from contrastive_encoders.synthesis.run_recipe import write
 from contrastive_encoders.synthesis.shards.store import SynthesisError
-from contrastive_encoders.training.build import data_of, make_data
+from contrastive_encoders.training.build import make_data
 from contrastive_encoders.training.checks import names_of
-from contrastive_encoders.training.run_config import Domain, RunConfig
+from contrastive_encoders.training.resolve import TRIPLETS, ResolvedRun
+from contrastive_encoders.training.run_config import Domain
 from contrastive_encoders.training.scoring import in_form_that_is_there, own_suite
-from contrastive_encoders.training.stages import TRIPLETS, Stage
 
 HELD_OUT = "held_out.txt"
 
 log = logging.getLogger(__name__)
 
 
-def synthesise_domain(run: RunConfig, selected: Sequence[Stage]) -> bool:
-    """Write the triplets, unless they are there or no stage that is ``selected`` reads them; whether they are needed.
+def synthesise_domain(run: ResolvedRun) -> bool:
+    """Generate the triplets, unless they are there or no stage to train reads them. Return whether they are needed.
 
     Raises:
         InputError: something is wrong with what is given, the data of the other stages too: hours may go by until their
             turn comes.
         TrainingError: the synthesis ended without all of them.
     """
-    domain, output = run.domain, Path(str(run.output_dir))
-    done = (output / "results.json").is_file() and not run.overwrite
+    domain = run.domain
+    done = (run.folder / "results.json").is_file() and not run.overwrite
     if domain.path is None or done:
         return False
     folder = Path(domain.folder).absolute()
     wanted = str(folder / TRIPLETS)
     readers = [
-        stage for stage in selected if wanted in (getattr(one, "path", None) for one in data_of(stage.run).values())
+        stage for stage in run.trainings if wanted in (getattr(one, "path", None) for one in stage.datasets.values())
     ]
     if not readers and run.backbone != "tiny":  # whose vocabulary is of all stages
         return False
     list_files(paths_of(domain), "domain.path", any_name=True)
     if domain.generator is None:
         raise InputError(key="domain.generator", value=None, expected="the run of a generator, or a hub id")
-    for stage in selected:
+    for stage in run.trainings:
         if stage not in readers:
             with stage.named_in_errors():
-                make_data(stage.run)
+                make_data(stage)
     folder.mkdir(parents=True, exist_ok=True)
     number = write_held_out(run, folder / HELD_OUT)
     log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
@@ -80,7 +79,7 @@ def paths_of(domain: Domain) -> list[str]:
     return [domain.path] if isinstance(domain.path, str) else list(domain.path or [])
 
 
-def synthesis_of(run: RunConfig, folder: Path) -> Gense:
+def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
     """The recipe ``gense`` on the sentences of the domain; what the user says about it comes last."""
     domain = run.domain
     cfg = composed("generate", (), {"recipe": "gense"})
@@ -98,7 +97,7 @@ def synthesis_of(run: RunConfig, folder: Path) -> Gense:
     return build(Gense, resolved(cfg))
 
 
-def write_held_out(run: RunConfig, path: Path) -> int:
+def write_held_out(run: ResolvedRun, path: Path) -> int:
     """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
     scoring, config = run.evaluation, EvaluateConfig()
     tasks = own_suite(run, config)

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from contrastive_encoders.core.config_schema import check
 from contrastive_encoders.io.output_directory import read_marker
-from contrastive_encoders.training.build import keys_of
-from contrastive_encoders.training.run_config import RunConfig
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
@@ -41,22 +38,21 @@ NOT_IDENTITY_WITHIN = {
 OFF = {"model.lora": "rank", "domain": "path"}  # groups that say nothing while this key of theirs is null
 
 
-def identity_of(run: RunConfig) -> str:
+def identity_of(keys: Mapping[str, Any]) -> str:
     """Return the identity of a run: eight hex digits of a hash over its keys and values. The module of a class does not
     count, nor does a key whose value is null.
 
-    Raises:
-        InputError: a value is of another type.
+    Args:
+        keys: all keys of the run, as `ResolvedRun.keys` returns them.
     """
-    check(run)
-    return _digest(deciding_keys(keys_of(run)))
+    return hashlib.sha256(json.dumps(deciding_keys(keys), sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def deciding_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a run that decide its result, nested, without null values.
 
     Args:
-        keys: all keys, as `training.build.keys_of` returns them.
+        keys: all keys, as `ResolvedRun.keys` returns them.
     """
     kept: dict[str, Any] = copy.deepcopy({name: value for name, value in keys.items() if name not in NOT_IDENTITY})
     for group, names in NOT_IDENTITY_WITHIN.items():
@@ -105,7 +101,3 @@ def _keys_and_values(value: Any) -> Any:
         return value
     found = {str(key): _keys_and_values(one) for key, one in value.items() if one is not None and str(key)[:1] != "_"}
     return found | ({"class": str(value["_target_"]).rpartition(".")[2]} if "_target_" in value else {})
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]

@@ -13,7 +13,6 @@ from transformers import AutoConfig
 
 from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import UNSET, filled
 from contrastive_encoders.encoders.lengths import USUAL_LENGTH, length_to_train, longest_input, own_length
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
 from contrastive_encoders.encoders.loading.own_encoder import own_encoder
@@ -22,21 +21,21 @@ from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.objectives.gense import prompt_of
 from contrastive_encoders.encoders.objectives.reranker import Reranker
 from contrastive_encoders.encoders.prompt_suffix import ids_behind
-from contrastive_encoders.training.build import built, data_of
-from contrastive_encoders.training.run_config import RunConfig
+from contrastive_encoders.training.build import data_modules
+from contrastive_encoders.training.resolve import ResolvedRun
 
 log = logging.getLogger(__name__)
 
 
-def check_lengths(run: RunConfig) -> None:
+def check_lengths(run: ResolvedRun) -> None:
     """Refuse what needs no backbone to be refused; say what ``model.max_length`` alone no longer does."""
     read = getattr(run.model, "max_length", None)
-    for place, keys in data_of(run).items():
-        cut = getattr(filled(keys, run), "max_length", None)
+    for place, config in run.datasets.items():
+        cut = getattr(config, "max_length", None)
         if read is None or cut is None:
             continue
         _refuse_longer(cut, read, place, f"model.max_length={read}")
-        if _is_default(keys):
+        if f"{place}.max_length" in run.unset:
             log.info(
                 "model.max_length=%d is what the encoder reads in scores and export; it no longer sets the length of "
                 "training texts: they are cut at %s.max_length=%d.",
@@ -46,7 +45,7 @@ def check_lengths(run: RunConfig) -> None:
             )
 
 
-def settle_lengths(run: RunConfig, model: Any, data: Any) -> None:
+def settle_lengths(run: ResolvedRun, model: Any, data: Any) -> None:
     """The same once the backbone is there; a default of ``data.max_length`` gives way to what it reads.
 
     Raises:
@@ -57,36 +56,42 @@ def settle_lengths(run: RunConfig, model: Any, data: Any) -> None:
         behind = 0 if appended is None else len(appended.ids)
         _settle(run, data, encoder.longest, encoder.max_length, _kept(run, behind))
         if appended is not None:
-            for one in built(data).values():
+            for one in data_modules(data).values():
                 appended.room_in(one.max_length)
     elif isinstance(model, Reranker):
         _settle(run, data, model.cross_encoder.longest, model.cross_encoder.max_length, 0)
 
 
-def settle_without_weights(run: RunConfig, data: Any) -> None:
+def settle_without_weights(run: ResolvedRun, data: Any) -> None:
     """The same of what a config and a tokenizer say, to look at batches without a model."""
-    if not any(hasattr(one, "max_length") for one in built(data).values()):
+    if not any(hasattr(one, "max_length") for one in data_modules(data).values()):
         return
     backbone = str(run.backbone)
     config, tokenizer = from_pretrained(AutoConfig, backbone), load_tokenizer(backbone)
     longest, asked = longest_input(config), getattr(run.model, "max_length", None)
-    prompt = prompt_of(filled(run.model, run)) if isinstance(run.model, GenSEConfig) else None
+    prompt = prompt_of(run.model) if isinstance(run.model, GenSEConfig) else None
     behind = len(ids_behind(tokenizer, prompt)) if prompt else 0
     own = own_encoder(backbone, getattr(run.model, "pooling", None)).exported
     read = length_to_train(asked, own_length(own, config, tokenizer), config, backbone)
     _settle(run, data, longest, read, _kept(run, behind))
 
 
-def lengths_of_models(run: RunConfig) -> dict[str, int]:
+def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
     """What a preview without a model cannot know: the models, by their names, that cut such data at another length
     where nobody says one.
     """
-    defaults = [filled(keys, run) for keys in data_of(run).values() if _is_default(keys)]
-    defaults = [keys for keys in defaults if keys.max_length is not None]
+    defaults = [
+        config
+        for place, config in run.datasets.items()
+        if f"{place}.max_length" in run.unset and config.max_length is not None
+    ]
     found = dict[str, int]()
     if run.model is not None or run.training_length is not None or not defaults:
         return found
-    yields, shown = {get_object(keys.target).yields for keys in defaults}, {keys.max_length for keys in defaults}
+    yields, shown = (
+        {get_object(config.target).yields for config in defaults},
+        {config.max_length for config in defaults},
+    )
     for name in choices("model"):
         keys: Any = OmegaConf.load(CONFIGS / "model" / f"{name}.yaml")
         model: Any = get_class(KINDS[name].target)
@@ -97,20 +102,18 @@ def lengths_of_models(run: RunConfig) -> dict[str, int]:
     return found
 
 
-def _kept(run: RunConfig, behind: int) -> int:
+def _kept(run: ResolvedRun, behind: int) -> int:
     """Tokens of a prompt that no text may take the place of."""
     return 0 if getattr(run.model, "truncation", None) == "official" else behind
 
 
-def _settle(run: RunConfig, data: Any, longest: int, read: int, behind: int) -> None:
+def _settle(run: ResolvedRun, data: Any, longest: int, read: int, behind: int) -> None:
     most = min(longest, read)
     by_default = most if getattr(run.model, "max_length", None) else min(most, USUAL_LENGTH)
-    places = data_of(run)
-    for place, one in built(data).items():
-        keys = places[place]
+    for place, one in data_modules(data).items():
         if hasattr(one, "settle_length"):  # documents are not cut: spans of them are
             one.settle_length(by_default, behind)
-        if one.max_length > most and _is_default(keys):
+        if one.max_length > most and f"{place}.max_length" in run.unset:
             log.info(
                 "%s.max_length: %d, all that backbone=%s reads (%d otherwise).",
                 place,
@@ -121,10 +124,6 @@ def _settle(run: RunConfig, data: Any, longest: int, read: int, behind: int) -> 
             one.max_length = most
         _refuse_longer(one.max_length, longest, place, f"backbone={run.backbone}, which takes {longest} tokens")
         _refuse_longer(one.max_length, read, place, f"the {read} tokens that the encoder reads")
-
-
-def _is_default(keys: Any) -> bool:
-    return getattr(keys, "max_length", None) is UNSET
 
 
 def _refuse_longer(cut: int, most: int, place: str, of: str) -> None:

@@ -14,8 +14,8 @@ from contrastive_encoders.datamodules.sampling.neighbor_groups import grouped_ro
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.runtime.process_group import from_rank_zero
-from contrastive_encoders.training.build import built
-from contrastive_encoders.training.run_config import RunConfig
+from contrastive_encoders.training.build import data_modules
+from contrastive_encoders.training.resolve import ResolvedRun
 
 NEIGHBOURS = "neighbours"  # folder of the groups, a file for each data set
 SMALLEST = 8  # groups in a batch, at least: the rest of it is as far away as rows at random
@@ -23,27 +23,27 @@ SMALLEST = 8  # groups in a batch, at least: the rest of it is as far away as ro
 log = logging.getLogger(__name__)
 
 
-def group_neighbours(run: RunConfig, model: Any, data: Any, folder: Path) -> None:
+def group_neighbours(run: ResolvedRun, model: Any, data: Any) -> None:
     """Give data that asks for it its groups: computed once by rank 0, kept in the run's folder, read by all.
 
     ``model`` has the weights that the run begins from. A file of groups is named after the content of its data, too: a
     run that has not come to its first checkpoint begins anew on data that have changed since.
     """
     data.setup()  # the shares of a mixture are those of all rows, of which groups hold what the steps will take
-    for place, one in built(data).items():
+    for place, one in data_modules(data).items():
         size = min(getattr(one.settings, "neighbours", None) or 0, one.batch_size // SMALLEST)
         if size < 2 or not isinstance(model, Objective):
             continue
-        path = folder / NEIGHBOURS / f"{place}-{one.data_id[:12]}.npy"
+        path = run.folder / NEIGHBOURS / f"{place}-{one.data_id[:12]}.npy"
         from_rank_zero(partial(_decide, run, model, one, size, path))
         one.groups = [group[group >= 0] for group in np.load(path, allow_pickle=False)]
 
 
-def _decide(run: RunConfig, model: Objective, data: Any, size: int, path: Path, writer: bool) -> list[bool]:
+def _decide(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path, writer: bool) -> list[bool]:
     return [writer and _write(run, model, data, size, path)]
 
 
-def _write(run: RunConfig, model: Objective, data: Any, size: int, path: Path) -> bool:
+def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path) -> bool:
     """Write (groups, size) int64 examples, where a group is smaller -1."""
     if _is_whole(path):
         return False

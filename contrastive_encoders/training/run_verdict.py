@@ -12,10 +12,9 @@ from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.statistics.headline import Headline, choose_headline
 from contrastive_encoders.statistics.verdict import judge, with_before
 from contrastive_encoders.training.advice import Facts, of_manifest, to_try
-from contrastive_encoders.training.build import data_of
 from contrastive_encoders.training.data_summary import multilingual
 from contrastive_encoders.training.fit import Fitted, mode_of
-from contrastive_encoders.training.run_config import RunConfig
+from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.startup_summary import changed_keys
 
 
@@ -27,14 +26,12 @@ def items_of(fitted: Fitted) -> ItemScores | None:
 
 
 def verdict_of(
-    run: RunConfig,
+    run: ResolvedRun,
     results: Results,
     items: ItemScores | None,
     history: Mapping[int, Mapping[str, float]],
-    folder: Path,
-    batches: type | None = None,
-    reads: int | None = None,
-    stage: str = "",
+    batches: type | None,
+    reads: int | None,
 ) -> Verdict | None:
     """Return the verdict on the weights that are kept; None if nothing was scored before training.
 
@@ -65,22 +62,22 @@ def verdict_of(
         rate=None
         if hasattr(run.model, "retriever")
         else getattr(run.model, "lr", None),  # before training another model was scored
-        losses=[float(row["train/loss"]) for row in read_rows(folder / "metrics.csv") if "train/loss" in row],
+        losses=[float(row["train/loss"]) for row in read_rows(run.folder / "metrics.csv") if "train/loss" in row],
         scores=[sign * headline.value(one) for one in scored if all(name in one for name in headline.scores)],
         queries=verdict["items"] or 0,
         doubt=(verdict["interval"][1] - verdict["interval"][0]) / 2 if verdict["interval"] else 0.0,
-        before=f"stages.{stage}." if stage else "",
+        before=f"stages.{run.stage_name}." if run.stage_name else "",
     )
     verdict["to_try"] = to_try(facts)
     return verdict
 
 
-def sources_of(run: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, str]:
+def sources_of(run: ResolvedRun, manifest: Mapping[str, Any]) -> tuple[str, str]:
     """Return the setting that gives a run more examples, and the files of its data; empty if there is none."""
     parts = manifest.get("parts") or {"": manifest}
     places = {
         place: (keys, parts[place.rpartition(".")[2] if "parts" in manifest else ""])
-        for place, keys in data_of(run).items()
+        for place, keys in run.datasets.items()
     }
     shares = [f"{place}.fraction=1.0" for place, (_, part) in places.items() if part.get("fraction", 1.0) < 1]
     paths = {

@@ -19,16 +19,15 @@ from contrastive_encoders.evaluation.reranking import Reranking
 from contrastive_encoders.evaluation.task import Task
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from contrastive_encoders.statistics.score_names import ScoreName
-from contrastive_encoders.training.build import device_to_load
 from contrastive_encoders.training.checks import check_scoring, names_of
-from contrastive_encoders.training.run_config import RunConfig
+from contrastive_encoders.training.resolve import ResolvedRun
 
 USUAL = "sts"  # the suite of configs/train.yaml
 
 log = logging.getLogger(__name__)
 
 
-def choose(run: RunConfig, model: pl.LightningModule, data: DataModule) -> tuple[RunConfig, Suites]:
+def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tuple[ResolvedRun, Suites]:
     """Return the run with what is really scored and monitored, and what is scored at the end and while training.
 
     Raises:
@@ -58,7 +57,7 @@ def choose(run: RunConfig, model: pl.LightningModule, data: DataModule) -> tuple
     return run, suites
 
 
-def reranked(suites: Suites, run: RunConfig) -> Suites:
+def reranked(suites: Suites, run: ResolvedRun) -> Suites:
     """Return the suites of a reranker: the retrieval tasks of a run. Other tasks are left out."""
     settings: Any = run.model
     tasks = [task for task in suites.final if isinstance(task, Retrieval) and settings.retriever]
@@ -67,13 +66,13 @@ def reranked(suites: Suites, run: RunConfig) -> Suites:
         log.warning("%s: this model %s, so they are not scored.", ", ".join(others), why)
     if tasks:
         load_encoder(settings.retriever, device="cpu")  # what is no encoder is refused before the training
-    device = device_to_load(run)
+    device = run.device
     final = Reranking(tasks, lambda: load_encoder(settings.retriever, device=device), settings.rerank_top)
     during = {task.name for task in suites.during}
     return Suites(final, final.of(task for task in tasks if task.name in during))
 
 
-def own_suite(run: RunConfig, config: EvaluateConfig) -> list[Task]:
+def own_suite(run: ResolvedRun, config: EvaluateConfig) -> list[Task]:
     """Read the test sets that the user has named in ``evaluation.tasks``.
 
     Raises:
@@ -82,11 +81,11 @@ def own_suite(run: RunConfig, config: EvaluateConfig) -> list[Task]:
     return [task for own in own_tasks(run.evaluation.tasks, "evaluation.tasks") for task in own.read(config)]
 
 
-def _scoring(run: RunConfig, **changed: Any) -> RunConfig:
+def _scoring(run: ResolvedRun, **changed: Any) -> ResolvedRun:
     return replace(run, evaluation=replace(run.evaluation, **changed))
 
 
-def _without_tables(run: RunConfig, held_out: Collection[str]) -> RunConfig:
+def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
     """What a recipe scores while training is left out without tables, and where they lack SentEval's form of it, the
     plain one is taken; what the user has asked for stays.
     """

@@ -16,8 +16,8 @@ from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.optimizers import planned_steps
 from contrastive_encoders.evaluation.callback import ScoreCallback
 from contrastive_encoders.training.data_summary import account_of
+from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.resume import Resumption
-from contrastive_encoders.training.run_config import RunConfig
 from contrastive_encoders.training.usable_negatives import Counts
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ WIDTH, MOST_NAMED = 10, 5  # of the names; tasks
 class Opening(NamedTuple):
     """What a run was asked to be."""
 
-    run: RunConfig  # as it will be trained
+    run: ResolvedRun  # as it will be trained
     backbone: str  # as it was asked for
     resumed: Resumption | None
     changes: Mapping[str, Sequence[Any]]  # keys that make the encoder differ from its backbone
@@ -117,7 +117,7 @@ def millions(number: int) -> str:
     return f"{number / 1e6:,.1f} million" if number >= 1e5 else f"{number:,}"
 
 
-def _when(run: RunConfig, scorer: ScoreCallback) -> str:
+def _when(run: ResolvedRun, scorer: ScoreCallback) -> str:
     start = ["before training"] if scorer.at_start else []
     between = [f"every {scorer.every_n_steps} steps"] if scorer.every_n_steps and len(scorer.during) else []
     best = f"; the best {run.monitor} is kept" if run.monitor else ""

@@ -14,8 +14,8 @@ from pytorch_lightning.strategies import Strategy
 
 from contrastive_encoders.composition.import_target import found_at, imported, is_allowed, untrusted
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import as_mapping, check_type
-from contrastive_encoders.training.run_config import RunConfig
+from contrastive_encoders.core.config_schema import check_type
+from contrastive_encoders.training.resolve import ResolvedRun
 
 OURS = ("contrastive_encoders",)
 LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
@@ -36,14 +36,14 @@ NEEDS = {  # of a class of somebody's own: what it is made from, and what is ask
 MAKERS = ("contrastive_encoders.training.wandb_session.wandb_logger",)  # functions of ours that make one
 
 
-def check_targets(run: RunConfig) -> None:
+def check_targets(run: ResolvedRun) -> None:
     """Every ``_target_`` of a run names what it may.
 
     Raises:
         InputError: it is something else, or not to be found.
     """
     check_type("allow_targets", run.allow_targets, Sequence[str])
-    plain: Any = as_mapping(run)
+    plain: Any = run.keys()
     allowed = run.allow_targets
     if not isinstance(plain.get("callbacks"), dict):
         raise InputError(f"callbacks={plain.get('callbacks')!r}: wanted a mapping, of names to what has a _target_.")

@@ -22,8 +22,8 @@ from contrastive_encoders.encoders.loading.sentence_transformers_folder import r
 from contrastive_encoders.io.manifest import read_record, write_record
 from contrastive_encoders.io.output_directory import overwrite_hint
 from contrastive_encoders.runtime.process_group import from_rank_zero
-from contrastive_encoders.training.build import built, data_of, device_to_load
-from contrastive_encoders.training.run_config import RunConfig
+from contrastive_encoders.training.build import data_modules
+from contrastive_encoders.training.resolve import ResolvedRun
 
 RECORD = "teacher.json"  # in the run's folder: where the vectors lie, and their width
 
@@ -50,7 +50,7 @@ def _is_reranker(name: str, what: str) -> InputError:
     )
 
 
-def load_teacher(run: RunConfig) -> LoadedEncoder | None:
+def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
     """Load the teacher of a run on rank 0; None on other ranks, or if the run has none.
 
     Raises:
@@ -64,16 +64,16 @@ def load_teacher(run: RunConfig) -> LoadedEncoder | None:
     return found[0] if found else None
 
 
-def _load(run: RunConfig, name: str, found: list[LoadedEncoder], writer: bool) -> list[bool]:
+def _load(run: ResolvedRun, name: str, found: list[LoadedEncoder], writer: bool) -> list[bool]:
     if writer:
         _refuse_run_of_reranker(name)
-        teacher = load_encoder_of("model.teacher", name, device_to_load(run))
+        teacher = load_encoder_of("model.teacher", name, run.device)
         _refuse_reranker(name)
         found.append(teacher)
     return [writer]
 
 
-def check_teacher_keys(run: RunConfig) -> None:
+def check_teacher_keys(run: ResolvedRun) -> None:
     """Refuse a comparison without a teacher, and data whose texts are not those of the token store, each as a whole.
 
     Raises:
@@ -86,7 +86,7 @@ def check_teacher_keys(run: RunConfig) -> None:
                 "evaluation.teacher=false."
             )
         return
-    for place, settings in data_of(run).items():
+    for place, settings in run.datasets.items():
         if not issubclass(get_class(settings.target), TextRows):
             raise InputError(
                 f"model.teacher={run.model.teacher}: a teacher's vectors are of whole texts, and {place} draws spans "
@@ -95,34 +95,34 @@ def check_teacher_keys(run: RunConfig) -> None:
             )
 
 
-def learn_from_teacher(run: RunConfig, model: Any, data: Any, folder: Path, teacher: LoadedEncoder | None) -> None:
+def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedEncoder | None) -> None:
     """Give the data the vectors of the run's teacher, and the model their width. Rank 0, which has the ``teacher``,
     makes what is not in the cache yet; the others wait.
     """
     if getattr(run.model, "teacher", None) is None:
         return
     data.setup()
-    if any(getattr(getattr(one, "records", None), "list_files", ()) for one in built(data).values()):
+    if any(getattr(getattr(one, "records", None), "list_files", ()) for one in data_modules(data).values()):
         raise InputError(
             key="model.teacher",
             value=run.model.teacher,
             expected="null for rows with lists of positives or negatives",
             hint="Set model.teacher=null, or write one positive and as many negatives in each row.",
         )
-    from_rank_zero(partial(_decide, run, data, folder, teacher))
-    record = read_record(folder / RECORD)
-    for place, one in built(data).items():
+    from_rank_zero(partial(_decide, run, data, teacher))
+    record = read_record(run.folder / RECORD)
+    for place, one in data_modules(data).items():
         one.taught = VectorStore(record["stores"][place], one.rows_used)
     model.learn_from_teacher(int(record["width"]), run.seed)
 
 
-def _decide(run: RunConfig, data: Any, folder: Path, teacher: LoadedEncoder | None, writer: bool) -> list[bool]:
+def _decide(run: ResolvedRun, data: Any, teacher: LoadedEncoder | None, writer: bool) -> list[bool]:
     if not writer or teacher is None:
         return [False]
     autocast = torch.bfloat16 if run.precision == "bf16" else None
     made_by = {"teacher": teacher.fingerprint, "products": run.precision if autocast else "fp32", "version": VERSION}
     stores, width = dict[str, str](), 0
-    for place, one in built(data).items():
+    for place, one in data_modules(data).items():
         key = {**made_by, "tokens": one.data_id, "source": one.source().fingerprint()}
         prompts = one.prompts_by_role(teacher.prompts, one.store.width)
         if one.rows_used is not None:
@@ -134,14 +134,15 @@ def _decide(run: RunConfig, data: Any, folder: Path, teacher: LoadedEncoder | No
         width = make_or_go_on(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
         stores[place] = str(directory)
     record = {"stores": stores, "width": width, "teacher": teacher.fingerprint}
-    if (folder / RECORD).is_file() and read_record(folder / RECORD).get("teacher") != record["teacher"]:
+    path = run.folder / RECORD
+    if path.is_file() and read_record(path).get("teacher") != record["teacher"]:
         raise InputError(
             key="model.teacher",
             value=run.model.teacher,
             expected="the teacher that this run began with, but it has changed",
             hint=overwrite_hint("output_dir"),
         )
-    write_record(folder / RECORD, record)
+    write_record(path, record)
     return [True]
 
 

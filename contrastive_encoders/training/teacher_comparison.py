@@ -16,14 +16,14 @@ from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.evaluation.callback import HEADLINES, ScoreCallback
 from contrastive_encoders.statistics.score_names import ScoreName
-from contrastive_encoders.training.build import built, device_to_load
-from contrastive_encoders.training.run_config import RunConfig
+from contrastive_encoders.training.build import data_modules
+from contrastive_encoders.training.resolve import ResolvedRun
 
 TIMED = 2_048  # training texts whose embedding is timed
 ROUNDS = 5  # of each encoder, in turn; the median counts
 
 
-def score_teacher(run: RunConfig, scorer: ScoreCallback) -> dict[str, float] | None:
+def score_teacher(run: ResolvedRun, scorer: ScoreCallback) -> dict[str, float] | None:
     """The teacher's scores of all tasks of the run. All ranks must call this; None where they are not wanted."""
     if not (run.evaluation.teacher and getattr(run.model, "teacher", None)):
         return None
@@ -37,13 +37,11 @@ def score_teacher(run: RunConfig, scorer: ScoreCallback) -> dict[str, float] | N
     return dict(found.values)
 
 
-def beside_teacher(
-    run: RunConfig, folder: Path, data: Any, results: Results, of_teacher: Mapping[str, float]
-) -> BesideTeacher:
+def beside_teacher(run: ResolvedRun, data: Any, results: Results, of_teacher: Mapping[str, float]) -> BesideTeacher:
     """Compare the exported encoder with the teacher; both embed the same training texts, in turn."""
     autocast = torch.bfloat16 if run.evaluation.precision == "bf16" else None
-    sides = {"teacher": _loaded(run, run.model.teacher), "student": _loaded(run, folder / "encoder")}
-    rows = next(iter(built(data).values())).used_texts()
+    sides = {"teacher": _loaded(run, run.model.teacher), "student": _loaded(run, run.folder / "encoder")}
+    rows = next(iter(data_modules(data).values())).used_texts()
     texts = list(islice(chain.from_iterable(rows), TIMED))
     seconds = _in_turn({side: _embedding(encoder, texts, autocast) for side, encoder in sides.items()})
     costs = {side: _cost(encoder, len(texts) / seconds[side]) for side, encoder in sides.items()}
@@ -83,8 +81,8 @@ def table_beside_teacher(found: BesideTeacher, results: Results) -> Table:
     return table
 
 
-def _loaded(run: RunConfig, name: str | Path) -> LoadedEncoder:
-    return load_encoder(name, device=device_to_load(run))
+def _loaded(run: ResolvedRun, name: str | Path) -> LoadedEncoder:
+    return load_encoder(name, device=run.device)
 
 
 def _embedding(encoder: LoadedEncoder, texts: list[str], autocast: torch.dtype | None) -> Callable[[], object]:

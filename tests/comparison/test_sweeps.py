@@ -34,7 +34,7 @@ from contrastive_encoders.io.output_directory import write_marker
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
 from contrastive_encoders.training.max_length import check_lengths
-from contrastive_encoders.training.stages import stages_of
+from contrastive_encoders.training.resolve import resolve
 from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,7 +120,7 @@ def test_every_trial_of_a_sweep_composes(path, tmp_path):
     composed = set[str]()
     for words in trials:
         if not composed >= set(words):  # else every word has been taken, in another trial
-            run = compose_run([*sweep.words, *words])
+            run = resolve(compose_run([*sweep.words, *words]))
             composed |= set(words)
             check_model_and_data(run)
             check_values(run)
@@ -663,11 +663,11 @@ def test_races_compose():
                 cfg.race.data_root = None
             race = plain(cfg.race)
             for words in race["arms"].values():
-                for stage in stages_of(compose_run([*map(str, race["common"]), *map(str, words)])):
-                    check_model_and_data(stage.run)
-                    check_values(stage.run)
-                    check_lengths(stage.run)
-                    assert stage.run.evaluation.data_root is None
+                for run in resolve(compose_run([*map(str, race["common"]), *map(str, words)])).trainings:
+                    check_model_and_data(run)
+                    check_values(run)
+                    check_lengths(run)
+                    assert run.evaluation.data_root is None
 
 
 def test_a_race_logs_each_start_with_its_number(tmp_path, fake_train, caplog):

@@ -17,7 +17,7 @@ from contrastive_encoders.datamodules.sources.row_schemas import QA, SENTENCES, 
 from contrastive_encoders.io.download import File
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose
-from contrastive_encoders.training.stages import stages_of
+from contrastive_encoders.training.resolve import resolve
 from tests.data import RecordSource
 
 TEXT = "".join(f"Sentence number {n} of the harbour.\n" for n in range(30_000)).encode()
@@ -76,9 +76,9 @@ def test_every_corpus_is_read_by_the_data_of_its_kind(hosted, caplog):
     advised = re.findall(r"Then: contrastive-encoders train (.*)", caplog.text)
     assert len(advised) == len(HOSTED)
     for words in map(shlex.split, advised):
-        for stage in stages_of(compose([*words, "backbone=tiny"])):
-            check_model_and_data(stage.run)
-            check_values(stage.run)
+        for run in resolve(compose([*words, "backbone=tiny"])).trainings:
+            check_model_and_data(run)
+            check_values(run)
     record = json.loads((hosted / "sources.json").read_text())
     assert {NLI, WIKI, "data-train.zip", "gooaq-0.parquet", "gooaq-1.parquet"} <= set(record)
 

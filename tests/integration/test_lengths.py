@@ -8,8 +8,7 @@ from transformers import AutoTokenizer
 
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.training import compose
-from contrastive_encoders.training.build import filled_in
-from contrastive_encoders.training.stages import stages_of
+from contrastive_encoders.training.resolve import resolve
 from tests.data import write_rows
 from tests.encoders.test_behind_pooling import made
 from tests.integration.conftest import TINY
@@ -97,5 +96,5 @@ LENGTHS = {  # what papers published, and what nobody has: of each stage
 
 @pytest.mark.parametrize("words", LENGTHS)
 def test_recipes_keep_their_lengths(words):
-    stages = stages_of(compose(words.split()))
-    assert [filled_in(stage.run).data.max_length for stage in stages] == LENGTHS[words]
+    trainings = resolve(compose(words.split())).trainings
+    assert [one.data.max_length for one in trainings] == LENGTHS[words]

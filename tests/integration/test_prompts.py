@@ -21,6 +21,7 @@ from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.training import compose, train
 from contrastive_encoders.training.build import make_data, make_model
 from contrastive_encoders.training.encoder_prompts import settle_prompts
+from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.teacher import _embed_rows
 from tests.conftest import SENTENCES
 from tests.data import batches
@@ -73,7 +74,7 @@ def views_of(data: str, path: Path, backbone: Path, *words: str) -> list[list[li
     model = {"triplets": "pairs", "qa": "pairs", "sentences": "simcse", "nli": "sbert_nli", "dino": "sroberta"}[data]
     keys = [f"model={model}", f"data={data}", f"data.path={path}", f"backbone={backbone}", "batch_size=4"]
     keys += ["quiet=true", f"data.cache_dir={path.parent / 'cache'}", "data.max_length=24"]
-    [batch] = batches(make_data(compose([*keys, *words])), 1)
+    [batch] = batches(make_data(resolve(compose([*keys, *words]))), 1)
     views = [one for one in batch if hasattr(one, "lengths")]
     return [[ids.tolist() for ids in one.ids.split(one.lengths.tolist())] for one in views]
 
@@ -166,7 +167,7 @@ def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, 
         saved = load_encoder(trained.directory / "checkpoints" / "best.ckpt", device="cpu")
         np.testing.assert_allclose(getattr(saved, name)(SENTENCES), wanted_ND, atol=1e-5)
     again = compose(["model=pairs", "data=triplets", "data.path=x", f"backbone={trained.directory}", "batch_size=4"])
-    assert make_model(again).encoder.prompts == trained.encoder.prompts, "a run is a backbone, too"
+    assert make_model(resolve(again)).encoder.prompts == trained.encoder.prompts, "a run is a backbone, too"
 
 
 SEARCH = {"search_query": "the river: ", "search_document": "old maps: "}
@@ -188,7 +189,7 @@ def test_prompts_of_no_role_are_named_with_the_words_that_use_them(
 
     def settled(*more: str):
         caplog.clear()
-        run = compose(literal_words("train", [*words, *more]))
+        run = resolve(compose(literal_words("train", [*words, *more])))
         model, data = make_model(run), make_data(run)
         data.prepare_data()
         data.setup()
@@ -206,13 +207,15 @@ def test_prompts_of_no_role_are_named_with_the_words_that_use_them(
 def test_texts_that_have_their_prompts_are_no_reason_for_a_warning(data, e5, newer, tmp_path, caplog):
     rows = ROWS if data == "triplets" else [{"text": one["anchor"]} for one in ROWS]
     words = [f"data={data}", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
-    run = compose(
-        [
-            *words,
-            f"model={'pairs' if data == 'triplets' else 'simcse'}",
-            f"backbone={e5 if data == 'triplets' else newer}",
-            f"data.cache_dir={tmp_path / 'cache'}",
-        ]
+    run = resolve(
+        compose(
+            [
+                *words,
+                f"model={'pairs' if data == 'triplets' else 'simcse'}",
+                f"backbone={e5 if data == 'triplets' else newer}",
+                f"data.cache_dir={tmp_path / 'cache'}",
+            ]
+        )
     )
     model, data = make_model(run), make_data(run)
     data.prepare_data()
@@ -270,10 +273,10 @@ def test_a_pooling_that_leaves_prompts_out_is_trained_without_them_alone(tiny_be
         f"backbone={folder}",
     ]
     with pytest.raises(InputError) as caught:
-        make_data(compose(words))
+        make_data(resolve(compose(words)))
     assert caught.value.key == "backbone"
     assert "data.prompts={}" in caught.value.hint
-    assert not make_data(compose([*words, "data.prompts={}"])).inherits_prompts
+    assert not make_data(resolve(compose([*words, "data.prompts={}"]))).inherits_prompts
     encoder = load_encoder(folder, device="cpu")
     np.testing.assert_allclose(encoder.encode_query(SENTENCES), stock(folder).encode_query(SENTENCES), atol=1e-5)
 
@@ -291,7 +294,7 @@ def test_a_teacher_reads_texts_with_its_own_prompts(e5):
 def test_a_guide_reads_texts_with_its_own_prompts_alone(e5, newer, tmp_path):
     rows = [dict(zip(ROWS[0], (text, text[10:], text[:20]), strict=True)) for text in SENTENCES]  # none is cut
     words = ["model=simcse", "data=triplets", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
-    run = compose([*words, f"backbone={newer}", f"model.guide={e5}", f"data.cache_dir={tmp_path / 'cache'}"])
+    run = resolve(compose([*words, f"backbone={newer}", f"model.guide={e5}", f"data.cache_dir={tmp_path / 'cache'}"]))
     data, model = make_data(run), make_model(run)
     [batch] = batches(data, 1)
     settle_prompts(model, data)
@@ -306,7 +309,7 @@ def test_a_guide_reads_texts_with_its_own_prompts_alone(e5, newer, tmp_path):
 def test_equal_texts_are_told_whatever_their_prompts(newer, tmp_path):
     rows = [{"anchor": text, "positive": text} for text in SENTENCES]
     words = ["model=pairs", "data=triplets", f"data.path={written(tmp_path / 'rows.jsonl', rows)}", "batch_size=4"]
-    run = compose([*words, f"backbone={newer}", f"data.cache_dir={tmp_path / 'cache'}"])
+    run = resolve(compose([*words, f"backbone={newer}", f"data.cache_dir={tmp_path / 'cache'}"]))
     data, model = make_data(run), make_model(run)
     [batch] = batches(data, 1)
     settle_prompts(model, data)
@@ -322,15 +325,15 @@ def documents(folder: Path) -> Path:
 def test_spans_have_the_default_prompt(newer, tmp_path):
     words = ["model=declutr", "data=text", f"data.path={documents(tmp_path)}", f"backbone={newer}", "batch_size=4"]
     words += ["data.min_span=3", "data.max_span=8", f"data.cache_dir={tmp_path / 'cache'}", "quiet=true"]
-    [batch], [plain] = (batches(make_data(compose([*words, *more])), 1) for more in ([], ["data.prompts={}"]))
+    [batch], [plain] = (batches(make_data(resolve(compose([*words, *more]))), 1) for more in ([], ["data.prompts={}"]))
     before = special_ids(newer)
     for view, bare in ((batch.anchors, plain.anchors), (batch.positives, plain.positives)):
         spans, others = (one.ids.split(one.lengths.tolist()) for one in (view, bare))
         assert [ids.tolist() for ids in spans] == [before + ids.tolist()[1:] for ids in others]
     with pytest.raises(InputError) as caught:
-        make_data(compose([*words, "data.prompts='query: '"]))
+        make_data(resolve(compose([*words, "data.prompts='query: '"])))
     assert caught.value.key == "data.prompts"
-    make_data(compose([*words, caught.value.hint.removeprefix("Set ").rstrip(".")]))
+    make_data(resolve(compose([*words, caught.value.hint.removeprefix("Set ").rstrip(".")])))
 
 
 def special_ids(folder: Path) -> list[int]:
@@ -342,7 +345,7 @@ def special_ids(folder: Path) -> list[int]:
 def test_no_word_of_the_default_prompt_is_deleted(newer, tmp_path):
     path = written(tmp_path / "rows.jsonl", [{"text": text} for text in SENTENCES])
     words = ["model=tsdae", "data=sentences", f"data.path={path}", f"backbone={newer}", "batch_size=12", "quiet=true"]
-    [batch] = batches(make_data(compose([*words, f"data.cache_dir={tmp_path / 'cache'}"])), 1)
+    [batch] = batches(make_data(resolve(compose([*words, f"data.cache_dir={tmp_path / 'cache'}"]))), 1)
     before = special_ids(newer)
     damaged, whole = (one.ids.split(one.lengths.tolist()) for one in (batch.damaged, batch.sentences))
     assert all(ids.tolist()[: len(before)] == before for ids in (*damaged, *whole))

@@ -26,6 +26,7 @@ from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.manifest import Damaged
 from contrastive_encoders.reports.page import Section, page
 from contrastive_encoders.training.compose import compose, run_of
+from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.target_checks import check_targets
 from tests.forks import TRAIN, run_command
 from tests.test_architecture import SOURCES
@@ -151,7 +152,7 @@ def refused_or_not(changed):
     with open_dict(cfg):
         for key, value in changed.items():
             cfg[key] = value
-        check_targets(run_of(cfg))
+        check_targets(resolve(run_of(cfg)))
 
 
 OWN = {  # what stands in the module: the target, what is said of it
@@ -212,7 +213,7 @@ def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built(tmp_p
     ]
     assert len(choices) > 15
     for group, name in choices:
-        check_targets(compose([f"{group}={name}"]))
+        check_targets(resolve(compose([f"{group}={name}"])))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from contrastive_encoders.io.results import read_results
 from contrastive_encoders.reports import figure
 from contrastive_encoders.training.compose import compose as compose_run
 from contrastive_encoders.training.identity import identity_in
-from contrastive_encoders.training.stages import stages_of
+from contrastive_encoders.training.resolve import resolve
 from tests.wandb_records import read_records, values_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,7 +157,7 @@ def test_a_mistyped_command_leaves_no_folder(command, tmp_path):
 
 
 def default_folder(words):
-    return stages_of(compose_run(words))[0].run.output_dir
+    return resolve(compose_run(words)).output_dir
 
 
 def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, finished):

@@ -7,7 +7,8 @@ import pytest
 
 import contrastive_encoders.encoders  # noqa: F401  silences the warning of a package of its optional ones
 from contrastive_encoders.training.compose import compose
-from contrastive_encoders.training.few_rows import fit_to_rows, rows_of
+from contrastive_encoders.training.prepare import fit_to_rows, rows_of
+from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.startup_summary import steps_of_epoch
 from tests.data import data_module, write_rows
 
@@ -33,13 +34,14 @@ from tests.data import data_module, write_rows
     ],
 )
 def test_few_rows_take_the_steps_of_few_epochs(rows, words, batch_size, steps):
-    run = compose(["experiment=improve", "data.path=rows.csv", *words])
+    run = resolve(compose(["experiment=improve", "data.path=rows.csv", *words]))
     fitted = fit_to_rows(run, rows)
     assert (fitted.batch_size, fitted.max_steps) == (batch_size, steps)
+    assert (fitted.data.batch_size, fitted.trainer["max_steps"]) == (batch_size, steps)
 
 
 def test_other_recipes_are_left_alone():
-    run = compose(["model=simcse", "data=qa", "data.path=rows.csv", "max_steps=24"])
+    run = resolve(compose(["model=simcse", "data=qa", "data.path=rows.csv", "max_steps=24"]))
     assert fit_to_rows(run, 10) == run
 
 

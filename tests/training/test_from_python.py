@@ -35,8 +35,8 @@ from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.output_directory import LOCK
 from contrastive_encoders.training import RunConfig, api, compose, run, train
 from contrastive_encoders.training.callbacks.progress import Progress
-from contrastive_encoders.training.identity import identity_of
 from contrastive_encoders.training.in_memory_rows import keys_of_rows
+from contrastive_encoders.training.resolve import resolve
 from tests.forks import TRAIN, run_command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -248,7 +248,7 @@ def test_a_config_is_its_choice_with_its_changed_fields(composed_by_train, keys,
     by_configs = composed_by_train(**keys, backbone="tiny")
     by_words = compose([*words.split(), *paths, "backbone=tiny"])
     assert (by_configs.model, by_configs.data) == (by_words.model, by_words.data)
-    assert identity_of(by_configs) == identity_of(by_words)
+    assert resolve(by_configs).identity == resolve(by_words).identity
 
 
 @pytest.mark.advice("contrastive_encoders.training.api:_choice_of")

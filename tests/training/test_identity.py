@@ -3,27 +3,27 @@
 from dataclasses import replace
 
 from contrastive_encoders.encoders.model_configs import GenSEConfig, LoRAConfig, SimCSEConfig
-from contrastive_encoders.training.identity import identity_of
+from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.run_config import RunConfig
 
 
 def identity(model=SimCSEConfig, **changed):
-    return identity_of(RunConfig(model=model(**changed)))
+    return resolve(RunConfig(model=model(**changed))).identity
 
 
 def test_it_is_over_keys_and_values_and_not_over_class_paths_or_keys_without_a_value():
     plain = identity()
     assert identity(target="losses.room.SimCSE") == plain
     assert identity(temperature=0.05) == plain
-    assert identity_of(RunConfig(model=SimCSEConfig(), quiet=True, devices=2, output_dir="elsewhere")) == plain
+    assert resolve(RunConfig(model=SimCSEConfig(), quiet=True, devices=2, output_dir="elsewhere")).identity == plain
     others = [identity(temperature=0.1), identity(target="encoders.objectives.simcse.Other"), identity(GenSEConfig)]
     assert len({plain, *others}) == 4
 
 
 def test_a_plain_key_counts_wherever_it_is_read():
     run = RunConfig(model=SimCSEConfig())
-    assert identity_of(replace(run, seed=2)) != identity_of(run)
-    assert identity_of(RunConfig(model=SimCSEConfig(seed=1))) == identity_of(run), "the seed of the run"
+    assert resolve(replace(run, seed=2)).identity != resolve(run).identity
+    assert resolve(RunConfig(model=SimCSEConfig(seed=1))).identity == resolve(run).identity, "the seed of the run"
 
 
 def test_an_adapter_that_is_off_says_nothing_and_one_that_is_on_says_what_it_is():

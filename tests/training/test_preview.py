@@ -13,20 +13,14 @@ from contrastive_encoders.core import InputError, Ragged, ScoredTripletBatch, Se
 from contrastive_encoders.reports.figure import Figure, draw
 from contrastive_encoders.training.preview.batch import (
     examples_of,
-    false_negatives,
     masking,
     most_frequent,
     pieces_of,
     sequences_of,
-    shared_texts,
     usable_negatives,
 )
-from contrastive_encoders.training.preview.span_positions import BINS, Document, coverage, span_panels
+from contrastive_encoders.training.preview.span_positions import Document, span_panel
 from contrastive_encoders.training.preview.summary import histogram, plural, summaries, summary
-
-
-def nowhere(batches):
-    return [], []
 
 
 class Letters:
@@ -76,19 +70,12 @@ def test_duplicates_are_counted(spans):
     anchors, positives = sequences_of(spans)
     assert anchors.duplicates() == 1
     assert positives.duplicates() == 0
-    assert shared_texts([anchors, positives]) == 1  # "de" is an anchor and a positive
     assert dict(summary([spans, spans], Letters(), 1, len).facts)["anchors that are there before"] == "1 a batch"
 
 
-def test_negatives_that_are_duplicates_are_counted(spans):
-    assert false_negatives(spans) == (4 * 3, 1)  # "de" is an anchor, and the positive of another
+def test_the_most_frequent_text_is_named(spans):
     assert most_frequent([spans, spans], Letters()) in [("abc", 2), ("de", 2)]
     assert most_frequent([SentenceBatch(ragged("ab", "c"), np.arange(2))], Letters()) is None
-    triplets = TripletBatch(ragged("ab", "cd", "ab"), ragged("e", "f", "e"), ragged("f", "cd", "j"), None, np.arange(3))
-    # of rows 0 and 2 "f" thrice and "cd", "j"; of row 1 "e" twice, and "f", "cd", "j", two of which are its own
-    assert false_negatives(triplets) == (4 + 5 + 4, 2)
-    twins = SentenceBatch(ragged("ab", "ab", "c"), np.arange(3))
-    assert false_negatives(twins) == (6, 2)
 
 
 def test_negatives_of_an_anchor_are_counted_without_equal_texts(spans):
@@ -115,21 +102,9 @@ def test_negatives_of_an_anchor_are_counted_without_equal_texts(spans):
     assert usable_negatives(spans) is None
 
 
-def test_the_density_counts_every_token_of_every_span():
-    draws = [Document(0, 130, [("anchor", 13, 40), ("positive", 50, 7)]), Document(1, 990, [("anchor", 0, 990)])]
-    counted = np.zeros(BINS)
-    for document in draws:
-        for role, start, tokens in document.spans:
-            for token in range(start, start + tokens) if role == "anchor" else ():
-                for part in range(100):  # a token may lie over the border of two parts
-                    counted[int((token + (part + 0.5) / 100) / document.tokens * BINS)] += BINS / document.tokens / 100
-    assert coverage(draws, "anchor") == pytest.approx(counted / 2, abs=0.02)
-    assert coverage(draws, "positive").sum() / BINS == pytest.approx(7 / 130 / 2)
-
-
 def test_each_span_is_drawn_beside_its_own_document():
     documents = [Document(row, 100, [("anchor", 5, 20), ("positive", 60, 10)]) for row in range(3)]
-    picture = draw([Figure("spans", "", "", span_panels(documents, documents)[:1])])["spans"].svg
+    picture = draw([Figure("spans", "", "", [span_panel(documents)])])["spans"].svg
     lines, bars = {}, []
     for mark in ElementTree.fromstring(picture).iter():
         about = dict(re.findall(r"(\w+): ([^;]+)", mark.get("aria-label", "")))
@@ -173,12 +148,10 @@ def test_scored_triplets_show_their_scores():
 def test_parts_of_a_mixture_are_named(spans):
     rows = SentenceBatch(ragged("a", "b", "c", "d"), np.array([4, 5, 6, 7]))
     batches = [rows._replace(part="x"), spans._replace(part="y"), rows._replace(part="x")]
-    found = {
-        one.title: [example.name for example in one.examples] for one in summaries(batches, Letters(), 1, len, nowhere)
-    }
+    found = {one.title: [example.name for example in one.examples] for one in summaries(batches, Letters(), 1, len)}
     assert list(found) == ["x: SentenceBatch, 2 batches", "y: SpanBatch, 1 batches"]
     assert found["y: SpanBatch, 1 batches"] == ["y, document 7, anchor 1 of 2"]
-    [mixed] = summaries([rows._replace(part=np.array(["x", "x", "x", "y"]))], Letters(), 2, len, nowhere)
+    [mixed] = summaries([rows._replace(part=np.array(["x", "x", "x", "y"]))], Letters(), 2, len)
     assert [example.name.partition(", its")[0] for example in mixed.examples] == ["x, row 4", "y, row 7"]
     assert dict(mixed.facts)["rows of x in a batch"] == "3"
 
@@ -290,8 +263,8 @@ def test_a_stage_is_shown(tiny_t5, tmp_path, capsys):
         f"backbone={tiny_t5}",
         "batches=1",
     ]
-    assert read_words(words).stage == "open"
-    assert read_words([*words, "only_stage=nli"]).stage == "nli"
+    assert read_words(words).run.stage_name == "open"
+    assert read_words([*words, "only_stage=nli"]).run.stage_name == "nli"
     assert run(words) == 0
     assert "Stage open" in capsys.readouterr().out
     with pytest.raises(InputError, match="no stage 'nil'"):

@@ -1,7 +1,6 @@
 """Keys of a teacher that a run cannot follow are refused before anything is trained."""
 
 import contextlib
-from dataclasses import replace
 
 import pytest
 import transformers
@@ -9,14 +8,13 @@ import transformers
 from contrastive_encoders.core import InputError
 from contrastive_encoders.training.checks import check_model_and_data
 from contrastive_encoders.training.compose import compose
+from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.run_setup import prepare_whole
-from contrastive_encoders.training.stages import stages_of
 from contrastive_encoders.training.teacher import check_teacher_keys, load_teacher
 
 
 def run_of(*words):
-    (stage,) = stages_of(compose(["output_dir=somewhere", *words]))
-    return stage.run
+    return resolve(compose(["output_dir=somewhere", *words]))
 
 
 def test_a_comparison_with_no_teacher():
@@ -34,11 +32,10 @@ def test_layers_that_the_first_stage_has_taken_out(tmp_path):
         "+stages.two.data.path=y",
     ]
     for said, refused in (("+stages.one.model.layers=[0,2]", False), ("model.layers=[0,2]", True)):
-        run = replace(compose([*words, said]), output_dir=str(tmp_path))
-        stages = stages_of(run)
-        message = pytest.raises(InputError, match=r"model\.layers=\[0, 2\].*of the first stage alone")
+        run = run_of(*words, said, f"output_dir={tmp_path}")
+        message = pytest.raises(InputError, match=r"model\.layers=\[0, 2\]")
         with message if refused else contextlib.nullcontext():
-            prepare_whole(run, stages, stages, writer=False)
+            prepare_whole(run, writer=False)
 
 
 def test_a_reranker_is_no_teacher_of_vectors(tiny_bert, tmp_path):

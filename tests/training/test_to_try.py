@@ -9,6 +9,7 @@ from contrastive_encoders.training.advice import MAX_REASONS, Facts, end_of, of_
 from contrastive_encoders.training.checks import check_values
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.data_summary import multilingual
+from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.run_verdict import sources_of
 
 # all-MiniLM-L6-v2 on questions and answers that it matches already
@@ -252,8 +253,8 @@ def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
     assert len(left) == len(ADVISED) + 2
     while left:
         together = {setting.partition("=")[0]: setting for setting in reversed(left)}.values()  # a run takes one each
-        run = compose([*words, *together])
-        for one in (run, *run.stages.values()):
+        run = resolve(compose([*words, *together]))
+        for one in (run, *run.all_stages):
             check_values(one)
         left = [setting for setting in left if setting not in together]
 
@@ -274,4 +275,4 @@ def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
     ],
 )
 def test_more_examples_come_from_where_the_data_come_from(words, manifest, more, files):
-    assert sources_of(compose(["model=pairs", *words]), manifest) == (more, files)
+    assert sources_of(resolve(compose(["model=pairs", *words])), manifest) == (more, files)

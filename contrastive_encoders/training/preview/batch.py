@@ -197,31 +197,6 @@ def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
     return {"predicted": float(predicted.mean()), "masked": masked, "kept": kept, "replaced": replaced}
 
 
-def false_negatives(batch: Any) -> tuple[int, int] | None:
-    """Count the pairs of an anchor and a negative, and those in which the negative is the anchor's own text or
-    its positive once more; None for batches without negatives.
-    """
-    if isinstance(batch, SentenceBatch) and batch.damaged is not None:
-        return None
-    if not isinstance(batch, SpanBatch | SentenceBatch | TripletBatch):
-        return None
-    columns = [[ids.tobytes() for ids in one.ids] for one in sequences_of(batch)]
-    anchors = columns[0]
-    groups = _groups(batch) if isinstance(batch, TripletBatch) else list(range(len(anchors)))
-    found = columns[0] if isinstance(batch, SentenceBatch) else columns[1]
-    candidates = [(groups[place * len(anchors) // len(found)], text) for place, text in enumerate(found)]
-    if isinstance(batch, TripletBatch):
-        candidates += [(-1, text) for column in columns[2:] for text in column]
-    everywhere, own = Counter(text for _, text in candidates), dict[int, Counter[bytes]]()
-    for group, text in candidates:
-        own.setdefault(group, Counter())[text] += 1
-    pairs = sum(len(candidates) - own[group].total() for group in groups)
-    clashes = 0
-    for anchor, group in zip(anchors, groups, strict=True):
-        clashes += sum(everywhere[text] - own[group][text] for text in {anchor, *own[group]})
-    return pairs, clashes
-
-
 def _groups(batch: TripletBatch) -> list[int]:
     """Number the rows, with equal numbers in a group: the groups of the data, else rows of equal anchors."""
     if batch.groups is not None:
@@ -241,12 +216,6 @@ def most_frequent(batches: Sequence[Any], tokenizer: Any) -> tuple[str, int] | N
         counts |= own
     [(text, count)] = counts.most_common(1)
     return (tokenizer.decode(ids_of[text].tolist()), count) if count > 1 else None
-
-
-def shared_texts(columns: Sequence[Sequences]) -> int:
-    """Count the texts that stand in two roles of a batch. A text that is both a positive and a negative is one."""
-    seen = [{ids.tobytes() for ids in one.ids} for one in columns]
-    return sum(len(a & b) for place, a in enumerate(seen) for b in seen[place + 1 :])
 
 
 def usable_negatives(batch: Any) -> np.ndarray | None:

@@ -9,7 +9,7 @@ from rich.table import Table as Bars
 from rich.text import Text
 
 from contrastive_encoders.reports.figure import Figure
-from contrastive_encoders.training.preview.span_positions import span_panels
+from contrastive_encoders.training.preview.span_positions import Document, span_panel
 from contrastive_encoders.training.preview.summary import Histogram, Preview
 
 STYLES = {
@@ -74,9 +74,10 @@ def _counted(one: Histogram) -> list[tuple[str, str, int]]:
     return [(f"{low} to {high - 1}", "█" * round(BAR * count / max(one.counts)), count) for low, high, count in ends]
 
 
-def picture(previews: Sequence[Preview]) -> Figure:
-    """Return one figure: lengths by role, and of documents the positions of their spans."""
-    panels = [panel for one in previews for panel in [*_lengths_panels(one), *span_panels(one.first, one.draws)]]
+def picture(previews: Sequence[Preview], documents: Sequence[Document]) -> Figure:
+    """Return one figure: lengths by role, and the spans of ``documents``."""
+    panels = [panel for one in previews for panel in _lengths_panels(one)]
+    panels += [span_panel(documents)] if documents else []
     return Figure("preview", "Preview of a batch", "", panels, columns=2, width=520)
 
 

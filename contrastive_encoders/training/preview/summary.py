@@ -1,6 +1,6 @@
 """Statistics over many batches: lengths, padding, duplicates."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,14 +10,11 @@ from contrastive_encoders.training.preview.batch import (
     Example,
     Sequences,
     examples_of,
-    false_negatives,
     masking,
     most_frequent,
     sequences_of,
-    shared_texts,
     usable_negatives,
 )
-from contrastive_encoders.training.preview.span_positions import Document
 
 BINS = 12
 MAX_CHARS = 60  # of the most frequent text
@@ -47,31 +44,24 @@ class Preview(NamedTuple):
     facts: list[tuple[str, str]]
     histograms: list[Histogram]
     examples: list[Example]
-    first: Sequence[Document]  # where spans lie: in the first batch, and over many draws
-    draws: Sequence[Document]
 
     @property
     def title(self) -> str:
         return f"{self.part}{': ' if self.part else ''}{self.kind}, {self.batches} batches"
 
 
-Places = Callable[[Sequence[Any]], tuple[Sequence[Document], Sequence[Document]]]
-
-
 def summaries(
-    batches: Iterable[Any], tokenizer: Any, examples: int, chunked: Callable[[np.ndarray], int], places: Places
+    batches: Iterable[Any], tokenizer: Any, examples: int, chunked: Callable[[np.ndarray], int]
 ) -> list[Preview]:
-    """Of each part of a mixture that was drawn in batches of its own; else one of all.
+    """Return a summary of the batches of each part of a mixture, if batches are of one part each; else one of all.
 
-    ``chunked(lengths)``: tokens with padding when a batch is cut in chunks. ``places(batches)``: where spans lie, in
-    the first of these batches and over many draws.
+    Args:
+        chunked: function from lengths to the tokens of a batch that is cut into chunks, with padding.
     """
     by_part: dict[str, list[Any]] = {}
     for batch in batches:
         by_part.setdefault(batch.part if isinstance(batch.part, str) else "", []).append(batch)
-    return [
-        summary(kept, tokenizer, examples, chunked, *places(kept), part=part) for part, kept in sorted(by_part.items())
-    ]
+    return [summary(kept, tokenizer, examples, chunked, part) for part, kept in sorted(by_part.items())]
 
 
 def summary(
@@ -79,8 +69,6 @@ def summary(
     tokenizer: Any,
     examples: int,
     chunked: Callable[[np.ndarray], int],
-    first: Sequence[Document] = (),
-    draws: Sequence[Document] = (),
     part: str = "",
 ) -> Preview:
     """The examples are of the first batch."""
@@ -95,8 +83,6 @@ def summary(
         list(_facts(kept, by_role, tokenizer, chunked)),
         [histogram(one) for one in joined],
         list(examples_of(kept[0], tokenizer, examples)),
-        first,
-        draws,
     )
 
 
@@ -153,10 +139,6 @@ def _facts(
         text, count = frequent
         shown = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}..."
         yield "most frequent text", f"{count} times in a batch: {shown}"
-    yield "texts in two roles", f"{np.mean([shared_texts(roles) for roles in by_role]):g} a batch"
-    if negatives := [found for found in map(false_negatives, batches) if found]:
-        pairs, clashes = np.mean(negatives, axis=0)
-        yield "negatives that are the anchor's own text, or its positive", f"{clashes:g} of {pairs:,.0f} pairs a batch"
     if usable := [found for found in map(usable_negatives, batches) if found is not None]:
         of_anchors = np.concatenate(usable)
         spread = "" if of_anchors.min() == of_anchors.max() else f" ({of_anchors.min():,} to {of_anchors.max():,})"

@@ -1,0 +1,150 @@
+"""Prepare a run: build its model and data, and decide what depends on them.
+
+That is the batch size and the steps for few rows (``few_rows_epochs``), the length of training texts, the prompts of
+the encoder, and what is scored and monitored.
+"""
+
+import gc
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from contrastive_encoders.core import DataModule, InputError
+from contrastive_encoders.evaluation.callback import Suites
+from contrastive_encoders.training.build import make_data, make_model, make_trainer
+from contrastive_encoders.training.checks import check_checkpoint, check_room
+from contrastive_encoders.training.encoder_prompts import settle_prompts
+from contrastive_encoders.training.max_length import settle_lengths
+from contrastive_encoders.training.neighbor_batches import group_neighbours
+from contrastive_encoders.training.resolve import ResolvedRun
+from contrastive_encoders.training.run_setup import Start, take_weights
+from contrastive_encoders.training.scoring import choose
+from contrastive_encoders.training.startup_summary import name_of
+from contrastive_encoders.training.teacher import learn_from_teacher, load_teacher
+from contrastive_encoders.training.usable_negatives import count_usable_negatives
+
+MIN_ROWS = 1_000  # from so many rows the values of the config hold
+MIN_STEPS = 2  # in an epoch of fewer rows
+MULTIPLE = 8  # of a batch
+
+log = logging.getLogger(__name__)
+
+
+class PreparedRun(NamedTuple):
+    """A run with its model and data, in which also that is decided which depends on them.
+
+    Attributes:
+        run: the run; ``backbone`` is where its weights are.
+        backbone: the name that the user gave.
+        recipe: all keys of the run, with that name, and with the scores that the config asks for.
+        suites: what is scored at the end and during training.
+    """
+
+    run: ResolvedRun
+    backbone: str
+    recipe: dict[str, Any]
+    model: Any
+    data: Any
+    suites: Suites
+
+
+def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
+    """Build model and data of a run with the weights that it begins or continues from.
+
+    Args:
+        before: directory of the stage before, if the run begins from its weights.
+
+    Raises:
+        InputError: the model, the data, the scores, or the checkpoint cannot be used.
+        OutputError: the disk has no room for a checkpoint.
+    """
+    prepared = _prepared(run, start.backbone)
+    model = prepared.model
+    check_room(run.folder, model)
+    if start.checkpoint:
+        check_checkpoint(start.checkpoint, model, run.recipe())
+    elif before:
+        take_weights(model, before)
+    group_neighbours(prepared.run, model, prepared.data)
+    return prepared
+
+
+def rehearse(run: ResolvedRun, backbone: str | None) -> None:
+    """Build a later stage as far as possible, so that its errors are raised before the stages before it are trained."""
+    if run.is_finished:
+        return
+    prepared = _prepared(run, backbone, rehearsal=True)
+    data = prepared.data
+    data.trainer = make_trainer(prepared.run, logger=False)
+    data.setup()
+    check_samples(prepared.model, data)
+    count_usable_negatives(prepared.model, data, data.train_dataloader(), data.trainer, name_of(run.data))
+
+
+def _prepared(run: ResolvedRun, backbone: str | None, *, rehearsal: bool = False) -> PreparedRun:
+    name, keys = str(run.backbone), {"num_workers": 0} if rehearsal else {}
+    run = run.with_values(backbone=backbone)
+    data, model = make_data(run, **keys), make_model(run)
+    teacher = None if rehearsal else load_teacher(run)  # its errors are raised before texts are read
+    data.prepare_data()
+    fitted = fit_to_rows(run, rows_of(data)) if run.few_rows_epochs else run
+    if fitted.batch_size != run.batch_size:
+        data = make_data(fitted, **keys)
+        data.prepare_data()
+    settle_lengths(fitted, model, data)
+    settle_prompts(model, data)
+    if not rehearsal:
+        learn_from_teacher(fitted, model, data, teacher)
+    if teacher is not None:
+        del teacher
+        free_memory()
+    recipe = fitted.with_values(backbone=name).recipe()
+    scored, suites = choose(fitted, model, data)
+    return PreparedRun(scored, name, recipe, model, data, suites)
+
+
+def fit_to_rows(run: ResolvedRun, rows: int) -> ResolvedRun:
+    """Return the run with a batch size and a number of steps for few rows. What the user has set stays.
+
+    Below 1,000 rows a batch is half of the rows, rounded down to a multiple of 8, at most the size of the config; and
+    there are as many steps as ``few_rows_epochs`` take, at most those of the config.
+    """
+    if run.few_rows_epochs is None or run.batch_size is None or rows >= MIN_ROWS:
+        return run
+    size, steps = run.batch_size, run.max_steps
+    if "batch_size" not in run.asked:
+        size = min(size, max(1, rows // MIN_STEPS // MULTIPLE * MULTIPLE or rows // MIN_STEPS))
+    if "max_steps" not in run.asked and steps > 0:
+        steps = min(steps, max(1, run.few_rows_epochs * rows // size))
+    if (size, steps) != (run.batch_size, run.max_steps):
+        log.info("batch_size=%d max_steps=%d, since there are %d rows", size, steps, rows)
+    return run.with_values(batch_size=size, max_steps=steps)
+
+
+def rows_of(data: Any) -> int:
+    """Return the number of examples of a data module whose texts are stored, without settling their length."""
+    parts = getattr(data, "parts", None)
+    if parts:
+        return sum(rows_of(part) for part in parts.values())
+    return round(len(data.opened) * data.settings.fraction)
+
+
+def check_samples(model: Any, data: DataModule) -> None:
+    """Refuse data that the objective cannot use before the first step; each part of a mixture is checked."""
+    for batch in data.samples():
+        try:
+            model.check_batch(batch)
+        except InputError as error:
+            if isinstance(batch.part, str):
+                raise InputError(f"data.parts.{batch.part}: {error}") from error
+            raise
+
+
+def free_memory() -> None:
+    """Free the memory of a model that is no longer needed, and reset the peak that the device counts."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()

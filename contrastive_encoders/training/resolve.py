@@ -1,0 +1,231 @@
+"""Resolve a run: each key of its model, data, and trainer gets a value, and the run its identity and directory.
+
+This module does not import torch.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import HydraException
+
+from contrastive_encoders.core import InputError, without_secrets
+from contrastive_encoders.core.config_schema import NO_KEY, UNSET, as_mapping, check, inherit, unset_keys
+from contrastive_encoders.datamodules.data_configs import KINDS as DATA
+from contrastive_encoders.encoders.model_configs import KINDS as MODELS
+from contrastive_encoders.io.manifest import Damaged, is_finished, read_record
+from contrastive_encoders.io.output_directory import FINISHED
+from contrastive_encoders.runtime.exit_codes import input_error
+from contrastive_encoders.runtime.process_group import launched
+from contrastive_encoders.training.compose import no_stage
+from contrastive_encoders.training.identity import following, identity_in, identity_of
+from contrastive_encoders.training.run_config import RunConfig, Trainer
+
+TRIPLETS = "triplets"  # directory of the triplets that are generated for a domain
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedRun(RunConfig):
+    """A run, or a stage of one, with a value for each key of its model, data, and trainer.
+
+    `training.prepare` decides what depends on the data or on the weights: the batch size and the steps for few rows,
+    the length of training texts, and the prompts.
+
+    Attributes:
+        output_dir: the run directory; of a stage, a directory in it.
+        stage_name: name of the stage; empty for a whole run.
+        own_identity: identity of the keys of this run or stage.
+        identity: the same; of a stage, it covers the stages before it too.
+        all_stages: the stages in their order; empty for a run without stages.
+        unset: dotted names of the keys that the user has not set; they have the values of other keys of the run.
+        missing: required keys without a value, and their types. `check_run` refuses them.
+    """
+
+    output_dir: str
+    stage_name: str = field(default="", metadata=NO_KEY)
+    own_identity: str = field(default="", metadata=NO_KEY)
+    identity: str = field(default="", metadata=NO_KEY)
+    all_stages: tuple["ResolvedRun", ...] = field(default=(), metadata=NO_KEY)
+    unset: frozenset[str] = field(default=frozenset(), metadata=NO_KEY)
+    missing: Mapping[str, Any] = field(default_factory=dict, metadata=NO_KEY)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.output_dir)
+
+    @property
+    def is_finished(self) -> bool:
+        return is_finished(self.folder)
+
+    @property
+    def trainings(self) -> list["ResolvedRun"]:
+        """The stages to train: all of them, or that of ``only_stage``. A run without stages is the only one."""
+        return [one for one in self.all_stages if self.only_stage in (None, one.stage_name)] or [self]
+
+    @property
+    def datasets(self) -> dict[str, Any]:
+        """The config of the data by its place, ``data``; of a mixture, of each part: ``data.parts.NAME``."""
+        parts = getattr(self.data, "parts", None)
+        return {f"data.parts.{name}": part for name, part in parts.items()} if parts else {"data": self.data}
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the trainer shards the weights."""
+        strategy = self.trainer["strategy"]
+        return isinstance(strategy, Mapping) and str(strategy.get("_target_", "")).endswith(".ShardedStrategy")
+
+    @property
+    def device(self) -> str | None:
+        """Device of another encoder that the run loads, such as a teacher: "cpu" if the run trains there; None: a GPU
+        if there is one.
+        """
+        return "cpu" if self.trainer["accelerator"] == "cpu" else None
+
+    def keys(self) -> dict[str, Any]:
+        """Return all keys of the run with their values."""
+        return {one.name: as_mapping(getattr(self, one.name)) for one in fields(RunConfig) if one.name != "asked"}
+
+    def recipe(self) -> dict[str, Any]:
+        """Return `keys` as ``results.json`` and ``.hydra/config.yaml`` have them: without passwords in addresses."""
+        recipe: dict[str, Any] = without_secrets(self.keys())
+        return recipe
+
+    def with_values(self, **values: Any) -> "ResolvedRun":
+        """Return the run with other values of plain keys. Unset keys of model, data, and trainer take them too."""
+        run = replace(self, **values)
+        run = replace(run, model=run.model and inherit(run.model, run, run.unset, "model"))
+        run = replace(run, data=run.data and inherit(run.data, run, run.unset, "data"))
+        return replace(run, trainer=_trainer_arguments(run))
+
+    def begun_from(self, before: str) -> "ResolvedRun":
+        """Return the stage as one that begins from a run of this identity, or, if that is empty, from the backbone."""
+        return replace(self, identity=following(before, self.stage_name, self.own_identity))
+
+    @contextlib.contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Raise errors with the name of the stage."""
+        try:
+            yield
+        except (InputError, HydraException) as error:  # the latter around what a constructor raised
+            cause = input_error(error)
+            if cause is None or not self.stage_name:
+                raise
+            raise InputError(f"stage {self.stage_name} (its keys are stages.{self.stage_name}.KEY): {cause}") from error
+
+
+def resolve(config: RunConfig) -> ResolvedRun:
+    """Give each key of a run and of its stages a value, and decide the identity and the directory of the run.
+
+    Raises:
+        InputError: a value has the wrong type, or there is no stage of the name ``only_stage``.
+    """
+    run = _with_identity(config)
+    stages = list[ResolvedRun]()
+    for name, one in config.stages.items():
+        stage = _with_identity(_with_triplets(one, config) if name == "domain" else one, name)
+        stages.append(stage.begun_from(stages[-1].identity if stages else ""))
+    if config.only_stage is not None and config.only_stage not in config.stages:
+        raise _no_such_stage(config.only_stage, list(config.stages))
+    last = stages[-1] if stages else run
+    folder = config.output_dir or _default_directory(last, list(config.stages))
+    alone = config.overwrite and config.only_stage is not None
+    placed = [
+        stage.with_values(output_dir=str(Path(folder, f"stage-{stage.stage_name}")), overwrite=alone, next_steps=None)
+        for stage in stages
+    ]
+    return replace(run.with_values(output_dir=folder), identity=last.identity, all_stages=tuple(placed))
+
+
+def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
+    """Return a run, or a stage, with a value for each key but the directory."""
+    check(config)
+    values = {one.name: getattr(config, one.name) for one in fields(RunConfig)}
+    values |= {"output_dir": "", "trainer": as_mapping(Trainer()) | dict(config.trainer)}
+    unset = {
+        name: key
+        for place in ("model", "data")
+        if values[place] is not None
+        for name, key in unset_keys(values[place], place).items()
+    }
+    of_trainer = {f"trainer.{name}" for name, value in values["trainer"].items() if value is None}
+    missing = {name: key.type for name, key in unset.items() if not key.of}
+    run = ResolvedRun(
+        **values, stage_name=stage, unset=frozenset(unset.keys() | of_trainer), missing=missing
+    ).with_values()
+    identity = identity_of(run.keys())
+    return replace(run, own_identity=identity, identity=identity)
+
+
+def _trainer_arguments(run: ResolvedRun) -> dict[str, Any]:
+    """Return the arguments of Lightning's trainer. A plain key of the run replaces an argument that is not set.
+
+    torchrun and srun have already started the processes, and Lightning must be told the same number.
+    """
+    one_epoch = -1 if run.max_steps > 0 else 1  # with the number of steps alone as many epochs as they take
+    values = {
+        "devices": run.devices,
+        "num_nodes": run.num_nodes,
+        "precision": PRECISIONS[run.precision],
+        "max_steps": run.max_steps,
+        "max_epochs": one_epoch if run.max_epochs is None else run.max_epochs,
+        "max_time": run.max_time,
+        "log_every_n_steps": run.log_every_n_steps,
+        "default_root_dir": run.output_dir,
+    }
+    arguments = {
+        name: values.get(name) if f"trainer.{name}" in run.unset else value for name, value in run.trainer.items()
+    }
+    if found := launched():
+        arguments["devices"], arguments["num_nodes"] = found.per_node, found.processes // found.per_node
+        if arguments["strategy"] == "auto":
+            arguments["strategy"] = "ddp"
+    return arguments
+
+
+def _default_directory(run: ResolvedRun, stages: Sequence[str]) -> str:
+    """Return outputs/MODEL-DATA-HASH8, or outputs/MODEL-STAGE-STAGE-HASH8."""
+    known = {kind.target: name for kinds in (MODELS, DATA) for name, kind in kinds.items()}
+    targets = [one.target for one in (run.model, run.data) if one is not None]
+    model, *data = [known.get(target, target.rpartition(".")[2].lower()) for target in targets] or ["run"]
+    return str(Path("outputs", "-".join([model, *(stages or data), run.identity])))
+
+
+def _with_triplets(stage: RunConfig, whole: RunConfig) -> RunConfig:
+    """Return the stage ``domain`` with the triplets that are generated for it as its data, unless it has a path."""
+    if whole.domain.path is None or getattr(stage.data, "path", None) is not UNSET:
+        return stage
+    return replace(stage, data=replace(stage.data, path=str(Path(whole.domain.folder).absolute() / TRIPLETS)))
+
+
+def _no_such_stage(name: str, stages: Sequence[str]) -> InputError:
+    if not stages:
+        return InputError(
+            f"only_stage={name}: this run has no stages. Leave it out, or take experiment=NAME with some."
+        )
+    return InputError(f"only_stage={name}: {no_stage(name, stages)}")
+
+
+def finished_before(run: ResolvedRun) -> bool:
+    """Return whether this very run is finished in its directory, and log so. Without torch this takes moments.
+
+    It returns False if more has to be looked at: `training.stage_loop.run_stages` decides then, for all processes.
+    """
+    if run.overwrite or run.resume != "auto" or run.domain.path or run.mirror or launched() or not run.is_finished:
+        return False
+    if identity_in(run.folder) != run.identity:
+        return False
+    say_finished(run.folder)
+    return True
+
+
+def say_finished(folder: Path) -> None:
+    log.info(FINISHED, folder)
+    with contextlib.suppress(OSError, Damaged):
+        if verdict := read_record(folder / "results.json").get("verdict"):
+            log.info("%s", verdict["sentence"])
