@@ -11,16 +11,8 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.comparison.collect import read_run
 from contrastive_encoders.comparison.outputs import CHOOSING, CHOSEN
-from contrastive_encoders.comparison.race import Race, steps_of
-from contrastive_encoders.comparison.run_scheduler import (
-    CHECKPOINTS,
-    WRONG_INPUT,
-    Done,
-    Job,
-    remove_below,
-    remove_checkpoints,
-    run_all,
-)
+from contrastive_encoders.comparison.race import Race, run_jobs, steps_of, warn_of_failures
+from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT, Done, Job
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.manifest import read_record, write_record
 from contrastive_encoders.runtime.worker_pool import InProcess, Pool
@@ -84,17 +76,8 @@ def choose(
             jobs.append(Job(f"{label} {choice.key}={value}", told, folder))
             tried.setdefault(label, {})[value] = folder
 
-    def end(job: Job, done: Done) -> None:
-        if done.finished and not keep_checkpoints:
-            remove_below(job.folder, CHECKPOINTS)
-        if not quiet:
-            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
-
-    failed += [done for done in run_all(pool, jobs, output / "runs.jsonl", end) if not done.finished]
-    if not keep_checkpoints:
-        remove_checkpoints(jobs)
-    for done in failed:
-        log.warning("%s failed: %s", done.name, done.said)
+    failed += run_jobs(pool, jobs, output, quiet, keep_checkpoints=keep_checkpoints)
+    warn_of_failures(failed)
     lost = {done.name for done in failed}
     kept = read_record(output / CHOSEN)["chosen"] if (output / CHOSEN).exists() else {}
     arms, found, chosen = dict[str, list[str]](), dict[str, dict[str, float]](), dict[str, Any]()

@@ -16,6 +16,7 @@ from contrastive_encoders.comparison.collect import CLOCK, Run, in_turn, labels_
 from contrastive_encoders.comparison.outputs import CHOOSING, COMPARISON, ENTRIES
 from contrastive_encoders.comparison.run_scheduler import (
     CHECKPOINTS,
+    WRONG_INPUT,
     Done,
     Job,
     remove_below,
@@ -120,25 +121,16 @@ def train_all(
     Raises:
         InputError: the training refused an arm, or what is to be scored.
     """
-
-    progress = _Progress(quiet)
-
-    def end(job: Job, done: Done) -> None:
-        if done.finished and not keep_checkpoints:
-            remove_below(job.folder, CHECKPOINTS)
-        progress.end(done)
-
     jobs, labels = list[Job](), dict[str, str]()
     if untrained and UNTRAINED not in race.arms:
         label, words = next(iter(race.arms.items()))
         job = untrained_job([*options, *words], race.seeds[0], output / "runs")
         labels[job.name] = UNTRAINED
-        [scored] = run_all(pool, [job], output / "runs.jsonl", end, at_start=progress.begin)
-        if scored.status == 2:  # of bad input, docs/exit-codes.md
-            raise InputError(f"race: the untrained encoder of arm {label} is refused. {scored.said}")
-        if not scored.finished:  # a race is whole without it
-            log.warning("%s failed: %s", scored.name, scored.said)
-        elif not read_run(job.folder).results["scores"]:
+        failed = run_jobs(pool, [job], output, quiet, keep_checkpoints=keep_checkpoints)
+        if failed and failed[0].status == WRONG_INPUT:
+            raise InputError(f"race: the untrained encoder of arm {label} is refused. {failed[0].said}")
+        warn_of_failures(failed)  # a race is whole without it
+        if not failed and not read_run(job.folder).results["scores"]:
             raise InputError(
                 key="race.data_root",
                 value=None,
@@ -153,20 +145,37 @@ def train_all(
             jobs.append(Job(name, own, output / "runs" / name))
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
-    progress = _Progress(quiet, sum(not is_finished(job.folder) for job in jobs))
-    ended = run_all(pool, jobs, output / "runs.jsonl", end, at_start=progress.begin)
-    failed = [done for done in ended if not done.finished]
-    if not keep_checkpoints:
-        remove_checkpoints(jobs)
+    failed = run_jobs(pool, jobs, output, quiet, keep_checkpoints=keep_checkpoints)
+    warn_of_failures(failed)
+    return failed
+
+
+def warn_of_failures(failed: Iterable[Done]) -> None:
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
-    return failed
+
+
+def run_jobs(
+    pool: InProcess | Pool, jobs: Sequence[Job], output: Path, quiet: bool, *, keep_checkpoints: bool
+) -> list[Done]:
+    """Train the jobs that are not finished, and return the failed ones."""
+    progress = _Progress(quiet, sum(not is_finished(job.folder) for job in jobs))
+
+    def end(job: Job, done: Done) -> None:
+        if done.finished and not keep_checkpoints:
+            remove_below(job.folder, CHECKPOINTS)
+        progress.end(done)
+
+    ended = run_all(pool, jobs, output / "runs.jsonl", end, at_start=progress.begin)
+    if not keep_checkpoints:
+        remove_checkpoints(jobs)
+    return [done for done in ended if not done.finished]
 
 
 class _Progress:
     """Logs the start and the end of each run, the number of runs, and the time that the remaining runs will take."""
 
-    def __init__(self, quiet: bool, total: int = 1) -> None:
+    def __init__(self, quiet: bool, total: int) -> None:
         self.quiet, self.total = quiet, total
         self.started = self.ended = 0
         self.start_time = time.monotonic()

@@ -6,7 +6,7 @@ Shape letters: U distinct texts, N texts, B rows that one rank sends at a time, 
 import hashlib
 import logging
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,11 +133,13 @@ class LastVectors:
 Store = VectorStore | LastVectors
 
 
-def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: Store | None = None) -> Pool:
+def embed_pool(
+    embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: Store | None = None, **options: Any
+) -> Pool:
     """Embed the texts of all lists, each distinct text once. With several processes it is a collective: every rank
     passes the same lists.
 
-    ``store`` keeps vectors between calls: rank 0's is the one that counts.
+    ``store`` keeps vectors between calls: rank 0's is the one that counts. ``options`` are those of `Embedder.embed`.
     """
     row_of: dict[str, int] = {}
     prompts = prompts_of(embedder)
@@ -156,7 +158,7 @@ def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], stor
     if kept:
         parts.append((kept, _from_rank_zero(store.read(kept) if store is not None and rank == 0 else None)))
     if new:
-        parts.append((new, _embed_dealt(embedder, new)))
+        parts.append((new, _embed_dealt(embedder, new, options)))
         if store is not None and rank == 0:
             store.add(*parts[-1])
     vectors_UD = torch.empty(len(texts), parts[0][1].shape[1])
@@ -165,7 +167,7 @@ def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], stor
     return Pool(row_of, vectors_UD, prompts)
 
 
-def _embed_dealt(embedder: Embedder, texts: list[str]) -> Tensor:
+def _embed_dealt(embedder: Embedder, texts: list[str], options: Mapping[str, Any]) -> Tensor:
     """Deal texts to the ranks, and return all (N, D) vectors on every rank. Texts with the same prompt are dealt
     together.
 
@@ -178,9 +180,8 @@ def _embed_dealt(embedder: Embedder, texts: list[str]) -> Tensor:
     parts = list[Tensor]()
     for rows in groups.values():
         alike = [texts[row] for row in rows]
-        own_ND = _embed(
-            embedder, alike[rank::world] or alike[:1]
-        )  # each rank calls ``embed`` once, with a text at least
+        # each rank calls ``embed`` once, with at least one text
+        own_ND = _embed(embedder, alike[rank::world] or alike[:1], options)
         parts.append(_gather(own_ND, len(alike)) if world > 1 else own_ND)
     return torch.cat(parts)[torch.argsort(torch.tensor([row for rows in groups.values() for row in rows]))]
 
@@ -206,14 +207,14 @@ def rank_and_world() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
-def _embed(embedder: Embedder, texts: list[str]) -> Tensor:
+def _embed(embedder: Embedder, texts: list[str], options: Mapping[str, Any]) -> Tensor:
     (prompt, *_), plain = zip(*map(_parted, texts), strict=True)
     if prompt is None:
-        vectors_ND = embedder.embed(list(plain))
+        vectors_ND = embedder.embed(list(plain), **options)
     elif hasattr(embedder, "prompts"):
-        vectors_ND = embedder.embed(list(plain), prompt=prompt)
+        vectors_ND = embedder.embed(list(plain), prompt=prompt, **options)
     else:  # it knows no prompts
-        vectors_ND = embedder.embed([prompt + text for text in plain])
+        vectors_ND = embedder.embed([prompt + text for text in plain], **options)
     vectors_ND = vectors_ND.detach().to("cpu", torch.float32)
     if vectors_ND.ndim != 2 or len(vectors_ND) != len(texts):
         raise ValueError(f"embed: wanted ({len(texts)}, width) for {len(texts)} texts, got {tuple(vectors_ND.shape)}.")

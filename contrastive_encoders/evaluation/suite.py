@@ -18,7 +18,7 @@ from torch import Tensor
 from contrastive_encoders.core import Changes, Corpus, Embedder, InputError, ItemScores, PairTask, RetrievalTask
 from contrastive_encoders.evaluation.embedding_pool import LastVectors, Pool, Store, embed_pool, rank_and_world
 from contrastive_encoders.evaluation.paper_tables import averages
-from contrastive_encoders.evaluation.scorer import InTraining, Scorer
+from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.task import How, Task
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from contrastive_encoders.evaluation.tasks.sts import Similarity, cosines
@@ -59,17 +59,19 @@ class Suite(Scorer):
         store: Store | None = None,
         report: Callable[[str, float], None] | None = None,
         find_first: bool = True,
+        **options: Any,
     ) -> Scores:
         """The very same scores on every rank; all ranks must call it.
 
         ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored.
-        ``find_first``: also find the first document of each query, ``Scores.found``.
+        ``find_first``: also find the first document of each query, ``Scores.found``. ``options`` are those of
+        `Embedder.embed`.
         """
         how, unit = How(embedder.device, intervals), embedder.normalize
         found = {size: dict[str, Estimate]() for size in self.sizes}
         similarities, first = dict[str, Tensor](), dict[str, list[int]]()
         for group in _groups(self.tasks):
-            pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store)
+            pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store, **options)
             for size in self.sizes:
                 found[size].update(_score_dealt(group, pool.cut(size, unit=unit), how, report))
             if find_first:
@@ -97,7 +99,7 @@ class Suite(Scorer):
         progress: bool = False,
     ) -> Scores:
         """`run` of the encoder of a module in training: see `Scorer`."""
-        return self.run(InTraining(module.encoder, autocast, progress), intervals=intervals, store=store)
+        return self.run(module.encoder, intervals=intervals, store=store, autocast=autocast, progress=progress)
 
     def score_names(self) -> list[str]:
         """Return the names of the scores that ``run`` computes."""

@@ -15,7 +15,6 @@ from omegaconf import OmegaConf
 from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.scorer import InTraining
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.io.output_directory import LOCK, MARKER
@@ -250,7 +249,7 @@ def test_scores_are_of_products_in_the_precision_that_was_asked_for(tiny_run, co
     suite, encoder = Suite(load_tasks(small_eval, ["stsb"], EvaluateConfig()).tasks), load_encoder(tmp_path)
     exact = suite.run(encoder, intervals=False).values["stsb/cosine/pearson"]
     found = read_results(tmp_path / "results.json")["scores"]["stsb/cosine/pearson"]
-    in_16_bits = suite.run(InTraining(encoder, torch.bfloat16, False), intervals=False).values["stsb/cosine/pearson"]
+    in_16_bits = suite.run(encoder, intervals=False, autocast=torch.bfloat16).values["stsb/cosine/pearson"]
     assert found == pytest.approx(in_16_bits, abs=1e-6)
     assert found != pytest.approx(exact, abs=1e-4)
 

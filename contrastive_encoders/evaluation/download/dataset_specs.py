@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from contrastive_encoders.evaluation.tsv import table
 from contrastive_encoders.io.archives import BadArchive, Members
 from contrastive_encoders.io.download import File
 
@@ -38,13 +39,11 @@ class Table(NamedTuple):
         return self.name if self.format == "tsv" else f"{self.name}.{self.format}"
 
     def path(self, root: Path) -> Path:
-        """Where it lies, packed or not; where it would be written if it is not there."""
+        """The file of the table, packed or not, or the file that it would be written to."""
         if self.format != "tsv":
             return root / self.key
-        plain, packed = root / f"{self.name}.tsv", root / f"{self.name}.tsv.gz"
-        if plain.is_file() or packed.is_file():
-            return plain if plain.is_file() else packed
-        return packed if self.packed else plain
+        path = table(root, self.name)
+        return path.with_name(f"{path.name}.gz") if self.packed and not path.is_file() else path
 
 
 class Place(NamedTuple):

@@ -15,7 +15,7 @@ from contrastive_encoders.evaluation.download.registry import Report, Row, chose
 from contrastive_encoders.evaluation.tsv import read_columns
 from contrastive_encoders.io.archives import BadArchive, Members
 from contrastive_encoders.io.atomic import whole_file, write_whole
-from contrastive_encoders.io.download import FOLDER, Downloads, NotGot, in_folder
+from contrastive_encoders.io.download import Downloads, NotGot, in_folder
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def fetch(
     quiet: bool = False,
     timeout: float = 30,
 ) -> Report:
-    """Makes the tables of ``tasks`` (names of tasks or sets; None: all) that are not under ``data_root`` yet.
+    """Make the tables of ``tasks`` (names of tasks or sets; None: all) that are not under ``data_root`` yet.
 
     Args:
         source: a folder with the archives under their file names, or with an unpacked SentEval folder, or the URL under
@@ -43,8 +43,14 @@ def fetch(
     """
     origins = chosen(tasks)
     downloads = Downloads(data_root, source, quiet, timeout, in_senteval_folder)
-    with _no_empty_folders(data_root, [folder for origin in origins for folder in _folders(data_root, origin)]):
-        rows = [row for origin in origins for row in _fetch_set(data_root, origin, downloads)]
+    try:
+        data_root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "a file has that name" if isinstance(error, FileExistsError) else error.strerror
+        raise InputError(
+            key="data_root", value=data_root, expected=f"a directory that can be made ({reason})"
+        ) from None
+    rows = [row for origin in origins for row in _fetch_set(data_root, origin, downloads)]
     return Report(rows, well=not any(row.state == "failed" for row in rows))
 
 
@@ -55,29 +61,6 @@ def in_senteval_folder(folder: Path, name: str) -> Path:
     if name == "senteval.tar":
         found += [place for place in places if any((place / one).is_dir() for one in SETS)]
     return found[0] if found else in_folder(folder, name)
-
-
-def _folders(root: Path, origin: Origin) -> Iterator[Path]:
-    yield from (table.path(root).parent for table in origin.tables)
-    yield root / FOLDER
-    yield from ((root / FOLDER / file.name).parent for place in origin.places for file in place.files)
-
-
-@contextlib.contextmanager
-def _no_empty_folders(root: Path, folders: Sequence[Path]) -> Iterator[None]:
-    """Makes ``root``; in the end, none of the folders is there that was not there before and got nothing."""
-    new = {one for one in (root, *root.parents, *folders) if not one.exists()}
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = "there is a file of that name" if isinstance(error, FileExistsError) else error.strerror
-        raise InputError(f"data_root={root}: wanted a folder, and cannot make it ({reason}). Name another.") from None
-    try:
-        yield
-    finally:
-        for folder in sorted(new, key=lambda one: len(one.parts), reverse=True):
-            with contextlib.suppress(OSError):  # not made, or something is in it
-                folder.rmdir()
 
 
 def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:

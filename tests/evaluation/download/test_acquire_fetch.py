@@ -180,17 +180,6 @@ def test_an_unpacked_senteval_folder_is_a_source(tmp_path, archives, small, plac
     }
 
 
-def test_a_fetch_that_got_nothing_leaves_no_folder(tmp_path, server, archives):
-    """Because there is no archive, or because its table is not whole."""
-    archives.official(tmp_path / "source", {"SICK/train": [], "SICK/dev": [], "SICK/test": OWN["SICK/test"]})
-    for source in (str(tmp_path / "source"), f"{server.url}/nothing"):
-        assert not fetch(tmp_path / "new" / "eval", ["BIOSSES", "SICK"], source, quiet=True).well
-        assert not (tmp_path / "new").exists()
-    (tmp_path / "own" / "SICK").mkdir(parents=True)  # which was there before stays
-    assert not fetch(tmp_path / "own", ["BIOSSES", "SICK"], str(tmp_path / "source"), quiet=True).well
-    assert [path.name for path in (tmp_path / "own").iterdir()] == ["SICK"]
-
-
 def test_pairs_without_a_gold_label_leave_snli(tmp_path, archives, small):
     header = "gold_label binary1 binary2 parse1 parse2 sentence1 sentence2 captionID"
     (tmp_path / "source").mkdir()
