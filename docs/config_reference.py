@@ -21,6 +21,7 @@ from contrastive_encoders.composition.key_docs import (
     keys_of_settings,
 )
 from contrastive_encoders.evaluation.custom_tasks.task_types import KINDS
+from contrastive_encoders.synthesis.recipe_configs import GenerateConfig
 
 # Heading -> commands, classes of keys, and groups of files, in the order of the page
 SECTIONS: dict[str, tuple[Any, ...]] = {
@@ -56,9 +57,11 @@ def page() -> str:
                 rows = ((f"`{name}`", _escaped(choice_file(place, name).about)) for name in choices(place))
                 parts += [f"### {place}=\n", _table("name", "meaning", rows=rows)]
             elif (CONFIGS / place).is_dir():
+                common = {key.name for key in keys_of_settings(GenerateConfig) if place == "recipe"}
                 for name in choices(place):
                     file = choice_file(place, name)
-                    parts.append(_section(f"{place}={name}", file.about, file.all_keys()))
+                    keys = (key for key in file.all_keys() if key.name not in common)
+                    parts.append(_section(f"{place}={name}", file.about, keys))
             else:
                 file = ConfigFile(CONFIGS / f"{place}.yaml", "")
                 parts.append(_section(place, file.about, file.all_keys()))

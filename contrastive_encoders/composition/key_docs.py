@@ -60,6 +60,8 @@ class ConfigFile(NamedTuple):
         """
         content = {name: value for name, value in self.content().items() if name not in ("defaults", "hydra")}
         values = {_join(self.package, name): value for name, value in dotted(content).items()}
+        for group, choice in self._chosen().items():
+            values.setdefault(group.partition("@_global_.")[2], choice)
         known = set[str]()
         for entry in self._defaults():
             if entry.startswith(f"/{FOLDER}/"):
@@ -67,11 +69,18 @@ class ConfigFile(NamedTuple):
                 for key in keys_of_settings(REGISTERED[name], self.package if place == "_here_" else place):
                     known.add(key.name)
                     yield key._replace(value=values.get(key.name, key.value))
-        meanings = content.get(MEANINGS, {})
+        meanings = {_join(self.package, name): text for name, text in content.get(MEANINGS, {}).items()}
+        for file in self.included():
+            meanings |= {key.name: key.meaning for key in file.all_keys()}
         for name, value in values.items():
             own = name.removeprefix(f"{self.package}.")
             if not _is_among(name, known) and not own.startswith(("_", f"{MEANINGS}.")):
-                yield Key(name, value, meanings.get(own, ""))
+                yield Key(name, value, meanings.get(name, ""))
+
+    def _chosen(self) -> dict[str, str]:
+        """The choices in its defaults list that have a place of their own, such as ``/prompts@_global_.prompts``."""
+        entries = (entry for entry in self.content().get("defaults", []) if isinstance(entry, dict))
+        return {group: choice for entry in entries for group, choice in entry.items() if "@_global_." in group}
 
     def _defaults(self) -> list[str]:
         return [entry for entry in self.content().get("defaults", []) if isinstance(entry, str)]
@@ -152,21 +161,23 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
     """Return all keys of a composed config with their values and meanings, for a template of Hydra's help."""
     values: Any = OmegaConf.to_container(_root_, resolve=False)
     hydra = values.pop("hydra")
-    choices, known = hydra["runtime"]["choices"], set[str]()
+    choices, printed, known = hydra["runtime"]["choices"], set[str](), set[str]()
     pages = []
     for file in config_files(hydra["job"]["config_name"], choices):
         rows = [file.title] if file.title else []
         rows += [filled(f"# {file.about}", "# ")] if file.about else []
         for key in file.all_keys():
             value = _value(values, key.name)
-            if key.name not in known and value is not _MISSING:
-                is_group = key.is_group or (
-                    isinstance(value, dict) and any(isinstance(one, dict) for one in value.values())
-                )
-                known |= {key.name} if not is_group else set()
-                if key.name == "output" and hydra["help"]["app_name"].endswith("adapt"):
-                    key = key._replace(name="output_dir")
-                rows.append(row(key._replace(value=value, is_group=is_group)))
+            if key.name in printed or value is _MISSING:
+                continue
+            printed.add(key.name)
+            is_group = key.is_group or (
+                isinstance(value, dict) and any(isinstance(one, dict) for one in value.values())
+            )
+            known |= set() if is_group else {key.name}
+            if key.name == "output" and hydra["help"]["app_name"].endswith("adapt"):
+                key = key._replace(name="output_dir")
+            rows.append(row(key._replace(value=value, is_group=is_group)))
         pages.append("\n".join(rows))
     names = known | choices.keys() | {f"race.{MEANINGS}"}
     others = [row(Key(name, value)) for name, value in _leaves(values, "") if not _is_among(name, names)]
