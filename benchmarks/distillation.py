@@ -22,7 +22,7 @@ from benchmarks import materials, texts
 from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, rates
 from benchmarks.trainers import OPTIMIZER, Work, check_equal, train, train_by_library
 from contrastive_encoders.datamodules.store.teacher_embeddings import VectorStore, make_or_go_on
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 
 OPTIONS = {"precisions": PRECISIONS, "rounds": 5, "steps": 12, "clock": ("wall", "cpu")}
 QUICK = {"precisions": ["fp32"], "rounds": 1, "steps": 2}

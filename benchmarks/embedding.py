@@ -17,7 +17,7 @@ import torch
 
 from benchmarks import materials, texts
 from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, rates, timed
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 
 OPTIONS = {

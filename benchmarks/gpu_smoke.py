@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import texts
 from benchmarks.runner import Line
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.training import train
 

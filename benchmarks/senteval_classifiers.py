@@ -17,7 +17,7 @@ import torch
 from benchmarks.materials import packaged_minilm
 from benchmarks.runner import Line, clock_of
 from benchmarks.texts import shared_data
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.embedding_pool import Pool, embed_pool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig

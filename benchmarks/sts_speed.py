@@ -19,7 +19,7 @@ from torch import Tensor
 from benchmarks import materials, texts
 from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, median_ratio, timed
 from contrastive_encoders.core import PairTask
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
 from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, read_pairs
 from contrastive_encoders.statistics.bootstrap import spearman

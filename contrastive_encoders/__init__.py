@@ -24,23 +24,20 @@ if TYPE_CHECKING:
     )
     from contrastive_encoders.encoders.loading.load import load_encoder
     from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
-    from contrastive_encoders.encoders.model_configs import (
-        AnglEConfig,
-        CoSENTConfig,
-        DeCLUTRConfig,
-        DistilConfig,
-        DistilScoresConfig,
-        GenSEConfig,
-        GenSEGeneratorConfig,
-        LoRAConfig,
-        PairsConfig,
-        RerankerConfig,
-        SBERTConfig,
-        SimCSEConfig,
-        SRoBERTaConfig,
-        TSDAEConfig,
-    )
+    from contrastive_encoders.encoders.model_configs import LoRAConfig
     from contrastive_encoders.encoders.objective import Objective
+    from contrastive_encoders.encoders.objectives.declutr_config import DeCLUTRConfig
+    from contrastive_encoders.encoders.objectives.distil_config import DistilConfig
+    from contrastive_encoders.encoders.objectives.distil_scores_config import DistilScoresConfig
+    from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
+    from contrastive_encoders.encoders.objectives.gense_generator_config import GenSEGeneratorConfig
+    from contrastive_encoders.encoders.objectives.pairs_config import PairsConfig
+    from contrastive_encoders.encoders.objectives.reranker_config import RerankerConfig
+    from contrastive_encoders.encoders.objectives.sbert_nli_config import SBERTConfig
+    from contrastive_encoders.encoders.objectives.scored_pairs_config import AnglEConfig, CoSENTConfig
+    from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
+    from contrastive_encoders.encoders.objectives.sroberta_config import SRoBERTaConfig
+    from contrastive_encoders.encoders.objectives.tsdae_config import TSDAEConfig
     from contrastive_encoders.evaluation.evaluate import evaluate
     from contrastive_encoders.export.embed import embed
     from contrastive_encoders.training.api import TrainResult, run, train
@@ -67,23 +64,20 @@ _MODULES = {  # module -> its names that the package exports
     ),
     "encoders.loading.load": ("load_encoder",),
     "encoders.loading.loaded_encoder": ("LoadedEncoder",),
-    "encoders.model_configs": (
-        "AnglEConfig",
-        "CoSENTConfig",
-        "DeCLUTRConfig",
-        "DistilConfig",
-        "DistilScoresConfig",
-        "GenSEConfig",
-        "GenSEGeneratorConfig",
-        "LoRAConfig",
-        "PairsConfig",
-        "RerankerConfig",
-        "SBERTConfig",
-        "SimCSEConfig",
-        "SRoBERTaConfig",
-        "TSDAEConfig",
-    ),
+    "encoders.model_configs": ("LoRAConfig",),
     "encoders.objective": ("Objective",),
+    "encoders.objectives.declutr_config": ("DeCLUTRConfig",),
+    "encoders.objectives.distil_config": ("DistilConfig",),
+    "encoders.objectives.distil_scores_config": ("DistilScoresConfig",),
+    "encoders.objectives.gense_config": ("GenSEConfig",),
+    "encoders.objectives.gense_generator_config": ("GenSEGeneratorConfig",),
+    "encoders.objectives.pairs_config": ("PairsConfig",),
+    "encoders.objectives.reranker_config": ("RerankerConfig",),
+    "encoders.objectives.sbert_nli_config": ("SBERTConfig",),
+    "encoders.objectives.scored_pairs_config": ("CoSENTConfig", "AnglEConfig"),
+    "encoders.objectives.simcse_config": ("SimCSEConfig",),
+    "encoders.objectives.sroberta_config": ("SRoBERTaConfig",),
+    "encoders.objectives.tsdae_config": ("TSDAEConfig",),
     "evaluation.evaluate": ("evaluate",),
     "export.embed": ("embed",),
     "training.api": ("TrainResult", "run", "train"),

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.pooling import POOLERS, cls
+from contrastive_encoders.encoders.pooling import Pooler
 
 ATTENTION = ("causal", "bidirectional")
 PREFIX = {"backbone": "model.", "encoder": ""}  # of keys, by the one that names the model
@@ -57,10 +57,7 @@ def set_attention(config: Any, attention: str | None, name: str, *, setting: str
 
 def is_decoder_alone(config: Any) -> bool:
     """Return whether a config is that of a decoder-only language model."""
-    from transformers import AutoModelForMaskedLM
-
-    kind = type(config)
-    return kind in AutoModelForCausalLM._model_mapping and kind not in AutoModelForMaskedLM._model_mapping
+    return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
 
 
 def set_dropout(config: Any, everywhere: float | None, in_attention: float | None, backbone: str) -> None:
@@ -68,7 +65,7 @@ def set_dropout(config: Any, everywhere: float | None, in_attention: float | Non
     embeddings, and that of attention alone, which beats it; None leaves what the config says.
 
     Raises:
-        InputError: one is no probability below 1, or the family has no such dropout.
+        InputError: the family has no such dropout.
     """
     for key, probability, known in (
         ("dropout", everywhere, OF_ATTENTION + OF_STATES),
@@ -76,8 +73,6 @@ def set_dropout(config: Any, everywhere: float | None, in_attention: float | Non
     ):
         if probability is None:
             continue
-        if not 0 <= probability < 1:
-            raise InputError(f"model.{key}={probability}: wanted 0 or more, and below 1; 0.1 is usual, LLM2Vec's 0.3.")
         names = [name for name in known if isinstance(getattr(config, name, None), int | float)]
         if not names:
             raise InputError(
@@ -114,14 +109,13 @@ def check_attention(
         )
 
 
-def check_first_token(transformer: PreTrainedModel, pooling: str, name: str, *, setting: str = "backbone") -> None:
+def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *, setting: str = "backbone") -> None:
     """InputError where the first token is pooled, and has seen nothing else."""
-    reads_it = pooling in POOLERS and POOLERS[pooling].over_tokens is cls and not POOLERS[pooling].decodes
-    if reads_it and is_decoder_alone(transformer.config) and not reads_ahead(transformer):
+    if pooler.reads_first_token and is_decoder_alone(transformer.config) and not reads_ahead(transformer):
         prefix = PREFIX[setting]
         raise InputError(
             key=f"{prefix}pooling",
-            value=pooling,
+            value=pooler.name,
             expected=f"a pooling of later tokens than the first, since {name} is a causal language model",
             hint=f"Set {prefix}pooling=mean, or {prefix}attention=bidirectional.",
         )

@@ -15,7 +15,7 @@ from contrastive_encoders.encoders.objective import Compared, Objective
 from contrastive_encoders.encoders.objectives.guide import GuideEncoder, kept_on_host
 from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes
 from contrastive_encoders.io.model_names import prompt_places
-from contrastive_encoders.losses.contrastive import Guide
+from contrastive_encoders.losses.contrastive import Contrast, Guide, info_nce
 from contrastive_encoders.losses.diagnostics import contrast_diagnostics
 from contrastive_encoders.losses.duplicate_masking import FILLER, count_negatives, text_hashes
 from contrastive_encoders.losses.gather import gather_rows
@@ -149,23 +149,40 @@ class ContrastiveObjective(Objective):
         return batch if self.guide is None else type(batch)(*map(kept_on_host, batch))
 
 
+class HardNegativesObjective(ContrastiveObjective):
+    """A contrastive objective whose anchors may have hard negatives of their own, compared by InfoNCE."""
+
+    settings: HardNegativesConfig
+
+    def with_negatives(self, views: list[Ragged], negatives: Ragged | None) -> list[Ragged]:
+        """Return the views, and the hard negatives if there are any.
+
+        Raises:
+            InputError: there are none to give a weight to.
+        """
+        for key in ("hard_negative_weight", "hardness_strength"):
+            if negatives is None and (weight := getattr(self.settings, key)):
+                raise InputError(
+                    f"model.{key}={weight}: this data has no hard negatives to weigh. Set it to 0, or take data of "
+                    "three columns."
+                )
+        return views if negatives is None else [*views, negatives]
+
+    def loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Contrast:
+        return info_nce(*vectors, **{**self.loss_keys(batch), **known})
+
+    def loss_keys(self, batch: Any) -> dict[str, Any]:
+        """Return the keyword arguments of the loss that follow from the settings and the batch."""
+        return {
+            "temperature": self.settings.temperature,
+            "hard_negative_weight": self.settings.hard_negative_weight,
+            "hardness_strength": self.settings.hardness_strength,
+            "groups": getattr(batch, "groups", None),
+        }
+
+
 def of_views(columns: Sequence[Column], views: int, otherwise: Column) -> list[Column]:
     """Return what belongs to the column of each view: the last one's also to further views. ``otherwise``: if there are
     no columns.
     """
     return [columns[min(place, len(columns) - 1)] if columns else otherwise for place in range(views)]
-
-
-def with_negatives(views: list[Ragged], negatives: Ragged | None, settings: HardNegativesConfig) -> list[Ragged]:
-    """The views, and the hard negatives where there are any.
-
-    Raises:
-        InputError: there are none to give a weight to.
-    """
-    for key in ("hard_negative_weight", "hardness_strength"):
-        if negatives is None and (weight := getattr(settings, key)):
-            raise InputError(
-                f"model.{key}={weight}: this data has no hard negatives to weigh. Set it to 0, or take data of three "
-                "columns."
-            )
-    return views if negatives is None else [*views, negatives]

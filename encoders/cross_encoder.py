@@ -11,14 +11,18 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import InputError, Ragged
 from contrastive_encoders.encoders.attention import set_dropout
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
 from contrastive_encoders.encoders.kernels.chunks import (
-    check_recompute,
     chunk_cost,
     computed,
     on_device,
@@ -96,7 +100,6 @@ class CrossEncoder(nn.Module):
         recompute: str = "auto",
     ) -> None:
         super().__init__()
-        check_recompute(recompute)
         check_layers(recompute, transformer)
         self.transformer, self.tokenizer, self.form = transformer, tokenizer, pair_form(tokenizer)
         self.token_budget, self.recompute = token_budget, recompute
@@ -323,7 +326,7 @@ def load_cross_encoder(
         check_one_score(f"{setting}={backbone}", config.num_labels)
     elif seed is None:
         raise not_trained(f"{setting}={backbone}", config.architectures or [])
-    if type(config) not in AutoModelForSequenceClassification._model_mapping:
+    if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         raise InputError(
             f"{setting}={backbone}: transformers has no {config.model_type} that scores pairs. Take a BERT, RoBERTa, "
             "ModernBERT, DeBERTa or another encoder."

@@ -55,6 +55,16 @@ class Dense(nn.Module):
             return cast(Tensor, self.activation_function(self.linear(vectors_BD.to(self.linear.weight.dtype)).float()))
 
 
+class TanhHead(Dense):
+    """(B, width) -> (B, width) float32. The weights are drawn from ``seed`` alone, as a transformer draws its own."""
+
+    def __init__(self, width: int, *, seed: int, std: float = 0.02) -> None:
+        super().__init__(width, width)
+        with torch.no_grad():
+            self.linear.weight.normal_(std=std, generator=torch.Generator().manual_seed(seed))
+            self.linear.bias.zero_()
+
+
 def is_tanh_layer(options: Mapping[str, Any]) -> bool:
     square = options.get("in_features") == options.get("out_features")
     return bool(square and options.get("bias", True) and options.get("activation_function", TANH) == TANH)

@@ -136,13 +136,11 @@ def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> Non
 
 
 def check_decay(transformer: PreTrainedModel, decay: float | None) -> None:
-    """Check that ``layer_decay`` is a factor, and that the transformer has layers to apply it to.
+    """Check that the transformer has layers to apply ``layer_decay`` to.
 
     Raises:
-        InputError: it is none, or there are no layers.
+        InputError: it has none.
     """
-    if decay is not None and not 0 < decay <= 1:
-        raise InputError(f"model.layer_decay={decay}: wanted a number above 0, up to 1 (no decay); 0.9 is usual.")
     if decay is not None and not depths(transformer).layers:
         raise InputError(f"model.layer_decay={decay}: this backbone has no layers with weights of their own.")
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from contrastive_encoders.compat import raw_parameters
 from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear, hold, release
 from contrastive_encoders.encoders.kernels.nf4_weights import is_quantised, put_back, quantise
@@ -57,11 +58,6 @@ def wanted(lora: Any, frozen_weights: str | None) -> bool:
     if lora and lora["rank"]:
         if find_spec("peft") is None:
             raise missing_package("peft", "lora", key="model.lora.rank", value=lora["rank"])
-        if lora["alpha"] == 0 or lora["dropout"] == 1:
-            raise InputError(
-                f"model.lora.alpha={lora['alpha']} model.lora.dropout={lora['dropout']}: nothing of the adapter would "
-                "be left to train. Twice the rank and 0.05 are usual."
-            )
         if frozen_weights == "nf4" and find_spec("bitsandbytes") is None:
             raise missing_package("bitsandbytes", "bits", key="model.frozen_weights", value="nf4")
         return True
@@ -297,9 +293,9 @@ def _linear_weights(trunk: PreTrainedModel) -> set[nn.Parameter]:
     head, linear, others = trunk.get_output_embeddings(), set[nn.Parameter](), set[nn.Parameter | None]()
     for name, layer in trunk.named_modules():
         if type(layer) in (nn.Linear, HeldLinear) and layer is not head and not is_adapter(f".{name}."):
-            linear.add(cast(nn.Parameter, layer._parameters["weight"]))
+            linear.add(raw_parameters(layer)["weight"])
         else:
-            others |= set(layer._parameters.values())
+            others |= set(raw_parameters(layer).values())
     return {weight for weight in linear - others if not weight.requires_grad}
 
 

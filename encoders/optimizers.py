@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers.optimization import Adafactor
 
+from contrastive_encoders.compat import clips_before_step, scaled_adafactor
 from contrastive_encoders.core import InputError
 
 Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
@@ -92,20 +93,7 @@ def make_schedule(
         return linear(total_steps, cut_fraction=cut_fraction, from_zero=name == "linear_from_zero")
     if name == "linear_constant":
         return linear_constant(total_steps, cut_fraction=cut_fraction)
-    if name == "constant":
-        return lambda step: 1.0
-    raise InputError(
-        f"model.lr_schedule={name!r} is unknown; choose slanted_triangular, paper_literal, official_code_bug, "
-        "linear, linear_from_zero, linear_constant or constant."
-    )
-
-
-class ScaledAdafactor(Adafactor):
-    """transformers' Adafactor with rates by the size of a weight, which is not asked of the device."""
-
-    @staticmethod
-    def _get_lr(param_group: dict[str, Any], param_state: dict[str, Any]) -> Any:
-        return param_group["lr"] * param_state["RMS"].clamp(min=param_group["eps"][1])
+    return lambda step: 1.0
 
 
 class AdamWithoutBiasCorrection(torch.optim.AdamW):
@@ -165,8 +153,7 @@ def adamw(
         ]
     kind = torch.optim.AdamW if bias_correction else AdamWithoutBiasCorrection
     optimizer = kind(groups, lr=lr, betas=betas, eps=eps, fused=True)
-    # Gradients are clipped before it, so under fp16 they are unscaled before it, too; Lightning clips none otherwise
-    optimizer._step_supports_amp_scaling = False
+    clips_before_step(optimizer)
     return _with_schedule(optimizer, schedule, module)
 
 
@@ -185,7 +172,7 @@ def adafactor(
     was pretrained. T5's weights begin at sizes from 1 (words) down to a hundredth (queries): one rate for all does not
     get far from random weights.
     """
-    optimizer = (ScaledAdafactor if scaled else Adafactor)(
+    optimizer = (scaled_adafactor() if scaled else Adafactor)(
         [{"params": params, "lr": rate} for rate, params in _by_rate(module, lr, rates).items()],
         lr=lr,
         weight_decay=weight_decay,

@@ -1,17 +1,20 @@
-"""Pooling: from token states to one vector per sequence, by name.
+"""Poolings: from token states to one vector per sequence. This module does not import torch.
 
-Or, of an encoder-decoder, the state of the decoder's first position. Behind it, where an objective has one: a head.
+A new pooling is one entry of `POOLERS`: all other code takes a `Pooler` and asks no names. A module of a user adds one
+with ``POOLERS[pooler.name] = pooler``.
 
 Shape letters: B sequences, T tokens, D width.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
+from contrastive_encoders.core import InputError
 
-from contrastive_encoders.encoders.dense import Dense
+if TYPE_CHECKING:  # --help lists the poolings
+    from torch import Tensor
 
 
 def mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
@@ -27,12 +30,16 @@ def cls(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 def maximum(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
     """The largest value of each feature over the real tokens."""
+    import torch
+
     states = states_BTD.float()
     return states.masked_fill(mask_BT.unsqueeze(-1) == 0, torch.finfo(states.dtype).min).amax(1)
 
 
 def last(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
     """The state of the last real token, the one that has seen all others in a causal model (E5-Mistral)."""
+    import torch
+
     places_BT = mask_BT.long() * torch.arange(1, mask_BT.shape[1] + 1, device=mask_BT.device)
     index_B1D = places_BT.argmax(1).view(-1, 1, 1).expand(-1, 1, states_BTD.shape[-1])
     return states_BTD.gather(1, index_B1D).squeeze(1).float()
@@ -44,56 +51,96 @@ def weighted_mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
     return (states_BTD.float() * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 
 
+class TokenPooling(NamedTuple):
+    """One way to make a vector of the states of one layer."""
+
+    function: Callable[[Tensor, Tensor], Tensor]  # (B, T, D) states, (B, T) mask -> (B, D) float32
+    library_mode: str  # ``pooling_mode`` of sentence-transformers' Pooling, as which it is exported and read
+    formula: str  # the function in PyTorch, for model cards, of ``states`` (B, T, D) and ``mask`` (B, T, 1)
+
+
+MEAN = TokenPooling(mean, "mean", "(states * mask).sum(1) / mask.sum(1)")
+CLS = TokenPooling(cls, "cls", "states[:, 0]")
+MAX = TokenPooling(maximum, "max", "states.masked_fill(mask == 0, float('-inf')).amax(1)")
+LAST = TokenPooling(last, "lasttoken", "states[torch.arange(len(states)), mask.sum(1).squeeze(1) - 1]")
+WEIGHTED_MEAN = TokenPooling(
+    weighted_mean, "weightedmean", "(states * mask.cumsum(1) * mask).sum(1) / (mask.cumsum(1) * mask).sum(1)"
+)
 LAST_LAYER = (-1,)
 
 
 class Pooler(NamedTuple):
-    """``layers`` index the hidden states of transformers: 0 is the embedding layer, 1 the first layer, -1 the last."""
+    """A pooling by the name that ``model.pooling`` has.
 
-    over_tokens: Callable[[Tensor, Tensor], Tensor]
+    ``layers`` index the hidden states of transformers, which are averaged: 0 is the embedding layer, 1 the first layer,
+    -1 the last.
+    """
+
+    name: str
+    tokens: TokenPooling
     layers: tuple[int, ...] = LAST_LAYER
     decodes: bool = False  # the states are the decoder's, which is given its start token alone
     is_shipped: bool = False  # a layer behind it comes with the backbone: `shipped_pooler`
 
     @property
+    def averages_layers(self) -> bool:
+        """Whether it reads other layers than the last."""
+        return self.layers != LAST_LAYER
+
+    @property
+    def reads_first_token(self) -> bool:
+        """Whether it reads nothing of the encoder but the state of the first token."""
+        return self.tokens == CLS and not self.decodes
+
+    @property
     def options(self) -> dict[str, bool]:
         """What the backbone has to be called with."""
-        return {} if self.layers == LAST_LAYER else {"output_hidden_states": True}
+        return {"output_hidden_states": True} if self.averages_layers else {}
 
     def __call__(self, output: Any, mask_BT: Tensor) -> Tensor:
         """A backbone's output -> (B, D) float32."""
-        return self.over_tokens(self._states(output), mask_BT)
+        return self.tokens.function(self._states(output), mask_BT)
 
     def of_row(self, output: Any, row: Any) -> Tensor:
         """The same where the sequences stand one behind the other in a `Row`."""
-        return row.pooled(self.over_tokens, self._states(output)[0])
+        return row.pooled(self.tokens.function, self._states(output)[0])
 
     def _states(self, output: Any) -> Tensor:
-        if self.layers == LAST_LAYER:
+        if not self.averages_layers:
             return output.last_hidden_state
+        import torch
+
         return torch.stack([output.hidden_states[layer].float() for layer in self.layers]).mean(0)
+
+    def computes_as(self, other: Pooler) -> bool:
+        """Whether both are the same computation, whatever they are called."""
+        return self._replace(name=other.name) == other
 
 
 POOLERS: dict[str, Pooler] = {
-    "mean": Pooler(mean),
-    "cls": Pooler(cls),
-    "max": Pooler(maximum),
-    "last": Pooler(last),
-    "weighted_mean": Pooler(weighted_mean),
-    "cls_before_pooler": Pooler(cls),  # SimCSE's name
-    "pooler_output": Pooler(cls, is_shipped=True),  # SimCSE's --pooler cls
-    "avg_top2": Pooler(mean, (-1, -2)),
-    "avg_first_last": Pooler(mean, (1, -1)),  # SimCSE since its correction
-    "first_decoder": Pooler(cls, decodes=True),  # GenSE, ST5-EncDec
-    "avg_embedding_last": Pooler(mean, (0, -1)),  # what SimCSE before that and GenSE call avg_first_last
+    pooler.name: pooler
+    for pooler in (
+        Pooler("mean", MEAN),
+        Pooler("cls", CLS),
+        Pooler("last", LAST),
+        Pooler("weighted_mean", WEIGHTED_MEAN),
+        Pooler("max", MAX),
+        Pooler("cls_before_pooler", CLS),  # SimCSE's name
+        Pooler("pooler_output", CLS, is_shipped=True),  # SimCSE's --pooler cls
+        Pooler("avg_top2", MEAN, layers=(-1, -2)),
+        Pooler("avg_first_last", MEAN, layers=(1, -1)),  # SimCSE since its correction
+        Pooler("avg_embedding_last", MEAN, layers=(0, -1)),  # SimCSE before that and GenSE call it avg_first_last
+        Pooler("first_decoder", CLS, decodes=True),  # GenSE, ST5-EncDec
+    )
 }
 
 
-class TanhHead(Dense):
-    """(B, width) -> (B, width) float32. The weights are drawn from ``seed`` alone, as a transformer draws its own."""
+def pooler_of(name: str, key: str = "pooling") -> Pooler:
+    """Return the pooling of this name, the value of ``key``.
 
-    def __init__(self, width: int, *, seed: int, std: float = 0.02) -> None:
-        super().__init__(width, width)
-        with torch.no_grad():
-            self.linear.weight.normal_(std=std, generator=torch.Generator().manual_seed(seed))
-            self.linear.bias.zero_()
+    Raises:
+        InputError: there is none.
+    """
+    if name not in POOLERS:
+        raise InputError(key=key, value=name, expected=f"one of {', '.join(sorted(POOLERS))}")
+    return POOLERS[name]

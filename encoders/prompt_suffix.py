@@ -22,6 +22,7 @@ import torch
 
 from contrastive_encoders.core import InputError, Ragged
 from contrastive_encoders.encoders.kernels.chunks import on_device
+from contrastive_encoders.encoders.pooling import Pooler
 
 PROBES = ("a", "The end.", "7 (x)", "“Quoted”!", "naïve", "日本", "🙂", "x-", "a  ", " a", "a\n", " ", "")
 ESCAPED_PROBES = ("{end}", "x{end}y {end}", "{end}{end} z")
@@ -211,6 +212,13 @@ class AppendedPrompt:
                 if self._plain(rendered) != [*self.before, *plain, *self.ids, *self.after]:
                     return text
         return None
+
+
+def appended_prompt(tokenizer: Any, prompt: str, max_length: int, pooler: Pooler) -> AppendedPrompt | None:
+    """Return the prompt behind every text of an encoder; None if there is none, and no decoder that needs one end."""
+    if not prompt and not pooler.decodes:
+        return None
+    return AppendedPrompt(tokenizer, prompt, max_length, escape_end=pooler.decodes)
 
 
 def _literal(text: str) -> str:

@@ -23,7 +23,6 @@ from contrastive_encoders.encoders.dense import dense_layers
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
 from contrastive_encoders.encoders.kernels.chunks import (
     Chunk,
-    check_recompute,
     chunk_cost,
     computed,
     distinct,
@@ -58,8 +57,8 @@ from contrastive_encoders.encoders.loading.loaded_encoder import (
     described_tokenizer,
     fingerprint,
 )
-from contrastive_encoders.encoders.pooling import POOLERS
-from contrastive_encoders.encoders.prompt_suffix import AppendedPrompt
+from contrastive_encoders.encoders.pooling import Pooler, pooler_of
+from contrastive_encoders.encoders.prompt_suffix import AppendedPrompt, appended_prompt
 from contrastive_encoders.encoders.sharding import agree_on_chunks, gathered, is_first_rank
 from contrastive_encoders.losses.cross_entropy import masked_lm_sum
 from contrastive_encoders.reports.progress import Progress
@@ -88,7 +87,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     transformer: PreTrainedModel
     tokenizer: Tokenizer
     head: nn.Module | None
-    pooling: str
+    pooler: Pooler
     token_budget: int | None
     recompute: str
     prompts: EncoderPrompts
@@ -122,15 +121,13 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         origin: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
-        check_pooling(pooling, transformer)
-        if POOLERS[pooling].is_shipped and head is None:
+        self.pooler = pooler_of(pooling, "model.pooling")
+        check_decoder(self.pooler, transformer)
+        if self.pooler.is_shipped and head is None:
             raise InputError(f"pooling={pooling} is a layer behind [CLS], and this encoder has none.")
-        check_recompute(recompute)
         check_layers(recompute, transformer)
-        if token_budget is not None and token_budget < 1:
-            raise InputError(f"token_budget={token_budget}: a chunk needs at least one token; 2048 to 65536 are usual.")
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
-        self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
+        self.token_budget, self.recompute = token_budget, recompute
         self.attn_implementation = attn_implementation
         self.ways: dict[str, Way] = {}
         # Of a training step, and no part of what is saved: what keeps as many tokens again, and what takes memory alone
@@ -148,12 +145,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.options = {"use_cache": False} if keeps else {}
         self.longest = longest_input(transformer.config)
         self.max_length = min(max_length, self.longest)
-        decodes = POOLERS[pooling].decodes
-        self.appended = (
-            AppendedPrompt(tokenizer, prompt_suffix, self.max_length, escape_end=decodes)
-            if prompt_suffix or decodes
-            else None
-        )
+        self.appended = appended_prompt(tokenizer, prompt_suffix, self.max_length, self.pooler)
 
     def encode_sequences(
         self, sequences: Ragged, labels: Tensor | None = None, predicted: np.ndarray | None = None
@@ -234,22 +226,20 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self, ids_BT: Tensor, mask_BT: Tensor, target: tuple[Places, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
         """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
-        pooler = POOLERS[self.pooling]
         inputs = {"input_ids": ids_BT, "attention_mask": mask_BT.long(), **self._decoder_inputs(ids_BT)}
         return self._encoded(
-            inputs, lambda output: pooler(output, mask_BT), target, around=lambda: attention_for(ids_BT)
+            inputs, lambda output: self.pooler(output, mask_BT), target, around=lambda: attention_for(ids_BT)
         )
 
     def encode_row(
         self, ids: Tensor, row: Row, way: Way, target: tuple[Places, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
         """Encode the sequences of a row, as `encode_chunk` does padded ones. ``ids`` are those of the whole batch."""
-        pooler = POOLERS[self.pooling]
         inputs = way.inputs(ids, row)
         if target is not None:
             target = row.places(target[0]), target[1]
         return self._encoded(
-            inputs, lambda output: pooler.of_row(output, row), target, around=lambda: attending_to_rows(self.trunk)
+            inputs, lambda output: self.pooler.of_row(output, row), target, around=lambda: attending_to_rows(self.trunk)
         )
 
     def _encoded(
@@ -259,9 +249,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         target: tuple[Places, Tensor] | None,
         around: Callable[[], AbstractContextManager[Any]],
     ) -> tuple[Tensor, Tensor]:
-        pooler = POOLERS[self.pooling]
-        inputs = inputs | pooler.options | self.options
-        of_decoder = single_query(self.trunk) if pooler.decodes and target is None else contextlib.nullcontext()
+        inputs = inputs | self.pooler.options | self.options
+        of_decoder = single_query(self.trunk) if self.pooler.decodes and target is None else contextlib.nullcontext()
         layers = recomputed_layers(self.transformer, self.recompute, around)
         with around(), fast_layers(self.transformer), of_decoder, layers:
             if target is None:
@@ -275,10 +264,14 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     def _decoder_inputs(self, ids_BT: Tensor) -> dict[str, Any]:
         """Return the inputs of a decoder whose first state is pooled: one start token for each text; else nothing."""
-        if not POOLERS[self.pooling].decodes:
+        if not self.pooler.decodes:
             return {}
         start = self.transformer.config.decoder_start_token_id
         return {"decoder_input_ids": torch.full_like(ids_BT[:, :1], start)}
+
+    @property
+    def pooling(self) -> str:
+        return self.pooler.name
 
     @property
     def prompt_suffix(self) -> str:
@@ -297,7 +290,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     @property
     def pooled(self) -> str:
         """The pooling, and the layers behind it."""
-        layers = [] if POOLERS[self.pooling].is_shipped else dense_layers(self.head)
+        layers = [] if self.pooler.is_shipped else dense_layers(self.head)
         return " + ".join([self.pooling, *(layer.described for layer in layers)])
 
     @property
@@ -463,22 +456,20 @@ def _targets(
     return [(places, labels[places.flat_M]) for places in found]
 
 
-def check_pooling(pooling: str, transformer: PreTrainedModel, *, setting: str = "backbone") -> None:
-    """Check that a pooling is known and goes with a transformer.
+def check_decoder(pooler: Pooler, transformer: PreTrainedModel, *, setting: str = "backbone") -> None:
+    """Check that a transformer has the decoder that a pooling reads.
 
     Args:
         setting: the key that names the model, ``backbone`` or ``encoder``.
 
     Raises:
-        InputError: it is unknown, or reads a decoder that the transformer does not have.
+        InputError: it has none.
     """
     key, config = f"{PREFIX[setting]}pooling", transformer.config
-    if pooling not in POOLERS:
-        raise InputError(key=key, value=pooling, expected=f"one of {', '.join(sorted(POOLERS))}")
-    if POOLERS[pooling].decodes and (config.model_type not in T5_FAMILY or not config.is_encoder_decoder):
+    if pooler.decodes and (config.model_type not in T5_FAMILY or not config.is_encoder_decoder):
         raise InputError(
             key=key,
-            value=pooling,
+            value=pooler.name,
             expected=f"a pooling without a decoder, which this {config.model_type} does not have "
             f"({', '.join(T5_FAMILY)} have one)",
             hint=f"Set {key}=mean or {key}=cls, or take another {setting}, such as google-t5/t5-base.",

@@ -18,9 +18,9 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from transformers import PreTrainedModel
 
+from contrastive_encoders.compat import local_slices, make_root, materialize
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.layers import layers_of
 from contrastive_encoders.io.sharded_tensors import Shards, read_shards
@@ -48,7 +48,7 @@ def shard(module: nn.Module, transformer: PreTrainedModel, mesh: DeviceMesh) -> 
     sharded = fully_shard(module, mesh=mesh)
     _send_to_absent(module, whole, mesh)
     register_fsdp_forward_method(module, "training_step")
-    sharded._get_fsdp_state()._lazy_init()  # or the first layer that computes would be the root
+    make_root(sharded)
     return sharded
 
 
@@ -58,7 +58,7 @@ def _send_to_absent(module: nn.Module, whole: dict[str, Any], mesh: DeviceMesh) 
     absent = torch.tensor([any(weight.is_meta for weight in module.parameters())], dtype=torch.int32, device=device)
     dist.all_reduce(absent, op=dist.ReduceOp.MAX)
     if absent:
-        module._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+        materialize(module, device)
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
         set_model_state_dict(module, whole, options=options)
 
@@ -116,8 +116,7 @@ def local_tensor(tensor: Tensor) -> Tensor:
 def is_part_of(whole: Tensor, tensor: Tensor) -> bool:
     """Whether a tensor, or of a sharded one this rank's part, has the values of the ``whole`` one on the CPU."""
     if isinstance(tensor, DTensor):
-        shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-        whole = whole[tuple(slice(first, first + size) for first, size in zip(offset, shape, strict=True))]
+        whole = whole[local_slices(tensor)]
     return torch.equal(local_tensor(tensor).cpu(), whole.cpu())
 
 

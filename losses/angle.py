@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from contrastive_encoders.losses.cosent import check_pairs, ranked
+from contrastive_encoders.losses.precision import at_least_float32
 
 
 def angle(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:
@@ -20,9 +21,8 @@ def angle(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: f
     """
     check_pairs("angle", left_BD, right_BD, scores_B)
     with torch.autocast(left_BD.device.type, enabled=False):
-        dtype = torch.promote_types(left_BD.dtype, torch.float32)
         left, right = (
-            F.normalize(F.pad(view.to(dtype), (0, view.shape[1] % 2)), dim=1).chunk(2, 1)
+            F.normalize(F.pad(at_least_float32(view), (0, view.shape[1] % 2)), dim=1).chunk(2, 1)
             for view in (left_BD, right_BD)
         )
         cosine_B = (left[0] * right[0] + left[1] * right[1]).sum(1)

@@ -20,6 +20,7 @@ from contrastive_encoders.losses.duplicate_masking import (
     known_pairs,
 )
 from contrastive_encoders.losses.gather import as_if_neighbours_were_constants, gather_plain, gather_rows, global_sum
+from contrastive_encoders.losses.precision import at_least_float32
 
 Reduction = Literal["mean", "sum"]
 Scale = Literal["exact", "paper"]
@@ -164,8 +165,6 @@ def softmax_over_candidates(
 
     Rows come normalised and in the precision to compute in. Memory beyond the gradients is ``block_rows`` x C.
     """
-    if temperature <= 0:
-        raise ValueError(f"temperature must be > 0, got {temperature}.")
     block_rows = block_rows or max(1, BLOCK_LOGITS // len(candidates_CD))
     return Found(*_SoftmaxOverCandidates.apply(rows_RD, candidates_CD, matching, temperature, block_rows))
 
@@ -233,7 +232,6 @@ def info_nce(
     """
     check_views("info_nce", anchors=anchors_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(anchors_BD, hard_negatives_ND)
-    check_hard_negatives(each, hard_negative_weight, hardness_strength)
     equal = None
     if texts is not None:
         anchor_numbers_B, *candidate_numbers = texts
@@ -281,16 +279,11 @@ def unit_rows(*views: Tensor | None) -> Tensor:
 
     bfloat16 keeps 8 bits of a cosine; divided by 0.05 the rounding alone moves a logit by about 0.1.
     """
-    rows_RD = torch.cat([view for view in views if view is not None])
-    return F.normalize(rows_RD.to(torch.promote_types(rows_RD.dtype, torch.float32)), dim=-1)
+    return F.normalize(at_least_float32(torch.cat([view for view in views if view is not None])), dim=-1)
 
 
 def reduced(found: Found, others: int, reduction: Reduction, scale: Scale, guided: bool) -> Contrast:
     """``others`` is how many candidates a row may have for negatives."""
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}.')
-    if scale not in ("exact", "paper"):
-        raise ValueError(f'scale must be "exact" or "paper", got {scale!r}.')
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "paper":
         loss = as_if_neighbours_were_constants(loss)
@@ -306,12 +299,6 @@ def check_views(loss: str, **views: Tensor | None) -> None:
             f"{loss} needs (pairs, width) tensors of one shape with at least one pair, got {shapes}. "
             "Pool several positives per anchor before calling it."
         )
-
-
-def check_hard_negatives(each: int, hard_negative_weight: float, hardness_strength: float) -> None:
-    for name, weight in (("hard_negative_weight", hard_negative_weight), ("hardness_strength", hardness_strength)):
-        if weight and not each:
-            raise ValueError(f"{name} {weight} has no hard negatives to weigh; set it to 0.")
 
 
 def hard_negatives_each(anchors_BD: Tensor, hard_negatives_ND: Tensor) -> int:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from contrastive_encoders.losses.gather import gather_plain, gather_rows
+from contrastive_encoders.losses.precision import at_least_float32
 
 
 def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:
@@ -19,8 +20,8 @@ def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: 
     """
     check_pairs("cosent", left_BD, right_BD, scores_B)
     with torch.autocast(left_BD.device.type, enabled=False):
-        dtype = torch.promote_types(left_BD.dtype, torch.float32)
-        return ranked(F.cosine_similarity(left_BD.to(dtype), right_BD.to(dtype)), scores_B, temperature)
+        cosine_B = F.cosine_similarity(at_least_float32(left_BD), at_least_float32(right_BD))
+        return ranked(cosine_B, scores_B, temperature)
 
 
 def ranked(similarities_B: Tensor, scores_B: Tensor, temperature: float) -> Tensor:

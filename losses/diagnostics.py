@@ -32,11 +32,6 @@ def uniformity(rows_ND: Tensor) -> Tensor:
     return (total / pairs).log() if pairs else total.new_full((), math.nan)
 
 
-def mean_norm(rows_ND: Tensor) -> Tensor:
-    """Mean Euclidean length of the rows."""
-    return rows_ND.norm(dim=-1).mean()
-
-
 def effective_rank(rows_ND: Tensor) -> Tensor:
     """exp of the entropy of the singular values, scaled to sum 1 (Roy & Vetterli 2007, eqs. 3 and 4).
 
@@ -61,6 +56,6 @@ def contrast_diagnostics(left_BD: Tensor, right_BD: Tensor) -> dict[str, Tensor]
             "alignment": alignment(left_BD, right_BD),
             # each view on its own: a pair is meant to be near, so it must not count as crowding
             "uniformity": (uniformity(left_BD) + uniformity(right_BD)) / 2,
-            "embedding_norm": mean_norm(both_ND),
+            "embedding_norm": both_ND.norm(dim=-1).mean(),
             "effective_rank": effective_rank(both_ND).float(),
         }

@@ -20,7 +20,6 @@ from contrastive_encoders.losses.contrastive import (
     Guide,
     Matching,
     candidate_groups,
-    check_hard_negatives,
     check_views,
     hard_negatives_each,
     info_nce,
@@ -118,7 +117,6 @@ def contrast_in_directions(
         return forward._replace(loss=(forward.loss + backward.loss) / 2)
     check_views("contrast_in_directions", queries=queries_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(queries_BD, hard_negatives_ND)
-    check_hard_negatives(each, hard_negative_weight, hardness_strength)
     with torch.autocast(queries_BD.device.type, enabled=False):
         own_BD, own_MD = unit_rows(queries_BD), unit_rows(positives_BD, hard_negatives_ND)
         (queries_CD, first_query), (documents_CD, first_document) = gather_rows(own_BD), gather_rows(own_MD)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.losses.gather import gather_rows
+from contrastive_encoders.losses.precision import at_least_float32
 
 PairLoss = Callable[[Tensor, Tensor], Tensor]
 
@@ -53,16 +54,12 @@ def metric_loss(
             )
         with torch.autocast(left_BD.device.type, enabled=False):
             # a gather per view keeps the rows in the order of a single process, for losses that look at it
-            lefts_CD, rights_CD = (gather_rows(_at_least_float32(view))[0] for view in (left_BD, right_BD))
+            lefts_CD, rights_CD = (gather_rows(at_least_float32(view))[0] for view in (left_BD, right_BD))
             rows = torch.cat([lefts_CD, rights_CD])
             labels = torch.arange(len(lefts_CD), device=rows.device).repeat(2)
             return loss_function(rows, labels, None if select is None else select(rows, labels))
 
     return loss
-
-
-def _at_least_float32(rows: Tensor) -> Tensor:
-    return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
 
 def _build(kind: str, names: Mapping[str, Any], base: type, name: str, options: Mapping[str, Any]) -> torch.nn.Module:

@@ -21,6 +21,7 @@ from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.embed_config import EmbedConfig
+from contrastive_encoders.export.export_config import ExportConfig
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
 from contrastive_encoders.training.resolve import resolve
@@ -138,7 +139,7 @@ CHECKS = {
     "preview": read_preview,
     "download-data": read_corpora,
     "mine-negatives": lambda words: config_of(_composed("mine-negatives", words), MineConfig),
-    "export": lambda words: _composed("export", words),
+    "export": lambda words: config_of(_composed("export", words), ExportConfig),
     "embed": lambda words: config_of(_composed("embed", words), EmbedConfig),
 }
 

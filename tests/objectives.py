@@ -10,7 +10,7 @@ from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.composition.config_store import node
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
-from contrastive_encoders.encoders.model_configs import KINDS as MODELS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.training.run_config import RunConfig
 
 # Of a backbone that contrastive_encoders.encoders.loading.tiny writes

@@ -165,7 +165,7 @@ REFUSED = [
         {"evaluation.every_n_steps": "evaluation.every_n_steps=1", "monitor=null": "monitor=null"},
     ),
     (
-        "contrastive_encoders.encoders.sentence_encoder:check_pooling",
+        "contrastive_encoders.encoders.sentence_encoder:check_decoder",
         [*SENTENCES, "model.pooling=first_decoder"],
         ["model.pooling=mean", "model.pooling=cls"],
     ),

@@ -7,13 +7,14 @@ from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.embed_config import EmbedConfig
+from contrastive_encoders.export.export_config import ExportConfig
 from tests.advice import advice, followed
 from tests.in_process import run_here
 
 COMMANDS = {
     "compare": (compare.run, CompareConfig),
     "evaluate": (evaluate.run, EvaluateConfig),
-    "export": (export.run, export.Keys),
+    "export": (export.run, ExportConfig),
     "embed": (embed.run, EmbedConfig),
     "mine-negatives": (mine_negatives.run, mine_negatives.MineConfig),
 }
@@ -76,8 +77,6 @@ REFUSED = [
         "tasks=[STSBenchmark,STS12]",
         0,
     ),
-    ("contrastive_encoders.cli.export:run#1", "export", ["output=out"], "run=...", "run=e"),
-    ("contrastive_encoders.cli.export:run#2", "export", ["run=e"], "output=FOLDER", "output=out"),
 ]
 
 

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from contrastive_encoders.composition.config_store import node as config_of
 from contrastive_encoders.core.config_schema import keys_of, settings_class
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
-from contrastive_encoders.encoders.model_configs import KINDS as MODELS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.training.checks import check_model_and_data, check_values
 from contrastive_encoders.training.compose import compose as compose_run
 from contrastive_encoders.training.resolve import ResolvedRun, resolve

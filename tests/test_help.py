@@ -52,3 +52,71 @@ def test_help_is_readable_complete_and_light(command):
     for group in CHOICES.get(command, ()):
         known = sorted(path.stem for path in (ROOT / "configs" / group).glob("*.yaml"))
         assert f" {group}: {', '.join(known)} " in said
+
+
+NEW_CONFIG = """
+from dataclasses import dataclass
+
+from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.encoders.model_configs import SentencePairConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearConfig(SentencePairConfig):
+    target: str = "contrastive_encoders.encoders.objectives.near.Near"
+
+    margin: float = config_field(0.25, "how far apart they may be", ge=0)
+
+
+MODELS = {"near": NearConfig}
+"""
+NEW_OBJECTIVE = """
+from contrastive_encoders.core import ScoredPairBatch
+from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.encoders.objectives.near_config import NearConfig
+
+
+class Near(Objective):
+    objective, consumes = "near", ScoredPairBatch
+    settings: NearConfig
+
+    def views(self, batch):
+        return [batch.left, batch.right]
+
+    def loss(self, vectors, batch):
+        return (vectors[0] - vectors[1]).norm(dim=1).sub(self.settings.margin).relu().mean()
+"""
+NEW_YAML = """# @package _global_
+defaults:
+  - /settings/model/near@model
+  - _self_
+backbone: bert
+batch_size: 4
+"""
+
+
+def test_an_objective_is_its_own_files(tmp_path):
+    """Files beside those of the other objectives: composition needs no torch, and the class is found."""
+    (tmp_path / "near_config.py").write_text(NEW_CONFIG)
+    (tmp_path / "near.py").write_text(NEW_OBJECTIVE)
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "near.yaml").write_text(NEW_YAML)
+    code = f"""
+import sys
+import contrastive_encoders.encoders.objectives as objectives
+objectives.__path__.append({str(tmp_path)!r})
+objectives.MODEL_CONFIGS.update(objectives.find_configs())
+from contrastive_encoders.cli.main import main
+try:
+    main(["train", "--config-dir=conf", "model=near", "--cfg", "job"])
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert "torch" not in sys.modules
+from hydra.utils import get_class
+from contrastive_encoders.core.config_schema import settings_class
+found = objectives.MODEL_CONFIGS["near"]
+assert settings_class(get_class(found.target)) is found
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "margin: 0.25" in done.stdout

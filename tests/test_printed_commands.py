@@ -18,7 +18,7 @@ from contrastive_encoders.composition.override_checks import check_options
 from contrastive_encoders.composition.resolvers import INSTALLED_BY
 from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.export.onnx_graph import check_onnx
+from contrastive_encoders.export.formats import onnx
 from contrastive_encoders.training.compose import compose
 from tests.advice import advice
 from tests.in_process import run_here
@@ -56,7 +56,7 @@ def test_a_missing_package_is_in_the_extra_that_is_advised(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(InputError) as refused:
-        check_onnx()
+        onnx.check()
     assert (refused.value.key, refused.value.value) == ("format", "onnx")
     [command] = re.findall(r"Install it: (.*)\.$", refused.value.hint)
     assert installs(command)

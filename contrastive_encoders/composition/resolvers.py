@@ -10,6 +10,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from contrastive_encoders.compat import multiplies_bf16
 from contrastive_encoders.core import InputError
 
 INSTALLED_BY = {  # packages that hold weights
@@ -38,9 +39,7 @@ def _fast_precision() -> str:
     """bf16 where the GPU or the processor multiplies in it by itself; elsewhere it would be slower than fp32."""
     import torch  # seconds
 
-    if torch.cuda.is_available():
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "fp32"
+    return "bf16" if multiplies_bf16("cuda" if torch.cuda.is_available() else "cpu") else "fp32"
 
 
 def _on_cpu(value: object) -> object:

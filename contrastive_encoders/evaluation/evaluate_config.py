@@ -7,6 +7,7 @@ from typing import Any, Literal
 from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.runtime.process_group import find_ranks
 
 MTEB = "mteb"
@@ -39,9 +40,7 @@ class EvaluateConfig:
     rerank_top: int = config_field(100, "number of documents to rerank per query", ge=1)
     pooling: str | None = config_field(
         None,
-        "mean, cls, last, weighted_mean, max, cls_before_pooler, pooler_output, avg_top2, avg_first_last, "
-        "avg_embedding_last, first_decoder; for word vectors also mean_lower_fallback; null: that of the "
-        "encoder, else mean",
+        f"{', '.join(POOLERS)}; for word vectors also mean_lower_fallback; null: that of the encoder, else mean",
     )
     prompt: str | None = config_field(None, "text in front of every input; null: the encoder's prompts")
     prompt_suffix: str | None = config_field(

@@ -16,7 +16,6 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.attention import is_causal
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.lora import RECORD, Record, alpha_of, is_adapter
-from contrastive_encoders.encoders.pooling import LAST_LAYER, POOLERS
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.manifest import Damaged
@@ -78,10 +77,10 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
             value="adapter",
             expected=f"sentence_transformers, since peft cannot load the GGUF file {record['base']}",
         )
-    pooler, config = POOLERS[encoder.pooling], from_pretrained(AutoConfig, record["base"])
+    pooler, config = encoder.pooler, from_pretrained(AutoConfig, record["base"])
     own_config = {
         "model.attention": is_causal(encoder.trunk.config) != is_causal(config),
-        "model.pooling": pooler.decodes or pooler.layers != LAST_LAYER,
+        "model.pooling": pooler.decodes or pooler.averages_layers,
     }
     for key, needed in own_config.items():
         if needed:

@@ -12,11 +12,6 @@ from contrastive_encoders.statistics.score_names import ScoreName
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 COSINE_PROTOCOLS = ("all", "cosine")
-TAGS = {
-    "sentence-transformers": ["sentence-transformers", "sentence-similarity", "feature-extraction"],
-    "transformers": ["feature-extraction", "sentence-similarity"],
-    "onnx": ["onnx", "sentence-similarity", "feature-extraction"],
-}
 
 
 def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = "", **fields: Any) -> str:
@@ -24,7 +19,7 @@ def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = 
     data = ModelCardData(
         library_name=library,
         pipeline_tag="sentence-similarity",
-        tags=[*TAGS[library], *tags],
+        tags=[library, "sentence-similarity", "feature-extraction", *tags],
         base_model=base_model if is_hub_id(base_model) else None,
         **fields,
     )

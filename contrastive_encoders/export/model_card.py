@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from contrastive_encoders.core import EncoderPrompts, PromptsRecord, Results, ResumedSettings, Vectors
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.export.front_matter import front_matter, hub_sets, of_run
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
 from contrastive_encoders.statistics.score_names import ScoreName
@@ -25,22 +26,6 @@ vectors = encoder.encode(["A sentence.", "Another one."])
 print(encoder.similarity(vectors, vectors))
 ```"""
 
-
-OBJECTIVES = {
-    "declutr": "DeCLUTR (Giorgi et al., ACL 2021): spans of one document are near each other, beside masked language "
-    "modelling. No labels.",
-    "sroberta": "Cosine regression on scored sentence pairs, as S-RoBERTa on DINO's (Schick and Schütze, EMNLP 2021).",
-    "simcse": "SimCSE (Gao et al., EMNLP 2021): a sentence is near itself under other dropout, or near its positive "
-    "where the data has one.",
-    "pairs": "In-batch contrast of pairs (multiple-negatives ranking, Henderson et al., 2017): a text is near its "
-    "partner, and far from the other texts of a batch.",
-    "cosent": "CoSENT (Huang et al., 2024): the scored pair with the higher score has the higher cosine.",
-    "angle": "AnglE (Li and Li, ACL 2024): the scored pair with the higher score has the smaller angle.",
-    "sbert_nli": "A softmax over the relation of premise and hypothesis (Reimers and Gurevych, EMNLP 2019).",
-    "tsdae": "TSDAE (Wang, Reimers and Gurevych, Findings of EMNLP 2021): a text is written again from the vector of "
-    "what is left of it when most words are deleted. No labels.",
-    "gense": "GenSE (Chen et al., EMNLP 2022): contrastive learning on triplets, with T5.",
-}
 PROTOCOLS = {
     "all": "one correlation of the cosines over all subsets together",
     "mean": "the mean of the subsets' correlations",
@@ -85,7 +70,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         of_run(results, library),
         f"# A sentence encoder trained with {results['objective']}",
         f"Backbone: {_text(results['backbone'])}. The vectors are those of step {results['best_step']}. "
-        f"{OBJECTIVES.get(results['objective'], '')}".rstrip(),
+        f"{_objective(results['objective'])}".rstrip(),
         use or USE,
         *_vectors(results.get("vectors")),
         *_prefixes(results["recipe"], results.get("vectors")),
@@ -107,6 +92,11 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         _limits(results),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _objective(name: str) -> str:
+    """Return what an objective of this project does; "" for any other."""
+    return MODEL_CONFIGS[name].summary if name in MODEL_CONFIGS else ""
 
 
 def card_of_folder(

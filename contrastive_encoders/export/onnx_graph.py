@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from contrastive_encoders.core import InputError, missing_package
+from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.prompt_suffix import BLANKS
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.atomic_export import export_folder
@@ -31,15 +31,6 @@ class _Graph(nn.Module):
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         return self.encoder.finished(self.encoder.encode_chunk(ids_BT, mask_BT, None)[0])
-
-
-def check_onnx() -> None:
-    """InputError where the extra is not installed."""
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-    except ImportError as error:
-        raise missing_package(str(error.name), "onnx", key="format", value="onnx") from error
 
 
 def export_onnx(folder: Path, encoder: SentenceEncoder, *, int8: bool = True, card: str | None = None) -> Path:

@@ -21,9 +21,9 @@ from contrastive_encoders.core import NO_PROMPTS, EncoderPrompts, InputError
 from contrastive_encoders.encoders.attention import FIRST_TO_HONOUR, is_causal
 from contrastive_encoders.encoders.dense import activation_of, dense_layers
 from contrastive_encoders.encoders.loading.backbones import kept_pooler
-from contrastive_encoders.encoders.loading.sentence_transformers_folder import OUR_NAME, TOP_LEVEL
-from contrastive_encoders.encoders.pooling import LAST_LAYER, POOLERS, Pooler
-from contrastive_encoders.encoders.prompt_suffix import AppendedPrompt
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import TOP_LEVEL
+from contrastive_encoders.encoders.pooling import Pooler, pooler_of
+from contrastive_encoders.encoders.prompt_suffix import appended_prompt
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.adapter import Adapter
 from contrastive_encoders.export.atomic_export import export_folder
@@ -34,7 +34,6 @@ PARTS = ("tokenizer", "pooling", "max_length", "head", "prompts", "normalize", "
 SIMILARITIES = SentenceTransformer.SUPPORTED_SIMILARITY_FN_NAMES
 FIRST_LIBRARY = "6.0.0"  # the first sentence-transformers that reads what it writes now
 SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps Gemma 2's soft caps with every attention
-THEIR_NAME: dict[str, Any] = {ours: theirs for theirs, ours in OUR_NAME.items()}  # of a pooling
 
 
 def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
@@ -69,16 +68,14 @@ def export_encoder(
     ``adapter`` is written in the place of the transformer's weights.
     """
     folder = Path(folder)
-    _check(pooling, similarity, max_length)
-    pooler = POOLERS[pooling]
-    appended = None
-    if prompt_suffix or pooler.decodes:
-        appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=pooler.decodes)
+    _check(similarity, max_length)
+    pooler = pooler_of(pooling)
+    appended = appended_prompt(tokenizer, prompt_suffix, max_length, pooler)
 
     def write(unfinished: Path) -> None:
         if adapter is None:
-            all_layers = pooler.layers != LAST_LAYER
-            write_transformer(unfinished, transformer, all_layers=all_layers, classifier=pooler.decodes)
+            all_layers, classifier = pooler.averages_layers, pooler.decodes
+            write_transformer(unfinished, transformer, all_layers=all_layers, classifier=classifier)
         else:
             adapter.write(unfinished)
         write_tokenizer(unfinished, tokenizer, max_length, template=appended.template if appended else None)
@@ -101,9 +98,7 @@ def export_encoder(
     return folder
 
 
-def _check(pooling: str, similarity: str, max_length: int) -> None:
-    if pooling not in POOLERS:
-        raise InputError(f"export: pooling must be one of {', '.join(sorted(POOLERS))}, got {pooling!r}.")
+def _check(similarity: str, max_length: int) -> None:
     if similarity not in SIMILARITIES:
         raise InputError(f"export: similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}.")
     if max_length < 1:
@@ -135,12 +130,12 @@ def _behind(
 ) -> Iterator[nn.Module]:
     """What follows the transformer, as modules of the library."""
     width, depth = int(transformer.config.hidden_size), int(transformer.config.num_hidden_layers)
-    if pooler.layers != LAST_LAYER:
+    if pooler.averages_layers:
         weights = torch.zeros(depth + 1)  # of the embeddings and all layers
         weights[list(pooler.layers)] = 1
         yield WeightedLayerPooling(width, depth, layer_start=0, layer_weights=nn.Parameter(weights))
-    plain = next(name for name, other in POOLERS.items() if other.over_tokens is pooler.over_tokens)
-    yield Pooling(width, THEIR_NAME.get(plain, plain))
+    mode: Any = pooler.tokens.library_mode
+    yield Pooling(width, mode)
     for layer in dense_layers(head):
         linear, activation = layer.linear, activation_of(layer.path)()
         dense = library.Dense(linear.in_features, linear.out_features, linear.bias is not None, activation)

@@ -4,21 +4,50 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
+from contrastive_encoders.export.model_card import card_of_folder, model_card
+from contrastive_encoders.io.results import read_results
 
 
 class Source(NamedTuple):
-    """``card`` is the README.md that lies beside an encoder which is no run's."""
+    """An encoder to export.
+
+    Args:
+        name: directory or hub id of the encoder itself.
+        run: directory of the run that trained it, if there is one.
+        readme: the README.md beside an encoder without a run.
+    """
 
     encoder: SentenceEncoder
-    name: str  # folder or hub id of the encoder itself
+    name: str
     run: Path | None
-    card: str | None
+    readme: str | None
+
+    def card(self, library: str = "sentence-transformers", use: str | None = None) -> str:
+        """Return the model card: that of the run, the README of the encoder if it fits the format, or a new one.
+
+        Args:
+            library: name of the library that the format is made for.
+            use: example of its use in Python; None: that of sentence-transformers.
+        """
+        if self.run is not None:
+            results = read_results(self.run / "results.json") | {"vectors": self.encoder.vectors}
+            results.pop("prompts", None)
+            if (prompts := self.encoder.prompts.to_json()) is not None:
+                results["prompts"] = prompts
+            return model_card(results, use=use, library=library)
+        if use is None and self.readme is not None:
+            return self.readme
+        return card_of_folder(self.name, self.encoder.description, use=use, library=library)
 
 
 def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
-    """``prompt`` takes the place of all prompts of the folder; "" means none. ``settings`` are those of `load_encoder`.
+    """Load an encoder by its name.
+
+    Args:
+        prompt: replaces all prompts of the encoder; "": none.
+        **settings: those of `load_encoder`.
 
     Raises:
         InputError: there is no such encoder, or it is one that our code does not run itself.
@@ -26,15 +55,13 @@ def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
     encoder = load_encoder(name, prompt=prompt, device="cpu", **settings)
     if not isinstance(encoder, SentenceEncoder):
         raise InputError(
-            f"run={name} is {encoder.description['kind']} ({encoder.description['pooling']}); wanted an encoder that "
-            "is a transformer with a pooling. Such a model is used as it is, by the library that it was made with."
+            key="run",
+            value=name,
+            expected=f"an encoder that is a transformer with a pooling, but it is {encoder.description['kind']} "
+            f"({encoder.description['pooling']})",
         )
     run = Path(name) if (Path(name) / "results.json").is_file() else None
     own = str(Path(name) / "encoder") if (Path(name) / "encoder" / "modules.json").is_file() else name
     card = Path(own) / "README.md"
-    return Source(
-        encoder,
-        own,
-        run,
-        card.read_text(encoding="utf-8") if run is None and card.is_file() else None,
-    )
+    readme = card.read_text(encoding="utf-8") if run is None and card.is_file() else None
+    return Source(encoder, own, run, readme)

@@ -9,7 +9,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.backbones import kept_pooler
 from contrastive_encoders.encoders.lora import merged
-from contrastive_encoders.encoders.pooling import LAST_LAYER, POOLERS
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.atomic_export import export_folder
 from contrastive_encoders.export.sentence_transformers_options import as_classifier
@@ -18,13 +17,6 @@ from contrastive_encoders.io.model_names import lower_cases
 # Tokenizers that transformers 5 gives the special tokens of their class when it loads them, and the class that takes
 # tokenizer.json as it is
 REBUILT_TOKENIZERS, GENERIC_TOKENIZER = ("CodeLlamaTokenizer", "GPTNeoXTokenizer"), "TokenizersBackend"
-OVER_TOKENS = {
-    "mean": "(states * mask).sum(1) / mask.sum(1)",
-    "cls": "states[:, 0]",
-    "last": "states[torch.arange(len(states)), mask.sum(1).squeeze(1) - 1]",
-    "weighted_mean": "(states * mask.cumsum(1) * mask).sum(1) / (mask.cumsum(1) * mask).sum(1)",
-    "maximum": "states.masked_fill(mask == 0, float('-inf')).amax(1)",
-}
 
 
 def export_transformers(folder: Path, encoder: SentenceEncoder, *, card: str | None = None) -> Path:
@@ -83,8 +75,7 @@ def write_tokenizer(
 
 def use_of_transformers(encoder: SentenceEncoder) -> str:
     """A block of Python that needs torch and transformers."""
-    pooler = POOLERS[encoder.pooling]
-    every = pooler.layers != LAST_LAYER
+    pooler, every = encoder.pooler, encoder.pooler.averages_layers
     states = (
         f"torch.stack([output.hidden_states[layer] for layer in {list(pooler.layers)}]).mean(0)"
         if every
@@ -102,7 +93,7 @@ def use_of_transformers(encoder: SentenceEncoder) -> str:
         "with torch.no_grad():",
         f"    output = model(**inputs{', output_hidden_states=True' if every else ''})",
         f'states, mask = {states}, inputs["attention_mask"].unsqueeze(-1)',
-        f"vectors = {OVER_TOKENS[pooler.over_tokens.__name__]}",
+        f"vectors = {pooler.tokens.formula}",
         *([f"vectors = vectors[:, :{encoder.truncate}]"] if encoder.truncate else []),
         *(["vectors = torch.nn.functional.normalize(vectors)"] if encoder.normalize else []),
         "print(torch.nn.functional.cosine_similarity(vectors[:1], vectors))",

@@ -19,8 +19,8 @@ from contrastive_encoders.core import InputError, Results, Verdict
 from contrastive_encoders.core.config_schema import changed_fields, plain_value
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.datamodules.data_configs import DataConfig, MixtureDataConfig
-from contrastive_encoders.encoders.model_configs import KINDS as MODELS
 from contrastive_encoders.encoders.model_configs import TrainableConfig
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.io.cached_rows import cache_folder
 from contrastive_encoders.io.output_directory import LOCK, let_go
 from contrastive_encoders.runtime.exit_codes import as_exceptions
@@ -178,7 +178,7 @@ def train(
         if cached is None:
             raise
         raise cached.error(error) from error
-    from contrastive_encoders.encoders import load_encoder
+    from contrastive_encoders.encoders.loading.load import load_encoder
 
     with _undrawn():
         encoder = load_encoder(folder) if (folder / "encoder").is_dir() else None

@@ -23,7 +23,7 @@ from contrastive_encoders.composition.override_checks import check_paths, help_h
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import check, keys_of, nearest, read, refuse_unknown, settings_class
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
-from contrastive_encoders.encoders.model_configs import KINDS as MODELS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.runtime.exit_codes import as_exceptions, explained
 from contrastive_encoders.training.run_config import RunConfig
 

@@ -8,7 +8,7 @@ import hydra
 import pytorch_lightning as pl
 
 from contrastive_encoders.core import ResumedSettings
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.lora import widen
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.sharding import load_weights

@@ -16,9 +16,10 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.lengths import USUAL_LENGTH, length_to_train, longest_input, own_length
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
 from contrastive_encoders.encoders.loading.own_encoder import own_encoder
-from contrastive_encoders.encoders.model_configs import KINDS, GenSEConfig
 from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.encoders.objectives.gense import prompt_of
+from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
 from contrastive_encoders.encoders.objectives.reranker import Reranker
 from contrastive_encoders.encoders.prompt_suffix import ids_behind
 from contrastive_encoders.training.build import data_modules
@@ -94,7 +95,7 @@ def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
     )
     for name in choices("model"):
         keys: Any = OmegaConf.load(CONFIGS / "model" / f"{name}.yaml")
-        model: Any = get_class(KINDS[name].target)
+        model: Any = get_class(MODEL_CONFIGS[name].target)
         consumes = model.consumes
         fits = yields <= set(consumes if isinstance(consumes, tuple) else (consumes,))
         if fits and keys.get("usual_length") is not None and keys.usual_length not in shown:

@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from contrastive_encoders.core import InputError, without_secrets
 from contrastive_encoders.core.config_schema import NO_KEY, UNSET, as_mapping, check, inherit, unset_keys
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
-from contrastive_encoders.encoders.model_configs import KINDS as MODELS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.io.manifest import Damaged, is_finished, read_record
 from contrastive_encoders.io.output_directory import FINISHED
 from contrastive_encoders.runtime.exit_codes import input_error

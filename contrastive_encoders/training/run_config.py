@@ -10,8 +10,8 @@ from typing import Any, Literal
 from contrastive_encoders.composition.config_store import node, register
 from contrastive_encoders.core.config_schema import NO_KEY, config_field
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
-from contrastive_encoders.encoders.model_configs import KINDS as MODELS
 from contrastive_encoders.encoders.model_configs import TinySizes
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 
 DEFAULT_MODELS = {  # data= -> model= that is suggested, and chosen for rows in memory
     "dino": "sroberta",

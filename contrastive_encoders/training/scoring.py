@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from contrastive_encoders.core import DataModule, PairScorer, Writer
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import Suites, choose_suites
 from contrastive_encoders.evaluation.catalog import files, is_task, listing_hint

@@ -4,12 +4,14 @@ Under autocast the products are in 16 bits anyway, and nothing is cast.
 """
 
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers.pytorch_utils import Conv1D
+
+from contrastive_encoders.compat import raw_parameters
 
 
 class Held:
@@ -19,7 +21,7 @@ class Held:
 
     @property
     def weight(self) -> Tensor:
-        held = cast(Tensor, self._parameters["weight"])
+        held = raw_parameters(self)["weight"]
         return held if isinstance(held, DTensor) else held.float()  # FSDP asks for its own part, and keeps what it gets
 
 
@@ -27,13 +29,13 @@ class HeldEmbedding(Held, nn.Embedding):  # type: ignore[override]
     """Rows are looked up before they are widened: the matrix has the size of the vocabulary."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return nn.functional.embedding(input, self._parameters["weight"], self.padding_idx).float()
+        return nn.functional.embedding(input, raw_parameters(self)["weight"], self.padding_idx).float()
 
 
 class _HeldProduct(Held):
     @property
     def weight(self) -> Tensor:
-        held = cast(Tensor, self._parameters["weight"])
+        held = raw_parameters(self)["weight"]
         return held if torch.is_autocast_enabled(held.device.type) else super().weight
 
 
@@ -53,16 +55,16 @@ def hold(*modules: nn.Module, rounded: bool = True) -> None:
     Without ``rounded`` those alone that lose nothing by it, as of a model that was published in bfloat16.
     """
     layers = list(chain.from_iterable(module.modules() for module in modules))
-    others = {weight for layer in layers if type(layer) not in HELD for weight in layer._parameters.values()}
+    others = {weight for layer in layers if type(layer) not in HELD for weight in raw_parameters(layer).values()}
     for layer in layers:
-        weight = layer._parameters.get("weight")
+        weight = raw_parameters(layer).get("weight")
         if type(layer) in HELD and weight is not None and not weight.requires_grad and weight not in others:
             if not rounded and not torch.equal(weight.data.bfloat16().to(weight.dtype), weight.data):
                 continue
             weight.data = weight.data.bfloat16()
             layer.__class__ = HELD[type(layer)]
     # A file that was read by mapping it stays in memory whole for as long as one of its tensors is in use
-    for weight in {weight for layer in layers for weight in layer._parameters.values() if weight is not None}:
+    for weight in {weight for layer in layers for weight in raw_parameters(layer).values() if weight is not None}:
         if weight.dtype != torch.bfloat16:
             weight.data = weight.data.clone()
 
@@ -73,5 +75,5 @@ def release(module: nn.Module) -> None:
     for layer in module.modules():
         if type(layer) in plain:
             layer.__class__ = plain[type(layer)]
-            weight = cast(nn.Parameter, layer._parameters["weight"])
+            weight = raw_parameters(layer)["weight"]
             weight.data = weight.data.float()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from contrastive_encoders.core import InputError, Ragged
+from contrastive_encoders.core import Ragged
 
 # Padding that costs as much as one more chunk. Measured on a CPU (flat from 32 to 128) and on an H200.
 CHUNK_COST_TOKENS = {"cpu": 64}
@@ -56,11 +56,6 @@ def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int, max_row
 def chunk_cost(device: torch.device) -> int:
     """Return the number of padding tokens that cost as much as one more chunk on this device."""
     return CHUNK_COST_TOKENS.get(device.type, CHUNK_COST_ELSEWHERE)
-
-
-def check_recompute(how: str) -> None:
-    if how not in ("auto", "on", "off", LAYERS):
-        raise InputError(f"model.recompute={how!r} is unknown; choose auto, on, off or {LAYERS}.")
 
 
 def recomputes(how: str, tokens: int, token_budget: int) -> bool:

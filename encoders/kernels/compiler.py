@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from contrastive_encoders.compat import call_around_compilations, compiled_graphs, set_up_compiler
 from contrastive_encoders.core import InputError
 
 USUAL = "inductor"
 SENT_TO_ALL = (signal.SIGINT, signal.SIGTERM)  # by a terminal or a scheduler, to each process of a run
-MOST_KINDS = 64  # of one function: its sizes are symbols, but 1 is not, nor is whether there is a mask
+MAX_GRAPHS = 64  # of one function: its sizes are symbols, but 1 is not, nor is whether there is a mask
 
 
 class Cost(NamedTuple):
@@ -49,22 +50,13 @@ def cost() -> Cost:
     """Return the cost of compilation in this process so far; zero if nothing was compiled."""
     if not _watch.cache_info().currsize:
         return Cost(0.0, 0)
-    return Cost(_watch().seconds, torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    return Cost(_watch().seconds, compiled_graphs())
 
 
 def settle() -> None:
     """Set up torch's compiler for single layers, and start the clock of compilation."""
-    from torch._dynamo.callback import callback_handler
-    from torch._inductor import config as inductor
-
-    if hasattr(inductor.triton, "mix_order_reduction"):  # it makes layer norms four times as slow backward on a H200
-        inductor.triton.mix_order_reduction = False
-    settings: Any = torch._dynamo.config
-    settings.optimize_ddp = False  # it cuts whole models into pieces of the size of a bucket
-    settings.cache_size_limit = MOST_KINDS
-    if _watch().start not in callback_handler.start_callbacks:  # torch.compiler.reset() forgets them
-        callback_handler.register_start_callback(_watch().start)
-        callback_handler.register_end_callback(_watch().stop)
+    set_up_compiler(MAX_GRAPHS)
+    call_around_compilations(_watch().start, _watch().stop)
 
 
 def check_compiler(device: torch.device, backend: str) -> None:

@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from contrastive_encoders.compat import efficient_attention, flash_attention
+
 OF_ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 WIDEST_FLASH = 192  # of a head; beyond it some GPUs have no backward pass
 ALIGNED = 64  # rows of a matrix; tensor cores want a multiple of 8 in half precision
@@ -63,17 +65,12 @@ def varlen_attention(
     if flash:
         before = -1 if window is None else window - 1
         sides = {"window_size_left": before, "window_size_right": 0 if causal else before}
-        out, *_rest = torch.ops.aten._flash_attention_forward(
-            query, key, value, *shape, dropout, causal, False, scale=scaling, **sides
-        )
-        return out
+        return flash_attention(query, key, value, *shape, dropout, causal, False, scale=scaling, **sides)
     if (groups := query.shape[1] // key.shape[1]) > 1:  # heads that share keys and values
         key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
-    states = (one.unsqueeze(0) for one in (query, key, value))
-    out, *_rest = torch.ops.aten._efficient_attention_forward(
-        *states, None, *shape, dropout, int(causal), torch.is_grad_enabled(), scale=scaling
-    )
-    return out.squeeze(0)
+    q, k, v = (one.unsqueeze(0) for one in (query, key, value))
+    found = efficient_attention(q, k, v, *shape, dropout, int(causal), torch.is_grad_enabled(), scale=scaling)
+    return found.squeeze(0)
 
 
 def _product_dtype(states: Tensor) -> torch.dtype:

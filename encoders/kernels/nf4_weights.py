@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from contrastive_encoders.compat import raw_parameters
+
 
 class Nf4Linear(nn.Linear):
     """A linear layer of torch whose ``weight`` is widened from 4 bits whenever it is read; made by `quantise`."""
@@ -21,17 +23,17 @@ class Nf4Linear(nn.Linear):
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        return widened(self._parameters["weight"], self.state, torch.float32)
+        return widened(raw_parameters(self)["weight"], self.state, torch.float32)
 
     def forward(self, input: Tensor) -> Tensor:
         kind = input.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else input.dtype
         bias = None if self.bias is None else self.bias.to(dtype)
-        return cast(Tensor, _Product.apply(input.to(dtype), self._parameters["weight"], self.state, bias))
+        return cast(Tensor, _Product.apply(input.to(dtype), raw_parameters(self)["weight"], self.state, bias))
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Nf4Linear":
         super()._apply(fn, recurse)
-        self.state.to(cast(Tensor, self._parameters["weight"]).device)
+        self.state.to(raw_parameters(self)["weight"].device)
         return self
 
 
@@ -65,7 +67,7 @@ def quantise(module: nn.Module, weights: Set[nn.Parameter]) -> None:
     """
     states = dict[nn.Parameter, Any]()
     for layer in module.modules():
-        weight = layer._parameters.get("weight")
+        weight = raw_parameters(layer).get("weight")
         if weight is not None and weight in weights:
             if weight not in states:
                 plain = weight.data.float()
@@ -82,7 +84,7 @@ def put_back(module: nn.Module, original: nn.Module) -> None:
             plain = cast(Any, original.get_submodule(name))
             del layer.state
             layer.__class__ = plain.__class__
-            cast(nn.Parameter, layer._parameters["weight"]).data = cast(Tensor, plain._parameters["weight"]).data
+            raw_parameters(layer)["weight"].data = raw_parameters(plain)["weight"].data
 
 
 def is_quantised(module: nn.Module) -> bool:

@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.weak import WeakIdKeyDictionary
 
+from contrastive_encoders.compat import onednn_product, onednn_weight, raw_parameters, version_of
 from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear
 from contrastive_encoders.encoders.kernels.gpu_kernels import attention_of_any_shape
 from contrastive_encoders.encoders.kernels.host_layout import masks_unread
@@ -51,7 +52,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return onednn_product(x, weight, bias)
 
 
 @contextlib.contextmanager
@@ -71,7 +72,7 @@ def fast_linears(module: nn.Module) -> Iterator[None]:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    weight = layer._parameters.get("weight")
+    weight = raw_parameters(layer).get("weight")
     if weight is None or not weight.is_cpu:
         return False
     return type(layer) is HeldLinear or (type(layer) is nn.Linear and weight.dtype == torch.float32)
@@ -91,8 +92,8 @@ class _Narrowed:
         self.read, self.version, self.cast = cast(Any, None), 0, cast(Any, None)
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        if x is not self.read or x._version != self.version or self.cast.dtype != dtype:
-            self.read, self.version, self.cast = x, x._version, x.detach().to(dtype)
+        if x is not self.read or version_of(x) != self.version or self.cast.dtype != dtype:
+            self.read, self.version, self.cast = x, version_of(x), x.detach().to(dtype)
         return cast(Tensor, self.cast)
 
 
@@ -143,7 +144,7 @@ def _adapted_of(layer: Any, narrow: _Narrowed) -> Callable[..., Tensor]:
         drop = layer.lora_dropout[names[0]]
         dropped = drop(rows.to(dtype)) if layer.training and isinstance(drop, nn.Dropout) else None
         bias = None if base.bias is None else base.bias.to(dtype)
-        weight = _once_in(dtype, base._parameters["weight"])
+        weight = _once_in(dtype, raw_parameters(base)["weight"])
         found = _Adapted.apply(
             rows, narrow(x, dtype).reshape(rows.shape), dropped, weight, bias, a.to(dtype), b.to(dtype)
         )
@@ -160,9 +161,9 @@ def _once_in(dtype: torch.dtype, weight: Tensor) -> Tensor:
     if dtype == torch.float32 or weight.dtype == dtype:
         return weight
     version, found = _CAST.get(weight, (None, None))
-    if version != weight._version:
+    if version != version_of(weight):
         found = weight.to(dtype)
-        _CAST[weight] = (weight._version, found)
+        _CAST[weight] = (version_of(weight), found)
     return cast(Tensor, found)
 
 
@@ -171,7 +172,7 @@ def _linear_of(layer: Any) -> Callable[[Tensor], Tensor]:
         if x.dtype != torch.float32 or not x.numel():
             return F.linear(x, layer.weight.to(x.dtype), layer.bias)
         rows = x.reshape(-1, x.shape[-1])
-        return _Linear.apply(rows, layer._parameters["weight"], layer.bias).view(*x.shape[:-1], -1)
+        return _Linear.apply(rows, raw_parameters(layer)["weight"], layer.bias).view(*x.shape[:-1], -1)
 
     return forward
 
@@ -289,10 +290,10 @@ def available(dtype: torch.dtype) -> bool:
 
 def _packed(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
     dtype = _product_type(layer.weight.dtype)
-    weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach().to(dtype))
+    weight = onednn_weight(layer.weight.detach().to(dtype))
     bias = None if layer.bias is None else layer.bias.to(dtype)
 
     def forward(x: Tensor) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x.to(dtype), weight, bias, "none", [], "")
+        return onednn_product(x.to(dtype), weight, bias)
 
     return forward

@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from contrastive_encoders.compat import attention_implementation, attention_replaced, takes_any_attention
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.kernels.chunks import Chunk, chunk_cost, on_device, plan_chunks
 from contrastive_encoders.encoders.kernels.gpu_kernels import varlen_attention
@@ -206,7 +207,7 @@ def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: 
     try:
         transformer.get_correct_attn_implementation(asked)  # else code of a hub stands in for a package that is missing
         transformer.set_attn_implementation(asked)
-        if transformer.config._attn_implementation != asked:
+        if attention_implementation(transformer) != asked:
             raise ValueError("the attention of this family cannot be chosen")
     except (ValueError, ImportError, KeyError) as error:
         raise InputError(
@@ -241,7 +242,7 @@ def first_position(trunk: PreTrainedModel) -> int | None:
     """Return the first position of a sequence for which its states in a row equal those of the sequence alone, without
     autocast and in the precision of the training step; None if there is no such position.
     """
-    if not trunk._supports_flash_attn or "position_ids" not in inspect.signature(trunk.forward).parameters:
+    if not takes_any_attention(trunk) or "position_ids" not in inspect.signature(trunk.forward).parameters:
         return None
     training, halves = trunk.training, [False, *([True] * torch.is_autocast_enabled(trunk.device.type))]
     trunk.eval()
@@ -305,9 +306,5 @@ def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
 @contextlib.contextmanager
 def attending_to_rows(trunk: PreTrainedModel) -> Iterator[None]:
     """Inside, the trunk's attention is `attention_by_runs`."""
-    before = trunk.config._attn_implementation
-    trunk.config._attn_implementation = BY_RUNS
-    try:
+    with attention_replaced(trunk, BY_RUNS):
         yield
-    finally:
-        trunk.config._attn_implementation = before

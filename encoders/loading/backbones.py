@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 from transformers import (
+    MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
@@ -36,7 +37,7 @@ from contrastive_encoders.encoders.attention import (
 )
 from contrastive_encoders.encoders.layers import keep_layers
 from contrastive_encoders.encoders.lora import RECORD, Record, restore
-from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.pooling import Pooler, pooler_of
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.hub import only_local
 from contrastive_encoders.io.manifest import Damaged
@@ -103,7 +104,7 @@ def load_masked_lm(
     weights = weights or backbone
     if not lm_head:
         return load_states(weights, decoder=decoder, config=config, attention=attention, dtype=dtype)
-    fills = type(config) in AutoModelForMaskedLM._model_mapping
+    fills = type(config) in MODEL_FOR_MASKED_LM_MAPPING
     if not fills and not is_decoder_alone(config):
         raise _no_head(backbone, f"a {config.model_type} model has none")
     factory = AutoModelForMaskedLM if fills else AutoModelForCausalLM
@@ -293,7 +294,7 @@ class Trained(NamedTuple):
 
     weights: dict[str, torch.Tensor]  # names as in the transformer
     backbone: str
-    pooling: str
+    pooler: Pooler
     max_length: int
     head: dict[str, torch.Tensor]  # of a layer behind the pooling that stays with the encoder
     prompt_suffix: str
@@ -346,7 +347,7 @@ def read_checkpoint(path: Path) -> Trained:
     length, adapters, behind = found["max_length"], found.get(RECORD), found[BEHIND]
     kept, prompts = settings.get("layers"), EncoderPrompts(**found.get(PROMPTS) or {})
     return Trained(
-        *(weights, backbone, pooling, length, head, suffix, ends, attention, adapters),
+        *(weights, backbone, pooler_of(pooling), length, head, suffix, ends, attention, adapters),
         **behind,
         prompts=prompts,
         kept=kept,
@@ -390,8 +391,7 @@ def trunk_of_checkpoint(
 
 def _adapted(path: Path, trained: Trained, config: Any, *, decoder: bool) -> PreTrainedModel:
     record = cast(Record, trained.adapters)
-    decoded = POOLERS[trained.pooling].decodes
-    model = load_states(record["base"], decoder=decoded, setting="encoder", config=config)
+    model = load_states(record["base"], decoder=trained.pooler.decodes, setting="encoder", config=config)
     prefix = record["prefix"].removeprefix(OF_OUR_ENCODER)
     model = restore(model, Record(**{**record, "prefix": prefix}), trained.weights, f"encoder={path}")
     return model if decoder else without_extras(model)

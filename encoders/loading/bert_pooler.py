@@ -10,10 +10,10 @@ from transformers import AutoConfig, AutoModel
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.attention import PREFIX
+from contrastive_encoders.encoders.dense import TanhHead
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.loading.own_encoder import directory_of, has_tanh_layer
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import BeyondUs, read_exported, read_head
-from contrastive_encoders.encoders.pooling import TanhHead
 
 
 def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:

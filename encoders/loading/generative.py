@@ -6,8 +6,9 @@ they lie apart, or are told their positions; and it keeps nothing but their keys
 
 from typing import Any
 
-from transformers import AutoModelForCausalLM
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
+from contrastive_encoders.compat import is_stateful
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.attention import is_causal, is_decoder_alone
 from contrastive_encoders.encoders.loading.backbones import T5_FAMILY
@@ -36,13 +37,13 @@ def writes_alone(config: Any, name: str, setting: str = "backbone") -> bool:
 def why_not_causal(config: Any) -> str:
     """Why a model does not go on with a text; empty where it does."""
     architectures = getattr(config, "architectures", None) or []
-    if type(config) not in AutoModelForCausalLM._model_mapping or any(FOR_MASKED_LM in a for a in architectures):
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or any(FOR_MASKED_LM in a for a in architectures):
         return f"{'/'.join(architectures) or config.model_type} does not continue text"
     if not is_causal(config) or getattr(config, "use_bidirectional_attention", None) in (True, "all"):
         return "by its config it reads both ways, so its tokens would see those that are still to be written"
     kinds = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or [])
-    model_class: Any = AutoModelForCausalLM._model_mapping[type(config)]
-    if kinds - ATTENTION or model_class._is_stateful:
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    if kinds - ATTENTION or is_stateful(model_class):
         return f"a {config.model_type} model keeps more than the keys and values of its tokens"
     return ""
 

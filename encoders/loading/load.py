@@ -36,8 +36,8 @@ from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
     read_json,
 )
 from contrastive_encoders.encoders.loading.word_vectors import FALLBACK, WordVectors, is_word_vector_file
-from contrastive_encoders.encoders.pooling import POOLERS
-from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder, check_pooling
+from contrastive_encoders.encoders.pooling import POOLERS, Pooler, pooler_of
+from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder, check_decoder
 from contrastive_encoders.io.installed_models import find_installed
 from contrastive_encoders.io.model_names import GGUF, run_folder
 
@@ -52,7 +52,8 @@ WANTED = (
 
 
 class _Options(NamedTuple):
-    pooling: str | None
+    pooling: str | None  # `FALLBACK` of word vectors, or the name of ``pooler``
+    pooler: Pooler | None
     prompt: str | None
     max_length: int | None
     precision: str
@@ -117,10 +118,21 @@ def load_encoder(
     except (RuntimeError, AssertionError) as error:
         expected = f"cpu, cuda, or a device such as cuda:1 that is usable here ({str(error).strip().splitlines()[0]})"
         raise InputError(key="device", value=device, expected=expected) from None
+    word_pooling = is_word_vector_file(name) and pooling == FALLBACK
+    pooler = None if pooling is None or word_pooling else pooler_of(pooling)
     options = _Options(
-        pooling, prompt, max_length, precision, torch.device(device), prompt_suffix, truncate, attention, normalize
+        pooling=pooling,
+        pooler=pooler,
+        prompt=prompt,
+        max_length=max_length,
+        precision=precision,
+        device=torch.device(device),
+        prompt_suffix=prompt_suffix,
+        truncate=truncate,
+        attention=attention,
+        normalize=normalize,
     )
-    _check(options, is_word_vector_file(name) and options.pooling == FALLBACK)
+    _check(options)
     if name.endswith(GGUF):
         return _from_transformers(name, options)
     if Path(name).is_file():
@@ -149,9 +161,7 @@ def _text_of(name: Any) -> str:
     return str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
 
 
-def _check(options: _Options, is_fallback: bool) -> None:
-    if options.pooling is not None and options.pooling not in POOLERS and not is_fallback:
-        raise InputError(f"pooling={options.pooling!r} is unknown; choose one of {', '.join(sorted(POOLERS))}.")
+def _check(options: _Options) -> None:
     if options.precision not in PRECISIONS:
         raise InputError(f"precision={options.precision!r} is unknown; choose one of {', '.join(PRECISIONS)}.")
     if options.max_length is not None and options.max_length < 1:
@@ -205,12 +215,12 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
             expected=f"a checkpoint whose backbone is still there, but {trained.backbone} is not",
             hint="Put it back, or name the encoder/ directory of a finished run.",
         )
-    decoder = POOLERS[options.pooling or trained.pooling].decodes
+    pooler = options.pooler or trained.pooler
     transformer = trunk_of_checkpoint(
         path,
         trained,
         architecture,
-        decoder=decoder,
+        decoder=pooler.decodes,
         attention=options.attention,
         whole=not architecture.endswith("/encoder"),
     )
@@ -218,7 +228,7 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     tokenizer = load_tokenizer(architecture, ends=trained.append_end)
     exported = Exported(
         architecture,
-        trained.pooling,
+        trained.pooler,
         trained.normalize,
         trained.max_length,
         trained.prompts,
@@ -229,8 +239,8 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     if trained.head:
         width, where = transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling"
         head = head_of(trained.layers, trained.head, width, where)
-        if (options.pooling, trained.pooling) == ("pooler_output", "cls"):
-            exported = exported._replace(pooling="pooler_output")
+        if pooler.is_shipped and trained.pooler == POOLERS["cls"]:
+            exported = exported._replace(pooler=pooler)
     return _build(transformer, tokenizer, exported, options, kind="checkpoint", backbone=str(path), head=head)
 
 
@@ -246,16 +256,16 @@ def _from_transformers(
     if exported is None:
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
             raise not_found(name, "it has no config.json there, or the hub is out of reach.")
-        kind, exported = "transformers", Exported(name, "mean", False, None, EncoderPrompts())
-    decoder = POOLERS[options.pooling or exported.pooling].decodes
-    transformer = load_trunk(exported.transformer, decoder=decoder, attention=options.attention)
+        kind, exported = "transformers", Exported(name, POOLERS["mean"], False, None, EncoderPrompts())
+    pooler = options.pooler or exported.pooler
+    transformer = load_trunk(exported.transformer, decoder=pooler.decodes, attention=options.attention)
     tokenizer = load_tokenizer(exported.transformer)
     if kind == "transformers":
         exported = exported._replace(max_length=usual_length(transformer.config, tokenizer))
     head = read_head(name, exported.layers, transformer.config.hidden_size)
-    if POOLERS[options.pooling or exported.pooling].is_shipped:
+    if pooler.is_shipped:
         head = shipped_pooler(name if head else exported.transformer, setting="encoder")
-        exported = exported._replace(pooling="pooler_output")
+        exported = exported._replace(pooler=pooler)
     return _build(transformer, tokenizer, exported, options, kind=kind, backbone=backbone or name, head=head)
 
 
@@ -290,14 +300,15 @@ def _build(
 ) -> SentenceEncoder:
     """A ``head`` belongs to the pooling that it was trained on: another one is taken without it, as SimCSE does."""
     check_vocabulary(transformer, tokenizer, backbone)
+    pooler = options.pooler or exported.pooler
     if options.attention is not None:
-        check_first_token(transformer, options.pooling or exported.pooling, backbone, setting="encoder")
-    check_pooling(options.pooling or exported.pooling, transformer, setting="encoder")
+        check_first_token(transformer, pooler, backbone, setting="encoder")
+    check_decoder(pooler, transformer, setting="encoder")
     encoder = SentenceEncoder(
         transformer,
         tokenizer,
-        pooling=options.pooling or exported.pooling,
-        head=head if options.pooling in (None, exported.pooling) else None,
+        pooling=pooler.name,
+        head=head if pooler == exported.pooler else None,
         max_length=options.max_length or own_length(exported, transformer.config, tokenizer),
         prompts=exported.prompts if options.prompt is None else EncoderPrompts.same(options.prompt),
         prompt_suffix=exported.prompt_suffix if options.prompt_suffix is None else options.prompt_suffix,

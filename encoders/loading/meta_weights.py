@@ -11,6 +11,8 @@ from contextvars import ContextVar
 import torch
 from torch import nn
 
+from contrastive_encoders.compat import raw_parameters
+
 _absent = ContextVar("absent", default=False)
 
 
@@ -39,7 +41,8 @@ def forget_weights(transformer: nn.Module) -> None:
         return
     kept: dict[nn.Parameter, nn.Parameter] = {}
     for module in transformer.modules():
-        for name, weight in module._parameters.items():
+        parameters = raw_parameters(module)
+        for name, weight in parameters.items():
             if weight is not None:
                 empty = torch.empty(weight.shape, dtype=torch.float32, device="meta")
-                module._parameters[name] = kept.setdefault(weight, nn.Parameter(empty, weight.requires_grad))
+                parameters[name] = kept.setdefault(weight, nn.Parameter(empty, weight.requires_grad))

@@ -13,7 +13,7 @@ from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
     read_json,
     read_prompts,
 )
-from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.pooling import POOLERS, Pooler, pooler_of
 from contrastive_encoders.io.installed_models import find_installed
 from contrastive_encoders.io.model_names import GGUF, run_folder
 
@@ -51,7 +51,7 @@ class OwnEncoder(NamedTuple):
 
     def pooling(self, default: str) -> str:
         """Return its pooling; ``default`` is that of a plain transformer."""
-        return self.exported.pooling if self.exported else default
+        return self.exported.pooler.name if self.exported else default
 
 
 def directory_of(backbone: str) -> str:
@@ -84,24 +84,25 @@ def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
             ) from reason
         log.warning("backbone=%s: %s. model.pooling=%s trains its transformer alone.", backbone, reason, pooling)
         return OwnEncoder(None, str(reason))
-    if exported and pooling in POOLERS and POOLERS[pooling].is_shipped and has_tanh_layer(directory, exported):
-        exported = exported._replace(pooling=pooling, layers=())  # the same encoder by another name
+    pooler = None if pooling is None else pooler_of(pooling, "model.pooling")
+    if exported and pooler and pooler.is_shipped and has_tanh_layer(directory, exported):
+        exported = exported._replace(pooler=pooler, layers=())  # the same encoder by another name
     return OwnEncoder(exported)
 
 
 def has_tanh_layer(directory: str, exported: Exported) -> bool:
     """Return whether an encoder is the first token and one tanh layer, as BERT's own pooler."""
-    if exported.pooling != "cls" or len(exported.layers) != 1:
+    if exported.pooler != POOLERS["cls"] or len(exported.layers) != 1:
         return False
     return is_tanh_layer(read_json(directory, f"{exported.layers[0]}/config.json") or {})
 
 
-def layers_to_keep(exported: Exported, pooling: str, backbone: str) -> tuple[str, ...]:
+def layers_to_keep(exported: Exported, pooler: Pooler, backbone: str) -> tuple[str, ...]:
     """Return the Dense layers that stay with a pooling; log those that do not."""
-    if exported.pooling == pooling or not exported.layers:
+    if exported.pooler == pooler or not exported.layers:
         return exported.layers
     log.warning(
         "backbone=%s: its layer behind the pooling was trained with pooling=%s, and is left out with model.pooling=%s.",
-        *(backbone, exported.pooling, pooling),
+        *(backbone, exported.pooler.name, pooler.name),
     )
     return ()

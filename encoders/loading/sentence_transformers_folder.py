@@ -14,11 +14,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers.utils.hub import cached_file
 
+from contrastive_encoders.compat import find_file
 from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders.dense import IDENTITY, TANH, activation_of, head_of
-from contrastive_encoders.encoders.pooling import LAST_LAYER, POOLERS
+from contrastive_encoders.encoders.pooling import CLS, POOLERS, Pooler
 from contrastive_encoders.encoders.prompt_suffix import read_template
 from contrastive_encoders.io.hub import only_local
 from contrastive_encoders.io.model_names import GGUF, TRANSFORMER_OPTIONS
@@ -34,7 +34,6 @@ MODES = {  # as versions before 6 spell them
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-OUR_NAME = {"lasttoken": "last", "weightedmean": "weighted_mean"}
 # Options of the transformer that change no vector, or that we follow
 FOLLOWED = {
     "max_seq_length",
@@ -56,7 +55,6 @@ FOLLOWED = {
 }
 DECODER_TASK, DECODER_STATES = "sequence-classification", ["decoder_hidden_states", -1]  # how a T5's decoder is read
 TEMPLATE_FILE = "chat_template.jinja"
-IF_THERE = "_raise_exceptions_for_missing_entries"  # of cached_file
 HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype", "dtype", "trust_remote_code"}
 
 
@@ -64,7 +62,7 @@ class Exported(NamedTuple):
     """A sentence-transformers model that our encoder can be."""
 
     transformer: str  # folder or hub id
-    pooling: str
+    pooler: Pooler
     normalize: bool
     max_length: int | None  # None: as long as the tokenizer and the model allow
     prompts: EncoderPrompts
@@ -94,25 +92,20 @@ def read_exported(name: str, prompt: str | None, *, setting: str = "encoder") ->
     if kinds != [kind for kind in BEFORE if kind in kinds] or not {"Transformer", "Pooling"} <= set(kinds):
         raise BeyondUs(f"its modules are {', '.join(map(_kind, modules))}")
     transformer, options = _transformer(name, before["Transformer"])
-    pooling, includes_prompt = _pooling(name, before["Pooling"])
-    if options.get("transformer_task") == DECODER_TASK:
-        if pooling != "cls" or "WeightedLayerPooling" in before:
-            raise BeyondUs("its pooling is of more than the decoder's first state")
-        pooling = "first_decoder"
-    if averaged := before.get("WeightedLayerPooling"):
-        pooling = _over_layers(name, averaged, pooling)
+    decodes = options.get("transformer_task") == DECODER_TASK
+    pooler, includes_prompt = _pooler(name, before["Pooling"], before.get("WeightedLayerPooling"), decodes=decodes)
     layers, normalize = _behind(name, behind)
     prompts = read_prompts(name, setting) if prompt is None else EncoderPrompts.same(prompt)
     if prompts and not includes_prompt:
         raise BeyondUs("its pooling leaves the prompt out")
     length = options.get("max_seq_length")
-    suffix = _appended(transformer, options, decodes=pooling == "first_decoder")
+    suffix = _appended(transformer, options, decodes=decodes)
     truncate = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim")
     if truncate is not None and normalize:
         raise BeyondUs("its vectors are cut after they were normalised")
     if layers and normalize and (size := _cut_by(name, layers[-1])):
         truncate, layers = size, layers[:-1]
-    return Exported(transformer, pooling, normalize, length, prompts, layers, suffix, truncate, read_similarity(name))
+    return Exported(transformer, pooler, normalize, length, prompts, layers, suffix, truncate, read_similarity(name))
 
 
 def leaves_prompt_out(name: str, setting: str) -> bool:
@@ -191,7 +184,7 @@ def read_json(name: str, path: str, setting: str = "encoder") -> Any:
     if name.endswith(GGUF):
         return None
     try:
-        found = cached_file(name, path, local_files_only=only_local(name, weights=False), **{IF_THERE: False})
+        found = find_file(name, path, local_files_only=only_local(name, weights=False))
     except OSError as error:
         raise not_found(name, str(error).strip().splitlines()[0], setting) from error
     if found is None:
@@ -296,7 +289,7 @@ def _appended(name: str, options: dict[str, Any], *, decodes: bool) -> str:
         if decodes:
             raise BeyondUs("its decoder is read without a rule for ends of sequence inside texts")
         return ""
-    found = cached_file(name, TEMPLATE_FILE, local_files_only=only_local(name, weights=False), **{IF_THERE: False})
+    found = find_file(name, TEMPLATE_FILE, local_files_only=only_local(name, weights=False))
     parsed = read_template(Path(found).read_text(encoding="utf-8")) if found else None
     if parsed is None or parsed[1] != decodes:
         raise BeyondUs("its texts go through a chat template of its own")
@@ -308,42 +301,54 @@ def _options(folder: str) -> dict[str, Any]:
     return next((found for file in TRANSFORMER_OPTIONS if (found := read_json(folder, file))), {})
 
 
-def _pooling(name: str, path: str) -> tuple[str, bool]:
-    """Its name and whether the tokens of a prompt are pooled along."""
+def _pooler(name: str, path: str, averaged: str | None, *, decodes: bool) -> tuple[Pooler, bool]:
+    """Return the pooling that the modules in these folders compute, and whether it pools the tokens of a prompt, too.
+    ``averaged`` is the folder of a WeightedLayerPooling before the Pooling in ``path``, if there is one.
+
+    Raises:
+        BeyondUs: it is none of ours.
+    """
     options = read_json(name, f"{path}/config.json") or {}
     mode = options.get("pooling_mode")
     if mode is None:
         mode = [short for long, short in MODES.items() if options.get(long)] or ["mean"]
     modes = [mode] if isinstance(mode, str) else list(mode)
-    named = [OUR_NAME.get(one, one) for one in modes]
-    if len(named) != 1 or named[0] not in POOLERS:
+    same_tokens = [pooler for pooler in POOLERS.values() if [pooler.tokens.library_mode] == modes]
+    if not same_tokens:
         raise BeyondUs(f"its pooling is {' and '.join(modes)}")
-    return named[0], bool(options.get("include_prompt", True))
-
-
-def _over_layers(name: str, path: str, tokens: str) -> str:
-    pooling = pooler_over_layers(name, path, read_json(name, f"{path}/config.json") or {}, tokens)
-    if pooling is None:
-        raise BeyondUs("it weighs the layers of its transformer")
-    return pooling
+    if decodes and (same_tokens[0].tokens != CLS or averaged):
+        raise BeyondUs("its pooling is of more than the decoder's first state")
+    wanted = None if averaged is None else _averaged_layers(name, averaged)
+    for pooler in same_tokens:
+        layers = {layer % wanted.states for layer in pooler.layers} if wanted and pooler.averages_layers else None
+        if pooler.decodes == decodes and not pooler.is_shipped and layers == (wanted and wanted.layers):
+            return pooler, bool(options.get("include_prompt", True))
+    raise BeyondUs("it weighs the layers of its transformer")
 
 
 OF_THE_VECTOR = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
 
 
-def pooler_over_layers(name: str, path: str, options: dict[str, Any], tokens: str) -> str | None:
-    """Which of our poolers a WeightedLayerPooling before the pooling ``tokens`` amounts to; None: none of them."""
+class _Average(NamedTuple):
+    layers: set[int]
+    states: int  # number of hidden states: the embeddings and all layers
+
+
+def _averaged_layers(name: str, path: str) -> _Average:
+    """Return the layers of which a WeightedLayerPooling takes the mean.
+
+    Raises:
+        BeyondUs: their weights differ.
+    """
+    options = read_json(name, f"{path}/config.json") or {}
     weights = _weights(name, path).get("layer_weights")
     first, last = options.get("layer_start", 4), options.get("num_hidden_layers", 12)
     if weights is None or weights.shape != (last + 1 - first,):
         raise _damaged(name, path, f"wanted {last + 1 - first} layer_weights")
     used = {first + place: float(weight) for place, weight in enumerate(weights) if weight}
-    if len(set(used.values())) == 1:
-        for pooling, pooler in POOLERS.items():
-            same_tokens = pooler.over_tokens is POOLERS[tokens].over_tokens
-            if same_tokens and pooler.layers != LAST_LAYER and {n % (last + 1) for n in pooler.layers} == used.keys():
-                return pooling
-    return None
+    if len(set(used.values())) != 1:
+        raise BeyondUs("it weighs the layers of its transformer")
+    return _Average(set(used), last + 1)
 
 
 def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "encoder") -> nn.Module | None:
@@ -366,9 +371,7 @@ def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "en
 
 
 def _weights(name: str, path: str) -> dict[str, Tensor]:
-    file = f"{path}/model.safetensors"
-    local = only_local(name)
-    found = cached_file(name, file, local_files_only=local, _raise_exceptions_for_missing_entries=False)
+    found = find_file(name, f"{path}/model.safetensors", local_files_only=only_local(name))
     if found is None:
         raise _damaged(name, path, "wanted model.safetensors in it, there is none")
     try:

@@ -25,7 +25,7 @@ from contrastive_encoders.encoders.loading.own_encoder import OwnEncoder, direct
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_head, read_prompts, read_similarity
 from contrastive_encoders.encoders.lora import Below, adapt, below, wanted
 from contrastive_encoders.encoders.model_configs import EncoderConfig, TrainableConfig
-from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.pooling import pooler_of
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
 
@@ -96,22 +96,21 @@ class TrainableEncoder(TrainableBackbone):
                 expected=f"no prompt behind the texts, but this encoder has {exported.prompt_suffix!r}",
                 hint="Set model=gense, which trains with a prompt.",
             )
-        pooling = settings.pooling or self.own.pooling(self.default_pooling)
-        pooler = POOLERS.get(pooling)
-        head = shipped_pooler(settings.backbone) if pooler is not None and pooler.is_shipped else None
-        layers = layers_to_keep(exported, pooling, settings.backbone) if exported and head is None else ()
+        pooler = pooler_of(settings.pooling or self.own.pooling(self.default_pooling), "model.pooling")
+        head = shipped_pooler(settings.backbone) if pooler.is_shipped else None
+        layers = layers_to_keep(exported, pooler, settings.backbone) if exported and head is None else ()
         transformer = load_masked_lm(
             settings.backbone,
             weights=self.below.base,
             lm_head=lm_head,
-            decoder=pooler is not None and pooler.decodes,
+            decoder=pooler.decodes,
             attention=settings.attention,
             dropout=settings.dropout,
             attention_dropout=settings.attention_dropout,
             dtype=dtype_to_load(),
         )
         keep_layers(transformer, settings.layers, settings.backbone)
-        check_first_token(transformer, pooling, settings.backbone)
+        check_first_token(transformer, pooler, settings.backbone)
         tokenizer = load_tokenizer(settings.backbone, ends=bool(settings.append_end))
         check_vocabulary(transformer, tokenizer, settings.backbone)
         set_attn_implementation(transformer, settings.attn_implementation, settings.backbone)
@@ -125,7 +124,7 @@ class TrainableEncoder(TrainableBackbone):
         encoder = SentenceEncoder(
             transformer,
             tokenizer,
-            pooling=pooling,
+            pooling=pooler.name,
             head=head,
             max_length=length_to_train(settings.max_length, length, transformer.config, settings.backbone),
             token_budget=settings.token_budget,
@@ -150,11 +149,11 @@ class TrainableEncoder(TrainableBackbone):
             return {}
         config: Any = from_pretrained(AutoConfig, settings.backbone)
         layers = len(dense_layers(encoder.head)) - len(own.layers)
-        is_alike = POOLERS[encoder.pooling] == POOLERS[own.pooling] and layers <= 0
-        pooling = own.pooling if is_alike and not layers else encoder.pooling
+        is_alike = encoder.pooler.computes_as(own.pooler) and layers == 0
+        pooling = own.pooler.name if is_alike else encoder.pooling
         plain = load_tokenizer(settings.backbone)
         values: dict[str, list[Any]] = {
-            "model.pooling": [own.pooling, pooling],
+            "model.pooling": [own.pooler.name, pooling],
             "model.mlp_only_train": [True, layers <= 0],
             "model.normalize": [own.normalize, encoder.normalize],
             "model.max_length": [own_length(own, config, plain), encoder.max_length],

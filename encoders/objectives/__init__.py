@@ -1,1 +1,18 @@
-"""Training objectives: one LightningModule per file."""
+"""Training objectives. ``NAME.py`` has the LightningModule and ``NAME_config.py`` its config class, without torch.
+
+A new objective is these two files and ``configs/model/NAME.yaml``; no other file lists the objectives.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from contrastive_encoders.encoders.model_configs import TrainableConfig
+
+
+def find_configs() -> dict[str, type[TrainableConfig]]:
+    """Return the config classes of all ``NAME_config.py`` in this package, by the value of ``model=NAME``."""
+    modules = (one.name for one in iter_modules(__path__, f"{__name__}.") if one.name.endswith("_config"))
+    return {name: config for module in modules for name, config in import_module(module).MODELS.items()}
+
+
+MODEL_CONFIGS = find_configs()

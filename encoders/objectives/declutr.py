@@ -16,8 +16,8 @@ from contrastive_encoders.encoders.contrastive import ContrastiveObjective
 from contrastive_encoders.encoders.kernels.chunks import concatenate, on_device
 from contrastive_encoders.encoders.loading.backbones import NoMaskedLM
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
-from contrastive_encoders.encoders.model_configs import DeCLUTRConfig
 from contrastive_encoders.encoders.objective import Computed
+from contrastive_encoders.encoders.objectives.declutr_config import DeCLUTRConfig
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.io.model_names import mask_id
 from contrastive_encoders.losses.contrastive import Guide, nt_xent
@@ -187,11 +187,9 @@ def _unlabelled(sequences: Ragged) -> Tensor:
 
 
 def _check_weights(contrastive_weight: float, mlm_weight: float | None) -> None:
-    weights = (contrastive_weight, 1.0 if mlm_weight is None else mlm_weight)
-    if min(weights) < 0 or max(weights) == 0:
+    if contrastive_weight == 0 and mlm_weight == 0:
         raise InputError(
-            f"model.contrastive_weight={weights[0]} and model.mlm_weight={weights[1]}: neither may be negative, and "
-            "one must be above 0, or there is nothing to learn."
+            "model.contrastive_weight=0 and model.mlm_weight=0: one must be above 0, or there is nothing to learn."
         )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, Ragged, SentenceBatch, TripletBatch
-from contrastive_encoders.encoders.model_configs import DistilConfig
 from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.encoders.objectives.distil_config import DistilConfig
 
 
 class Distil(Objective):

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from contrastive_encoders.core import Ragged, ScoredTripletBatch
 from contrastive_encoders.encoders.attention import has_dropout
-from contrastive_encoders.encoders.model_configs import DistilScoresConfig
 from contrastive_encoders.encoders.objective import Objective, negatives_unlike_positive
+from contrastive_encoders.encoders.objectives.distil_scores_config import DistilScoresConfig
 from contrastive_encoders.losses.distillation import kl_of_scores, margin_mse, scored
 
 

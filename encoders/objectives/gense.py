@@ -7,30 +7,26 @@ Data of two columns has no hard negatives. The same data trains a T5's encoder a
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from torch import Tensor
 from transformers import AutoConfig
 
 from contrastive_encoders.core import Ragged, TripletBatch
 from contrastive_encoders.encoders.attention import is_decoder_alone
-from contrastive_encoders.encoders.contrastive import ContrastiveObjective, with_negatives
+from contrastive_encoders.encoders.contrastive import HardNegativesObjective
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.loading.own_encoder import own_encoder
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
-from contrastive_encoders.encoders.model_configs import GenSEConfig
-from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
+from contrastive_encoders.encoders.pooling import pooler_of
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
-from contrastive_encoders.losses.contrastive import Contrast, info_nce
 
 log = logging.getLogger(__name__)
 
 AUTO = "auto"  # of model.prompt
 
 
-class GenSE(ContrastiveObjective):
+class GenSE(HardNegativesObjective):
     """``truncation="official"`` lets long texts push the prompt out of training batches, as the published code did;
     `embed` keeps it always. The weights of hard negatives are those of `losses.contrastive.info_nce`.
     """
@@ -61,7 +57,7 @@ class GenSE(ContrastiveObjective):
         return super().on_before_batch_transfer(batch, dataloader_idx)
 
     def texts(self, batch: TripletBatch) -> list[Ragged]:
-        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings)
+        return self.with_negatives([batch.anchors, batch.positives], batch.negatives)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
         """Anchors, positives, and the hard negatives where there are any, with the prompt behind each text."""
@@ -70,16 +66,6 @@ class GenSE(ContrastiveObjective):
             return texts
         keeps = self.settings.truncation == "keep_prompt"
         return [appended(text, keep_prompt=keeps, max_length=batch.max_length) for text in texts]
-
-    def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, **known: Any) -> Contrast:
-        return info_nce(
-            *vectors,
-            temperature=self.settings.temperature,
-            hard_negative_weight=self.settings.hard_negative_weight,
-            hardness_strength=self.settings.hardness_strength,
-            groups=batch.groups,
-            **known,
-        )
 
 
 def prompt_of(settings: GenSEConfig) -> str | None:
@@ -92,8 +78,7 @@ def prompt_of(settings: GenSEConfig) -> str | None:
 
 def state_of_an_answer(pooling: str, backbone: str) -> str:
     """The pooling that reads what ``first_decoder`` names in a backbone without an encoder; others are kept."""
-    decodes = pooling in POOLERS and POOLERS[pooling].decodes
-    if not decodes or not is_decoder_alone(from_pretrained(AutoConfig, backbone)):
+    if not pooler_of(pooling, "model.pooling").decodes or not is_decoder_alone(from_pretrained(AutoConfig, backbone)):
         return pooling
     log.info("model.pooling=%s of a causal language model is the state of the last token: pooling=last", pooling)
     return "last"

@@ -17,7 +17,7 @@ from contrastive_encoders.encoders.kernels.chunks import on_device
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_tokenizer
 from contrastive_encoders.encoders.loading.generative import writes_alone
 from contrastive_encoders.encoders.loading.trainable import TrainableBackbone
-from contrastive_encoders.encoders.model_configs import GenSEGeneratorConfig
+from contrastive_encoders.encoders.objectives.gense_generator_config import GenSEGeneratorConfig
 from contrastive_encoders.encoders.objectives.seq2seq import CausalWriter, T5Writer
 from contrastive_encoders.losses.gather import global_mean
 

@@ -10,13 +10,13 @@ from typing import Any
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, Ragged, TripletBatch
-from contrastive_encoders.encoders.contrastive import ContrastiveObjective, with_negatives
-from contrastive_encoders.encoders.model_configs import PairsConfig
+from contrastive_encoders.encoders.contrastive import HardNegativesObjective
+from contrastive_encoders.encoders.objectives.pairs_config import PairsConfig
 from contrastive_encoders.losses.contrastive import Contrast
 from contrastive_encoders.losses.directions import check_directions, contrast_in_directions
 
 
-class Pairs(ContrastiveObjective):
+class Pairs(HardNegativesObjective):
     """Pairs learn by contrast within a batch. `losses.directions` explains ``directions`` and ``partition``, and
     `losses.contrastive.info_nce` the weights of hard negatives.
     """
@@ -35,16 +35,12 @@ class Pairs(ContrastiveObjective):
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
         """Return the texts by their role: anchors, positives, and hard negatives where the rows have them."""
-        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings)
+        return self.with_negatives([batch.anchors, batch.positives], batch.negatives)
 
     def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, **known: Any) -> Contrast:
         return contrast_in_directions(
             *vectors,
             directions=self.settings.directions,
             partition=self.settings.partition,
-            temperature=self.settings.temperature,
-            hard_negative_weight=self.settings.hard_negative_weight,
-            hardness_strength=self.settings.hardness_strength,
-            groups=batch.groups,
-            **known,
+            **{**self.loss_keys(batch), **known},
         )

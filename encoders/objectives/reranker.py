@@ -18,8 +18,8 @@ from contrastive_encoders.encoders.loading.backbones import check_vocabulary, lo
 from contrastive_encoders.encoders.loading.own_encoder import directory_of
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import stated_length
 from contrastive_encoders.encoders.loading.trainable import TrainableBackbone
-from contrastive_encoders.encoders.model_configs import RerankerConfig
 from contrastive_encoders.encoders.objective import negatives_unlike_positive
+from contrastive_encoders.encoders.objectives.reranker_config import RerankerConfig
 from contrastive_encoders.losses.reranking import binary_relevance, listwise
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from contrastive_encoders.core import NLIBatch, Ragged
-from contrastive_encoders.encoders.model_configs import SBERTConfig
 from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.encoders.objectives.sbert_nli_config import SBERTConfig
 from contrastive_encoders.losses.pairs import Classified, pair_softmax
 
 CLASSES = 3

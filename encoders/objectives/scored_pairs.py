@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from contrastive_encoders.core import Ragged, ScoredPairBatch
-from contrastive_encoders.encoders.model_configs import AnglEConfig, CoSENTConfig
 from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.encoders.objectives.scored_pairs_config import AnglEConfig, CoSENTConfig
 from contrastive_encoders.losses.angle import angle
 from contrastive_encoders.losses.cosent import cosent
 

@@ -18,7 +18,6 @@ from contrastive_encoders.core import InputError, Ragged
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
 from contrastive_encoders.encoders.kernels.chunks import (
     Chunk,
-    check_recompute,
     chunk_cost,
     computed,
     on_device,
@@ -57,7 +56,6 @@ class Seq2Seq(nn.Module, ABC):
 
     def __init__(self, backbone: str, answers: Sequence[int], *, token_budget: int | None, recompute: str) -> None:
         super().__init__()
-        check_recompute(recompute)
         self.transformer = load_writer(self.factory, backbone)
         self.tokenizer = load_tokenizer(backbone)
         check_vocabulary(self.transformer, self.tokenizer, backbone)

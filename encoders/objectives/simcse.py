@@ -4,20 +4,16 @@ Unsupervised, the other view is the same sentence under another dropout mask; su
 it, and texts that contradict join the candidates. Two columns without contradictions are multiple-negatives ranking.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 from torch import Tensor, nn
 
 from contrastive_encoders.core import InputError, Ragged, SentenceBatch, TripletBatch
 from contrastive_encoders.encoders.attention import has_dropout
-from contrastive_encoders.encoders.contrastive import ContrastiveObjective, with_negatives
-from contrastive_encoders.encoders.model_configs import SimCSEConfig
-from contrastive_encoders.encoders.pooling import TanhHead
-from contrastive_encoders.losses.contrastive import Contrast, info_nce
+from contrastive_encoders.encoders.contrastive import HardNegativesObjective
+from contrastive_encoders.encoders.dense import TanhHead
+from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 
 
-class SimCSE(ContrastiveObjective):
+class SimCSE(HardNegativesObjective):
     """``mlp`` puts a linear layer and tanh between pooling and loss. ``mlp_only_train`` leaves it out of the encoder;
     false keeps it there, and null keeps it there if the backbone is a plain transformer: an encoder stays as it is. A
     layer that the backbone has behind its pooling takes its place.
@@ -70,17 +66,7 @@ class SimCSE(ContrastiveObjective):
             views, negatives = [batch.sentences, batch.sentences], None
         else:
             views, negatives = [batch.anchors, batch.positives], batch.negatives
-        return with_negatives(views, negatives, self.settings)
+        return self.with_negatives(views, negatives)
 
     def project(self, vectors_ND: Tensor) -> Tensor:
         return self.mlp(vectors_ND)
-
-    def loss(self, vectors: Sequence[Tensor], batch: SentenceBatch | TripletBatch, **known: Any) -> Contrast:
-        return info_nce(
-            *vectors,
-            temperature=self.settings.temperature,
-            hard_negative_weight=self.settings.hard_negative_weight,
-            hardness_strength=self.settings.hardness_strength,
-            groups=batch.groups if isinstance(batch, TripletBatch) else None,
-            **known,
-        )

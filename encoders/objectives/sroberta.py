@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from contrastive_encoders.core import Ragged, ScoredPairBatch
-from contrastive_encoders.encoders.model_configs import SRoBERTaConfig
 from contrastive_encoders.encoders.objective import Objective
+from contrastive_encoders.encoders.objectives.sroberta_config import SRoBERTaConfig
 from contrastive_encoders.losses.pairs import Regression, cosine_regression
 
 

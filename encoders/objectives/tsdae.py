@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from contrastive_encoders.core import InputError, Ragged, SentenceBatch
 from contrastive_encoders.encoders.attention import set_dropout
@@ -35,8 +35,8 @@ from contrastive_encoders.encoders.kernels.selective_lm_head import head_sees
 from contrastive_encoders.encoders.layers import keep_layers
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
-from contrastive_encoders.encoders.model_configs import TSDAEConfig
 from contrastive_encoders.encoders.objective import Computed, Objective
+from contrastive_encoders.encoders.objectives.tsdae_config import TSDAEConfig
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.losses.cross_entropy import masked_lm_sum
 from contrastive_encoders.losses.gather import global_mean
@@ -166,7 +166,7 @@ def tied_decoder(
         InputError: the family has no cross-attention.
     """
     config = from_pretrained(AutoConfig, backbone)
-    if type(config) not in AutoModelForCausalLM._model_mapping or config.is_encoder_decoder:
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
         raise _no_cross_attention(backbone, config.model_type)
     config.is_decoder = config.add_cross_attention = True
     set_dropout(config, dropout, None, backbone)

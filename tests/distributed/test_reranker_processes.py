@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from contrastive_encoders.core import RetrievalTask
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.reranking import Reranking
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from tests.conftest import SENTENCES

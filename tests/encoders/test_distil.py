@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from contrastive_encoders.core import InputError, ScoredTripletBatch, SentenceBatch, TripletBatch
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from tests.encoders.test_objectives import (
     LEFT,
     OFF,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from contrastive_encoders.core import EncoderPrompts, InputError
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.conftest import SENTENCES
 

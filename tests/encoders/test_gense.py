@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer, T5ForConditionalGeneration, T5Model
 
 from contrastive_encoders.core import InputError, TripletBatch
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.tiny import write_tiny_t5
 from contrastive_encoders.encoders.optimizers import adafactor
 from tests.data import data_module

@@ -11,8 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
-from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.encoders.loading.backbones import load_masked_lm
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.synthesis.decoding.generator import load_generator
 from contrastive_encoders.synthesis.shards.provenance import identify_generator
 from tests.conftest import SENTENCES

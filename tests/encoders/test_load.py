@@ -12,8 +12,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from contrastive_encoders.core import RECORD_VERSION, EncoderPrompts, InputError
-from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.encoders.loading.backbones import BEHIND, load_masked_lm, load_tokenizer
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.sentence_transformers import export_encoder
 from tests.conftest import SENTENCES

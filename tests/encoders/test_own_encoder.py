@@ -16,7 +16,7 @@ from transformers import AutoModel, BertForMaskedLM, BertForPreTraining
 from transformers.utils import logging as transformers_logging
 
 from contrastive_encoders.core import NO_PROMPTS, InputError, PairTask
-from contrastive_encoders.encoders.model_configs import KINDS
+from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from contrastive_encoders.training.startup_summary import changed_keys
@@ -25,7 +25,7 @@ from tests.objectives import built
 
 library = pytest.importorskip("sentence_transformers")
 
-OBJECTIVES = sorted(KINDS.keys() - {"gense_generator", "reranker"})
+OBJECTIVES = sorted(MODEL_CONFIGS.keys() - {"gense_generator", "reranker"})
 TEXTS = [
     "The ferry leaves the harbour before the market opens.",
     "RAIN fell on the orchard for the third day in a row.",

@@ -59,7 +59,7 @@ def test_where_it_cannot_help_nothing_happens(case):
 
 
 def test_a_long_list_of_texts_has_the_vectors_of_short_ones(tiny_mlm):
-    from contrastive_encoders.encoders import load_encoder
+    from contrastive_encoders.encoders.loading.load import load_encoder
 
     encoder = load_encoder(tiny_mlm)
     texts = [f"The ferry number {number} leaves the harbour before the market opens." for number in range(300)]

@@ -8,13 +8,15 @@ import pytorch_lightning as pl
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel
 
 from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged
-from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.encoders.loading.backbones import load_masked_lm, load_tokenizer
-from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.pooling import POOLERS, Pooler, TokenPooling
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
+from contrastive_encoders.export.transformers_folder import use_of_transformers
 from tests.objectives import built
 
 OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped]
@@ -249,3 +251,36 @@ def test_a_layer_that_is_not_there_is_never_drawn(tiny_bert, tiny_mlm, tmp_path)
     transformers.DistilBertModel(config).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"a distilbert, does not have"):
         load_encoder(tmp_path, pooling="pooler_output")
+
+
+def mean_sqrt_len(states, mask):
+    weight = mask.unsqueeze(-1).float()
+    return (states.float() * weight).sum(1) / weight.sum(1).sqrt()
+
+
+MEAN_SQRT_LEN = TokenPooling(
+    mean_sqrt_len, "mean_sqrt_len_tokens", "(states * mask).sum(1) / mask.sum(1).to(states.dtype).sqrt()"
+)
+
+
+@pytest.mark.parametrize("layers", [(-1,), (0, 1, -1)])
+def test_a_pooling_of_a_user_is_one_object(layers, tiny_bert, tmp_path, monkeypatch):
+    """It is trained with, exported, read by both libraries, and shown in the card."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    monkeypatch.setitem(POOLERS, "own", Pooler("own", MEAN_SQRT_LEN, layers))
+    encoder = built("pairs", tiny_bert, pooling="own").encoder.eval()
+    states = AutoModel.from_pretrained(tiny_bert, add_pooling_layer=False).eval()
+    ids = encoder.tokenizer(TEXTS[0], return_tensors="pt")
+    with torch.no_grad():
+        hidden = states(**ids, output_hidden_states=True).hidden_states
+    by_hand = torch.stack([hidden[layer][0] for layer in layers]).mean(0)
+    by_hand = by_hand.sum(0) / len(by_hand) ** 0.5
+    vectors = encoder.embed(TEXTS)
+    torch.testing.assert_close(vectors[0], by_hand, atol=1e-5, rtol=1e-5)
+    folder = export(encoder, tmp_path / "encoder")
+    again = load_encoder(folder)
+    assert again.pooling == "own"
+    torch.testing.assert_close(again.embed(TEXTS), vectors, atol=1e-6, rtol=0)
+    library = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(library.encode(TEXTS, convert_to_numpy=True), vectors, atol=1e-5, rtol=1e-5)
+    assert MEAN_SQRT_LEN.formula in use_of_transformers(encoder)

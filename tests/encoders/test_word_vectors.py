@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.word_vectors import WordVectors
 
 VECTORS = {"the": [1.0, 0.0, 0.0], "The": [0.0, 8.0, 0.0], "ferry": [0.0, 2.0, -4.0], ",": [0.5, 0.25, 1e-3]}

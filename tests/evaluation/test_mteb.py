@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 
 from contrastive_encoders.cli.evaluate import run
 from contrastive_encoders.core import EncoderPrompts, InputError, PairTask
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.mteb_suite import choose_tasks, run_tasks
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, read_pairs

@@ -9,7 +9,7 @@ import torch
 
 from contrastive_encoders.cli import evaluate as command
 from contrastive_encoders.core import InputError, RetrievalTask
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.embedding_pool import VectorStore
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.reranking import Reranking

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.tiny import write_tiny_t5
 from contrastive_encoders.export.sentence_transformers import export_encoder
 from tests.decoders import save_decoder, sentencepiece

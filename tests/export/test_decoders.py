@@ -15,8 +15,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
-from contrastive_encoders.encoders import load_encoder
 from contrastive_encoders.encoders.attention import reads_ahead
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.export.onnx_graph import export_onnx, use_of_onnx
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.decoders import BEGIN, END, save_decoder, tokenizer_of_a_decoder

@@ -15,7 +15,7 @@ import pytest
 
 from contrastive_encoders.cli.embed import run
 from contrastive_encoders.core import EncoderPrompts, InputError, OutputError
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import open_texts
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of

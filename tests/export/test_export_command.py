@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contrastive_encoders.cli.export import Keys, run
+from contrastive_encoders.cli.export import run
 from contrastive_encoders.core import EncoderPrompts, InputError
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.export.export_config import ExportConfig
 from contrastive_encoders.export.sentence_transformers import export_encoder
 from contrastive_encoders.export.transformers_folder import export_transformers, use_of_transformers
 from contrastive_encoders.io.output_directory import MARKER
@@ -40,7 +41,7 @@ found = [model.encode(texts, show_progress_bar=False) for model in models]
 
 def command(*words: str) -> None:
     """What the command line does, in this process."""
-    run_here("export", run, Keys, words)
+    run_here("export", run, ExportConfig, words)
 
 
 def alone(script: str, folder: Path | str, texts: list[str], tmp_path: Path) -> np.ndarray:
@@ -161,16 +162,16 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run={encoder}"], "output is not set"),
-        (["run={encoder}", "output={encoder}"], "is what is to be exported"),
+        (["run={encoder}"], "output=null: expected a directory to write"),
+        (["run={encoder}", "output={encoder}"], "expected another directory than that of the encoder"),
         (
             ["run={encoder}", "output={tmp}/new", "similarity=dot", "format=transformers"],
-            "format=sentence_transformers alone",
+            "similarity=dot: expected null with format=transformers",
         ),
         (["run={encoder}", "output={tmp}/file"], "this is a file"),
         (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "not empty (years.txt)"),
         (["run={encoder}", "output={tmp}/file/deeper"], "cannot be written ("),
-        (["run={vectors}", "output={tmp}/new"], "is word vectors"),
+        (["run={vectors}", "output={tmp}/new"], "but it is word vectors"),
     ],
 )
 def test_wrong_input_is_told_in_one_message_and_writes_nothing(tiny_mlm, small_word_vectors, tmp_path, words, message):
@@ -181,3 +182,48 @@ def test_wrong_input_is_told_in_one_message_and_writes_nothing(tiny_mlm, small_w
     with pytest.raises(InputError, match=re.escape(message)):
         command(*filled)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "thesis", "years.txt"]
+
+
+OWN_FORMAT = """
+from contrastive_encoders.export.export_format import ExportFormat
+
+
+def write(output, source, config):
+    from contrastive_encoders.export.atomic_export import export_folder
+
+    with export_folder(output) as folder:
+        (folder / "width.txt").write_text(str(source.encoder.width))
+
+
+FORMAT = ExportFormat("width", "the width of the embeddings", write)
+"""
+
+
+def test_a_format_is_one_module(tiny_mlm, tmp_path):
+    """A module that is added to the package is listed by --help, which imports no torch, and writes."""
+    (tmp_path / "width_format.py").write_text(OWN_FORMAT)
+    script = f"""
+import sys
+import contrastive_encoders.export.formats as formats
+formats.__path__.append({str(tmp_path)!r})
+from contrastive_encoders.cli.export import main
+try:
+    main(sys.argv[1:])
+finally:
+    print("torch" in sys.modules)
+"""
+    words = [f"run={tiny_mlm}", f"output={tmp_path / 'out'}", "format=width"]
+    runs = {
+        name: subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, cwd=tmp_path)
+        for name, arguments in {"help": ["--help"], "export": words}.items()
+    }
+    assert runs["help"].returncode == runs["export"].returncode == 0, runs
+    assert "width: the width of the embeddings" in " ".join(runs["help"].stdout.split())
+    assert runs["help"].stdout.rstrip().endswith("False")
+    assert (tmp_path / "out" / "width.txt").read_text() == "32"
+
+
+def test_an_unknown_format_is_refused(tiny_mlm, tmp_path):
+    with pytest.raises(InputError) as error:
+        command(f"run={tiny_mlm}", f"output={tmp_path / 'new'}", "format=pickle")
+    assert (error.value.key, error.value.value) == ("format", "pickle")

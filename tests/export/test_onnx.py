@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from contrastive_encoders.cli.export import Keys, run
+from contrastive_encoders.cli.export import run
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders import load_encoder
-from contrastive_encoders.encoders.pooling import POOLERS, TanhHead
-from contrastive_encoders.export.onnx_graph import GRAPH, SMALL, check_onnx, export_onnx, use_of_onnx
+from contrastive_encoders.encoders.dense import TanhHead
+from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.pooling import POOLERS
+from contrastive_encoders.export.export_config import ExportConfig
+from contrastive_encoders.export.formats import onnx
+from contrastive_encoders.export.onnx_graph import GRAPH, SMALL, export_onnx, use_of_onnx
 from tests.export.texts import TORTURE
 from tests.in_process import run_here
 
@@ -28,7 +31,7 @@ needs_onnx = pytest.mark.skipif(
 
 
 def command(*words: str) -> None:
-    run_here("export", run, Keys, words)
+    run_here("export", run, ExportConfig, words)
 
 
 def by_the_example(folder: Path, code: str, graph: str = GRAPH):
@@ -126,4 +129,4 @@ def test_without_the_extra_its_installation_is_advised(monkeypatch, name):
     for module in ("onnx", "onnxruntime"):
         monkeypatch.setitem(sys.modules, module, None if module == name else sys)
     with pytest.raises(InputError, match=r"pip install 'contrastive-encoders\[onnx\]'"):
-        check_onnx()
+        onnx.check()

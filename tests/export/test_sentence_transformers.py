@@ -13,7 +13,8 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from contrastive_encoders.core import EncoderPrompts
-from contrastive_encoders.encoders.pooling import POOLERS, TanhHead
+from contrastive_encoders.encoders.dense import TanhHead
+from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.export.sentence_transformers import export_encoder
 from tests.export.texts import TORTURE
 

@@ -11,7 +11,7 @@ from contrastive_encoders.comparison.collect import read_run
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.records import RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import PAIRS
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.output_directory import MARKER, check_owner
 from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines, read_manifest

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.training import compose
 from contrastive_encoders.training.resolve import resolve
 from tests.data import write_rows

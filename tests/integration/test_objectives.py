@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch
 
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.metrics import read_rows
 from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY

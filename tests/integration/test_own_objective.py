@@ -16,7 +16,7 @@ from scipy.stats import kendalltau
 
 from contrastive_encoders.core import ScoredPairBatch
 from contrastive_encoders.core.config_schema import build
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from tests.distributed.steps import assert_same_step, stepped, stepping, together
 from tests.guide import ROOT, text_of

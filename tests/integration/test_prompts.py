@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from contrastive_encoders.composition.literal_values import literal_words
 from contrastive_encoders.core import EncoderPrompts, InputError
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.objectives.guide import GuideEncoder
 from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig

@@ -20,7 +20,7 @@ from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.composition.config_store import composed
 from contrastive_encoders.composition.override_checks import check_words
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.manifest import Damaged

@@ -15,7 +15,7 @@ import torch
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.collect import read_run
 from contrastive_encoders.comparison.training_curves import curves_of
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.io.results import read_results
 from tests.forks import TRAIN, run_command

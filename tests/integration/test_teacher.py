@@ -12,7 +12,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.io.results import read_results
 from tests.data import write_rows

@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import constants
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.hub import asked, weights_of
 from tests.forks import TRAIN, run_command
 from tests.hub import Hub

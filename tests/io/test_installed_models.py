@@ -11,7 +11,7 @@ import pytest
 
 import contrastive_encoders.io.installed_models as installed_models
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.installed_models import PACKAGES, find_installed
 from contrastive_encoders.io.model_names import located
 

@@ -141,8 +141,6 @@ def test_one_direction_is_info_nce_and_the_pair_that_stands_twice_is_no_rival():
         ({"directions": ("document_query",)}, "query_document, which has the pair"),
         ({"directions": ("query_document", "query_query"), "partition": "per_direction"}, "no softmax"),
         ({"partition": "apart"}, "'apart' is unknown"),
-        ({"directions": SUBSETS[-1], "hard_negative_weight": 1.0}, "hard_negative_weight 1.0 has no hard negatives"),
-        ({"hardness_strength": 5.0}, "hardness_strength 5.0 has no hard negatives"),
     ],
 )
 def test_directions_that_make_no_loss_are_refused(options, message):

@@ -17,7 +17,7 @@ import contrastive_encoders.cli.generate as command
 from contrastive_encoders.cli.hydra_main import config_of
 from contrastive_encoders.composition.config_files import CONFIGS
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders import load_encoder
+from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.custom_tasks.beir import read_set, sets_in
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
 from contrastive_encoders.synthesis.decoding.generator import alike, load_generator

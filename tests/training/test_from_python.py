@@ -22,15 +22,12 @@ from contrastive_encoders.datamodules.data_configs import (
     SentenceDataConfig,
     TripletDataConfig,
 )
-from contrastive_encoders.encoders.model_configs import (
-    GenSEConfig,
-    LoRAConfig,
-    PairsConfig,
-    RerankerConfig,
-    SimCSEConfig,
-    TinySizes,
-    TSDAEConfig,
-)
+from contrastive_encoders.encoders.model_configs import LoRAConfig, TinySizes
+from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
+from contrastive_encoders.encoders.objectives.pairs_config import PairsConfig
+from contrastive_encoders.encoders.objectives.reranker_config import RerankerConfig
+from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
+from contrastive_encoders.encoders.objectives.tsdae_config import TSDAEConfig
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.output_directory import LOCK
 from contrastive_encoders.training import RunConfig, api, compose, run, train

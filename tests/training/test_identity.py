@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from contrastive_encoders.encoders.model_configs import GenSEConfig, LoRAConfig, SimCSEConfig
+from contrastive_encoders.encoders.model_configs import LoRAConfig
+from contrastive_encoders.encoders.objectives.gense_config import GenSEConfig
+from contrastive_encoders.encoders.objectives.simcse_config import SimCSEConfig
 from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.run_config import RunConfig
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypedDict
 
 import torch
 from transformers import AutoConfig
-from transformers.utils.hub import cached_file
 
+from contrastive_encoders.compat import find_file
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.gense_prompts import (
     DIRECTIONS,
@@ -198,12 +198,5 @@ def _folder_of(generator: str, revision: str | None) -> Path | None:
     """Return the folder of its ``generator.json``; of a model of the hub, that of the cached file, if any."""
     if Path(generator).is_dir():
         return Path(generator)
-    found = cached_file(
-        generator,
-        GENERATOR_FILE,
-        revision=revision,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-        _raise_exceptions_for_gated_repo=False,
-    )
+    found = find_file(generator, GENERATOR_FILE, if_reachable=True, revision=revision)
     return Path(found).parent if found else None

@@ -10,7 +10,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
+from transformers import (
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DynamicCache,
+    EncoderDecoderCache,
+)
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.backbones import from_pretrained, load_whole
@@ -60,7 +67,7 @@ class Translator:
         self.where, self.language, self.search = where, language, search
         name, setting = str(language.model), f"{where}.model"
         config = from_pretrained(AutoConfig, name, setting=setting)
-        if type(config) not in AutoModelForSeq2SeqLM._model_mapping:
+        if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
             raise InputError(
                 f"{setting}={name}: a {config.model_type} model does not translate. Take an encoder-decoder (Marian, "
                 "M2M-100, NLLB, mBART, T5)."

@@ -206,7 +206,7 @@ class Queries(QueriesConfig, ModelRecipe):
     def _identify_encoder(self) -> dict[str, Any] | None:
         if self.encoder is None:
             return None
-        from contrastive_encoders.encoders import load_encoder
+        from contrastive_encoders.encoders.loading.load import load_encoder
 
         return {
             "name": self.short_name(self.encoder),
@@ -276,7 +276,7 @@ class Queries(QueriesConfig, ModelRecipe):
         identity = as_read({"encoder": self.identity["encoder"]["fingerprint"], SCORED: self.scored.identity})
         found = read_neighbours(self.scored.folder, identity)
         if found is None:
-            from contrastive_encoders.encoders import load_encoder
+            from contrastive_encoders.encoders.loading.load import load_encoder
 
             encoder = load_encoder(self.encoder, device=device_of(self.device))
             found = find_neighbours(candidates, self.collection, encoder.encode_document, encoder.encode_query)

@@ -43,7 +43,7 @@ class Afterwards(NamedTuple):
             InputError: there is none, or there will be no pairs in ``folder``.
         """
         if self.encoder is not None:
-            from contrastive_encoders.encoders import load_encoder
+            from contrastive_encoders.encoders.loading.load import load_encoder
 
             _refuse_unless_pairs(has_pairs, folder, self.encoder)
             load_encoder(self.encoder, device="cpu")
@@ -71,7 +71,7 @@ def report_anew(folder: Path, encoder: str, device: str) -> None:
     _refuse_unless_pairs(kind in ("x2", "triplets"), folder, encoder)
     if not manifest["complete"]:
         raise InputError(f"output={folder} is not finished. The command that began it goes on; say encoder then.")
-    from contrastive_encoders.encoders import load_encoder
+    from contrastive_encoders.encoders.loading.load import load_encoder
 
     loaded = load_encoder(encoder, device=device_of(device))
     name = Path(encoder).resolve().name if Path(encoder).exists() else encoder

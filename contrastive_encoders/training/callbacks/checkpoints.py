@@ -16,6 +16,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from contrastive_encoders.compat import version_of
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.encoders.sharding import is_part_of
@@ -211,7 +212,7 @@ class RunCheckpoints(Checkpoint):
         if not isinstance(found, Tensor) or not isinstance(before, Tensor):
             return False
         # the one looked at before is still held, so that nothing else can lie at its address
-        return found.data_ptr() == before.data_ptr() and found._version == before._version
+        return found.data_ptr() == before.data_ptr() and version_of(found) == version_of(before)
 
     def _is_unscored(self) -> bool:
         """No score picked a best one: best is last."""

@@ -44,10 +44,13 @@ class Reseed(pl.Callback):
             )
 
 
+DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
 def has_dropout(module: nn.Module) -> bool:
     """Return whether a part of a module drops anything in training, by a layer or by a rate of its own."""
     return any(
-        (isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0)
+        (isinstance(part, DROPOUT) and part.p > 0)
         or any(isinstance(rate, float) and rate > 0 for name, rate in vars(part).items() if "drop" in name)
         for part in module.modules()
     )

@@ -1,0 +1,36 @@
+"""``format=onnx``: one graph from token ids to the embedding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contrastive_encoders.core import missing_package
+from contrastive_encoders.export.export_format import ExportFormat
+
+if TYPE_CHECKING:
+    from contrastive_encoders.export.export_config import ExportConfig
+    from contrastive_encoders.export.source import Source
+
+
+def check() -> None:
+    """Check that the extra is installed.
+
+    Raises:
+        InputError: it is not.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise missing_package(str(error.name), "onnx", key="format", value="onnx") from error
+
+
+def write(output: Path, source: Source, config: ExportConfig) -> None:
+    from contrastive_encoders.export.onnx_graph import export_onnx, use_of_onnx
+
+    card = source.card("onnx", use_of_onnx(source.encoder))
+    export_onnx(output, source.encoder, int8=config.int8, card=card)
+
+
+FORMAT = ExportFormat("onnx", "a graph from token ids to the embedding (needs the extra onnx)", write, check)

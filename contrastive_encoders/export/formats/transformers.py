@@ -1,0 +1,22 @@
+"""``format=transformers``: weights and tokenizer alone; the model card shows the pooling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contrastive_encoders.export.export_format import ExportFormat
+
+if TYPE_CHECKING:
+    from contrastive_encoders.export.export_config import ExportConfig
+    from contrastive_encoders.export.source import Source
+
+
+def write(output: Path, source: Source, config: ExportConfig) -> None:
+    from contrastive_encoders.export.transformers_folder import export_transformers, use_of_transformers
+
+    card = source.card("transformers", use_of_transformers(source.encoder))
+    export_transformers(output, source.encoder, card=card)
+
+
+FORMAT = ExportFormat("transformers", "weights and tokenizer, with code for the pooling in the model card", write)

@@ -1,0 +1,56 @@
+"""Configuration keys of DeCLUTR. This module does not import torch."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from contrastive_encoders.core.config_schema import config_field, new_default
+from contrastive_encoders.encoders.model_configs import ContrastiveConfig, OptimizerConfig, ScheduleName
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeCLUTRConfig(ContrastiveConfig):
+    """Configuration of DeCLUTR (Giorgi et al. 2021): NT-Xent on spans of documents plus masked language modeling.
+
+    Example:
+        >>> from contrastive_encoders import DeCLUTRConfig
+        >>> config = DeCLUTRConfig(temperature=0.1)
+        >>> config.lr, config.weight_decay
+        (5e-05, 0.1)
+    """
+
+    target: str = "contrastive_encoders.encoders.objectives.declutr.DeCLUTR"
+    summary: ClassVar[str] = (
+        "DeCLUTR (Giorgi et al., ACL 2021): spans of one document are near each other, beside masked language "
+        "modelling. No labels."
+    )
+
+    lr: float = new_default(OptimizerConfig, "lr", 5.0e-5)
+    weight_decay: float = new_default(OptimizerConfig, "weight_decay", 0.1)
+    eps: float = new_default(OptimizerConfig, "eps", 1.0e-6)
+    lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "slanted_triangular")
+    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+
+    contrastive_weight: float = config_field(1.0, "weight of the contrastive loss", ge=0)
+    mlm_weight: float | None = config_field(
+        None, "weight of masked language modeling; null: 1 if the backbone predicts masked tokens, else 0", ge=0
+    )
+    mask_anchors_for_contrast: bool = config_field(
+        True, "true: the masked anchors are contrasted, too; false: unmasked anchors are encoded in addition"
+    )
+    mask_token: str | None = config_field(
+        None, 'a token of the vocabulary; null: the tokenizer\'s mask token, else "_"'
+    )
+    reduction: Literal["mean", "sum"] = config_field("mean", "sum: the equation of the paper")
+    loss_scale: Literal["exact", "paper"] = config_field(
+        "exact", "paper: the gradient of the published code with several processes"
+    )
+    metric_loss: str | None = config_field(
+        None, "a loss of pytorch-metric-learning instead of NT-Xent, e.g. SupConLoss"
+    )
+    metric_miner: str | None = config_field(None, "a miner of pytorch-metric-learning for that loss")
+    metric_options: dict[str, Any] | None = config_field(
+        None, "arguments of the loss, e.g. {m: 0.4}; those of the miner as miner_options: {...}"
+    )
+
+
+MODELS = {"declutr": DeCLUTRConfig}

@@ -1,0 +1,37 @@
+"""Configuration keys of distillation of scores. This module does not import torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from contrastive_encoders.core.config_schema import config_field, new_default
+from contrastive_encoders.encoders.model_configs import EmbeddingConfig, OptimizerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilScoresConfig(EmbeddingConfig):
+    """Configuration of an encoder that learns the scores that a teacher gives to pairs and triplets.
+
+    Example:
+        >>> from contrastive_encoders import DistilScoresConfig
+        >>> DistilScoresConfig().loss
+        'margin_mse'
+    """
+
+    target: str = "contrastive_encoders.encoders.objectives.distil_scores.DistilScores"
+
+    lr: float = new_default(OptimizerConfig, "lr", 2.0e-5)
+    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+
+    loss: Literal["margin_mse", "kl"] = config_field(
+        "margin_mse",
+        "margin_mse: learn the margin between the positive and each negative; kl: learn the distribution over "
+        "the positive and the negatives",
+    )
+    similarity: Literal["dot", "cosine"] = config_field(
+        "dot", "similarity of the embeddings; scores outside -1 to 1 need dot and embeddings that are not normalized"
+    )
+    temperature: float = config_field(1.0, "kl: the scores of both models are divided by it", gt=0)
+    teacher_scale: float = config_field(1.0, "factor that the teacher's scores are multiplied by", gt=0)
+
+
+MODELS = {"distil_scores": DistilScoresConfig}

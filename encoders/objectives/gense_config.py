@@ -1,0 +1,43 @@
+"""Configuration keys of GenSE. This module does not import torch."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from contrastive_encoders.core.config_schema import config_field, new_default
+from contrastive_encoders.encoders.model_configs import HardNegativesConfig, OptimizerConfig, ScheduleName, T5Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenSEConfig(HardNegativesConfig):
+    """Configuration of GenSE's encoder (Chen et al. 2022): a prompted T5 that learns triplets in stages.
+
+    Example:
+        >>> from contrastive_encoders import GenSEConfig
+        >>> GenSEConfig().optimizer
+        'adafactor'
+    """
+
+    target: str = "contrastive_encoders.encoders.objectives.gense.GenSE"
+    summary: ClassVar[str] = "GenSE (Chen et al., EMNLP 2022): contrastive learning on triplets, with T5."
+
+    optimizer: T5Optimizer = new_default(OptimizerConfig, "optimizer", "adafactor")
+    lr: float = new_default(OptimizerConfig, "lr", 5.0e-5)
+    lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "linear_constant")
+    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+
+    prompt: str | None = config_field(
+        "auto",
+        "text appended to every input; null: none; auto: that of the backbone, or prompts.embedding for a "
+        "plain transformer",
+    )
+    default_prompt: str | None = config_field(
+        inherits_from="prompts.embedding", meaning="prompt of a plain transformer if prompt=auto"
+    )
+    truncation: Literal["keep_prompt", "official"] = config_field(
+        "keep_prompt",
+        "keep_prompt: long texts are truncated before the prompt; official: long texts cut the prompt off in "
+        "training, as in the published code",
+    )
+
+
+MODELS = {"gense": GenSEConfig}

@@ -1,0 +1,44 @@
+"""Configuration keys of GenSE's generator. This module does not import torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from contrastive_encoders.core.config_schema import config_field, new_default
+from contrastive_encoders.encoders.model_configs import OptimizerConfig, ScheduleName, T5Optimizer, TrainableConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenSEGeneratorConfig(TrainableConfig):
+    """Configuration of GenSE's generator and discriminator (Chen et al. 2022): one T5 for both.
+
+    Example:
+        >>> from contrastive_encoders import GenSEGeneratorConfig
+        >>> GenSEGeneratorConfig().perplexity
+        'corpus'
+    """
+
+    target: str = "contrastive_encoders.encoders.objectives.gense_generator.GenSEGenerator"
+
+    optimizer: T5Optimizer = new_default(OptimizerConfig, "optimizer", "adafactor")
+    lr: float = new_default(OptimizerConfig, "lr", 5.0e-5)
+    lr_schedule: ScheduleName = new_default(OptimizerConfig, "lr_schedule", "linear_constant")
+    cut_fraction: float = new_default(OptimizerConfig, "cut_fraction", 0.1)
+
+    prompts: Mapping[str, Any] = config_field(inherits_from="prompts", meaning="prompt templates")
+    prompt_assembly: Literal["pieces", "string"] = config_field(
+        inherits_from="prompt_assembly",
+        meaning="pieces: prompt and sentences are tokenized separately, as published; string: they are joined before "
+        "tokenization",
+    )
+    perplexity: Literal["corpus", "mean_of_batches"] = config_field(
+        "corpus", "mean_of_batches: as published, averaged over batches of dev_batch_size texts"
+    )
+    dev_batch_size: int = config_field(64, "held-out texts per batch", ge=1)
+    answer_weight: int = config_field(1, "weight of answer tokens in the loss; use 8 with random weights", ge=1)
+    log_every_n_steps: int = config_field(
+        inherits_from="log_every_n_steps", meaning="steps between two log entries of the accuracy", ge=1
+    )
+
+
+MODELS = {"gense_generator": GenSEGeneratorConfig}

@@ -1,0 +1,39 @@
+"""Configuration keys of pairs and triplets. This module does not import torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.encoders.model_configs import HardNegativesConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsConfig(HardNegativesConfig):
+    """Configuration of contrastive training of pairs and triplets with in-batch negatives.
+
+    Example:
+        >>> from contrastive_encoders import PairsConfig
+        >>> PairsConfig(directions=("query_document", "document_query")).partition
+        'joint'
+    """
+
+    target: str = "contrastive_encoders.encoders.objectives.pairs.Pairs"
+    summary: ClassVar[str] = (
+        "In-batch contrast of pairs (multiple-negatives ranking, Henderson et al., 2017): a text is near its "
+        "partner, and far from the other texts of a batch."
+    )
+
+    directions: Sequence[str] = config_field(
+        ("query_document",),
+        "which similarities in the batch contribute candidates: query_document (required), document_query, "
+        "query_query, document_document",
+    )
+    partition: str = config_field(
+        "joint",
+        "joint: one softmax over the candidates of all directions; per_direction: one softmax each for "
+        "query_document and document_query (the symmetric loss)",
+    )
+
+
+MODELS = {"pairs": PairsConfig}
