@@ -66,11 +66,6 @@ def test_linear_is_transformers_own_but_for_a_first_step_that_counts(name, first
         assert ours(step) == pytest.approx(theirs(step + first if step < warm_up else step))
 
 
-def test_an_unknown_schedule_lists_the_known_ones():
-    with pytest.raises(InputError, match="slanted_triangular, paper_literal"):
-        rate("cosine", 0)
-
-
 def test_vectors_are_not_decayed():
     layer = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3))
     optimizer = adamw(
