@@ -4,6 +4,7 @@ import logging
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -205,20 +206,9 @@ def whole(parts: Mapping[str, Results], backbone: str) -> Results:
 def summed(parts: Sequence[Spent]) -> Spent:
     """Of all stages; the memory is the most that any of them held."""
     some: list[Any] = list(parts)
-    compiled: Any = {
-        name: sum(part.get(name, 0) for part in some)
-        for name in ("compile_seconds", "compiled_graphs")
-        if any(name in part for part in some)
-    }
-    return Spent(
-        **compiled,
-        steps=sum(part["steps"] for part in parts),
-        examples=sum(part["examples"] for part in parts),
-        real_tokens=sum(part["real_tokens"] for part in parts),
-        padded_tokens=sum(part["padded_tokens"] for part in parts),
-        wall_seconds=sum(part["wall_seconds"] for part in parts),
-        peak_memory_bytes=max(part["peak_memory_bytes"] for part in parts),
-    )
+    names = dict.fromkeys(name for part in some for name in part)
+    sums: Any = {name: sum(part.get(name, 0) for part in some) for name in names}
+    return cast(Spent, sums | {"peak_memory_bytes": max(part["peak_memory_bytes"] for part in parts)})
 
 
 def _overlap(stages: Sequence[Results]) -> dict[str, dict[str, int]]:
@@ -282,33 +272,29 @@ def closing_table(
 ) -> None:
     """Show what a run has found, where it lies and what to try next; also where nobody watches, for a job's log."""
     console = console if console is not None else Console()
+    say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     before, baselines = results.get("scores_before", {}), results.get("baselines", {})
     if every := {**before, **results["scores"], **baselines}:
         shown = headlines(results, sorted(every))
         columns = (before, results["scores"], baselines, results.get("scores_at_start") or {})
         console.print(scores_table(*({name: of[name] for name in shown if name in of} for of in columns)))
         if more := len(every) - len(shown):
-            others = f"{more} other scores are in {folder / 'results.json'}"
-            console.print(others, soft_wrap=True, highlight=False, markup=False)
+            say(f"{more} other scores are in {folder / 'results.json'}")
     if beside := results.get("beside_teacher"):
         console.print(table_beside_teacher(beside, results))
     if verdict := results.get("verdict"):
-        console.print(in_words(verdict), soft_wrap=True, highlight=False, markup=False)
+        say(in_words(verdict))
     for task, changes in results.get("changes", {}).items():
-        console.print(described(task, changes), soft_wrap=True, highlight=False, markup=False)
+        say(described(task, changes))
     spent = results["spent"]
-    console.print(
+    say(
         f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
-        f"{clock(spent['wall_seconds'])}; best step {results['best_step']:,}. "
-        f"Everything is in {folder}",
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
+        f"{clock(spent['wall_seconds'])}; best step {results['best_step']:,}. Everything is in {folder}"
     )
     if line := disk_usage(folder):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        say(line)
     if next_steps:
-        console.print(f"\n{next_steps.rstrip()}", soft_wrap=True, highlight=False, markup=False)
+        say(f"\n{next_steps.rstrip()}")
 
 
 def disk_usage(folder: Path) -> str:

@@ -81,10 +81,10 @@ def paths_of(domain: Domain) -> list[str]:
 
 def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
     """The recipe ``gense`` on the sentences of the domain; what the user says about it comes last."""
-    domain = run.domain
+    domain, generator = run.domain, str(run.domain.generator)
     cfg = composed("generate", (), {"recipe": "gense"})
     given = {
-        "generator": _absolute(str(domain.generator)),
+        "generator": str(Path(generator).absolute()) if Path(generator).exists() else generator,
         "input": [one if is_address(one) else str(Path(one).absolute()) for one in paths_of(domain)],  # patterns too
         "output": str(folder / TRIPLETS),
         "sentences.without": str(folder / HELD_OUT),
@@ -121,8 +121,3 @@ def outcome(triplets: Path) -> str:
         f"{left_out:,} of its {sentences:,} sentences are among those that are scored, and were left out; "
         f"{found['counts']['accepted']:,} triplets in {triplets}"
     )
-
-
-def _absolute(name: str) -> str:
-    """Of a file or folder; ids of the hub stay."""
-    return str(Path(name).absolute()) if Path(name).exists() else name

@@ -371,7 +371,7 @@ def _shape(row: Any, index: int) -> Shape:
     cells = _cells(row) if fits else []
     texts = list(itertools.takewhile(lambda cell: isinstance(cell, str), cells))
     rest = cells[len(texts) :]
-    if not texts or rest not in ([], [*filter(_is_number, rest)][:1]) or (rest and len(texts) != 2):
+    if not texts or rest not in ([], [one for one in rest if isinstance(one, Real)][:1]) or (rest and len(texts) != 2):
         raise _no_example(row, index)
     return Shape(len(texts), bool(rest))
 
@@ -390,10 +390,6 @@ def _no_example(row: Any, index: int) -> InputError:
         expected="a text",
         hint=f"{_columns_hint(row)}{named}".strip(),
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real)
 
 
 def _described(shape: Shape) -> str:

@@ -95,7 +95,7 @@ def claim_folder(
         InputError: the folder holds another run or other files, what it holds would be lost, or another process is
             training in it.
     """
-    given = _given(resume)
+    given, own = _given(resume), {"config": identity}
     marker = check_owner("output_dir", folder, RUN)
     if not overwrite and marker and _is_finished(folder, writer):
         _check_same_run(folder, marker, identity, recipe)
@@ -103,7 +103,8 @@ def claim_folder(
     if writer:
         lock_folder("output_dir", folder)
         marker = check_owner("output_dir", folder, RUN)  # another process may have written it meanwhile
-    begins = overwrite or marker is None or _never_trained(folder, marker, identity)
+    # another command may have claimed the directory and ended before its first step, as with a wrong key
+    begins = overwrite or marker is None or (marker.identity != own and not _holds_work(folder))
     if marker and not begins:
         _check_same_run(folder, marker, identity, recipe)
     if writer:
@@ -112,7 +113,7 @@ def claim_folder(
                 check_replaceable("output_dir", folder / name, EXPORT)
         if begins:
             remove_entries(folder)
-        write_marker(folder, RUN, ENTRIES, _named(identity))
+        write_marker(folder, RUN, ENTRIES, own)
     # a given checkpoint is where the run began, and not where it continues
     return Claim(False, given if begins else _continued(folder, resume) or given)
 
@@ -137,7 +138,7 @@ def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping
     Raises:
         InputError: the folder holds a run of other settings.
     """
-    if marker.identity == _named(identity):
+    if marker.identity == {"config": identity}:
         return
     found = changes_in(folder, recipe or {})
     there = f": {described(found)}" if found else f", which {folder / CONFIG} does not have"
@@ -162,15 +163,6 @@ def _ways_on(folder: Path, found: Sequence[Change]) -> str:
 def new_folder(folder: Path) -> Path:
     """Return a name like that of the folder which is not taken."""
     return next(one for number in count(2) if not (one := folder.with_name(f"{folder.name}-{number}")).exists())
-
-
-def _named(identity: str) -> dict[str, str]:
-    return {"config": identity}
-
-
-def _never_trained(folder: Path, marker: Marker, identity: str) -> bool:
-    """Whether another command claimed the folder and ended before its first step, as with a wrong key."""
-    return marker.identity != _named(identity) and not _holds_work(folder)
 
 
 def _is_finished(folder: Path, writer: bool) -> bool:

@@ -85,16 +85,16 @@ def sources_of(run: ResolvedRun, manifest: Mapping[str, Any]) -> tuple[str, str]
         for place, (keys, _) in places.items()
         if (path := getattr(keys, "path", None))
     }
-    files = {place: names for place, names in paths.items() if not any(map(_is_of_hub, names))}
+    files = {
+        place: names
+        for place, names in paths.items()
+        if not any(NAME.fullmatch(name) and not Path(name).exists() for name in names)
+    }
     more = next(iter(shares), "")
     if files and not more:
         fewest = min(files, key=lambda place: places[place][1]["used"])
         more = list_setting(f"{fewest}.path", [*files[fewest], "ANOTHER_FILE"])
     return more, ", ".join(name for names in files.values() for name in names)
-
-
-def _is_of_hub(path: str) -> bool:
-    return bool(NAME.fullmatch(path)) and not Path(path).exists()
 
 
 def items_of_all(folders: Sequence[Path]) -> ItemScores | None:

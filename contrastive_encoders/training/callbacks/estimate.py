@@ -90,7 +90,7 @@ class Estimate(pl.Callback):
             steps, scoring = now.step - self._first.step, now.scoring - self._first.scoring
             a_step = (now.time - self._first.time - scoring) / steps  # the first step has costs of its own
             training = now.time - self._start.time + a_step * left + self._scoring_between(trainer)
-            log.info("%s", shown(f"after {MEASURED_STEPS} steps", training, self._scoring(), peak_memory_bytes()))
+            log.info("%s", shown(f"after {MEASURED_STEPS} steps", training, self.scorer.seconds, peak_memory_bytes()))
 
     def _mark(self, trainer: pl.Trainer) -> "Mark":
         return Mark(trainer.global_step, time.monotonic(), self.scorer.seconds_in_total)
@@ -105,7 +105,7 @@ class Estimate(pl.Callback):
         memory = held_memory_bytes() + ADAM_BYTES * trained + probe.saved_bytes / probe.tokens * at_once
         a_step = probe.seconds / probe.tokens * step.mean * (4 / 3 if again else 1)
         training = a_step * self._steps(trainer) + self._scoring_between(trainer)
-        return shown("before step 1", training, self._scoring(), max(peak_memory_bytes(), memory))
+        return shown("before step 1", training, self.scorer.seconds, max(peak_memory_bytes(), memory))
 
     def _steps(self, trainer: pl.Trainer) -> int:
         """Return the steps that are left; 0 if nobody knows."""
@@ -119,10 +119,6 @@ class Estimate(pl.Callback):
             return 0.0
         last = step + self._steps(trainer)
         return (-(-last // every) - step // every) * self.scorer.seconds
-
-    def _scoring(self) -> float:
-        """Return the seconds of the scoring at the end."""
-        return self.scorer.seconds
 
 
 def shown(when: str, training: float, scoring: float, memory: float) -> str:

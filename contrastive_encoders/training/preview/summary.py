@@ -29,14 +29,6 @@ class Histogram(NamedTuple):
     longest: int
 
 
-class Padding(NamedTuple):
-    """Tokens of a batch, on average: real ones, and with padding as one rectangle and in chunks."""
-
-    real: float
-    whole: float
-    chunks: float
-
-
 class Preview(NamedTuple):
     part: str  # of a mixture; else empty
     kind: str
@@ -86,15 +78,6 @@ def summary(
     )
 
 
-def _padding(by_role: list[list[Sequences]], chunked: Callable[[np.ndarray], int]) -> Padding:
-    lengths = [np.concatenate([one.lengths for one in roles]) for roles in by_role]
-    return Padding(
-        float(np.mean([one.sum() for one in lengths])),
-        float(np.mean([one.max() * len(one) for one in lengths])),
-        float(np.mean([chunked(one) for one in lengths])),
-    )
-
-
 def _masks(batches: list[Any], tokenizer: Any) -> dict[str, float]:
     shares = [masking(batch, tokenizer.mask_token_id) for batch in batches if isinstance(batch, SpanBatch)]
     return {name: float(np.mean([one[name] for one in shares])) for name in shares[0]} if shares else {}
@@ -116,7 +99,8 @@ def histogram(one: Sequences) -> Histogram:
 def _facts(
     batches: list[Any], by_role: list[list[Sequences]], tokenizer: Any, chunked: Callable[[np.ndarray], int]
 ) -> Iterable[tuple[str, str]]:
-    padding = _padding(by_role, chunked)
+    lengths = [np.concatenate([one.lengths for one in roles]) for roles in by_role]
+    tokens = float(np.mean([one.sum() for one in lengths]))
     rows = [len(batch.rows) for batch in batches]
     what = "documents" if isinstance(batches[0], SpanBatch) else "rows"
     yield f"{what} in a batch", f"{np.mean(rows):g}"
@@ -126,12 +110,13 @@ def _facts(
             yield f"{what} of {name} in a batch", f"{count / len(batches):.3g}"
     for place, one in enumerate(by_role[0]):
         yield f"{plural(one.role)} in a batch", f"{np.mean([len(roles[place].ids) for roles in by_role]):g}"
-    yield "tokens in a batch", f"{padding.real:,.0f}"
-    for name, tokens in (
-        ("padded to its longest", padding.whole),
-        ("in chunks, where a family is padded", padding.chunks),
+    yield "tokens in a batch", f"{tokens:,.0f}"
+    for name, sizes in (
+        ("padded to its longest", [one.max() * len(one) for one in lengths]),
+        ("in chunks, where a family is padded", [chunked(one) for one in lengths]),
     ):
-        yield name, f"{tokens:,.0f} ({1 - padding.real / tokens:.0%} padding)"
+        padded = float(np.mean(sizes))
+        yield name, f"{padded:,.0f} ({1 - tokens / padded:.0%} padding)"
     for place, one in enumerate(by_role[0]):
         twice = float(np.mean([roles[place].duplicates() for roles in by_role]))
         yield f"{plural(one.role)} that are there before", f"{twice:g} a batch"
