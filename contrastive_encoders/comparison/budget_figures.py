@@ -1,21 +1,24 @@
 """Draw scores over the length of training, where a name stands for arms that were trained with several budgets."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import altair as alt
 import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.baselines import UNTRAINED
 from contrastive_encoders.comparison.contrasts import values_of
-from contrastive_encoders.reports.figure import KEY, Figure, coloured, quantity, shaped, tooltip
+from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, color, shape, tooltip
+from contrastive_encoders.reports.figure import LEGEND, SOFT, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.statistics.headline import Headline
 
-LOG = {"type": "log", "nice": False, "padding": 12}  # from the first budget to the last
+LOG_SCALE = alt.Scale(type="log", nice=False, padding=12)  # from the first budget to the last
 ALIKE = 1.2  # two budgets differ by more than this factor
-LEGEND = {**KEY, "columns": 4}  # the page's key has a name for each budget
+LEGEND_OF_NAMES = LEGEND | {"columns": 4}  # on a page as well: its key has a name for each budget
 
 
 def score_over_tokens(arms: Sequence[Arm], headline: Headline) -> Figure | None:
@@ -77,34 +80,28 @@ def _spread(values: np.ndarray) -> dict[str, float]:
     }
 
 
-def _panel(points: list[dict[str, Any]], names: Sequence[str], start: Sequence[float], score: str) -> dict[str, Any]:
-    x = quantity("tokens", title="real tokens of training", scale=LOG, axis={"format": "~s", "grid": False})
-    y = quantity("mean", title=score, scale={"zero": False})
-    colour, shape = coloured(names) | {"legend": LEGEND}, shaped(names) | {"legend": LEGEND}
-    said = tooltip(
+def _panel(points: list[dict[str, Any]], names: Sequence[str], start: Sequence[float], score: str) -> alt.TopLevelMixin:
+    y = partial(alt.Y, title=score, scale=NOT_FROM_ZERO)
+    arms = alt.Chart({"values": points}).encode(
+        x=alt.X("tokens:Q", title="real tokens of training", scale=LOG_SCALE, axis=alt.Axis(format="~s", grid=False)),
+        y=y("mean:Q"),
+        color=color(names, legend=LEGEND_OF_NAMES),
+    )
+    shown = tooltip(
         ("arm", "arm"),
         ("tokens", "real tokens", ",.0f"),
         ("mean", "mean", ".2f"),
         ("low", "lowest seed", ".2f"),
         ("high", "highest seed", ".2f"),
     )
-    layers: list[dict[str, Any]] = [
-        {
-            "mark": {"type": "area", "opacity": 0.16},
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
-        },
-        {"mark": {"type": "line", "strokeWidth": 2.2}, "encoding": {"x": x, "y": y, "color": colour}},
-        {
-            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": said},
-        },
+    layers = [
+        arms.mark_area(opacity=0.16).encode(y=y("low:Q"), y2="high:Q"),
+        arms.mark_line(strokeWidth=2.2),
+        arms.mark_point(filled=True, size=70, opacity=1).encode(
+            shape=shape(names, legend=LEGEND_OF_NAMES), tooltip=shown
+        ),
     ]
     if start:
-        layers.append(
-            {
-                "data": {"values": [{"mean": float(np.mean(start))}]},
-                "mark": {"type": "rule", "strokeDash": [5, 4], "color": "@soft"},
-                "encoding": {"y": y},
-            }
-        )
-    return {"height": 360, "data": {"values": points}, "layer": layers}
+        untrained = alt.Chart({"values": [{"mean": float(np.mean(start))}]})
+        layers.append(untrained.mark_rule(strokeDash=[5, 4], color=SOFT).encode(y=y("mean:Q")))
+    return alt.layer(*layers).properties(height=360)

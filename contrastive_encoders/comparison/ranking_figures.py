@@ -2,23 +2,28 @@
 
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
+
+import altair as alt
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.contrasts import Contrast, Standing, interval_of, values_of
 from contrastive_encoders.comparison.tables import p_value, rank
-from contrastive_encoders.reports.figure import Control, Figure, coloured, faded, quantity, shaped, tooltip
+from contrastive_encoders.reports.encodings import color, opacity, shape, tooltip
+from contrastive_encoders.reports.figure import INK, LINE, SERIES, Control, Figure
 from contrastive_encoders.statistics.headline import Headline
 from contrastive_encoders.statistics.paired_tests import spread
 
-MOST_CELLS = 5_000  # of the matrix, over all scores; beyond, of the headline alone
-WRAPPED = 18  # letters of a line of a name on a narrow page
+MAX_CELLS = 5_000  # of the matrix, over all scores; beyond, of the headline alone
+MAX_LETTERS = 18  # of a line of a name on a narrow page
 NARROW = "containerSize()[0] < 500 ? {1} : {0}"
-NAMED = NARROW.format("datum.label", "wrapped[datum.label]")
-READABLE = 14  # arms whose differences are written into the cells
+NAME_OF_ROW = NARROW.format("datum.label", "wrapped[datum.label]")
+MAX_ARMS_WITH_NUMBERS = 14  # beyond, the cells of the matrix have no room for them
 
 
 def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing]) -> Figure:
+    """The means of the arms in the order of the ranking, with their intervals and seeds."""
     key, rows, seeds = [arm.label for arm in arms], list[dict[str, Any]](), list[dict[str, Any]]()
     for standing in standings:
         arm = arms[standing.arm]
@@ -38,10 +43,12 @@ def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing])
             for run, value in zip(arm.runs, values, strict=True)
         ]
     order = [row["arm"] for row in rows]
-    axis = {"domain": False, "ticks": False, "labelExpr": NAMED}
-    y = {"field": "arm", "type": "nominal", "sort": order, "title": None, "axis": axis}
-    colour = coloured(key) | {"legend": None}
-    said = tooltip(
+    y = alt.Y("arm:N", sort=order, title=None, axis=alt.Axis(domain=False, ticks=False, labelExpr=NAME_OF_ROW))
+    x = partial(alt.X, scale=alt.Scale(zero=False, nice=True), title=headline.name)
+    means = alt.Chart().encode(y=y, color=color(key, legend=None))
+    over_items = means.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=9, strokeCap="round")
+    over_seeds = means.transform_filter("isValid(datum.below)").mark_rule(strokeWidth=2)
+    shown = tooltip(
         ("arm", "arm"),
         ("rank", "rank"),
         ("mean", headline.name, ".2f"),
@@ -49,47 +56,27 @@ def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing])
         ("sd", "sd over seeds"),
         ("seeds", "seeds"),
     )
-
-    def x(field: str) -> dict[str, Any]:
-        return quantity(field, scale={"zero": False, "nice": True}, title=headline.name)
-
-    def span(low: str, high: str, opacity: dict[str, Any]) -> dict[str, Any]:
-        return {"y": y, "x": x(low), "x2": {"field": high}, "color": colour, "opacity": opacity}
-
-    shape = shaped(key) | {"legend": None}
-    layers = [
-        {
-            "mark": {"type": "rule", "strokeWidth": 9, "strokeCap": "round"},
-            "transform": [{"filter": "isValid(datum.low)"}],
-            "encoding": span("low", "high", faded(0.28, 0.05)),
-        },
-        {
-            "mark": {"type": "rule", "strokeWidth": 2},
-            "transform": [{"filter": "isValid(datum.below)"}],
-            "encoding": span("below", "above", faded(1, 0.1)),
-        },
-        {
-            "mark": {"type": "tick", "thickness": 1.5, "height": 13, "color": "@ink"},
-            "data": {"values": seeds},
-            "encoding": {"y": y, "x": x("value"), "opacity": faded(0.75, 0.08)},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-            "encoding": {"y": y, "x": x("mean"), "color": colour, "shape": shape, "opacity": faded(), "tooltip": said},
-        },
-    ]
+    panel = alt.layer(
+        over_items.encode(x=x("low:Q"), x2="high:Q", opacity=opacity(0.28, 0.05)),
+        over_seeds.encode(x=x("below:Q"), x2="above:Q", opacity=opacity(1, 0.1)),
+        alt.Chart({"values": seeds})
+        .mark_tick(thickness=1.5, height=13, color=INK)
+        .encode(x=x("value:Q"), y=y, opacity=opacity(0.75)),
+        means.mark_point(filled=True, size=110, opacity=1).encode(
+            x=x("mean:Q"), shape=shape(key, legend=None), opacity=opacity(), tooltip=shown
+        ),
+        data={"values": rows},
+    ).properties(height=alt.Step(34 if len(rows) <= 12 else 28))
     caption = (
         "Mean over seeds (mark), each seed (stroke), mean ± standard deviation over seeds (thin line), 95 % interval "
         "over test items for these seeds (broad line)."
     )
-    step = 34 if len(rows) <= 12 else 28
-    panel: dict[str, Any] = {"height": {"step": step}, "data": {"values": rows}, "layer": layers}
-    signals = {"wrapped": {name: _wrapped(name) for name in order}}
+    signals = {"wrapped": {name: _wrap(name) for name in order}}
     return Figure("leaderboard", f"By {headline.name}", caption, [panel], signals=signals, width=640)
 
 
-def _wrapped(name: str) -> list[str]:
-    return textwrap.wrap(name, WRAPPED, break_on_hyphens=False, max_lines=2, placeholder=" …") or [name]
+def _wrap(name: str) -> list[str]:
+    return textwrap.wrap(name, MAX_LETTERS, break_on_hyphens=False, max_lines=2, placeholder=" …") or [name]
 
 
 def differences(
@@ -100,7 +87,7 @@ def differences(
         return None
     places = {standing.arm: place for place, standing in enumerate(standings, start=1)}
     scores = list(dict.fromkeys(one.score for one in found))
-    if 2 * len(found) > MOST_CELLS:
+    if 2 * len(found) > MAX_CELLS:
         scores = [headline.name]
     cells = list[dict[str, Any]]()
     for one in found:
@@ -120,64 +107,61 @@ def differences(
                     "items": f"{bounds[0]:z.2f} to {bounds[1]:z.2f}" if bounds else "",
                     "p": p_value(one.p_holm).text,
                     "sign": "above" if sign * one.difference > 0 else "below",
-                    "told": one.distinguishable,
-                    "says": "distinguishable" if one.distinguishable else "not distinguishable",
+                    "distinguishable": one.distinguishable,
+                    "verdict": "distinguishable" if one.distinguishable else "not distinguishable",
                 }
             )
-    few = len(arms) <= READABLE
-    panel = _matrix(len(standings), cells, few=few)
     caption = (
         "Row minus column, the arms in the order of the ranking. Blue: the row is above, orange: below; the stronger, "
         "the more. A dot: the two are distinguishable, for these seeds."
     )
-    controls = [Control("score", "Score", scores)] if len(scores) > 1 else []
     names = [f"{arms[one.arm].label}  {place}" for place, one in enumerate(standings, start=1)]
-    signals = {"score": headline.name, "names": names, "wrapped": [_wrapped(name) for name in names]}
-    return Figure("differences", "Every two arms", caption, [panel], signals=signals, controls=controls)
+    return Figure(
+        "differences",
+        "Every two arms",
+        caption,
+        [_matrix(len(standings), cells, numbers=len(arms) <= MAX_ARMS_WITH_NUMBERS)],
+        signals={"score": headline.name, "names": names, "wrapped": [_wrap(name) for name in names]},
+        width=None,
+        controls=[Control("score", "Score", scores)] if len(scores) > 1 else [],
+    )
 
 
-def _matrix(arms: int, cells: list[dict[str, Any]], *, few: bool) -> dict[str, Any]:
-    names = {"type": "ordinal", "scale": {"domain": list(range(1, arms + 1))}, "title": None}
-    plain = {"domain": False, "ticks": False}
-    in_row = NARROW.format("names[datum.value - 1]", "wrapped[datum.value - 1]")
-    y = {"field": "row", **names, "axis": {"labelExpr": in_row, **plain}}
-    x = {"field": "column", **names, "axis": {"orient": "top", "labelAngle": 0, "labelOverlap": "parity", **plain}}
-    said = tooltip(
+def _matrix(arms: int, cells: list[dict[str, Any]], *, numbers: bool) -> alt.TopLevelMixin:
+    names: dict[str, Any] = {"scale": alt.Scale(domain=list(range(1, arms + 1))), "title": None}
+    axis = partial(alt.Axis, domain=False, ticks=False)
+    name_of_row = NARROW.format("names[datum.value - 1]", "wrapped[datum.value - 1]")
+    pairs = alt.Chart().encode(
+        x=alt.X("column:O", **names, axis=axis(orient="top", labelAngle=0, labelOverlap="parity")),
+        y=alt.Y("row:O", **names, axis=axis(labelExpr=name_of_row)),
+    )
+    shown = tooltip(
         ("arm", "arm"),
         ("minus", "minus"),
         ("score", "score"),
         ("value", "difference", "+.2f"),
         ("items", "95 % over test items"),
         ("p", "p, Holm"),
-        ("says", "for these seeds"),
+        ("verdict", "for these seeds"),
     )
-    sides = {"domain": ["above", "below"], "range": ["@c1", "@c2"]}
-    strength = quantity("size", legend=None, scale={"domainMin": 0, "range": [0.04, 0.75]})
-    dot = {"type": "point", "filled": True, "color": "@ink", "opacity": 1, "tooltip": None}
-    layers: list[dict[str, Any]] = [
-        {
-            "mark": {"type": "rect", "cornerRadius": 3 if few else 0, "stroke": "@line"},
-            "encoding": {
-                "color": {"field": "sign", "type": "nominal", "legend": None, "scale": sides},
-                "fillOpacity": strength,
-                "tooltip": said,
-            },
-        },
-        {
-            "transform": [{"filter": "datum.told"}],
-            "mark": {**dot, "size": 22 if few else 14, "yOffset": 13 if few else 0},
-            "encoding": {},
-        },
+    sides = alt.Scale(domain=["above", "below"], range=SERIES[:2])
+    layers = [
+        pairs.mark_rect(cornerRadius=3 if numbers else 0, stroke=LINE).encode(
+            color=alt.Color("sign:N", legend=None, scale=sides),
+            fillOpacity=alt.FillOpacity("size:Q", legend=None, scale=alt.Scale(domainMin=0, range=[0.04, 0.75])),
+            tooltip=shown,
+        ),
+        pairs.transform_filter("datum.distinguishable").mark_point(
+            filled=True,
+            color=INK,
+            opacity=1,
+            tooltip=None,
+            size=22 if numbers else 14,
+            yOffset=13 if numbers else 0,
+        ),
     ]
-    if few:
-        text = {"type": "text", "dy": -2, "tooltip": None}
-        layers.append({"mark": text, "encoding": {"text": quantity("value", format="+.1f")}})
+    if numbers:
+        layers.append(pairs.mark_text(dy=-2, tooltip=None).encode(text=alt.Text("value:Q", format="+.1f")))
     step = max(11, min(20, 1000 // arms))
-    return {
-        "width": {"step": 62 if few else step},
-        "height": {"step": 44 if few else step},
-        "data": {"values": cells},
-        "transform": [{"filter": "datum.score == score"}],
-        "encoding": {"x": x, "y": y},
-        "layer": layers,
-    }
+    matrix = alt.layer(*layers, data={"values": cells}).transform_filter("datum.score == score")
+    return matrix.properties(width=alt.Step(62 if numbers else step), height=alt.Step(44 if numbers else step))

@@ -85,7 +85,7 @@ def sections(one: Comparison, output: Path) -> list[Section]:
         ),
         ("tasks", "Tasks", [tables.task_scores(arms, one.families, standings)]),
         ("sweep", "Settings", [*settings_figures(arms, headline)]),
-        ("training", "Training", [*training(arms)]),
+        ("training", "Training", [training(arms)]),
         (
             "space",
             "Space",

@@ -3,28 +3,30 @@
 from collections.abc import Sequence
 from typing import Any
 
+import altair as alt
 import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm, own_settings, short
 from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.comparison.tables import NUMBER
-from contrastive_encoders.reports.figure import COLOURS, Control, Figure, quantity, tooltip
+from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, tooltip
+from contrastive_encoders.reports.figure import PAPER, SERIES, Control, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.statistics.headline import Headline
 from contrastive_encoders.statistics.paired_tests import spread
 
 ANCHORS, POSITIVES, TEMPERATURE = "data.anchors_per_document", "data.positives_per_anchor", "model.temperature"
-LABELS = 8  # of an axis, at most
+MAX_LABELS = 8  # of an axis
 PADDING, GAP = 0.3, 20  # steps outside the first and last axis, pixels between a label and the next axis
 ALL = "all"
 
 
 def settings_figures(arms: Sequence[Arm], headline: Headline) -> list[Figure]:
-    """Nothing where the arms are of several objectives or differ in one setting only."""
+    """Return no figure if the arms are of several objectives or differ in one setting only."""
     if len({arm.runs[0].results["objective"] for arm in arms}) > 1 or len(arms) < 3:
         return []
     keys = [key for key in own_settings(arms) if all(key in arm.settings for arm in arms) and "_target_" not in key]
-    found = [_over_settings(arms, headline, keys), _parallel(arms, headline, keys)]
+    found = [_over_settings(arms, headline, keys), _parallel(arms, headline, keys) if keys else None]
     return [one for one in found if one is not None]
 
 
@@ -44,7 +46,7 @@ def _over_settings(arms: Sequence[Arm], headline: Headline, keys: Sequence[str])
 
 
 def _drawn_at_random(arms: Sequence[Arm], key: str) -> bool:
-    """Numbers of which nearly every arm has another."""
+    """Return whether the values are numbers of which nearly every arm has another."""
     values = [arm.settings[key] for arm in arms]
     different = {value for value in values if isinstance(value, int | float)}
     return len(different) > max(4, 0.8 * len(arms)) and all(isinstance(value, int | float) for value in values)
@@ -53,39 +55,44 @@ def _drawn_at_random(arms: Sequence[Arm], key: str) -> bool:
 def _heat_map(
     arms: Sequence[Arm], headline: Headline, rows: Sequence[str], across: str, others: Sequence[str]
 ) -> Figure | None:
-    means = dict[tuple[Any, Any], list[float]]()
+    scores = dict[tuple[Any, Any], list[float]]()
     for arm in arms:
         place = (tuple(_plain(arm.settings[key]) for key in rows), _plain(arm.settings[across]))
-        means.setdefault(place, []).extend(values_of(arm, headline))
-    down = sorted({place[0] for place in means}, key=_order)
-    wide = sorted({place[1] for place in means}, key=_order)
-    if 2 * len(means) <= len(down) * len(wide):
+        scores.setdefault(place, []).extend(values_of(arm, headline))
+    down = sorted({place[0] for place in scores}, key=_order)
+    wide = sorted({place[1] for place in scores}, key=_order)
+    if 2 * len(scores) <= len(down) * len(wide):
         return None  # the settings were not crossed
-    of_paper = list(rows) == [ANCHORS, POSITIVES]
+    as_in_paper = list(rows) == [ANCHORS, POSITIVES]
     names = {
         row: "A/P " + "/".join(map(str, row))
-        if of_paper
+        if as_in_paper
         else ", ".join(f"{short(key)}={_shown(value)}" for key, value in zip(rows, row, strict=True))
         for row in down
     }
+    means = {place: float(np.mean(values)) for place, values in scores.items()}
     cells = [
         {
             "row": names[row],
             "column": _shown(column),
-            "score": float(np.mean(values)),
+            "score": means[row, column],
             "runs": len(values),
             "lowest": float(min(values)),
             "highest": float(max(values)),
         }
-        for (row, column), values in means.items()
+        for (row, column), values in scores.items()
     ]
-    scores = [float(np.mean(values)) for values in means.values()]
-    middle = min(scores) + 0.55 * (max(scores) - min(scores))
-    plain = {"domain": False, "ticks": False}
-    columns_of = {"sort": [_shown(one) for one in wide], "title": short(across)}
-    x = {"field": "column", "type": "ordinal", **columns_of, "axis": {"labelAngle": 0, **plain}}
-    y = {"field": "row", "type": "ordinal", "sort": list(names.values()), "title": None, "axis": plain}
-    said = tooltip(
+    middle = min(means.values()) + 0.55 * (max(means.values()) - min(means.values()))
+    map_of_scores = alt.Chart({"values": cells}).encode(
+        x=alt.X(
+            "column:O",
+            sort=[_shown(one) for one in wide],
+            title=short(across),
+            axis=alt.Axis(labelAngle=0, domain=False, ticks=False),
+        ),
+        y=alt.Y("row:O", sort=list(names.values()), title=None, axis=alt.Axis(domain=False, ticks=False)),
+    )
+    shown = tooltip(
         ("row", "setting"),
         ("column", short(across)),
         ("score", headline.name, ".2f"),
@@ -93,38 +100,24 @@ def _heat_map(
         ("highest", "highest run", ".2f"),
         ("runs", "runs"),
     )
-    colour = quantity("score", scale={"scheme": "blues", "zero": False}, legend=None)
-    ink = {"condition": {"test": f"datum.score > {middle}", "value": "#ffffff"}, "value": "#16181d"}
-    layers = [
-        {"mark": {"type": "rect", "cornerRadius": 3}, "encoding": {"color": colour, "tooltip": said}},
-        {
-            "mark": {"type": "text", "tooltip": None},
-            "encoding": {"text": quantity("score", format=".2f"), "color": ink},
-        },
-    ]
-    panel = {
-        "width": {"step": 78},
-        "height": {"step": 34},
-        "data": {"values": cells},
-        "encoding": {"x": x, "y": y},
-        "layer": layers,
-    }
+    shade = alt.Color("score:Q", scale=alt.Scale(scheme="blues", zero=False), legend=None)
+    ink = alt.condition(f"datum.score > {middle}", alt.value("#ffffff"), alt.value("#16181d"))
+    panel = alt.layer(
+        map_of_scores.mark_rect(cornerRadius=3).encode(color=shade, tooltip=shown),
+        map_of_scores.mark_text(tooltip=None).encode(text=alt.Text("score:Q", format=".2f"), color=ink),
+    ).properties(width=alt.Step(78), height=alt.Step(34))
     over = f" and over {', '.join(others)}" if others else ""
     caption = f"{headline.name}, mean over seeds{over}; the darker, the higher."
     heads = [Column("setting"), *columns(*map(_shown, wide), number=NUMBER)]
-    numbers = [[names[row], *(_mean(means.get((row, column))) for column in wide)] for row in down]
+    numbers = [[names[row], *(means.get((row, column)) for column in wide)] for row in down]
     title = f"{' and '.join(rows)} against {across}"
-    return Figure("sweep", title, caption, [panel], Table(heads, numbers, title, name="sweep"))
-
-
-def _mean(values: Sequence[float] | None) -> float | None:
-    return None if values is None else float(np.mean(values))
+    return Figure("sweep", title, caption, [panel], Table(heads, numbers, title, name="sweep"), width=None)
 
 
 def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Figure:
     """A point for each setting, over the one with the most values."""
     values = sorted({_plain(arm.settings[by]) for arm in arms}, key=_order)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "x": float(arm.settings[across]),
             "score": spread(values_of(arm, headline)).mean,
@@ -133,114 +126,95 @@ def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Fi
         }
         for arm in arms
     ]
-    known = [float(arm.settings[across]) for arm in arms]
+    known = [row["x"] for row in rows]
     log = min(known) > 0 and max(known) > 10 * min(known)
-    scale = {"type": "log" if log else "linear", "zero": False}
-    encoding: dict[str, Any] = {
-        "x": quantity("x", title=short(across), scale=scale),
-        "y": quantity("score", title=headline.name, scale={"zero": False}),
-        "tooltip": tooltip(("arm", "arm"), ("score", headline.name, ".2f")),
-    }
-    if len(values) <= len(COLOURS):
+    scale = alt.Scale(type="log" if log else "linear", zero=False)
+    panel = alt.Chart({"values": rows}).mark_point(filled=True, size=70, opacity=1)
+    panel = panel.properties(height=320).encode(
+        x=alt.X("x:Q", title=short(across), scale=scale),
+        y=alt.Y("score:Q", title=headline.name, scale=NOT_FROM_ZERO),
+        tooltip=tooltip(("arm", "arm"), ("score", headline.name, ".2f")),
+    )
+    if len(values) <= len(SERIES):
         order = [f"{short(by)} {_shown(value)}" for value in values]
-        appearance = {"field": "by", "type": "nominal", "title": None, "legend": {"orient": "top"}, "sort": order}
-        encoding |= {"color": appearance, "shape": appearance}
-    mark = {"type": "point", "filled": True, "size": 70, "opacity": 1}
-    panel = {"height": 320, "data": {"values": rows}, "mark": mark, "encoding": encoding}
+        by_value: dict[str, Any] = {
+            "shorthand": "by:N",
+            "title": None,
+            "legend": alt.Legend(orient="top"),
+            "sort": order,
+        }
+        panel = panel.encode(color=alt.Color(**by_value), shape=alt.Shape(**by_value))
     return Figure("sweep", f"{across} and {by}", f"{headline.name}, mean over seeds; a point is a setting.", [panel])
 
 
-def _parallel(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> Figure | None:
-    if not keys:
-        return None
+def _parallel(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> Figure:
     scores = np.array([spread(values_of(arm, headline)).mean for arm in arms])
-    spans = (scores - scores.min()) / max(np.ptp(scores), 1e-9)
-    rows, labels = list[dict[str, Any]](), list[dict[str, Any]]()
-    for key in keys:
-        shown = _last_parts([_shown(_plain(arm.settings[key])) for arm in arms])
-        heights = _heights([arm.settings[key] for arm in arms])
-        known = sorted(dict(zip(shown, heights, strict=True)).items(), key=lambda one: one[1])
+    values = {key: [_plain(arm.settings[key]) for arm in arms] for key in keys}
+    chosen = [{f"value{place}": _shown(values[key][row]) for place, key in enumerate(keys)} for row in range(len(arms))]
+
+    def stops(axis: str, heights: Sequence[float]) -> list[dict[str, Any]]:
+        return [
+            {"arm": arm.label, "axis": axis, "height": float(height), "score": float(score), **settings}
+            for arm, height, score, settings in zip(arms, heights, scores, chosen, strict=True)
+        ]
+
+    rows, labels, controls = list[dict[str, Any]](), list[dict[str, Any]](), list[Control]()
+    for place, key in enumerate(keys):
+        heights = _heights(values[key])
+        height_of = dict(zip(_last_parts([_shown(value) for value in values[key]]), heights, strict=True))
+        known = sorted(height_of.items(), key=lambda one: one[1])
         labels += [
             {"axis": short(key), "height": height, "text": text, "last": False}
-            for text, height in known[:: -(-len(known) // LABELS)]
+            for text, height in known[:: -(-len(known) // MAX_LABELS)]
         ]
-        rows += [
-            _stop(arm, short(key), height, score) for arm, height, score in zip(arms, heights, scores, strict=True)
-        ]
-    rows += [_stop(arm, headline.name, height, score) for arm, height, score in zip(arms, spans, scores, strict=True)]
+        rows += stops(short(key), heights)
+        options = dict.fromkeys(_shown(value) for value in sorted(values[key], key=_order))
+        controls.append(Control(f"only{place}", short(key), [ALL, *options]))
+    rows += stops(headline.name, (scores - scores.min()) / max(np.ptp(scores), 1e-9))
     labels += [
         {"axis": headline.name, "height": height, "text": f"{score:.2f}", "last": True}
         for height, score in ((0.0, scores.min()), (1.0, scores.max()))
     ]
-    controls = list[Control]()
-    for place, key in enumerate(keys):
-        values = sorted(
-            {_shown(_plain(arm.settings[key])): _plain(arm.settings[key]) for arm in arms}.items(),
-            key=lambda one: _order(one[1]),
-        )
-        for row in rows:
-            row[f"value{place}"] = next(_shown(_plain(arm.settings[key])) for arm in arms if arm.label == row["arm"])
-        controls.append(Control(f"only{place}", short(key), [ALL, *(text for text, _ in values)]))
-    panel = _lines(rows, labels, [*map(short, keys), headline.name], headline, len(keys))
     caption = (
         "A line is a setting of the sweep; the stronger, the higher its score. Point at a line to follow it; "
         "choose values to leave the others out."
     )
+    panel = _lines(rows, labels, [*map(short, keys), headline.name], headline)
     signals = {control.signal: ALL for control in controls}
     return Figure("parallel", "Settings and score", caption, [panel], signals=signals, controls=controls)
 
 
-def _stop(arm: Arm, axis: str, height: float, score: float) -> dict[str, Any]:
-    return {"arm": arm.label, "axis": axis, "height": float(height), "score": float(score)}
-
-
 def _lines(
-    rows: list[dict[str, Any]], labels: list[dict[str, Any]], axes: Sequence[str], headline: Headline, settings: int
-) -> dict[str, Any]:
-    kept = " && ".join(f"(only{place} == '{ALL}' || only{place} == datum.value{place})" for place in range(settings))
-    room = {"expr": f"width / {len(axes) - 1 + 2 * PADDING:g} - {GAP}"}  # pixels of a label, up to the next axis
-    of_axes = {
-        "labelAngle": 0,
-        "orient": "top",
-        "grid": True,
-        "domain": False,
-        "ticks": False,
-        "labelLimit": room,
-        "labelPadding": 8,
-    }
-    scale = {"domain": list(axes), "padding": PADDING}
-    x = {"field": "axis", "type": "ordinal", "scale": scale, "title": None, "axis": of_axes}
-    y = quantity("height", axis=None)
-    select = {"type": "point", "fields": ["arm"], "on": "pointerover", "clear": "pointerout"}
-    layers: list[dict[str, Any]] = [
-        {
-            "params": [{"name": "followed", "select": select}],
-            "transform": [{"filter": kept}],
-            "mark": {"type": "line", "strokeCap": "round", "color": "@c1"},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "opacity": quantity("score", scale={"range": [0.12, 0.95], "zero": False}, legend=None),
-                "detail": {"field": "arm"},
-                "strokeWidth": {"condition": {"param": "followed", "empty": False, "value": 6}, "value": 2.2},
-                "tooltip": tooltip(("arm", "setting"), ("score", headline.name, ".2f")),
-            },
-        },
-    ]
-    halo: dict[str, Any] = {"stroke": "@paper", "strokeWidth": 4}
-    for last, around in ((False, halo), (False, {}), (True, halo), (True, {})):
-        mark = {
-            "type": "text",
-            "align": ("right", "left")[last],
-            "dx": (-8, 8)[last],
-            "tooltip": None,
-            "limit": room,
-            **around,
-        }
-        of_these = {"filter": f"datum.last == {str(last).lower()}"}
-        encoding = {"x": x, "y": y, "text": {"field": "text"}}
-        layers.append({"data": {"values": labels}, "transform": [of_these], "mark": mark, "encoding": encoding})
-    return {"height": 300, "data": {"values": rows}, "layer": layers}
+    rows: list[dict[str, Any]], labels: list[dict[str, Any]], axes: Sequence[str], headline: Headline
+) -> alt.TopLevelMixin:
+    kept = " && ".join(
+        f"(only{place} == '{ALL}' || only{place} == datum.value{place})" for place in range(len(axes) - 1)
+    )
+    room = alt.ExprRef(f"width / {len(axes) - 1 + 2 * PADDING:g} - {GAP}")  # pixels of a label, up to the next axis
+    axis = alt.Axis(labelAngle=0, orient="top", grid=True, domain=False, ticks=False, labelLimit=room, labelPadding=8)
+    places = alt.Chart().encode(
+        x=alt.X("axis:O", scale=alt.Scale(domain=list(axes), padding=PADDING), title=None, axis=axis),
+        y=alt.Y("height:Q", axis=None),
+    )
+    line = alt.selection_point("line", fields=["arm"], on="pointerover", clear="pointerout")
+    lines = (
+        places.add_params(line)
+        .transform_filter(kept)
+        .mark_line(strokeCap="round", color=SERIES[0])
+        .encode(
+            opacity=alt.Opacity("score:Q", scale=alt.Scale(range=[0.12, 0.95], zero=False), legend=None),
+            detail="arm:N",
+            strokeWidth=alt.condition(line, alt.value(6), alt.value(2.2), empty=False),
+            tooltip=tooltip(("arm", "setting"), ("score", headline.name, ".2f")),
+        )
+    )
+    layers = [lines]
+    texts = places.properties(data={"values": labels}).encode(text="text:N")
+    for last, align, offset in (("false", "right", -8), ("true", "left", 8)):
+        of_axis = texts.transform_filter(f"datum.last == {last}")
+        mark: dict[str, Any] = {"align": align, "dx": offset, "tooltip": None, "limit": room}
+        layers += [of_axis.mark_text(**mark, stroke=PAPER, strokeWidth=4), of_axis.mark_text(**mark)]
+    return alt.layer(*layers, data={"values": rows}).properties(height=300)
 
 
 def _last_parts(values: Sequence[str]) -> list[str]:

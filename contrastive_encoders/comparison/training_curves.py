@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import Any
+
+import altair as alt
+import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.collect import CLOCK, Run, in_turn
-from contrastive_encoders.reports.curves import Curves, completed, figure, lines_of, picture
-from contrastive_encoders.reports.figure import Figure
+from contrastive_encoders.reports.curves import MAX_POINTS, STEP, Curves, add_scores, lines_of, thin
+from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, color, opacity, tooltip
+from contrastive_encoders.reports.figure import SERIES, Control, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 
 LOSS = "train/loss"
@@ -17,20 +22,21 @@ def curves_of(arms: Sequence[Arm]) -> list[Curves]:
     """Return the curves of every run that logged something."""
     found = list[Curves]()
     for arm in arms:
-        finals = [_finals(run) for run in arm.runs]
-        # at different steps each would stand there as the mean over seeds
-        together = len({tuple(step for step, _ in one) for one in finals}) == 1
-        found += [_curves(arm.label, run, one if together else []) for run, one in zip(arm.runs, finals, strict=True)]
+        finals = [_final_scores(run) for run in arm.runs]
+        # A point that not all seeds have would be read as the mean over seeds
+        if len({tuple(step for step, _ in one) for one in finals}) > 1:
+            finals = [[] for _ in arm.runs]
+        found += [_curves(arm.label, run, one) for run, one in zip(arm.runs, finals, strict=True)]
     return [one for one in found if one.lines]
 
 
-def _finals(run: Run) -> list[tuple[float, Mapping[str, float]]]:
+def _final_scores(run: Run) -> list[tuple[float, Mapping[str, float]]]:
     """Return the final scores of each stage, and the step of those weights."""
-    begins, found = 0, list[tuple[float, Mapping[str, float]]]()
+    start, found = 0, list[tuple[float, Mapping[str, float]]]()
     for name, spent in in_turn(run.results):
-        of = run.results["stages"][name] if name else run.results
-        found.append((begins + of["best_step"], of["scores"]))
-        begins += spent["steps"]
+        results = run.results["stages"][name] if name else run.results
+        found.append((start + results["best_step"], results["scores"]))
+        start += spent["steps"]
     return found
 
 
@@ -43,31 +49,89 @@ def _curves(name: str, run: Run, finals: Sequence[tuple[float, Mapping[str, floa
     others = {"real tokens": tokens, "seconds of training": (steps, seconds)}
     lines = lines_of(run.rows)
     for step, scores in finals:
-        lines = completed(lines, step, scores)
+        lines = add_scores(lines, step, scores)
     return Curves(name, f"seed {run.seed}", lines, others)
 
 
-def training(arms: Sequence[Arm]) -> list[Figure]:
-    """Return the figure of all that was logged, the monitored score first, and a picture of the loss."""
+def training(arms: Sequence[Arm]) -> Figure | None:
+    """Draw all that was logged, the monitored score first; None if nothing was."""
     runs, key = curves_of(arms), [arm.label for arm in arms]
     logged = {name for run in runs for name in run.lines}
+    if not logged:
+        return None
     monitored = [str(run.results["recipe"].get("monitor")) for arm in arms for run in arm.runs]
     scores = [name for name in logged if not name.startswith(NO_SCORES)]
     order = sorted(scores, key=lambda name: (-monitored.count(name), not name.endswith("cosine/spearman"), name))
-    if not logged:
-        return []
     first = [*order, *sorted(logged, key=lambda name: name != LOSS)][0]
+    measures = [STEP, *dict.fromkeys(one for run in runs for one in run.others)]
     staged = any("stages" in run.results for arm in arms for run in arm.runs)
     caption = (
         "A broad line is the mean over an arm's seeds, its band the lowest and the highest, a thin line a run. Tokens "
         f"are spread evenly over the steps{' of a stage; stages stand one after another' if staged else ''}. Losses of "
         "different objectives are not comparable."
     )
-    shown = figure(runs, first, key, "training-score", "Curves", caption)._replace(table=_progress(runs, first))
-    lost = picture(
-        runs, LOSS, key, "training-loss", "Training loss; losses of different objectives are not comparable."
+    return Figure(
+        "training-score",
+        "Curves",
+        caption,
+        [_panel(_points(runs, first, STEP), key, {"expr": "metric + ' over ' + over"}, hover=True)],
+        _progress(runs, first),
+        signals={"metric": first, "over": STEP, "smoothing": 0},
+        controls=[
+            Control("metric", "Show", [first, *sorted(logged - {first})]),
+            Control("over", "over", measures),
+            Control("smoothing", "smoothing", most=0.99),
+        ],
+        picture_panels=[_panel(_points(runs, first, one), key, f"{first} over {one}", hover=False) for one in measures],
+        width=300,
     )
-    return [shown, lost] if LOSS in logged and first != LOSS else [shown]
+
+
+def _points(runs: Sequence[Curves], metric: str, over: str) -> list[dict[str, Any]]:
+    found = list[dict[str, Any]]()
+    for run in runs:
+        steps, values = thin(run.lines.get(metric, ([], [])), MAX_POINTS)
+        x = np.interp(steps, *run.others[over]) if over in run.others else steps
+        for step, at, value in zip(steps, x, values, strict=True):
+            found.append({"arm": run.name, "run": run.run, "step": float(step), "x": float(at), "y": float(value)})
+    return found
+
+
+def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hover: bool) -> alt.TopLevelMixin:
+    runs = alt.Chart().encode(
+        x=alt.X("x:Q", title=None, axis=alt.Axis(tickCount=6, grid=False)),
+        y=alt.Y("y:Q", title=None, scale=NOT_FROM_ZERO),
+        color=color(key),
+    )
+    means = runs.transform_aggregate(x="mean(x)", y="mean(y)", low="min(y)", high="max(y)", groupby=["arm", "step"])
+    few = len({point["step"] for point in points}) < 30
+    layers = [
+        means.mark_area().encode(
+            y=alt.Y("low:Q", title=None, scale=NOT_FROM_ZERO),
+            y2="high:Q",
+            opacity=opacity(0.18, 0.02) if len(key) <= len(SERIES) else opacity(0.05, 0),
+        ),
+        runs.mark_line(strokeWidth=0.8).encode(detail="run:N", opacity=opacity(0.45, 0.04)),
+        means.mark_line(strokeWidth=2.2, point={"size": 28} if few else False).encode(opacity=opacity()),
+    ]
+    if hover:
+        nearest = alt.selection_point(
+            "nearest", fields=["arm", "step"], nearest=True, on="pointerover", clear="pointerout"
+        )
+        shown = tooltip(
+            ("arm", "arm"),
+            ("step", STEP, ",.0f"),
+            ("y", "mean", ".4~r"),
+            ("low", "lowest run", ".4~r"),
+            ("high", "highest run", ".4~r"),
+        )
+        hidden = alt.condition(nearest, alt.value(1), alt.value(0), empty=False)
+        points_of_means = means.mark_point(filled=True, size=90).encode(tooltip=shown, opacity=hidden)
+        layers.append(points_of_means.add_params(nearest))
+    return alt.layer(*layers, data={"values": points} | ({"name": "points"} if hover else {})).properties(
+        height=300 if hover else 200,
+        title={"text": title, "fontWeight": "normal", "limit": 600 if hover else 300},
+    )
 
 
 def _progress(runs: Sequence[Curves], name: str) -> Table:

@@ -101,7 +101,7 @@ for (const button of names) {
   button.addEventListener("click", () => {
     button.setAttribute("aria-pressed", button.getAttribute("aria-pressed") !== "true");
     const pressed = names.filter((one) => one.getAttribute("aria-pressed") === "true");
-    report.signal("highlit", pressed.map((one) => one.dataset.name));
+    report.signal("highlight", pressed.map((one) => one.dataset.name));
   });
 }
 report.start();

@@ -123,7 +123,7 @@ def test_an_arm_without_test_items_is_told_and_leaves_the_others_their_test(run_
     [
         (["runs=[nowhere/*]", "output=o"], "nothing matches"),
         (["output=o"], "runs is not set"),
-        (["runs=[x]"], "output is not set"),
+        (["runs=[x]"], "output=null: expected"),
         (["runs=[x]", "output=o", "headlin=a"], "headline"),
     ],
 )

@@ -146,7 +146,7 @@ def test_labels_of_paths_are_their_last_parts_and_have_a_limit(run_folder, tmp_p
         run_folder(tmp_path / f"run{place}", "one", 1, 0.2 + place / 10, data={"path": path})
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     [figure] = settings_figures(arms, choose_headline(arms, None))
-    texts = [layer for layer in figure.panels[0]["layer"] if layer["mark"]["type"] == "text"]
-    assert all("limit" in layer["mark"] for layer in texts)
-    said = {label["text"] for layer in texts for label in layer["data"]["values"]}
+    texts = [layer for layer in figure.panels[0].layer if layer.mark.type == "text"]
+    assert all("limit" in layer.mark.to_dict() for layer in texts)
+    said = {label["text"] for layer in texts for label in layer.data["values"]}
     assert {"questions.jsonl", "sentences.txt", "titles.csv"} <= said

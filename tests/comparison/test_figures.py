@@ -36,7 +36,7 @@ def three(race_folder):
 
 
 def rows_of(panel):
-    return panel["data"]["values"]
+    return panel.data["values"]
 
 
 def test_the_ranking_shows_means_intervals_and_seeds(three):
@@ -48,7 +48,7 @@ def test_the_ranking_shows_means_intervals_and_seeds(three):
         assert row["above"] - row["below"] == pytest.approx(2 * np.std(np.mean(scores, axis=1), ddof=1))
         resampled = np.mean([[run.items.replicates[task] for task in three.headline.scores] for run in runs], (0, 1))
         assert (row["low"], row["high"]) == pytest.approx(np.percentile(resampled, [2.5, 97.5]))
-    assert len(rows_of(panel["layer"][2])) == 6  # a stroke a run
+    assert len(rows_of(panel.layer[2])) == 6  # a stroke a run
 
 
 def test_the_matrix_has_each_two_arms_from_both_sides(three):
@@ -58,17 +58,17 @@ def test_the_matrix_has_each_two_arms_from_both_sides(three):
     for (arm, minus), cell in cells.items():
         other = cells[minus, arm]
         assert cell["value"] == -other["value"]
-        assert cell["told"] == other["told"] == ("good" in (arm, minus))
+        assert cell["distinguishable"] == other["distinguishable"] == ("good" in (arm, minus))
     assert {cell["row"] for (arm, _), cell in cells.items() if arm == "good"} == {1}
 
 
 def test_curves_begin_with_the_score_and_are_means_over_seeds(three):
-    shown, lost = training(three.arms)
+    shown = training(three.arms)
     assert shown.controls[0].options[0] == "stsb-dev/cosine/spearman"
     assert "train/loss" in shown.controls[0].options
     logged = [row["stsb-dev/cosine/spearman"] for arm in three.arms for run in arm.runs for row in run.rows]
     assert [point["y"] for point in rows_of(shown.panels[0])] == pytest.approx(logged)
-    assert [max(point["x"] for point in rows_of(panel)) for panel in lost.on_paper] == [30, 3000, 3]
+    assert [max(point["x"] for point in rows_of(panel)) for panel in shown.picture_panels] == [30, 3000, 3]
 
 
 def test_a_curve_has_the_final_score_of_each_stage_at_the_step_of_its_weights(three):
@@ -168,7 +168,7 @@ def test_arms_of_several_budgets_are_drawn_over_their_tokens(run_folder, tmp_pat
         assert (mean, low, high, seeds) == pytest.approx((np.mean(scores), min(scores), max(scores), 2))
     assert [row[1] for row in figure.table.rows if row[0] == "pairs"] == [30_001.5, 100_001.5, 300_001.5]
     start = mean_of(tmp_path / "30000/runs/untrained-seed1/results.json", headline)
-    [dashed] = [layer["data"]["values"] for layer in figure.panels[0]["layer"] if "data" in layer]
+    dashed = rows_of(figure.panels[0].layer[-1])
     assert dashed == [{"mean": pytest.approx(start)}]
     twice = [*arms, next(arm for arm in arms if arm.label == "pairs max_steps=30000")]  # of one name and budget
     assert {row[0] for row in score_over_tokens(twice, headline).table.rows} == {"declutr"}

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import altair as alt
 import pytest
 from markdown_it import MarkdownIt
 from markupsafe import Markup
@@ -18,7 +19,7 @@ from rich.console import Console
 
 from contrastive_encoders.core import OutputError
 from contrastive_encoders.reports import figure
-from contrastive_encoders.reports.figure import Figure, draw
+from contrastive_encoders.reports.figure import INK, Figure, draw
 from contrastive_encoders.reports.page import Section, in_markdown, page
 from contrastive_encoders.reports.tables import (
     CODE,
@@ -123,15 +124,9 @@ def test_a_page_escapes_texts_and_needs_nothing_beside_it():
 
 def test_a_figure_is_a_picture_and_a_page_of_the_same():
     """Colours of a page are the style sheet's; its library weighs little; the picture says the same names."""
-    names = ["@ink", "<i>&", "$x$", "a\u2028b", "\x1b[31mred\x08", r"\b \u001b"]
-    panel = {
-        "data": {"values": [{"x": place, "arm": name} for place, name in enumerate(names)]},
-        "mark": {"type": "point", "color": "@ink"},
-        "encoding": {
-            "x": {"field": "x", "type": "quantitative"},
-            "y": {"field": "arm", "type": "nominal", "sort": names},
-        },
-    }
+    names = ["@ink", "var(--ink)", "<i>&", "$x$", "a\u2028b", "\x1b[31mred\x08", r"\b \u001b"]
+    rows = [{"x": place, "arm": name} for place, name in enumerate(names)]
+    panel = alt.Chart({"values": rows}).mark_point(color=INK).encode(x="x:Q", y=alt.Y("arm:N", sort=names))
     figure = Figure("one", "One", "A caption.", [panel, panel])
     drawn = draw([figure])["one"]
     assert drawn.png.startswith(b"\x89PNG")
@@ -139,7 +134,7 @@ def test_a_figure_is_a_picture_and_a_page_of_the_same():
     said = [re.sub("[\u2028\x1b\x08]", " ", name).strip() for name in names]
     shown = [html.unescape(word).strip() for word in words]
     assert [word for word in shown if word in said] == 2 * said  # in their order
-    assert "var(--ink)" not in drawn.svg.decode()
+    assert '"var(--' not in drawn.svg.decode()
     text = page("T", [Section("S", [figure])], drawn={"one": drawn})
     assert "var(--ink)" in text
     assert text.count('data-figure="one"') == 2
@@ -158,14 +153,15 @@ def test_a_signal_to_a_whole_group_does_not_break_a_figure(number):
                 break
             time.sleep(0.01)
         started.send_signal(number)
-        said, _ = started.communicate(b"[]", timeout=30)
+        said, _ = started.communicate(b"[{}, []]", timeout=30)
     assert (started.returncode, said) == (0, b"[]")
 
 
 def test_drawing_is_given_up_and_says_so_in_a_sentence(monkeypatch):
-    panel = {"data": {"values": []}, "mark": "point"}
+    panel = alt.Chart({"values": []}).mark_point()
+    broken = panel.transform_filter("datum.x >")
     with pytest.raises(OutputError, match=r"^drawing the figures ended with 1 \(\w.*\)$"):
-        draw([Figure("one", "One", "", [{**panel, "mark": {"type": "none"}}])])
+        draw([Figure("one", "One", "", [broken])])
     monkeypatch.setattr(figure, "SECONDS", 0.01)
     monkeypatch.setattr(figure, "SECONDS_EACH", 0)
     with pytest.raises(OutputError, match=r"^drawing the figures took longer than 0\.01 seconds, and was ended$"):

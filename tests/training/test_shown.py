@@ -13,11 +13,12 @@ from rich.console import Console
 from test_results import RESULTS
 
 from contrastive_encoders.io.metrics import read_rows
-from contrastive_encoders.reports.curves import Curves, completed
+from contrastive_encoders.reports.curves import Curves, add_scores
 from contrastive_encoders.reports.figure import draw
 from contrastive_encoders.training.callbacks.progress import Progress, described
 from contrastive_encoders.training.callbacks.telemetry import Telemetry
-from contrastive_encoders.training.curve import Reference, curve_figure, draw_curve, loss_names, others_of, score_names
+from contrastive_encoders.training.curve import Reference, draw_curve, loss_names, others_of, score_names
+from contrastive_encoders.training.curve_figure import curve_figure
 from contrastive_encoders.training.finish import closing_table, scores_table
 from contrastive_encoders.training.metrics_csv import MetricsCSV
 
@@ -215,7 +216,7 @@ def test_a_run_scored_at_its_start_and_end_alone_has_a_curve_with_both(tmp_path)
     final = {"z/cosine/mrr": 70.0, "z-dev/cosine/spearman": 6.0, "sts12/cosine/spearman": 50.0}
     against = Reference(30, final, {"z-dev/cosine/spearman": [5.5, 6.5]}, {"z-dev/cosine/spearman": 5.0})
     figure = curve_figure(read_rows(tmp_path / "metrics.csv"), None, against, "toy")
-    drawn = json.dumps(figure.on_paper)
+    drawn = json.dumps(figure.picture_panels[0].to_dict())
     for before, after in ((44.0, 70.0), (5.0, 6.0)):
         assert f'[{{"step": 0.0, "value": {before}}}, {{"step": 30.0, "value": {after}}}]' in drawn
     shown = [text for text in texts_of(draw([figure])["curve"]) if not re.fullmatch(r"[\d.,]+", text)]
@@ -225,8 +226,8 @@ def test_a_run_scored_at_its_start_and_end_alone_has_a_curve_with_both(tmp_path)
 def test_a_final_score_moves_nothing_that_was_logged_and_begins_no_curve():
     logged = {"a/b/c": ([0.0, 20.0, 40.0], [50.0, 60.0, 55.0]), "d/e/perplexity": ([0.0], [90.0])}
     final = {"a/b/c": 61.0, "d/e/perplexity": math.inf, "new/b/c": 1.0}
-    assert completed(logged, 20.0, final) == logged
-    assert completed(logged, 30.0, final)["a/b/c"] == ([0.0, 20.0, 30.0, 40.0], [50.0, 60.0, 61.0, 55.0])
+    assert add_scores(logged, 20.0, final) == logged
+    assert add_scores(logged, 30.0, final)["a/b/c"] == ([0.0, 20.0, 30.0, 40.0], [50.0, 60.0, 61.0, 55.0])
 
 
 def test_scores_while_training_are_drawn_before_those_of_the_ends_alone():

@@ -3,16 +3,16 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import altair as alt
 import numpy as np
 
-from contrastive_encoders.reports.figure import Figure, coloured, faded, quantity, shaped, tooltip
+from contrastive_encoders.reports.encodings import color, opacity, shape, tooltip
+from contrastive_encoders.reports.figure import SERIES, SOFT, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.synthesis.report.measures import BINS, LONGEST, Measured
 from contrastive_encoders.synthesis.rules.triplet_rules import ANSWER_BINS
-
-PERCENT = {"format": "%"}
 
 
 class Curve(NamedTuple):
@@ -58,13 +58,8 @@ def answers(found: Mapping[str, Sequence[int]]) -> Figure:
         "half the discriminator disagrees. Of each sentence the candidate that stands for it, whatever other rules say."
     )
     figure = _shares("answers", "What the discriminator said", caption, "probability of the wanted answer", curves)
-    rule = {
-        "data": {"values": [{"half": 0.5}]},
-        "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@soft"},
-        "encoding": {"x": quantity("half")},
-    }
-    panel = {**figure.panels[0], "layer": [*figure.panels[0]["layer"], rule]}
-    return figure._replace(panels=[panel])
+    half = alt.Chart({"values": [{"half": 0.5}]}).mark_rule(strokeDash=[4, 4], color=SOFT).encode(x="half:Q")
+    return figure._replace(panels=[figure.panels[0] + half])
 
 
 def middles(begin: float, end: float, bins: int) -> list[float]:
@@ -80,33 +75,15 @@ def _shares(name: str, title: str, caption: str, x_title: str, curves: Sequence[
         for one in curves
         for x, count in zip(one.xs, one.counts, strict=True)
     ]
-    x = quantity("x", title=x_title, scale={"zero": False, "nice": False})
-    y = quantity("share", title="share of the texts", axis=PERCENT)
-    said = tooltip(("label",), ("x", x_title, form), ("texts", "texts", ","), ("share", "share", ".1%"))
+    shares = alt.Chart().encode(
+        x=alt.X("x:Q", title=x_title, scale=alt.Scale(zero=False, nice=False)),
+        y=alt.Y("share:Q", title="share of the texts", axis=alt.Axis(format="%")),
+        color=color(labels, "label") if len(labels) > 1 else alt.value(SERIES[0]),
+        opacity=opacity(field="label"),
+    )
+    shown = tooltip(("label",), ("x", x_title, form), ("texts", "texts", ","), ("share", "share", ".1%"))
+    dots = shares.mark_point(filled=True, size=36).encode(shape=shape(labels, "label"), tooltip=shown)
+    panel = alt.layer(shares.mark_line(strokeWidth=1.6), dots, data={"values": points}).properties(height=240)
     rows = [[format(x, form), *(one.counts[place] for one in curves)] for place, x in enumerate(curves[0].xs)]
     table = Table([Column(x_title), *columns(*labels, number=",")], rows)
-    return Figure(name, title, caption, [_lines(points, labels, x, y, said)], table)
-
-
-def _lines(
-    points: Sequence[Mapping[str, Any]],
-    labels: Sequence[str],
-    x: Mapping[str, Any],
-    y: Mapping[str, Any],
-    said: Sequence[Mapping[str, str]],
-) -> dict[str, Any]:
-    several = len(labels) > 1
-    alike = {"color": coloured(labels, "label"), "opacity": faded(field="label")} if several else {}
-    drawn = {} if several else {"color": "@c1"}
-    return {
-        "height": 240,
-        "data": {"values": list(points)},
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            {"mark": {"type": "line", "strokeWidth": 1.6, **drawn}, "encoding": alike},
-            {
-                "mark": {"type": "point", "filled": True, "size": 36, **drawn},
-                "encoding": {**alike, "shape": shaped(labels, "label"), "tooltip": list(said)},
-            },
-        ],
-    }
+    return Figure(name, title, caption, [panel], table)

@@ -16,7 +16,6 @@ from contrastive_encoders.synthesis.report.examples import (
     examples_section,
     with_cosines,
 )
-from contrastive_encoders.synthesis.report.figures import lengths, overlaps, similarities
 from contrastive_encoders.synthesis.report.label_sections import about_labels
 from contrastive_encoders.synthesis.report.measures import MOST_FOR_DISTINCT, Measured, as_json, measure
 from contrastive_encoders.synthesis.report.near_duplicates import doubles_section
@@ -37,6 +36,8 @@ class Encoder(NamedTuple):
 
 def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | None = None) -> dict[str, Any]:
     """Write report.html. Return the measures of the texts for the manifest."""
+    from contrastive_encoders.synthesis.report.figures import lengths, overlaps, similarities  # they import Altair
+
     texts = read_texts(folder, manifest)
     subject = (about_triplets if manifest["identity"]["kind"] == "triplets" else about_labels)(manifest, texts)
     measured = measure(texts.accepted, subject.labels)

@@ -6,7 +6,6 @@ from typing import Any
 from contrastive_encoders.reports.page import Section
 from contrastive_encoders.reports.tables import Column, Table, beginning, columns
 from contrastive_encoders.synthesis.report.cards import method_of
-from contrastive_encoders.synthesis.report.figures import answers as answers_figure
 from contrastive_encoders.synthesis.report.texts import ReportText, Subject, Texts
 from contrastive_encoders.synthesis.rules.triplet_rules import DECISION_BOUNDARY, REASONS
 
@@ -68,6 +67,8 @@ def _disagreed(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]
     """Empty where nothing was judged."""
     if not answers:
         return []
+    from contrastive_encoders.synthesis.report.figures import answers as answers_figure  # it imports Altair
+
     judged = [(one.p, one) for one in texts if one.p is not None and one.p < DECISION_BOUNDARY]
     surest = sorted(judged, key=lambda pair: pair[0])[:MOST_DISAGREED]
     rows = [(beginning(one.text), beginning(one.x1 or ""), one.label, p, one.fate) for p, one in surest]

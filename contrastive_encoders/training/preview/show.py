@@ -1,16 +1,19 @@
 """The preview on a terminal, and its picture."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table as Bars
 from rich.text import Text
 
-from contrastive_encoders.reports.figure import Figure
+from contrastive_encoders.reports.figure import SERIES, Figure
 from contrastive_encoders.training.preview.span_positions import Document, span_panel
 from contrastive_encoders.training.preview.summary import Histogram, Preview
+
+if TYPE_CHECKING:
+    import altair as alt
 
 STYLES = {
     "anchor": "bold cyan",
@@ -81,25 +84,21 @@ def picture(previews: Sequence[Preview], documents: Sequence[Document]) -> Figur
     return Figure("preview", "Preview of a batch", "", panels, columns=2, width=520)
 
 
-def _lengths_panels(preview: Preview) -> list[dict[str, Any]]:
-    panels = list[dict[str, Any]]()
-    for place, one in enumerate(preview.histograms, 1):
+def _lengths_panels(preview: Preview) -> "list[alt.TopLevelMixin]":
+    import altair as alt
+
+    panels = list[alt.TopLevelMixin]()
+    for color, one in zip(SERIES, preview.histograms, strict=False):
         bars = [
             {"from": low, "to": high, "count": count}
             for low, high, count in zip(one.edges, one.edges[1:], one.counts, strict=False)
         ]
-        x = {"type": "quantitative", "title": "tokens", "scale": {"zero": False}, "axis": {"grid": False}}
-        panels.append(
-            {
-                "height": 180,
-                "data": {"values": bars},
-                "title": f"{preview.part}{': ' if preview.part else ''}{_lengths(one)}",
-                "mark": {"type": "bar", "color": f"@c{place}", "binSpacing": 1},
-                "encoding": {
-                    "x": {**x, "field": "from", "bin": "binned"},
-                    "x2": {"field": "to"},
-                    "y": {"field": "count", "type": "quantitative", "title": "sequences"},
-                },
-            }
+        chart = alt.Chart({"values": bars}).mark_bar(color=color, binSpacing=1)
+        chart = chart.encode(
+            x=alt.X("from:Q", bin="binned", title="tokens", scale=alt.Scale(zero=False), axis=alt.Axis(grid=False)),
+            x2="to:Q",
+            y=alt.Y("count:Q", title="sequences"),
         )
+        title = f"{preview.part}{': ' if preview.part else ''}{_lengths(one)}"
+        panels.append(chart.properties(height=180, title=title))
     return panels

@@ -1,7 +1,12 @@
 """Positions of anchors and positives in the documents of a batch."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from contrastive_encoders.reports.figure import LINE, SERIES
+
+if TYPE_CHECKING:
+    import altair as alt
 
 SHOWN = 24  # documents of a batch that are drawn
 ROLES = ("anchor", "positive")
@@ -14,14 +19,10 @@ class Document(NamedTuple):
     spans: list[tuple[str, int, int]]  # role, start, tokens
 
 
-def span_panel(batch: Sequence[Document]) -> dict[str, Any]:
+def span_panel(batch: Sequence[Document]) -> "alt.TopLevelMixin":
     """Return a panel with the spans of the documents of a batch, a row for each document."""
-    colour = {
-        "field": "role",
-        "type": "nominal",
-        "legend": {"orient": "top", "title": None},
-        "scale": {"domain": list(ROLES), "range": ["@c1", "@c2"]},
-    }
+    import altair as alt
+
     spans = [
         {
             "document": f"document {document.row}",
@@ -34,28 +35,18 @@ def span_panel(batch: Sequence[Document]) -> dict[str, Any]:
         for role, start, tokens in document.spans
     ]
     whole = [{"document": f"document {one.row}", "from": 0, "to": one.tokens} for one in batch[:SHOWN]]
-    x = {"field": "from", "type": "quantitative", "title": "token of the document", "axis": {"grid": False}}
-    y = {"field": "document", "type": "nominal", "title": None, "sort": None}
+    rows = alt.Chart().encode(
+        x=alt.X("from:Q", title="token of the document", axis=alt.Axis(grid=False)),
+        x2="to:Q",
+        y=alt.Y("document:N", title=None, sort=None),
+    )
+    bars = rows.properties(data={"values": spans}).mark_bar(height=8, opacity=0.75, cornerRadius=2)
+    scale = alt.Scale(domain=list(ROLES), range=SERIES[: len(ROLES)])
     more = f", the first {SHOWN} of {len(batch)} documents" if len(batch) > SHOWN else ""
-    return {
-        "title": f"Spans of the first batch{more}",
-        "height": {"step": ROW, "for": "position"},
-        "layer": [
-            {
-                "data": {"values": whole},
-                "mark": {"type": "rule", "color": "@line", "strokeWidth": 3},
-                "encoding": {"x": x, "x2": {"field": "to"}, "y": y},
-            },
-            {
-                "data": {"values": spans},
-                "mark": {"type": "bar", "height": 8, "opacity": 0.75, "cornerRadius": 2},
-                "encoding": {
-                    "x": x,
-                    "x2": {"field": "to"},
-                    "y": y,
-                    "color": colour,
-                    "yOffset": {"field": "lane", "type": "nominal", "scale": {"range": [0, ROW]}},
-                },
-            },
-        ],
-    }
+    return alt.layer(
+        rows.properties(data={"values": whole}).mark_rule(color=LINE, strokeWidth=3),
+        bars.encode(
+            color=alt.Color("role:N", legend=alt.Legend(orient="top", title=None), scale=scale),
+            yOffset=alt.YOffset("lane:N", scale=alt.Scale(range=[0, ROW])),
+        ),
+    ).properties(title=f"Spans of the first batch{more}", height={"step": ROW, "for": "position"})

@@ -1,0 +1,83 @@
+"""The figure of a run's curves: scores on the left, the monitored one alone and large; losses and rate on the right."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import altair as alt
+
+from contrastive_encoders.io.metrics import Row, numbers
+from contrastive_encoders.reports.curves import MAX_POINTS, Curves, rounded
+from contrastive_encoders.reports.figure import SERIES, SOFT, Figure
+from contrastive_encoders.training.curve import Reference, loss_names, others_of, score_names
+
+RATE = "train/lr"
+MAX_LOSSES = 5
+# The labels of an axis, in Vega's words; a learning rate as 2.5e-5
+NUMBER = "format(datum.value, datum.value && abs(datum.value) < 0.001 ? '~e' : '.4~g')"
+X = alt.X("step:Q", title=None, axis=alt.Axis(grid=False, tickCount=5))
+Y = partial(alt.Y, title=None, axis=alt.Axis(tickCount=5, labelExpr=NUMBER))
+
+
+def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, title: str) -> Figure:
+    run = Curves("", "", against.curves(numbers(rows)), {})
+    scores = [name for name in score_names(rows, monitor) if name in run.lines]
+    left, right = list[Any](), list[Any]()  # charts
+    if scores:
+        left.append(_monitored(run, scores[0], against))
+        small = [_small(run, name, 260) for name in others_of(run, scores)]
+        left += [alt.concat(*small, columns=2)] if small else []
+    losses = [name for name in loss_names(rows) if name in run.lines][:MAX_LOSSES]
+    right += [_small(run, name, 320) for name in [*losses, *([RATE] if RATE in run.lines else [])]]
+    if not left and not right:
+        right.append(alt.Chart({"values": []}).mark_point().properties(width=320, title="nothing was logged"))
+    columns = [alt.vconcat(*column) for column in (left, right) if column]
+    whole = alt.hconcat(*columns).properties(title={"text": title})
+    return Figure("curve", title, "", [], picture_panels=[whole], width=None)
+
+
+def _monitored(run: Curves, name: str, against: Reference) -> alt.TopLevelMixin:
+    """A curve, the values that it is read against as lines, and its best step with the interval."""
+    steps, values = run.lines[name]
+    lines = [
+        {"label": f"{label} {value:.2f}", "value": value, "place": place}
+        for place, (label, value) in enumerate(against.lines(name).items())
+    ]
+    y = partial(Y, scale=_scale([*values, *against.lines(name).values()]))
+    references = alt.Chart({"values": lines}).encode(y=y("value:Q"))
+    layers = [
+        _curve(run, name).encode(y=y("value:Q")),
+        references.mark_rule(strokeDash=[6, 4], color=SOFT),
+        references.mark_text(align="left", baseline="bottom", color=SOFT).encode(
+            x=alt.value(4), xOffset=alt.XOffset("place:N", scale=alt.Scale(range=[0, 260])), text="label:N"
+        ),
+    ]
+    heading = {"text": name}
+    if against.best_step is not None and against.best_step in steps:
+        value, bounds = values[list(steps).index(against.best_step)], against.intervals.get(name)
+        low, high = bounds or (value, value)
+        best = alt.Chart({"values": [{"step": against.best_step, "value": value, "low": low, "high": high}]})
+        layers += [
+            best.mark_rule(color=SERIES[1]).encode(x=X, y=y("low:Q"), y2="high:Q"),
+            best.mark_point(color=SERIES[1], size=160, strokeWidth=2.5).encode(x=X, y=y("value:Q")),
+        ]
+        interval = f", 95 % {low:.2f} to {high:.2f}" if bounds else ""
+        heading |= {"subtitle": f"best: step {against.best_step}, {value:.2f}{interval}", "subtitleColor": SERIES[1]}
+    return alt.layer(*layers).properties(width=620, height=300, title=heading)
+
+
+def _small(run: Curves, name: str, width: int) -> alt.Chart:
+    title = {"text": "learning rate" if name == RATE else name, "fontWeight": "normal", "limit": 240}
+    return _curve(run, name).properties(width=width, height=150, title=title)
+
+
+def _curve(run: Curves, name: str) -> alt.Chart:
+    steps, values = rounded(run.lines[name], MAX_POINTS)
+    points = [{"step": step, "value": value} for step, value in zip(steps, values, strict=True)]
+    chart = alt.Chart({"values": points}).encode(x=X, y=Y("value:Q", scale=_scale(values)))
+    return chart.mark_line(color=SERIES[0], strokeWidth=2, point={"size": 24} if len(points) < 30 else False)
+
+
+def _scale(values: Sequence[float]) -> alt.Scale:
+    """Return a logarithmic scale if the values span decades, as perplexities do, which start in the thousands."""
+    return alt.Scale(type="log") if min(values) > 0 and max(values) > 100 else alt.Scale(zero=False)
