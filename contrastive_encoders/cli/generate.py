@@ -17,7 +17,6 @@ from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.runtime.process_group import refuse_launcher
 from contrastive_encoders.synthesis.report.actions import Afterwards
 from contrastive_encoders.synthesis.report.annotate import Item
-from contrastive_encoders.synthesis.run_recipe import write
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -36,7 +35,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     finished = afterwards.asked() and not any((recipe.generator, recipe.recipe["name"], cfg.get("spec")))
     if not finished:
         plan(recipe, afterwards)
-        write(recipe)
+        recipe.run()
         if recipe.takes_encoder:
             afterwards = afterwards._replace(encoder=None)
     how = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto")}

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from contrastive_encoders.core import InputError
+from contrastive_encoders.io.atomic import remove
+from contrastive_encoders.io.output_directory import FINISHED, LOCK, MARKER, let_go, lock_folder
 from contrastive_encoders.runtime.devices import check_devices, device_of
 from contrastive_encoders.runtime.worker_loop import Start
 from contrastive_encoders.runtime.worker_pool import InProcess, Pool, open_pool
@@ -43,6 +45,24 @@ class Recipe(GenerateConfig, ABC):
     def home(self) -> Path:
         """The folder that the model's texts are written into."""
         return self.folder
+
+    def run(self) -> None:
+        """Write the data set, after `plan`; shards that are there are kept.
+
+        Raises:
+            InputError: the input or the generator is wrong, or the folder is another data set's.
+            SynthesisError: the model, its server or its processes failed.
+        """
+        try:
+            lock_folder("output", self.folder)
+            if self.claim():
+                log.info(FINISHED, self.folder)
+            else:
+                self.write()
+        finally:
+            let_go(self.folder / LOCK)
+            if self.folder.is_dir() and {path.name for path in self.folder.iterdir()} <= {MARKER}:
+                remove(self.folder)  # only claimed: the input was wrong, or plan_only was set
 
     @abstractmethod
     def plan(self) -> None:

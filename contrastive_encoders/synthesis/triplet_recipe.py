@@ -328,15 +328,16 @@ class JudgedShards:
                 rows = list[dict[str, Any]]()
                 for begin in range(0, len(payload.inputs), SENTENCES_PER_BATCH):
                     some = payload.inputs[begin : begin + SENTENCES_PER_BATCH]
-                    rows += _judged(source(payload.first + begin, some), score)
+                    rows += judge_candidates(source(payload.first + begin, some), score)
                     yield None, Report(len(some))
                 about = ShardFacts(tokens=0, labels=count_candidates(rows), left_out=[])
                 yield task.number, WrittenShard(as_lines(rows), about)
 
 
-def _judged(
+def judge_candidates(
     found: Sequence[SentenceCandidates], score: Discriminator | ServedDiscriminator | None
 ) -> Iterator[dict[str, Any]]:
+    """Yield the scored row of each sentence; without ``score`` nothing is judged."""
     pairs = [(one.premise, text) for one in found for texts in one.texts.values() for text, _ in texts]
     p_true = iter(score(pairs) if score else [None] * len(pairs))
     for one in found:

@@ -19,7 +19,6 @@ from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.file_discovery import list_files
 from contrastive_encoders.synthesis.recipes.gense import Gense
-from contrastive_encoders.synthesis.run_recipe import write
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 from contrastive_encoders.training.build import make_data
 from contrastive_encoders.training.checks import names_of
@@ -64,7 +63,7 @@ def synthesise_domain(run: ResolvedRun) -> bool:
     try:
         recipe = synthesis_of(run, folder)
         recipe.plan()
-        write(recipe)
+        recipe.run()
     except InputError as error:
         raise InputError(
             f"domain: {error} (The input is domain.path, the generator domain.generator, the output domain.folder.)"

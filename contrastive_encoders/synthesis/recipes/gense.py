@@ -9,13 +9,13 @@ and the order of answers change nothing.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction, Prompts
 from contrastive_encoders.runtime.worker_tasks import Task
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
-from contrastive_encoders.synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Candidate, Discriminator, Pair
+from contrastive_encoders.synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Discriminator
 from contrastive_encoders.synthesis.decoding.generator import Generator
 from contrastive_encoders.synthesis.recipe_configs import GenseConfig
 from contrastive_encoders.synthesis.sentences.quotations import as_in, has_marks, has_quotation, in_prompt, is_cut
@@ -26,8 +26,10 @@ from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, Shard
 from contrastive_encoders.synthesis.task_spec import STOP
 from contrastive_encoders.synthesis.triplet_recipe import (
     FromSentences,
+    SentenceCandidates,
     count_candidates,
     discriminator_of,
+    judge_candidates,
 )
 
 
@@ -104,14 +106,6 @@ class GenseShards(DecodedShards):
         return bool(sampled.text.strip())
 
 
-class ScoredRow(TypedDict):
-    """A sentence and all that was written for it."""
-
-    premise: str
-    entailment: list[Candidate]
-    contradiction: list[Candidate]
-
-
 @dataclass
 class OpenShard:
     """A shard under way."""
@@ -119,12 +113,7 @@ class OpenShard:
     number: int
     units: int  # sentences
     tokens: int = 0
-    unscored: "dict[int, OpenSentence]" = field(default_factory=dict)  # those whose texts have all come
-    rows: dict[int, ScoredRow] = field(default_factory=dict)
-
-    def finished(self) -> FinishedShard:
-        rows = [self.rows[place] for place in sorted(self.rows)]
-        return FinishedShard(self.number, self.tokens, rows, count_candidates(rows))
+    complete: "dict[int, OpenSentence]" = field(default_factory=dict)  # those whose texts have all come, by place
 
 
 @dataclass
@@ -136,9 +125,6 @@ class OpenSentence:
     shard: OpenShard
     open: int  # candidates that have not come yet
     texts: dict[Direction, list[Any]]  # (text, closed) by candidate
-
-    def pairs(self) -> list[Pair]:
-        return [(self.premise, text) for direction in DIRECTIONS for text, _ in self.texts[direction]]
 
 
 class GenseShardBuilder:
@@ -175,32 +161,27 @@ class GenseShardBuilder:
         shard.tokens += sampled.tokens
         row.open -= 1
         if row.open == 0:
-            shard.unscored[row.place] = self.rows.pop(row.place)
+            shard.complete[row.place] = self.rows.pop(row.place)
             self.groups_done += len(DIRECTIONS)
-        if len(shard.unscored) < shard.units:
+        if len(shard.complete) < shard.units:
             return None
-        self._score(shard)
-        return shard.finished()
+        rows = self._score(shard)
+        return FinishedShard(shard.number, shard.tokens, rows, count_candidates(rows))
 
     def _has(self, marks: Callable[[str], bool], row: OpenSentence) -> bool:
         """Whether a straight mark ends texts, and the premise contains such marks."""
         return self.shards.how.stop == STOP and marks(row.premise)
 
-    def _score(self, shard: OpenShard) -> None:
-        """A shard alone, some rows at a time by their places: a pass changes the last bits of what is read with it, and
-        so it must not depend on what else was under way."""
-        places = sorted(shard.unscored)
-        for some in (places[at : at + SENTENCES_PER_BATCH] for at in range(0, len(places), SENTENCES_PER_BATCH)):
-            rows = [shard.unscored.pop(place) for place in some]
-            p_true = iter(self.score([pair for row in rows for pair in row.pairs()]))
-            for row in rows:
-                scored: dict[str, Any] = {"premise": row.premise}
-                for direction in DIRECTIONS:
-                    texts = row.texts[direction]
-                    scored[direction] = [
-                        Candidate(text=text, p_true=next(p_true), closed=whole) for text, whole in texts
-                    ]
-                shard.rows[row.place] = scored  # type: ignore[assignment]
+    def _score(self, shard: OpenShard) -> list[dict[str, Any]]:
+        """Score a shard alone, some rows at a time by their places: a pass changes the last bits of what is read with
+        it, and so it must not depend on what else was under way.
+        """
+        rows = [shard.complete[place] for place in sorted(shard.complete)]
+        scored = list[dict[str, Any]]()
+        for begin in range(0, len(rows), SENTENCES_PER_BATCH):
+            some = [SentenceCandidates(row.premise, row.texts) for row in rows[begin : begin + SENTENCES_PER_BATCH]]
+            scored += judge_candidates(some, self.score)
+        return scored
 
     def _begin(self) -> Iterator[OpenSentence]:
         """Rows in order."""
