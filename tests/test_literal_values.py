@@ -156,7 +156,7 @@ def test_the_preview_and_the_python_api_take_them_too(tmp_path):
     words = ["data=qa", f"data.path={path}", "data.columns=[Frage,Antwort (Support)]", "output=page (1).png"]
     asked = read_words(words)
     assert (asked.run.data.path, asked.run.data.columns) == (str(path), ["Frage", "Antwort (Support)"])
-    assert asked.own.output == "page (1).png"
+    assert asked.config.output == "page (1).png"
 
 
 @pytest.mark.parametrize("word", ["--config-dir=conf", "--config-dir=my conf (2)", "-cd=conf"])

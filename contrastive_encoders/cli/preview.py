@@ -49,31 +49,33 @@ class PreviewConfig:
     quiet: bool = config_field(False, "true: nothing on the terminal")
 
 
-class Asked(NamedTuple):
-    own: PreviewConfig
+class PreviewCommand(NamedTuple):
+    config: PreviewConfig
     run: ResolvedRun
 
 
-def read_words(words: Sequence[str]) -> Asked:
+def read_words(words: Sequence[str]) -> PreviewCommand:
     """
     Raises:
         InputError: no data, or a value of the wrong type.
     """
-    own, words_of_train = config_of_words(PreviewConfig, words)
-    if own.output is not None:
-        check_local_output("output", own.output)
-        if Path(own.output).suffix.lower() not in FORMATS:
-            raise InputError(key="output", value=own.output, expected=f"a file name that ends in {', '.join(FORMATS)}")
-    config = compose(words_of_train, *_of_a_model(words_of_train))
-    run = resolve(replace(config, output_dir=".")).trainings[0]
+    config, words_of_train = config_of_words(PreviewConfig, words)
+    if config.output is not None:
+        check_local_output("output", config.output)
+        if Path(config.output).suffix.lower() not in FORMATS:
+            raise InputError(
+                key="output", value=config.output, expected=f"a file name that ends in {', '.join(FORMATS)}"
+            )
+    run_config = compose(words_of_train, *_model_of_data(words_of_train))
+    run = resolve(replace(run_config, output_dir=".")).trainings[0]
     if run.data is None:
         known = ", ".join(choices("data"))
         raise InputError(key="data", value=None, expected=f"one of {known}, or an experiment")
     backbone, batch_size = run.backbone or "tiny", run.batch_size or BATCH
-    return Asked(own, run.with_values(quiet=True, backbone=backbone, batch_size=batch_size))
+    return PreviewCommand(config, run.with_values(quiet=True, backbone=backbone, batch_size=batch_size))
 
 
-def _of_a_model(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
+def _model_of_data(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
     """Data that takes part of its config from one model brings it along, with the backbone that needs no download."""
     said = dict(word.split("=", 1) for word in words if "=" in word)
     model = MODEL_OF.get(said.get("data", ""))
@@ -84,34 +86,34 @@ def _of_a_model(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def run(words: Sequence[str]) -> int:
-    """Exit status."""
-    asked = read_words(words)
-    check(asked.run)
-    if asked.own.output:
-        check_output_file(Path(asked.own.output).expanduser())
+    """Show the batches, write the picture, and return the exit code."""
+    config, run = read_words(words)
+    check(run)
+    if config.output:
+        check_output_file(Path(config.output).expanduser())
     with tempfile.TemporaryDirectory(prefix="preview-") as folder:
-        if asked.run.backbone == "tiny":
-            tokenizer = write_tokenizer(asked.run, Path(folder) / "backbone")
-            asked = asked._replace(run=asked.run.with_values(backbone=tokenizer))
-        previews, documents, facts = look(asked)
+        if run.backbone == "tiny":
+            tokenizer = write_tokenizer(run, Path(folder) / "backbone")
+            run = run.with_values(backbone=tokenizer)
+        previews, documents, facts = look(config, run)
     from rich.console import Console
 
     from contrastive_encoders.reports.figure import draw
     from contrastive_encoders.training.preview.show import picture, show, show_facts
 
     console = Console()
-    if asked.own.output:
-        file = Path(asked.own.output).expanduser()
+    if config.output:
+        file = Path(config.output).expanduser()
         drawn = draw([picture(previews, documents)], pdf=file.suffix.lower() == ".pdf")["preview"]
         write_whole(file, {".png": drawn.png, ".svg": drawn.svg, ".pdf": drawn.pdf}[file.suffix.lower()])
-    if not asked.own.quiet:
-        if asked.run.stage_name:
-            console.print(f"Stage {asked.run.stage_name}; only_stage=NAME shows another.", highlight=False)
+    if not config.quiet:
+        if run.stage_name:
+            console.print(f"Stage {run.stage_name}; only_stage=NAME shows another.", highlight=False)
         show_facts(facts, console)
         for preview in previews:
             show(preview, console)
-        if asked.own.output:
-            console.print(f"{asked.own.output} is written.", highlight=False, markup=False, soft_wrap=True)
+        if config.output:
+            console.print(f"{config.output} is written.", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
@@ -141,7 +143,7 @@ def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
     return str(folder)
 
 
-def look(asked: Asked) -> tuple[list[Any], list[Document], list[tuple[str, str]]]:
+def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[Document], list[tuple[str, str]]]:
     """Return summaries of the batches, the documents of the first batch for the picture, and facts about the data."""
     import torch
 
@@ -151,29 +153,29 @@ def look(asked: Asked) -> tuple[list[Any], list[Document], list[tuple[str, str]]
     from contrastive_encoders.training.prepare import fit_to_rows, rows_of
     from contrastive_encoders.training.preview.summary import summaries
 
-    data = make_data(asked.run)
+    data = make_data(run)
     data.prepare_data()
-    if asked.run.few_rows_epochs:
-        asked = asked._replace(run=fit_to_rows(asked.run, rows_of(data)))
-        data = make_data(asked.run)
+    if run.few_rows_epochs:
+        run = fit_to_rows(run, rows_of(data))
+        data = make_data(run)
         data.prepare_data()
-    settle_without_weights(asked.run, data)
+    settle_without_weights(run, data)
     data.setup()
-    batches = list(islice(iter(data.train_dataloader()), asked.own.batches))
+    batches = list(islice(iter(data.train_dataloader()), config.batches))
     cost = chunk_cost(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    budget = asked.run.token_budget or sys.maxsize  # memory may cut a batch further
+    budget = run.token_budget or sys.maxsize  # memory may cut a batch further
 
     def chunked(lengths: np.ndarray) -> int:
         return sum(chunk.padded_tokens for chunk in plan_chunks(lengths, budget, cost))
 
     documents = list[Document]()
-    if asked.own.output is not None and isinstance(batches[0], SpanBatch) and hasattr(data, "batches"):
+    if config.output is not None and isinstance(batches[0], SpanBatch) and hasattr(data, "batches"):
         documents = [spans_of(data, row) for row in batches[0].rows.tolist()]
-    found = summaries(batches, load_tokenizer(str(asked.run.backbone)), asked.own.examples, chunked)
-    return found, documents, [*account_of(data.manifest(), data.yields), *of_a_model(asked.run)]
+    found = summaries(batches, load_tokenizer(str(run.backbone)), config.examples, chunked)
+    return found, documents, [*account_of(data.manifest(), data.yields), *length_facts(run)]
 
 
-def of_a_model(run: ResolvedRun) -> list[tuple[str, str]]:
+def length_facts(run: ResolvedRun) -> list[tuple[str, str]]:
     """What a preview without a model cannot know."""
     from contrastive_encoders.training.max_length import lengths_of_models
 

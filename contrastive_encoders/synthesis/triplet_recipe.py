@@ -117,7 +117,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         assert self.judge is not None
         if self.served:
             return self.server
-        options = {"precision": self.precision, "revision": self.revision}
+        options: dict[str, Any] = {"precision": self.precision, "revision": self.revision}
         options |= {"chat_template": True} if self.chat_template else {}
         return partial(load_judge, self.judge, self.device, **options)
 

@@ -106,7 +106,7 @@ def test_the_hint_works_on_the_command_line(tiny_bert, tmp_path):
     path = write_rows(tmp_path / "qa.jsonl", [{"question": f"q {n}", "answer": f"<p>{n}</p>"} for n in range(10)])
     words = ["data=qa", f"data.path={path}", f"backbone={tiny_bert}", f"data.cache_dir={tmp_path / 'cache'}"]
     words += ["batch_size=2"]
-    _, facts = look(read_words(words))
+    *_, facts = look(*read_words(words))
     [hint] = re.findall(r"Set (\S+=\S+)\.", dict(facts)["HTML"])
-    _, facts = look(read_words([*words, hint]))
+    *_, facts = look(*read_words([*words, hint]))
     assert "HTML" not in dict(facts)
