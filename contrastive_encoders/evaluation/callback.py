@@ -22,15 +22,12 @@ from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.task import Task
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.manifest import Damaged
 from contrastive_encoders.statistics.bootstrap import Scores
 from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
-
-Scored = Task | PairTask | RetrievalTask
 
 HEADLINES = (
     "all/spearman",
@@ -45,10 +42,6 @@ HEADLINES = (
     "perplexity",
 )  # what the line says of a task
 SHOWN = 8  # scores in the one line
-
-
-Load = Callable[[pl.LightningModule, dict[str, Any]], bool]
-"""Puts the weights of a checkpoint into a module, and returns whether they were there before."""
 
 
 class Suites(NamedTuple):
@@ -96,7 +89,7 @@ class ScoreCallback(pl.Callback):
     """Every rank scores and logs the same numbers, so that ``monitor`` picks the same checkpoint on all of them.
 
     ``suite`` holds the tasks of the first scoring, before training unless ``at_start`` is False, and of the final one;
-    ``during`` those of every ``every_n_steps`` optimizer steps (default: the same; 0 or None: none in between) and of
+    ``during`` those of every ``every_n_steps`` optimizer steps (0 or None: none in between) and of
     the last step: the one of which ``is_last_step(trainer)`` says so at its end, or after which somebody calls
     ``score_step``. ``history`` maps a step to its scores. ``progress``: it is said how far the
     first and the final one are, which nobody else says. ``precision`` is that of the products by which texts become
@@ -106,8 +99,8 @@ class ScoreCallback(pl.Callback):
 
     def __init__(
         self,
-        suite: Scorer | Sequence[Scored],
-        during: Scorer | Sequence[Scored] | None = None,
+        suite: Scorer,
+        during: Scorer,
         every_n_steps: int | None = None,
         at_start: bool | None = None,
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
@@ -117,8 +110,7 @@ class ScoreCallback(pl.Callback):
     ) -> None:
         self.progress, self.load_backbone = progress, load_backbone
         self.dtype = torch.bfloat16 if precision == "bf16" else None
-        self.suite = scorer_of(suite)
-        self.during = self.suite if during is None else scorer_of(during)
+        self.suite, self.during = suite, during
         self.every_n_steps = every_n_steps or 0
         self.at_start = at_start is not False
         self.is_last_step = is_last_step
@@ -220,14 +212,21 @@ class ScoreCallback(pl.Callback):
 
 
 class FinalScores(pl.Callback):
-    """Puts the best weights into the module on every rank by ``load``, then scores them; ``skip()``: the run was cut
-    short.
+    """Put the best weights into the module on every rank, then score them; ``skip()``: the run was cut short.
+
+    ``load`` puts the weights of a checkpoint into a module, and returns whether they were there before.
 
     The last step is among those to choose from, also where a clock or another callback ended the run. The module leaves
     ``fit`` with the best weights, ready for export.
     """
 
-    def __init__(self, scorer: ScoreCallback, best: Path, skip: Callable[[], bool], load: Load) -> None:
+    def __init__(
+        self,
+        scorer: ScoreCallback,
+        best: Path,
+        skip: Callable[[], bool],
+        load: Callable[[pl.LightningModule, dict[str, Any]], bool],
+    ) -> None:
         self.scorer, self.best, self.skip, self.load = scorer, best, skip, load
         self.scores = Scores({}, {})
         self.best_step = 0
@@ -281,11 +280,6 @@ def headline(scores: dict[str, float]) -> str:
     shown = [f"{name} {value:.1f}" for name, value in scores.items() if ScoreName.parse(name).measure in HEADLINES]
     more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
     return ", ".join(shown[:SHOWN] + more)
-
-
-def scorer_of(given: Scorer | Sequence[Scored]) -> Scorer:
-    """Tasks alone are a suite."""
-    return Suite(given) if isinstance(given, Sequence) else given
 
 
 @contextmanager

@@ -23,9 +23,6 @@ class GeneratorDev(Scorer):
 
     name = "generator-dev"
 
-    def __init__(self) -> None:
-        self.not_as_published = dict[str, str]()
-
     def __iter__(self) -> Iterator[Any]:
         return iter([self])
 

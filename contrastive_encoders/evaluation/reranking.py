@@ -44,7 +44,6 @@ class Reranking(Scorer):
         store: Store | None = None,
     ) -> None:
         self.tasks, self.top, self.store = list(tasks), top, store
-        self.not_as_published = dict[str, str]()
         self._retriever = retriever
         self._found = dict[str, Candidates]()
 

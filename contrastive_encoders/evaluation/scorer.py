@@ -1,6 +1,7 @@
 """Scorers of a run: a suite of tasks for encoders, held-out texts for generators."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -13,7 +14,9 @@ from contrastive_encoders.statistics.bootstrap import Scores
 class Scorer(Protocol):
     """What scores the model of a run; iterating over it yields its tasks, each with a ``name``."""
 
-    not_as_published: dict[str, str]  # table with other rows than the published one -> how many
+    not_as_published: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # table -> its number of rows
 
     def __iter__(self) -> Iterator[Any]: ...
 

@@ -10,6 +10,7 @@ from torch import nn
 from contrastive_encoders.core import PairTask
 from contrastive_encoders.encoders.sharding import load_weights
 from contrastive_encoders.evaluation.callback import FinalScores, ScoreCallback
+from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
 from contrastive_encoders.training.callbacks.telemetry import is_last_step
 from tests.embedders import OnTheCPU
@@ -24,7 +25,7 @@ def task(name: str, seed: int) -> PairTask:
     return PairTask(name, left.tolist(), right.tolist(), rng.uniform(0, 5, len(TEXTS)), [name] * len(TEXTS))
 
 
-FINAL, DURING = [task("stsb", 0), task("stsb-dev", 1)], [task("stsb-dev", 1)]
+FINAL, DURING = Suite([task("stsb", 0), task("stsb-dev", 1)]), Suite([task("stsb-dev", 1)])
 
 
 class Encoder(OnTheCPU, nn.Module):
@@ -101,7 +102,7 @@ def test_scores_before_during_and_at_the_end(tmp_path, caplog):
 
 @pytest.mark.parametrize(("every", "at_start", "steps"), [(None, True, [0]), (0, False, []), (4, False, [4])])
 def test_when_it_scores(tmp_path, every, at_start, steps):
-    scorer = ScoreCallback(FINAL, every_n_steps=every, at_start=at_start)
+    scorer = ScoreCallback(FINAL, FINAL, every_n_steps=every, at_start=at_start)
     fit(tmp_path, [scorer])
     assert list(scorer.history) == steps
 
@@ -118,7 +119,7 @@ def test_when_it_scores(tmp_path, every, at_start, steps):
     ],
 )
 def test_the_last_step_is_scored_and_once(tmp_path, every, limit, steps):
-    scorer = ScoreCallback(DURING, every_n_steps=every, at_start=False, is_last_step=is_last_step)
+    scorer = ScoreCallback(DURING, DURING, every_n_steps=every, at_start=False, is_last_step=is_last_step)
     trainer, module = fit(tmp_path, [scorer], **limit)
     assert list(scorer.history) == steps
     assert len(module.encoder.modes) == len(steps)
@@ -161,7 +162,7 @@ def test_the_end_encodes_again_what_other_weights_than_the_last_ones_are_to_be_s
     monitor, scores, times, tmp_path, monkeypatch
 ):
     """With the last step's weights the same texts were encoded at that step; the scores are those of a new encoding."""
-    scorer = ScoreCallback(DURING, every_n_steps=3, at_start=False, is_last_step=is_last_step)
+    scorer = ScoreCallback(DURING, DURING, every_n_steps=3, at_start=False, is_last_step=is_last_step)
     checkpoints = RunCheckpoints(
         tmp_path, every_n_steps=None, every_n_minutes=10, monitor=monitor, mode="max", patience=None
     )
@@ -174,7 +175,7 @@ def test_the_end_encodes_again_what_other_weights_than_the_last_ones_are_to_be_s
     _, module = fit(tmp_path, [scorer, final, checkpoints])
     assert len(module.encoder.modes) == times
     assert final.best_step == (6 if monitor is None else 3)
-    assert final.scores.values == ScoreCallback(DURING).score(module).values
+    assert final.scores.values == ScoreCallback(DURING, DURING).score(module).values
 
 
 def test_the_untrained_encoder_is_never_the_best_of_a_continued_run(tmp_path):
@@ -187,7 +188,7 @@ def test_the_untrained_encoder_is_never_the_best_of_a_continued_run(tmp_path):
 
 
 def test_scoring_changes_nothing_in_training(tmp_path):
-    _, with_scores = fit(tmp_path, [ScoreCallback(FINAL, every_n_steps=1)])
+    _, with_scores = fit(tmp_path, [ScoreCallback(FINAL, FINAL, every_n_steps=1)])
     _, without = fit(tmp_path, [])
     assert len(with_scores.encoder.modes) == 7
     assert with_scores.modes == without.modes == (True, True, True, False)
@@ -195,7 +196,7 @@ def test_scoring_changes_nothing_in_training(tmp_path):
 
 
 def test_monitor_picks_the_best_step_and_the_checkpoint_opens_without_code(tmp_path):
-    scorer = ScoreCallback(DURING, every_n_steps=2)
+    scorer = ScoreCallback(DURING, DURING, every_n_steps=2)
     best = ModelCheckpoint(tmp_path, monitor=NAME, mode="max", every_n_train_steps=2, filename="{step}")
     fit(tmp_path, [best, scorer])
     during = {step: scores[NAME] for step, scores in scorer.history.items() if step}
