@@ -34,7 +34,7 @@ RUNS = {
     "gense_generator": "model=gense_generator data=nli_generation data.dev_fraction=0.2",
 }
 OPTIONS = {"runs": list(RUNS), "device": "cuda"}
-QUICK = {}
+QUICK = {"runs": ["declutr", "simcse with adapters", "gense_generator"]}
 COLUMNS = {
     "dino": ("text_a", "text_b"),
     "nli": ("premise", "hypothesis"),
