@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from contrastive_encoders.core import Seq2SeqBatch, SpanBatch
+from contrastive_encoders.core import Seq2SeqBatch, SpanBatch, without_secrets
 
 MULTILINGUAL: dict[type | None, str] = {  # class of the batches -> a backbone that reads about 100 languages
     SpanBatch: "FacebookAI/xlm-roberta-base",
@@ -15,6 +15,15 @@ LONGEST_REASON = 160  # characters of why the first row cannot be read
 MIN_UNKNOWN = 0.01  # of the tokens
 MIN_AFFECTED = 0.05  # of the rows
 MAX_WITH_TAGS = 0.1  # of the rows
+
+
+def name_of(data: Any) -> str:
+    """Return the path of the data, or the class that makes them."""
+    named = getattr(data, "path", None)
+    if named is None:
+        return str(data.target).rpartition(".")[2]
+    first, *more = [named] if isinstance(named, str) else [str(one) for one in named]
+    return without_secrets(f"{first} and {len(more)} more" if more else first)
 
 
 def account_of(

@@ -24,11 +24,12 @@ from contrastive_encoders.training.callbacks.progress import Progress
 from contrastive_encoders.training.callbacks.rank_failures import Companions
 from contrastive_encoders.training.callbacks.reseed import Reseed
 from contrastive_encoders.training.callbacks.telemetry import Telemetry, is_last_step
+from contrastive_encoders.training.data_summary import name_of
 from contrastive_encoders.training.metrics_csv import MetricsCSV
 from contrastive_encoders.training.prepare import PreparedRun, check_samples
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.resume import resumption
-from contrastive_encoders.training.startup_summary import Opening, name_of, say_opening
+from contrastive_encoders.training.startup_summary import WIDTH, facts
 from contrastive_encoders.training.usable_negatives import count_usable_negatives
 from contrastive_encoders.training.weight_average import average_with, copy_of_weights
 
@@ -65,7 +66,7 @@ def fit(
     Returns:
         The result, and the exit status: 130 or 143 if a signal ended the training, else 0.
     """
-    run, backbone, recipe, model, data, suites = prepared
+    run, _, recipe, model, data, suites = prepared
     scoring, folder = run.evaluation, run.folder
     changes = model.changes if isinstance(model, Objective) else {}
     scorer = ScoreCallback(
@@ -133,7 +134,8 @@ def fit(
         found = load_checkpoint(checkpoint)
         resumed = resumption(checkpoint, found, recipe, folder, batches, data.num_examples)
         record.rates_differ, record.resumed = resumed.rates_differ, resumed.history
-    say_opening(Opening(run, backbone, resumed, changes, negatives), model, data, trainer, scorer)
+    for name, fact in facts(prepared, trainer, scorer, resumed, changes, negatives):
+        log.info("%s", f"{name:<{WIDTH}} {fact}")
     join_group_again("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:

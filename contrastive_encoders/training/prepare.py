@@ -15,13 +15,13 @@ from contrastive_encoders.core import DataModule, InputError
 from contrastive_encoders.evaluation.callback import Suites
 from contrastive_encoders.training.build import make_data, make_model, make_trainer
 from contrastive_encoders.training.checks import check_checkpoint, check_room
+from contrastive_encoders.training.data_summary import name_of
 from contrastive_encoders.training.encoder_prompts import settle_prompts
 from contrastive_encoders.training.max_length import settle_lengths
 from contrastive_encoders.training.neighbor_batches import group_neighbours
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_setup import Start, take_weights
 from contrastive_encoders.training.scoring import choose
-from contrastive_encoders.training.startup_summary import name_of
 from contrastive_encoders.training.teacher import learn_from_teacher, load_teacher
 from contrastive_encoders.training.usable_negatives import count_usable_negatives
 

@@ -146,7 +146,8 @@ def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
     """Return a run, or a stage, with a value for each key but the directory."""
     check(config)
     values = {one.name: getattr(config, one.name) for one in fields(RunConfig)}
-    values |= {"output_dir": "", "trainer": as_mapping(Trainer()) | dict(config.trainer)}
+    trainer, stages = as_mapping(Trainer()) | dict(config.trainer), as_mapping(config.stages)
+    values |= {"output_dir": "", "trainer": trainer, "stages": stages}
     unset = {
         name: key
         for place in ("model", "data")

@@ -1,61 +1,54 @@
 """The startup summary: objective, data, and duration of a run, printed before the first step."""
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import pytorch_lightning as pl
 import torch
 
 from contrastive_encoders.composition.config_keys import word_of
-from contrastive_encoders.core import without_secrets
 from contrastive_encoders.encoders.kernels.compiled_layers import compiled
 from contrastive_encoders.encoders.kernels.compiler import check_compiler
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.optimizers import planned_steps
 from contrastive_encoders.evaluation.callback import ScoreCallback
-from contrastive_encoders.training.data_summary import account_of
+from contrastive_encoders.training.data_summary import account_of, name_of
+from contrastive_encoders.training.prepare import PreparedRun
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.resume import Resumption
 from contrastive_encoders.training.usable_negatives import Counts
 
-log = logging.getLogger(__name__)
-
 WIDTH, MOST_NAMED = 10, 5  # of the names; tasks
 
 
-class Opening(NamedTuple):
-    """What a run was asked to be."""
+def facts(
+    prepared: PreparedRun,
+    trainer: Any,
+    scorer: ScoreCallback,
+    resumed: Resumption | None,
+    changes: Mapping[str, Sequence[Any]],
+    negatives: Mapping[str, Counts],
+) -> Iterator[tuple[str, str]]:
+    """Yield the lines of the startup summary, each as a name and a text.
 
-    run: ResolvedRun  # as it will be trained
-    backbone: str  # as it was asked for
-    resumed: Resumption | None
-    changes: Mapping[str, Sequence[Any]]  # keys that make the encoder differ from its backbone
-    negatives: Mapping[str, Counts]  # of each part of a mixture, or of ""; none: the loss has no negatives
-
-
-def say_opening(opening: Opening, model: Any, data: Any, trainer: pl.Trainer, scorer: ScoreCallback) -> None:
-    """``data`` is set up for ``trainer``."""
-    for name, fact in facts(opening, model, data, trainer, scorer):
-        log.info("%s", f"{name:<{WIDTH}} {fact}")
-
-
-def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) -> Iterator[tuple[str, str]]:
-    """Name and fact of each line."""
-    run = opening.run
+    Args:
+        prepared: run whose data are set up for ``trainer``.
+        changes: keys that make the encoder differ from its backbone.
+        negatives: counts for each part of a mixture, or for ""; empty if the loss has no negatives.
+    """
+    run, model, data = prepared.run, prepared.model, prepared.data
     yield "objective", model.objective
     for key, became in model.settled.items():
         yield "settled", f"{key}: {became}"
     weights = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
-    yield "backbone", f"{opening.backbone}, {millions(total)} parameters{some}"
+    yield "backbone", f"{prepared.backbone}, {millions(total)} parameters{some}"
     found = data.manifest()
     yield "data", f"{name_of(run.data)}: {_counted(found)}"
     yield from account_of(found, data.yields)
     loader = data.train_dataloader()
-    yield "batch", f"{data.batch_size:,} examples{_negatives(opening.negatives)}"
+    yield "batch", f"{data.batch_size:,} examples{_negatives(negatives)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {run.max_time} at most" if run.max_time else ""
     yield "steps", f"{steps:,}, {steps_of_epoch(data, len(loader)):,} an epoch{limit}"
@@ -66,16 +59,16 @@ def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCa
     if isinstance(model, Objective):
         encoder = model.encoder
         yield "vectors", f"{encoder.width} numbers, pooling {encoder.pooled}{', length 1' if encoder.normalize else ''}"
-        if opening.changes:
-            own = {key: value for key, (value, _) in opening.changes.items()}
-            yield "changed", f"{', '.join(changed_keys(opening.changes))}; the backbone has {', '.join(overrides(own))}"
+        if changes:
+            own = {key: value for key, (value, _) in changes.items()}
+            yield "changed", f"{', '.join(changed_keys(changes))}; the backbone has {', '.join(overrides(own))}"
         yield "attention", encoder.way(trainer.strategy.root_device).why
     if found := compiled(model.transformer):
         check_compiler(trainer.strategy.root_device, found.backend)
         yield "compiled", f"{len(found.layers)} layers by {found.backend}, which takes a while at the first steps"
     yield "output", str(run.output_dir)
-    if opening.resumed:
-        yield from opening.resumed.facts()
+    if resumed:
+        yield from resumed.facts()
 
 
 def changed_keys(changes: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -122,15 +115,6 @@ def _when(run: ResolvedRun, scorer: ScoreCallback) -> str:
     between = [f"every {scorer.every_n_steps} steps"] if scorer.every_n_steps and len(scorer.during) else []
     best = f"; the best {run.monitor} is kept" if run.monitor else ""
     return f"{', '.join([*start, *between, 'at the end'])}{best}"
-
-
-def name_of(data: Any) -> str:
-    """Return the path of the data, or the class that makes them."""
-    named = getattr(data, "path", None)
-    if named is None:
-        return str(data.target).rpartition(".")[2]
-    first, *more = [named] if isinstance(named, str) else [str(one) for one in named]
-    return without_secrets(f"{first} and {len(more)} more" if more else first)
 
 
 def _counted(found: Mapping[str, Any]) -> str:
