@@ -77,9 +77,9 @@ def finish(prepared: PreparedRun, fitted: Fitted, teacher_scores: Mapping[str, f
         log.warning("%s is not written: %s", folder / "curve.png", error)
     if items:
         write_items(items_beside(folder / "results.json"), items)
-    write_results(folder / "results.json", results)
     if not run.checkpoint.keep_all:
         keep_resumable(folder / "checkpoints")
+    write_results(folder / "results.json", results)
     if not run.quiet:
         closing_table(results, folder, run.next_steps)
 
@@ -163,10 +163,10 @@ def finish_stages(run: ResolvedRun) -> bool:
     link_checkpoint(folders[-1] / "checkpoints" / BEST, folder / "checkpoints" / BEST)  # so that backbone=FOLDER works
     if items:
         write_items(folder / ITEMS_FILE, items)
-    write_results(folder / "results.json", results)
     if not run.checkpoint.keep_all:
         for one in folders[:-1]:
             keep_best_weights(one / "checkpoints")
+    write_results(folder / "results.json", results)
     if not run.quiet:
         closing_table(results, folder, run.next_steps)
     return True

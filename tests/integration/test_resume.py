@@ -287,6 +287,8 @@ def test_a_finished_run_keeps_one_checkpoint_to_resume_from(best_before_last):
     kept, every = (best_before_last[0] / name / "checkpoints" for name in ("run", "all"))
     assert {path.name for path in kept.iterdir()} == {"best.ckpt", "last.ckpt"}
     assert {path.name for path in every.iterdir()} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
+    written = (kept.parent / "results.json").stat().st_mtime_ns  # last: a run that has it is not continued
+    assert all(path.stat().st_mtime_ns <= written for path in kept.iterdir())
     ours, theirs = (torch.load(folder / "best.ckpt", weights_only=True) for folder in (kept, every))
     assert ours["global_step"] == theirs["global_step"] < STEPS
     assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
