@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from contrastive_encoders.core.config_schema import UNSET, config_field
+from contrastive_encoders.io.text_files import ENCODING_MEANING
 
 Prompts = str | Sequence[str] | Mapping[str, str] | None
 Window = Literal["grid", "uniform"]
@@ -75,11 +76,7 @@ class FileDataConfig(DataConfig):
         ge=0,
         le=1,
     )
-    encoding: str | None = config_field(
-        None,
-        "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 "
-        "if a file is not UTF-8",
-    )
+    encoding: str | None = config_field(None, ENCODING_MEANING)
     strip_html: bool = config_field(
         False, "true: remove HTML tags from texts in rows, and decode entities such as &amp;"
     )

@@ -40,6 +40,7 @@ from contrastive_encoders.io.output_directory import (
     overwrite_hint,
 )
 from contrastive_encoders.io.rows import Encoding, read_windows
+from contrastive_encoders.io.text_files import ENCODING_MEANING
 from contrastive_encoders.runtime.child_processes import end_with
 from contrastive_encoders.runtime.devices import check_devices, device_of
 
@@ -79,11 +80,7 @@ class MineConfig:
         ge=0,
         le=1,
     )
-    encoding: str | None = config_field(
-        None,
-        "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a "
-        "file is not UTF-8",
-    )
+    encoding: str | None = config_field(None, ENCODING_MEANING)
     corpus: str | Sequence[str] | None = config_field(
         None, "texts to find negatives in, besides all positives: a file, several, or a directory"
     )

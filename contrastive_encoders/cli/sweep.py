@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from contrastive_encoders.comparison.compare_config import WorkersConfig
 from contrastive_encoders.comparison.run_scheduler import CHECKPOINTS, Done, Job, open_workers, remove_below, run_all
 from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
 from contrastive_encoders.composition.config_keys import config_of_words
@@ -31,22 +32,12 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepConfig:
+class SweepConfig(WorkersConfig):
     """Own keys of ``contrastive-encoders sweep``; all other words are those of each training."""
 
     output: str | None = config_field(None, "directory of the study and its runs")
     trials: int | None = config_field(None, "number of trials; null: that of the file, or all of a grid", ge=1)
     seed: int = config_field(1, "seed of the search", ge=1)
-    parallel: int = config_field(1, "trials at the same time, with a GPU each if there are any", ge=1)
-    cluster: str | None = config_field(
-        None,
-        "several machines: auto, ray://HOST:PORT, or ray, which starts a Ray cluster here; parallel counts its workers",
-    )
-    num_cpus: float | None = config_field(None, "CPUs that each worker of the cluster reserves", ge=0)
-    num_gpus: float | None = config_field(None, "GPUs that each worker of the cluster reserves", ge=0)
-    keep_checkpoints: bool = config_field(
-        False, "true: keep the checkpoints of finished trials; false: only encoders and scores"
-    )
 
 
 class SweepCommand(NamedTuple):

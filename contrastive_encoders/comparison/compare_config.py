@@ -9,7 +9,23 @@ from contrastive_encoders.core.config_schema import config_field
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareConfig:
+class WorkersConfig:
+    """Keys of races and sweeps about their workers and what these leave."""
+
+    parallel: int = config_field(1, "runs at the same time, with a GPU each if there are any", ge=1)
+    cluster: str | None = config_field(
+        None,
+        "several machines: auto, ray://HOST:PORT, or ray, which starts a Ray cluster here; parallel counts its workers",
+    )
+    num_cpus: float | None = config_field(None, "CPUs that each worker of the cluster reserves", ge=0)
+    num_gpus: float | None = config_field(None, "GPUs that each worker of the cluster reserves", ge=0)
+    keep_checkpoints: bool = config_field(
+        False, "true: keep the checkpoints of finished runs, 12 bytes per weight; false: only encoders and scores"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig(WorkersConfig):
     """Configuration keys of ``contrastive-encoders compare`` and ``race``, besides those of the race itself."""
 
     runs: str | Sequence[str] | Mapping[str, str] | None = config_field(
@@ -44,20 +60,10 @@ class CompareConfig:
         "of a run: {steps: 1000}, {examples: 100000}, {tokens: 10000000}, or {seconds: 600}; null: that of the race",
     )
     seeds: Sequence[int] | None = config_field(None, "seeds of the runs, e.g. [1,2,3]; null: those of the race")
-    parallel: int = config_field(1, "runs at the same time, with a GPU each if there are any", ge=1)
-    cluster: str | None = config_field(
-        None,
-        "several machines: auto, ray://HOST:PORT, or ray, which starts a Ray cluster here; parallel counts its workers",
-    )
-    num_cpus: float | None = config_field(None, "CPUs that each worker of the cluster reserves", ge=0)
-    num_gpus: float | None = config_field(None, "GPUs that each worker of the cluster reserves", ge=0)
     untrained: bool = config_field(
         True, "true: also compare the initial encoder of the first arm (a run of one step with model.lr=0)"
     )
     tfidf: bool = config_field(True, "true: also compare TF-IDF, if the headline is of retrieval tasks")
-    keep_checkpoints: bool = config_field(
-        False, "true: keep the checkpoints of finished runs, 12 bytes per weight; false: only encoders and scores"
-    )
     quiet: bool = config_field(False, "true: only warnings and errors")
 
 

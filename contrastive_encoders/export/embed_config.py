@@ -7,6 +7,7 @@ from typing import Literal
 from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
+from contrastive_encoders.io.text_files import ENCODING_MEANING
 from contrastive_encoders.runtime.devices import check_devices
 
 ENDINGS = (".npy", ".parquet")  # of an output
@@ -27,11 +28,7 @@ class EmbedConfig:
         "directory; or several, [FILE,FILE]",
     )
     column: str | None = config_field(None, "field or column with the texts; null: text")
-    encoding: str | None = config_field(
-        None,
-        "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 "
-        "if a file is not UTF-8",
-    )
+    encoding: str | None = config_field(None, ENCODING_MEANING)
     output: str | None = config_field(
         None, "FILE.npy: an array (texts, width) in the order of the texts; or FILE.parquet: columns text and embedding"
     )

@@ -18,6 +18,10 @@ from typing import IO, Any, Literal, NamedTuple, cast
 
 from contrastive_encoders.core import InputError
 
+ENCODING_MEANING = (  # of the config keys with this name
+    "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a file is "
+    "not UTF-8"
+)
 LINE = "text"  # the name of what a line of a .txt file holds, or a document
 BLOCK = 1 << 18  # bytes read at a time
 LINES_BLOCK = 1 << 15  # bytes cut into lines at a time; more if a line is longer

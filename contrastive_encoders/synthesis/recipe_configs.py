@@ -12,6 +12,7 @@ from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field, flat_group, group
 from contrastive_encoders.core.gense_prompts import Assembly, Direction
+from contrastive_encoders.io.text_files import ENCODING_MEANING
 from contrastive_encoders.synthesis.decoding.continuations import Decoding
 from contrastive_encoders.synthesis.rules.filters import Filters
 from contrastive_encoders.synthesis.rules.triplet_rules import Rules
@@ -20,10 +21,6 @@ from contrastive_encoders.synthesis.sentences.preparation import SentenceRules
 Precision = Literal["fp32", "bf16", "fp16"]
 InputType = Literal["auto", "text", "jsonl", "csv", "tsv", "stsb", "parquet"]
 
-ENCODING = (
-    "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a file is "
-    "not UTF-8"
-)
 INPUT_TYPE = (
     "auto: by the name; text: a sentence per line; jsonl, csv, tsv, parquet: the column input_column; stsb: the table "
     "of STS-B, both sentences"
@@ -161,7 +158,7 @@ class DinoConfig(ModelConfig):
     spec: str | None = config_field(None, "FILE.yaml or .json: a task of your own in the schema of the published ones")
     input_type: InputType = config_field("auto", INPUT_TYPE)
     input_column: str = config_field("text_a", COLUMN)
-    encoding: str | None = config_field(None, ENCODING)
+    encoding: str | None = config_field(None, ENCODING_MEANING)
     input_sample: int | None = config_field(None, "maximum number of texts, drawn at random; null: all")
     num_x1: int = config_field(
         15000, "first sentences to write if the recipe writes them, divided evenly among the labels"
@@ -200,7 +197,7 @@ class SentencesConfig(TripletConfig):
 
     input_type: InputType = config_field("auto", INPUT_TYPE)
     input_column: str = config_field("text", COLUMN)
-    encoding: str | None = config_field(None, ENCODING)
+    encoding: str | None = config_field(None, ENCODING_MEANING)
     input_kind: Literal["sentences", "documents"] = config_field(
         "sentences", "documents: split into sentences first; a newline also ends a sentence"
     )
@@ -350,7 +347,7 @@ class QueriesConfig(ModelConfig):
     prompts: Mapping[str, Any] = config_field(
         meaning="a template for each style, and the prompt of the judge; prompts=FILE.yaml: your own"
     )
-    encoding: str | None = config_field(None, ENCODING)
+    encoding: str | None = config_field(None, ENCODING_MEANING)
     input_column: str = config_field("text", f"{COLUMN}; a column title has the headings")
     on_error: Literal["fail", "skip"] = config_field("fail", "skip: skip rows that cannot be read, and report how many")
     max_skipped: float = config_field(

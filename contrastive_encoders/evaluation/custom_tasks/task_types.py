@@ -34,7 +34,7 @@ from contrastive_encoders.evaluation.tasks.triplets import Triplets
 from contrastive_encoders.io import column_names
 from contrastive_encoders.io.column_names import Names, choose_columns
 from contrastive_encoders.io.file_discovery import form_of, list_files
-from contrastive_encoders.io.text_files import Encoding
+from contrastive_encoders.io.text_files import ENCODING_MEANING, Encoding
 from contrastive_encoders.statistics.bootstrap import Estimate, average
 
 CLASSIFIER = "classifier"
@@ -55,11 +55,7 @@ class OwnTask:
 
     path: str | Sequence[str] | None = config_field(None, ".jsonl, .csv, .tsv, .parquet; a file, several, a directory")
     columns: Sequence[str] | None = config_field(None, "names of the columns; null: the usual ones of the kind")
-    encoding: str | None = config_field(
-        None,
-        "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a "
-        "file is not UTF-8",
-    )
+    encoding: str | None = config_field(None, ENCODING_MEANING)
 
     @property
     def text_encoding(self) -> Encoding:

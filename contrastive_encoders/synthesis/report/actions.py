@@ -31,8 +31,6 @@ class Afterwards(NamedTuple):
 
     def check(self) -> None:
         """InputError for what could not be done, before anything is written."""
-        if self.annotate is not None and self.annotate < 1:
-            raise InputError(f"annotate={self.annotate}: wanted a number of texts, for instance 100.")
         if self.annotate is not None and self.annotations is not None:
             raise InputError("annotate writes a sheet, annotations reads one that is filled in. Say one of them.")
 
