@@ -24,11 +24,6 @@ class Teaching(nn.Module):
     with length 1, and are compared so.
     """
 
-    width: int
-    distance: Callable[[Tensor, Tensor], Tensor]
-    normalize: bool
-    projections: nn.ModuleDict
-
     def __init__(self, sizes: Sequence[int], width: int, distance: str, *, normalize: bool, seed: int) -> None:
         super().__init__()
         self.width, self.distance, self.normalize = width, DISTANCES[distance], normalize

@@ -65,17 +65,6 @@ class AppendedPrompt:
         InputError: the prompt leaves no room for a text, or grows together with what stands before it.
     """
 
-    tokenizer: Any
-    prompt: str
-    end: int | None
-    unknown: Any
-    keeps_end: bool
-    joins: bool
-    before: list[int]
-    after: list[int]
-    ids: list[int]
-    room: int
-
     def __init__(self, tokenizer: Any, prompt: str, max_length: int, *, escape_end: bool = False) -> None:
         self.tokenizer, self.prompt = tokenizer, prompt
         self.end = int(tokenizer.eos_token_id) if escape_end else None

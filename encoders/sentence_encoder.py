@@ -58,7 +58,7 @@ from contrastive_encoders.encoders.loading.loaded_encoder import (
     fingerprint,
 )
 from contrastive_encoders.encoders.pooling import Pooler, pooler_of
-from contrastive_encoders.encoders.prompt_suffix import AppendedPrompt, appended_prompt
+from contrastive_encoders.encoders.prompt_suffix import appended_prompt
 from contrastive_encoders.encoders.sharding import agree_on_chunks, gathered, is_first_rank
 from contrastive_encoders.losses.cross_entropy import masked_lm_sum
 from contrastive_encoders.reports.progress import Progress
@@ -83,23 +83,6 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     each text and is never cut; training puts it there with ``appended``. ``origin`` says in ``description`` where the
     weights came from.
     """
-
-    transformer: PreTrainedModel
-    tokenizer: Tokenizer
-    head: nn.Module | None
-    pooler: Pooler
-    token_budget: int | None
-    recompute: str
-    prompts: EncoderPrompts
-    normalize: bool
-    progress: bool
-    truncate: int | None
-    similarity_fn_name: str
-    origin: dict[str, str]
-    options: dict[str, bool]
-    longest: int
-    max_length: int
-    appended: AppendedPrompt | None
 
     def __init__(
         self,
@@ -155,7 +138,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
         Under ``recompute="auto"`` chunks are recomputed in the backward pass only when the batch exceeds the budget.
         """
-        self._refuse_too_long(sequences.lengths)
+        if len(sequences.lengths) and (most := sequences.lengths.max()) > self.longest:
+            raise InputError(f"a sequence has {most} tokens, and this backbone takes {self.longest}.")
         if (way := self.way(sequences.ids.device)).rows:
             return self._encode_rows(sequences, labels, predicted, way)
         widths, budget = even(sequences.lengths, self.transformer, self.longest), self.budget(sequences.ids.device)
@@ -438,10 +422,6 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             return contextlib.nullcontext()
         pad = cast(int, self.tokenizer.pad_token_id)
         return shared_between_chunks(self.trunk.get_input_embeddings(), ids, pad, self.trunk)
-
-    def _refuse_too_long(self, lengths: np.ndarray) -> None:
-        if len(lengths) and lengths.max() > self.longest:
-            raise InputError(f"a sequence has {lengths.max()} tokens, and this backbone takes {self.longest}.")
 
 
 def _targets(

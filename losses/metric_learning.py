@@ -63,54 +63,22 @@ def metric_loss(
 
 
 def _build(kind: str, names: Mapping[str, Any], base: type, name: str, options: Mapping[str, Any]) -> torch.nn.Module:
-    """An instance of the class with this name, or a ValueError that says which names and options there are."""
-    classes: dict[str, Any] = {
-        n: c for n, c in names.items() if inspect.isclass(c) and (n.lower().endswith(kind) or n in UNFIT)
-    }
-    reasons = {n: _why_unfit(c, base) for n, c in classes.items()}
-    if name not in reasons:
-        fit = sorted(n for n, reason in reasons.items() if reason is None)
-        raise ValueError(f"pytorch-metric-learning has no {kind} {name!r} for pairs. {_nearest(name, fit)}")
-    if reasons[name] is not None:
-        raise ValueError(f"{kind} {name} cannot be used on pairs: it {reasons[name]}. Name another one.")
-    known, required = _parameters(classes[name])
-    for option in options:
-        if option not in known:
-            raise ValueError(f"{kind} {name} has no option {option!r}. {_nearest(option, sorted(known))}")
-    if missing := sorted(required - set(options)):
-        raise ValueError(f"{kind} {name} needs the options {', '.join(missing)}; give them a value.")
-    built: torch.nn.Module = classes[name](**options)
-    return built
+    """Make an instance of the class with this name.
 
-
-def _why_unfit(cls: type, base: type) -> str | None:
-    if cls.__name__ in UNFIT:
-        return UNFIT[cls.__name__]
-    if not issubclass(cls, base):
-        return "wraps other losses, it is none itself"
-    if "num_classes" in _parameters(cls)[1]:
-        return "learns weights for each class, and pairs have no classes that return in the next batch"
-    return None
-
-
-def _parameters(cls: type) -> tuple[set[str], set[str]]:
-    """Names of all constructor arguments, base classes' included, and of those without a default.
-
-    A required argument of a base class counts unless a subclass that swallows the others in ``**kwargs`` sets it.
+    Raises:
+        ValueError: there is none for pairs, or it does not take these options.
     """
-    known: set[str] = set()
-    required: set[str] = set()
-    for ancestor in cls.__mro__:
-        if ancestor is torch.nn.Module:
-            break
-        constructor = vars(ancestor).get("__init__", object.__init__)
-        parameters = inspect.signature(constructor).parameters.values()
-        named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
-        known |= {p.name for p in named}
-        required |= {p.name for p in named if p.default is p.empty}
-    return known, required - {"mat_based_loss"}
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(known)}."
+    if name in UNFIT:
+        raise ValueError(f"{kind} {name} cannot be used on pairs: it {UNFIT[name]}. Name another one.")
+    fit: dict[str, Any] = {
+        key: one for key, one in names.items() if inspect.isclass(one) and issubclass(one, base) and key not in UNFIT
+    }
+    if name not in fit:
+        close = difflib.get_close_matches(name, fit, n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(sorted(fit))}."
+        raise ValueError(f"pytorch-metric-learning has no {kind} {name!r} for pairs. {hint}")
+    try:
+        built: torch.nn.Module = fit[name](**options)
+    except TypeError as error:
+        raise ValueError(f"{kind} {name} does not take the options {dict(options)}: {error}.") from error
+    return built

@@ -6,7 +6,6 @@ import time
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from contrastive_encoders.compat import call_around_compilations, compiled_graphs, set_up_compiler
 from contrastive_encoders.core import InputError
@@ -78,12 +77,8 @@ def check_compiler(device: torch.device, backend: str) -> None:
 def why_not(device: torch.device, backend: str) -> str | None:
     """Compile a small function, which takes a second or two. Return the compiler's error, or None if it works."""
     try:
-        torch.compile(_tried, backend=backend)(torch.ones(8, device=device))
+        torch.compile(lambda x: x.sin() * x, backend=backend)(torch.ones(8, device=device))
     except Exception as error:  # noqa: BLE001  # each part of the tool chain has its own
         said = [line.strip() for line in str(error).splitlines() if line.strip() and "raised:" not in line]
         return said[0].rstrip(".") if said else type(error).__name__
     return None
-
-
-def _tried(x: Tensor) -> Tensor:
-    return x.sin() * x

@@ -1,6 +1,5 @@
 """``backbone=tiny``: random weights and a tokenizer trained on the data, saved as a transformers folder."""
 
-import os
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -21,7 +20,6 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.model_configs import TinySizes
 from contrastive_encoders.io.atomic import whole_folder
 
-BYTES_OF_A_WEIGHT = 8  # in memory while it is written: the model, and what is saved of it
 TOKENIZER_TEXTS = 20_000  # texts that the vocabulary is counted on
 TOKENIZER_CHARACTERS = 20_000_000
 LONG_WORD = re.compile(r"\S{10000}")  # the trainer's time grows with the square of a word's length
@@ -102,29 +100,7 @@ def checked(named: dict[str, Any]) -> TinySizes:
         raise InputError(
             f"tiny.hidden_size={sizes.hidden_size} does not split over tiny.heads={sizes.heads}; make it a multiple."
         )
-    weights, memory = _weights(sizes), _memory()
-    if memory and BYTES_OF_A_WEIGHT * weights > memory:
-        raise InputError(
-            f"tiny.hidden_size={sizes.hidden_size} with tiny.layers={sizes.layers} and tiny.vocab_size="
-            f"{sizes.vocab_size} has {weights:,} weights: to make it takes {BYTES_OF_A_WEIGHT * weights / 2**30:,.0f} "
-            f"GiB, and this machine has {memory / 2**30:,.0f}. Take smaller sizes."
-        )
     return sizes
-
-
-def _weights(sizes: TinySizes) -> int:
-    """At least so many: embeddings, attention and the layers between."""
-    width = sizes.hidden_size
-    layer = 4 * width * width + 2 * width * sizes.intermediate_size
-    return width * (sizes.vocab_size + sizes.max_length) + sizes.layers * layer
-
-
-def _memory() -> int:
-    """Of this machine in bytes; 0 where it does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return 0
 
 
 def train_bpe(texts: Iterator[str], special: dict[str, str], sizes: TinySizes) -> Tokenizer:

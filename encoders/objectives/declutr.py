@@ -156,7 +156,9 @@ class DeCLUTR(ContrastiveObjective):
         if self.mlm_weight == 0:
             return None, None
         masked = len(views) - 1 if len(views) == 3 else 0
-        labels = [batch.labels if at == masked else _unlabelled(view) for at, view in enumerate(views)]
+        labels = [
+            batch.labels if at == masked else torch.full_like(view.ids, IGNORED_LABEL) for at, view in enumerate(views)
+        ]
         before = sum(len(view.ids) for view in views[:masked])
         return torch.cat(labels), None if batch.predicted is None else batch.predicted + before
 
@@ -180,10 +182,6 @@ def one_before(batch: SpanBatch) -> SpanBatch:
     last = on_device(ends - 1, batch.labels.device)
     predicted = None if batch.predicted is None else np.setdiff1d(batch.predicted, ends - batch.anchors.lengths) - 1
     return batch._replace(labels=batch.labels.roll(-1).index_fill(0, last, IGNORED_LABEL), predicted=predicted)
-
-
-def _unlabelled(sequences: Ragged) -> Tensor:
-    return torch.full_like(sequences.ids, IGNORED_LABEL)
 
 
 def _check_weights(contrastive_weight: float, mlm_weight: float | None) -> None:

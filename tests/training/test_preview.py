@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -131,6 +132,28 @@ def test_triplets_show_hard_and_easy_negatives(groups):
     ]
     assert "1 more" in first.name
     assert "times" not in first.name
+
+
+class OwnBatch(NamedTuple):
+    """A kind of batch that the preview does not know."""
+
+    titles: Ragged
+    abstracts: Ragged
+    rows: np.ndarray
+    part: None = None
+
+    def roles(self) -> dict[str, Ragged | None]:
+        return {"title": self.titles, "abstract": self.abstracts, "keyword": None}
+
+
+def test_a_kind_of_batch_says_its_roles_itself():
+    batch = OwnBatch(ragged("ab", "cd"), ragged("e", "f"), np.array([3, 8]))
+    found = summary([batch], Letters(), 2, len)
+    assert [[(part.role, part.text) for part in one.parts] for one in found.examples] == [
+        [("title", "ab"), ("abstract", "e")],
+        [("title", "cd"), ("abstract", "f")],
+    ]
+    assert [one.name for one in found.examples] == ["row 3", "row 8"]
 
 
 def test_scored_triplets_show_their_scores():
