@@ -88,18 +88,21 @@ def _look_after_data(config: EvaluateConfig) -> int:
     """list, check or fetch; status 2 if something is missing or damaged."""
     from rich.console import Console
 
-    from contrastive_encoders.evaluation import download
     from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+    from contrastive_encoders.evaluation.download.check import check
+    from contrastive_encoders.evaluation.download.custom_tasks import own_report
+    from contrastive_encoders.evaluation.download.fetch import fetch
+    from contrastive_encoders.evaluation.download.registry import Report, listing
 
-    reports = list[download.Report]()
+    reports = list[Report]()
     if own := own_tasks(config.tasks):
-        reports.append(download.own_report(own, config if config.action == "check" else None))
+        reports.append(own_report(own, config if config.action == "check" else None))
     if config.data_root is not None and (config.suites or not own):
         root = Path(config.data_root)
         if config.action == "fetch":
-            reports.append(download.fetch(root, config.suites, config.source, quiet=config.quiet))
+            reports.append(fetch(root, config.suites, config.source, quiet=config.quiet))
         else:
-            reports.append((download.check if config.action == "check" else download.listing)(root, config.suites))
+            reports.append((check if config.action == "check" else listing)(root, config.suites))
     console = Console()
     for part in (part for report in reports for part in report.render()):
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))

@@ -17,7 +17,7 @@ from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name
 from contrastive_encoders.evaluation.catalog import Chosen, load_tasks
 from contrastive_encoders.evaluation.custom_tasks.resolve import Own, own_tasks
-from contrastive_encoders.evaluation.download import manifest
+from contrastive_encoders.evaluation.download.registry import manifest
 from contrastive_encoders.evaluation.embedding_pool import VectorStore
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.mteb_suite import check_data, choose_tasks, run_tasks

@@ -14,9 +14,7 @@ from contrastive_encoders.statistics.bootstrap import Scores
 class Scorer(Protocol):
     """What scores the model of a run; iterating over it yields its tasks, each with a ``name``."""
 
-    not_as_published: Mapping[str, str] = MappingProxyType(
-        {}
-    )  # table -> its number of rows
+    not_as_published: Mapping[str, str] = MappingProxyType({})  # table -> its number of rows
 
     def __iter__(self) -> Iterator[Any]: ...
 

@@ -6,7 +6,7 @@ from sklearn.metrics import label_ranking_average_precision_score, ndcg_score, t
 
 from contrastive_encoders.core import InputError, RetrievalTask
 from contrastive_encoders.evaluation.catalog import load_tasks
-from contrastive_encoders.evaluation.download import listing
+from contrastive_encoders.evaluation.download.registry import listing
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.tasks import retrieval

@@ -7,7 +7,7 @@ import pytest
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.catalog import ENTRIES
-from contrastive_encoders.evaluation.download import check
+from contrastive_encoders.evaluation.download.check import check
 from contrastive_encoders.evaluation.download.registry import TABLES
 
 

@@ -8,7 +8,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.download import fetch, listing, registry
+from contrastive_encoders.evaluation.download import registry
+from contrastive_encoders.evaluation.download.fetch import fetch
+from contrastive_encoders.evaluation.download.registry import listing
 
 OWN = {
     "STS12/test": [
