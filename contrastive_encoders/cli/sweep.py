@@ -89,12 +89,9 @@ def run(arguments: Sequence[str]) -> int:
         import optuna  # noqa: F401
     except ImportError as error:
         raise missing_package("optuna", "sweep", location="a sweep without a server") from error
-    from contrastive_encoders.comparison.study import RECORD, Trials, sound
+    from contrastive_encoders.comparison.study import Trials
 
-    with (
-        sound(command.output / RECORD),
-        open_workers(command.output, config.parallel, config.cluster, config.num_cpus, config.num_gpus) as pool,
-    ):
+    with open_workers(command.output, config.parallel, config.cluster, config.num_cpus, config.num_gpus) as pool:
         trials = Trials(command.sweep, command.output, command.words, config.trials, config.seed, command.options)
         log.info("%d trials, %d of them finished; %s", trials.wanted, trials.finished(), command.output)
         if refused := trials.refused():

@@ -1,39 +1,33 @@
-"""Trials of a sweep, proposed and recorded by Optuna.
+"""Trials of a sweep, proposed by Optuna.
 
-The record is a database that the driver alone reads and writes, so whatever it says to be running was cut short with an
-earlier driver, and is begun again. A trial is a run folder, named by the words of its command line: what is there is
-found, whatever the record says.
+``sweep.json`` has the values of every trial in the order in which they were drawn. What became of a trial is in its run
+directory, which is named by the words of its command line. An interrupted sweep continues from these two.
 """
 
-import contextlib
 import hashlib
 import json
 import logging
 import math
-import sqlite3
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contrastive_encoders.comparison.collect import STOPPED
-from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES, REFUSED
-from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT, Done, Job
+from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES, REFUSED, SWEEP
+from contrastive_encoders.comparison.run_scheduler import Done, Job
 from contrastive_encoders.comparison.sweep_file import TRIALS, Sweep, words_of
-from contrastive_encoders.core import InputError, OutputError
+from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import nearest
-from contrastive_encoders.io.manifest import is_finished, read_record, write_record
+from contrastive_encoders.io.manifest import Damaged, is_finished, read_record, write_record
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.io.output_directory import claim_folder
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
-    from optuna.study import Study
-    from optuna.trial import FrozenTrial, Trial
+    from optuna.trial import Trial
 
 log = logging.getLogger(__name__)
-
-RECORD = "sweep.db"
 
 
 class Trials:
@@ -42,230 +36,175 @@ class Trials:
     def __init__(
         self, sweep: Sweep, output: Path, words: list[str], number: int | None, seed: int, options: Sequence[str] = ()
     ) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # constant_liar of TPE
+        claim_folder("output", output, COMPARISON, ENTRIES)
         self.sweep, self.output, self.words, self.seed, self.options = sweep, output, words, seed, list(options)
-        self.distributions, grid = sweep.distributions(), sweep.grid()
+        self.distributions, self.grid = sweep.distributions(), sweep.grid()
         number = number or sweep.run_cap
-        self.wanted = min(number or len(grid), len(grid)) if sweep.method == "grid" else number or TRIALS
-        self.study = _open(sweep, output, sweep.identity(words, seed))
+        self.wanted = min(number or len(self.grid), len(self.grid)) if self.grid else number or TRIALS
+        rungs = sweep.rungs
+        self.study = optuna.create_study(
+            direction="maximize" if sweep.maximize else "minimize",
+            pruner=optuna.pruners.SuccessiveHalvingPruner(rungs.first, rungs.eta) if rungs else None,
+        )
+        self._sweeps = _read_sweeps(output / SWEEP)
+        self._drawn: list[dict[str, Any]] = self._sweeps.setdefault(sweep.identity(words, seed), [])
         self._running: dict[str, Trial] = {}  # by the name of the job
-        self._told_of_the_metric = False
-        self._fail_what_is_half_drawn()
+        self._warned_of_metric = False
         if not self.finished():  # what was refused may be the words of all trials, or a file that is there now
-            for folder in self._folders(self._all("FAIL")):
-                (folder / REFUSED).unlink(missing_ok=True)
-        failed = [one for one in self._all("FAIL") if not self._finished(one.params)]
-        self._failed_before = {one.number for one in failed if not self._refused(one.params)}
-        self._queue(grid[: self.wanted])
-
-    def _all(self, *states: str) -> "list[FrozenTrial]":
-        found = self.study.get_trials(deepcopy=False)
-        return [one for one in found if one.state.name in states] if states else found
-
-    def _fail_what_is_half_drawn(self) -> None:
-        """Mark trials as failed that were half drawn when the driver was killed: new ones draw the same values."""
-        from optuna.trial import TrialState
-
-        for one in self._all("RUNNING"):
-            if not self._is_whole(one.params):
-                self.study.tell(one.number, state=TrialState.FAIL)
-
-    def _is_whole(self, values: dict[str, Any]) -> bool:
-        return set(values) == set(self.sweep.parameters)
-
-    def _queue(self, grid: list[dict[str, Any]]) -> None:
-        """Enqueue the trials of a grid, and those that failed under an earlier command, unless they are recorded."""
-        there = self._folders(one for one in self._all() if one.number not in self._failed_before)
-        failed = [_values(one) for one in self._all("FAIL") if one.number in self._failed_before]
-        for values in grid or filter(self._is_whole, failed):
-            if self._folder(values) not in there:
-                self.study.enqueue_trial(values)
-                there.add(self._folder(values))
-
-    def _folders(self, trials: "Iterable[FrozenTrial]") -> set[Path]:
-        """Return the run folders of trials whose values are all known."""
-        return {self._folder(values) for values in map(_values, trials) if self._is_whole(values)}
+            for folder in self.refused():
+                (folder / REFUSED).unlink()
+        jobs = [self._ask(values) for values in self._drawn]
+        self._unfinished = [job for job in jobs if not self._tell_end(job)]
 
     def jobs(self) -> Iterator[Job]:
         """Yield the jobs of trials that an earlier command did not finish, then those of new trials."""
-        from optuna.trial import Trial
-
-        for frozen in self._all("RUNNING"):
-            if job := self._job(Trial(self.study, frozen._trial_id)):
+        for job in self._unfinished:
+            if not self._tell_end(job):
                 yield job
-        while job := self._next():
-            yield job
+        while len(self._drawn) < self.wanted:
+            job = self._draw()
+            if not self._tell_end(job):
+                yield job
 
-    def _next(self) -> Job | None:
-        while True:
-            counted = [one for one in self._all() if one.number not in self._failed_before]
-            begun = sum(one.state.name != "WAITING" for one in counted)
-            if begun >= self.wanted or (self.sweep.method == "grid" and begun == len(counted)):
-                return None
-            self.study.sampler = self._sampler(begun)
-            if job := self._job(self.study.ask(self.distributions)):
-                return job
-
-    def _job(self, trial: "Trial") -> Job | None:
-        """Return the job of a trial; None if its run has finished or was refused, which is then recorded."""
-        values = {name: trial.params[name] for name in self.sweep.parameters}
-        settings = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
-        job = Job(f"trial {trial.number}: {settings}", [*self.options, *self._words(values)], self._folder(values))
-        self._running[job.name] = trial
-        if self._refused(values):  # the same values were drawn before
-            self.record(job, Done(job.name, WRONG_INPUT, 0.0, 0, ""))
-            return None
-        if not self._finished(values):
-            return job
-        self.record(job, Done(job.name, 0, 0.0, 0, ""))
-        return None
-
-    def _words(self, values: dict[str, Any]) -> list[str]:
-        return [*self.sweep.words, *words_of(values), *self.words, "quiet=true"]
-
-    def _folder(self, values: dict[str, Any]) -> Path:
-        values = {name: values[name] for name in self.sweep.parameters}
-        digest = hashlib.sha256(json.dumps(self._words(values)[:-1]).encode()).hexdigest()[:8]
-        return self.output / "runs" / digest
-
-    def _finished(self, values: dict[str, Any]) -> bool:
-        return self._is_whole(values) and is_finished(self._folder(values))
-
-    def _refused(self, values: dict[str, Any]) -> bool:
-        return self._is_whole(values) and (self._folder(values) / REFUSED).exists()
+    def _draw(self) -> Job:
+        """Draw a new trial, whose seed depends on its position alone."""
+        place = len(self._drawn)
+        self.study.sampler = self._sampler(place)
+        job = self._ask(self.grid[place] if self.grid else None)
+        self._drawn.append(self._running[job.name].params)
+        write_record(self.output / SWEEP, self._sweeps)
+        return job
 
     def _sampler(self, place: int) -> "BaseSampler":
-        """Return the sampler of trial ``place``, whose seed depends on the place alone."""
         from optuna.samplers import RandomSampler, TPESampler
 
         seed = int.from_bytes(hashlib.sha256(json.dumps([self.seed, place]).encode()).digest()[:4], "little")
         return TPESampler(seed=seed, constant_liar=True) if self.sweep.method == "bayes" else RandomSampler(seed)
 
+    def _ask(self, values: dict[str, Any] | None) -> Job:
+        """Begin a trial with these values, or with those that the sampler draws."""
+        if values is not None:
+            self.study.enqueue_trial(values)
+        trial = self.study.ask(self.distributions)
+        settings = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in trial.params.items())
+        words = [*self.options, *self._words(trial.params), "quiet=true"]
+        job = Job(f"trial {trial.number}: {settings}", words, self._folder(trial.params))
+        self._running[job.name] = trial
+        return job
+
+    def _words(self, values: dict[str, Any]) -> list[str]:
+        return [*self.sweep.words, *words_of({name: values[name] for name in self.sweep.parameters}), *self.words]
+
+    def _folder(self, values: dict[str, Any]) -> Path:
+        digest = hashlib.sha256(json.dumps(self._words(values)).encode()).hexdigest()[:8]
+        return self.output / "runs" / digest
+
+    def _tell_end(self, job: Job) -> bool:
+        """Tell the study how the run of a job ended, in an earlier command or trial; return False if it did not."""
+        from optuna.trial import TrialState
+
+        trial = self._running[job.name]
+        self.verdict(job)  # others are judged by what it logged
+        if (job.folder / REFUSED).exists():
+            self.study.tell(trial, state=TrialState.FAIL)
+        elif (job.folder / STOPPED).exists():
+            self.study.tell(trial, state=TrialState.PRUNED)
+        elif is_finished(job.folder):
+            score = self._score(job)
+            self.study.tell(trial, score, TrialState.FAIL if score is None else TrialState.COMPLETE)
+        else:
+            return False
+        return True
+
     def verdict(self, job: Job) -> str:
-        """Record the scores that a run has logged since the last call. Returns why it should end, or "": so without
-        ``early_terminate``.
+        """Record the scores that a run has logged since the last call. Return why it should end; without
+        ``early_terminate`` it never should.
         """
         rungs, trial, path = self.sweep.rungs, self._running[job.name], job.folder / "metrics.csv"
-        if rungs is None:
+        if rungs is None or not path.exists():
             return ""
-        rows = read_rows(path) if path.exists() else []
-        scores = [float(row[self.sweep.metric]) for row in rows if self.sweep.metric in row]
+        scores = [float(row[self.sweep.metric]) for row in read_rows(path) if self.sweep.metric in row]
         if rungs.last is not None:
             scores = scores[: rungs.last - 1]
         best = max if self.sweep.maximize else min
-        reported = {one.number: len(one.intermediate_values) for one in self._all()}
+        reported = {one.number: len(one.intermediate_values) for one in self.study.get_trials(deepcopy=False)}
+        reasons = list[str]()
         for place in range(reported[trial.number] + 1, len(scores) + 1):
             trial.report(best(scores[:place]), place)
             others = sum(count >= place for number, count in reported.items() if number != trial.number)
             if trial.should_prune() and others + 1 >= rungs.eta:  # of fewer none is the worst
-                return f"{self.sweep.metric} {best(scores[:place]):.2f} at scoring {place}"
-        return ""
+                reasons.append(f"{self.sweep.metric} {best(scores[:place]):.2f} at scoring {place}")
+        return reasons[0] if reasons else ""
 
     def record(self, job: Job, done: Done) -> None:
-        """Record the end of a trial; one that was interrupted stays recorded as running."""
+        """Record the end of a trial. One that was interrupted, or failed, is begun again by the next command."""
         from optuna.trial import TrialState
 
-        state, value = None, None
         if done.early:
             write_record(job.folder / STOPPED, {"reason": done.early})
-            state = TrialState.PRUNED
-        elif done.finished:
-            self.verdict(job)  # what it logged since the last look, which others are judged by
-            value = self._score(job)
-            state = TrialState.FAIL if value is None else TrialState.COMPLETE
-        elif done.failed:
-            state = TrialState.FAIL
-        if state is not None:
-            self.study.tell(self._running[job.name], value, state, skip_if_finished=True)
+        if self._tell_end(job):
+            return
+        if done.finished:
+            log.warning("%s ended without an error, but left no scores in %s.", job.name, job.folder)
+        if done.finished or done.failed:
+            self.study.tell(self._running[job.name], state=TrialState.FAIL)
 
     def _score(self, job: Job) -> float | None:
-        """Return the score of a finished run; None, with a warning, if it left none."""
-        try:
-            scores = dict(read_record(job.folder / "results.json")["scores"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("%s ended without an error, but left no scores in %s (%s).", job.name, job.folder, error)
-            return None
+        """Return the score of a finished run; None if it has no such score, of which the first run warns."""
+        scores = read_record(job.folder / "results.json").get("scores") or {}
         value = scores.get(self.sweep.metric)
-        if value is None and self.sweep.metric and not self._told_of_the_metric:
-            self._told_of_the_metric = True
+        if value is None and self.sweep.metric and not self._warned_of_metric:
+            self._warned_of_metric = True
             near = nearest(self.sweep.metric, scores, cutoff=0.0)
-            advice = f" The nearest is {near}." if near else ""
             log.warning(
                 "%s: metric.name %s is not among the scores of %s, so there is no best.%s",
                 self.sweep.path,
                 self.sweep.metric,
                 job.name,
-                advice,
+                f" The nearest is {near}." if near else "",
             )
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     def finished(self) -> int:
-        return sum(is_finished(folder) for folder in self._folders(self._all()))
+        return sum(map(is_finished, self._folders()))
 
     def ended(self) -> list[Path]:
         """Return the directories of trials that finished or were stopped early."""
-        return sorted(self._folders(self._all("COMPLETE", "PRUNED")))
+        return [folder for folder in self._folders() if is_finished(folder) or (folder / STOPPED).exists()]
 
     def refused(self) -> list[Path]:
         """Return the directories of trials whose settings were refused."""
-        return sorted(folder for folder in self._folders(self._all()) if (folder / REFUSED).exists())
+        return [folder for folder in self._folders() if (folder / REFUSED).exists()]
+
+    def _folders(self) -> list[Path]:
+        return sorted({self._folder(values) for values in self._drawn})
 
     def best(self) -> tuple[float, str] | None:
         """Return the best score and the settings of its trial; None before a trial has finished."""
-        if not self._all("COMPLETE"):
+        try:
+            one = self.study.best_trial
+        except ValueError:
             return None
-        one = self.study.best_trial
         return float(one.value or 0.0), f"trial {one.number}: {' '.join(words_of(one.params))}"
 
 
-def _values(trial: "FrozenTrial") -> dict[str, Any]:
-    """Return the values of a trial; those of one that was enqueued are known before they are drawn."""
-    return trial.system_attrs.get("fixed_params") or trial.params
+def _read_sweeps(path: Path) -> dict[str, Any]:
+    """Return the trials of every sweep of an output directory, by its identity.
 
-
-def _open(sweep: Sweep, output: Path, name: str) -> "Study":
-    """
     Raises:
-        InputError: the folder holds something else, another command is at work in it, or its record is damaged.
+        InputError: the file is damaged.
     """
-    import optuna
-    from sqlalchemy.pool import NullPool
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    logging.getLogger("optuna.storages._rdb").setLevel(logging.ERROR)  # it logs the SQL that failed
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # constant_liar of TPE
-    claim_folder("output", output, COMPARISON, ENTRIES)
-    rungs = sweep.rungs
-    pruner = optuna.pruners.SuccessiveHalvingPruner(rungs.first, rungs.eta) if rungs else optuna.pruners.NopPruner()
     try:
-        return optuna.create_study(
-            storage=optuna.storages.RDBStorage(
-                "sqlite:///",  # names no file: in an address ? begins options
-                engine_kwargs={"creator": lambda: sqlite3.connect(output / RECORD), "poolclass": NullPool},
-            ),
-            study_name=name,
-            load_if_exists=True,
-            pruner=pruner,
-            direction="maximize" if sweep.maximize else "minimize",
-        )
-    except RuntimeError as error:
-        raise InputError(f"output={output} holds a sweep of another release of Optuna. Choose another.") from error
-
-
-@contextlib.contextmanager
-def sound(record: Path) -> Iterator[None]:
-    """
-    Raises:
-        InputError: within, Optuna could not read the record, or not write it.
-        OutputError: there is no room for it.
-    """
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import DatabaseError
-
-    try:
-        yield
-    except (DatabaseError, StorageInternalError) as error:
-        cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
-        reason = str(cause).partition("\n")[0].rstrip(".")
-        if getattr(getattr(cause, "orig", None), "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-            raise OutputError(f"{record}: {reason}. Make room, then start the same command again.") from error
-        raise InputError(f"{record}: wanted the record of a sweep, got: {reason}. Choose another output.") from error
+        return read_record(path)
+    except FileNotFoundError:
+        return {}
+    except (OSError, Damaged) as error:
+        raise InputError(
+            location=str(path),
+            expected="the record of a sweep",
+            hint=f"It is {error}. Choose another output.",
+        ) from error

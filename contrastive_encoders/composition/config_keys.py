@@ -75,6 +75,8 @@ def _value_of(text: str, type_: Any) -> Any:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
+    if isinstance(value, str) and not text.startswith(("'", '"')):
+        value = text  # YAML takes " #1" for a comment
     return value if fits(value, type_) or not fits(text, type_) else text
 
 

@@ -1,11 +1,9 @@
 """Sweep files are W&B's, every trial of every one composes, and a sweep goes on where it stopped."""
 
-import contextlib
 import json
 import re
 import shlex
 import shutil
-import sqlite3
 import textwrap
 from pathlib import Path
 
@@ -25,10 +23,10 @@ from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
 from contrastive_encoders.comparison.race import Race, plan
 from contrastive_encoders.comparison.race import train_all as train_race
 from contrastive_encoders.comparison.run_scheduler import Done, Job, open_workers
-from contrastive_encoders.comparison.study import Trials, sound
+from contrastive_encoders.comparison.study import Trials
 from contrastive_encoders.comparison.sweep_file import read_sweep
 from contrastive_encoders.comparison.sweep_file import words_of as words_of_values
-from contrastive_encoders.core import InputError, OutputError
+from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.paper_tables import AVERAGES
 from contrastive_encoders.io.output_directory import write_marker
 from contrastive_encoders.training.checks import check_model_and_data, check_values
@@ -237,7 +235,7 @@ def test_trials_that_failed_or_were_interrupted_are_begun_again(tmp_path, fake_t
     words = [str(path), f"output={tmp_path / 'out'}", "trials=2"]
     failing, stopping = [*words, "fails=0,1"], [*words, "stops=0"]
     assert [run(failing), run(failing)] == [1, 0]
-    assert states(failing) == ["FAIL", "FAIL", "COMPLETE", "COMPLETE"]
+    assert states(failing) == ["COMPLETE", "COMPLETE"]
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             run(stopping)
@@ -261,29 +259,25 @@ def test_bayes_is_not_random(tmp_path, fake_train):
     assert sum(abs(one - 80) for one in drawn[-15:]) / 15 < 34 / 2  # 34: of numbers drawn at random
 
 
-@pytest.mark.parametrize("drawn", [0, 1], ids=lambda drawn: f"{drawn} drawn")
 @pytest.mark.parametrize("method", ["grid", "random", "bayes"])
-def test_a_kill_while_a_trial_is_drawn_changes_nothing(tmp_path, monkeypatch, method, drawn):
-    """The next start goes on with it, and the trials are those of a sweep that nobody killed."""
-    from optuna.trial import Trial
+def test_an_interruption_while_a_trial_is_drawn_changes_nothing(tmp_path, monkeypatch, method):
+    from contrastive_encoders.comparison import study
 
     lr = {"values": [1, 2]} if method == "grid" else {"min": 0.0, "max": 1.0}
     path = sweep_file(tmp_path, method=method, parameters={"one": {"value": 7}, "a": lr, "b": lr})
-    whole = [words_of(job) for job in trials_of(path, tmp_path / "whole", trials=3).jobs()]
-    suggest, count = Trial._suggest, iter(range(99))
+    undisturbed = [words_of(job) for job in trials_of(path, tmp_path / "undisturbed", trials=3).jobs()]
+    write, count = study.write_record, iter(range(99))
 
-    def killed(self, name, distribution):
-        if next(count) == 3 + 1 + drawn:  # in the second trial
+    def interrupted(*words):
+        if next(count) == 1:  # of the second trial
             raise KeyboardInterrupt
-        return suggest(self, name, distribution)
+        write(*words)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trial, "_suggest", killed)
+        patch.setattr(study, "write_record", interrupted)
         with pytest.raises(KeyboardInterrupt):
             list(trials_of(path, tmp_path / "out", trials=3).jobs())
-    trials = trials_of(path, tmp_path / "out", trials=3)
-    assert sorted(words_of(job) for job in trials.jobs()) == sorted(whole)
-    assert sorted(one.state.name for one in trials.study.get_trials()) == ["FAIL", *["RUNNING"] * 3]
+    assert [words_of(job) for job in trials_of(path, tmp_path / "out", trials=3).jobs()] == undisturbed
 
 
 def test_a_refused_trial_is_tried_once_and_others_keep_weights_alone(tmp_path, fake_train, caplog):
@@ -336,8 +330,8 @@ def test_only_a_run_that_has_trained_is_to_be_continued(tmp_path, left, continue
 def test_a_run_that_ends_well_without_results_is_none(tmp_path, fake_train, caplog):
     words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "silent=1"]
     assert run(words) == 0
-    assert states(words)[:3] == ["FAIL"] * 3
-    assert "left no scores" in caplog.text
+    assert caplog.text.count("left no scores") == 3
+    assert "COMPLETE" not in states(words)
 
 
 @pytest.mark.parametrize("metric", [{}, {"name": "stsb/cosine/spearmn"}], ids=["no name", "a typo"])
@@ -347,7 +341,7 @@ def test_trials_without_the_score_are_finished(tmp_path, fake_train, caplog, met
     assert [run(words), run(words)] == [0, 0]
     assert "3 trials, 3 of them finished" in caplog.text
     assert {attempts(folder) for folder in (tmp_path / "out" / "runs").iterdir()} == {1}
-    assert caplog.text.count("The nearest is stsb/cosine/spearman.") == len(metric)  # told once
+    assert caplog.text.count("The nearest is stsb/cosine/spearman.") == 2 * len(metric)  # once by each command
 
 
 def test_values_with_words_of_their_own_are_trials_of_their_own(tmp_path):
@@ -357,38 +351,14 @@ def test_values_with_words_of_their_own_are_trials_of_their_own(tmp_path):
         assert [words_of(job)[-1] for job in trials_of(path, tmp_path / "out").jobs()] == ["x=1", "x=True", "x=1.0"]
 
 
-@pytest.mark.parametrize("damage", ["torn", "overwritten", "another program's"])
-def test_a_damaged_database_is_told_in_one_line(tmp_path, damage, capfd):
-    list(trials_of(sweep_file(tmp_path), tmp_path).jobs())
-    path = tmp_path / "sweep.db"
-    content = path.read_bytes()
-    if damage == "another program's":
-        path.unlink()
-        with contextlib.closing(sqlite3.connect(path)) as connection:
-            connection.execute("create table trials (a int)")
-    else:
-        path.write_bytes(content[: len(content) // 2] if damage == "torn" else content[:8192] + b"x" * 90000)
-    with pytest.raises(InputError, match="wanted the record of a sweep") as told:
-        run([str(sweep_path(tmp_path)), f"output={tmp_path}"])
-    assert "\n" not in str(told.value)
-    assert "SQL:" not in str(told.value) + capfd.readouterr().err
-
-
-def test_a_record_without_room_is_no_wrong_input(tmp_path):
-    trials = trials_of(sweep_file(tmp_path), tmp_path)
-    with trials.study._storage._backend.engine.connect() as connection:
-        pages = connection.exec_driver_sql("pragma page_count").scalar()
-    connect = sqlite3.connect
-
-    def limited(*words, **options):
-        connection = connect(*words, **options)
-        connection.execute(f"pragma max_page_count = {pages}")
-        return connection
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite3, "connect", limited)
-        with pytest.raises(OutputError, match=r"sweep\.db: .* is full\. Make room"), sound(tmp_path / "sweep.db"):
-            trials.study.set_user_attr("much", "x" * 10**6)
+def test_a_damaged_record_is_refused(tmp_path):
+    path = sweep_file(tmp_path)
+    list(trials_of(path, tmp_path).jobs())
+    record = tmp_path / "sweep.json"
+    record.write_bytes(record.read_bytes()[:20])
+    with pytest.raises(InputError) as refused:
+        run([str(path), f"output={tmp_path}"])
+    assert refused.value.location == str(record)
 
 
 def test_a_failure_is_retried_once_and_recorded(tmp_path, fake_train):
