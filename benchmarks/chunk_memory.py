@@ -39,14 +39,14 @@ def tokenize_pairs(encoder: SentenceEncoder, number: int) -> Ragged:
 
 
 def encode_padded(encoder: SentenceEncoder, sequences: Ragged) -> Tensor:
-    """Encode all sequences at once, padded to the longest."""
+    """Encode all sequences in one batch, padded to the longest."""
     whole = [Chunk(np.arange(len(sequences.lengths)), int(sequences.lengths.max()))]
     ((ids, mask),) = padded(sequences.ids, sequences.lengths, whole, encoder.tokenizer.pad_token_id)
     return encoder.encode_chunk(ids, mask, None)[0]
 
 
 def make_step(number: int, budget: int | None) -> Callable[[], None]:
-    """Return a training step on ``number`` pairs under a token budget; None: all at once, padded to the longest."""
+    """Return a training step on ``number`` pairs under a token budget; None: in one batch, padded to the longest."""
     encoder = load()
     encoder.token_budget = budget or UNLIMITED
     sequences = tokenize_pairs(encoder, number)

@@ -1,7 +1,7 @@
 """E1, P16: embeddings of texts of mixed length, compared with sentence-transformers' `encode`.
 
-The same weights (all-MiniLM-L6-v2; SmolLM2-135M with last-token pooling, on a CPU with a tenth of the texts), texts,
-length limit, and precision on both sides; theirs with batches of 32, its default. Half of the texts are single
+Both sides have the same weights (all-MiniLM-L6-v2; SmolLM2-135M with last-token pooling, on a CPU with a tenth of the
+texts), texts, length limit, and precision; theirs with batches of 32, its default. Half of the texts are single
 sentences, the rest pieces of documents of up to 300 words. Loading is not counted. Target: 1.45 times as fast in fp32,
 for SmolLM2 1.5 times, and 1.2 times in bf16; on a GPU 1.5 times; and equal embeddings.
 """

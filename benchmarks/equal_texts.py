@@ -2,7 +2,7 @@
 
 MiniLM on the CPU, neighboring sentences of a file as pairs, fp32, a step of ``model=pairs`` with its gradient in one
 chunk; ours excludes equal texts. The loss and its gradient alone are timed too, on random embeddings, and so is
-`nt_xent`, where each text stands in two pairs. Target: a step at least 0.98 times as fast.
+`nt_xent`, with each text in two pairs. Target: a step at least 0.98 times as fast.
 """
 
 import argparse

@@ -50,7 +50,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A command and its words; ``{m}`` in a word is the folder of the materials, ``{out}`` the output.
+    """A command and its arguments; ``{m}`` in a word is the folder of the materials, ``{out}`` the output.
 
     ``earlier`` maps a word to the one that the compared commit has for it; to an empty one if it has none.
     """
@@ -61,7 +61,7 @@ class Case:
     earlier: Mapping[str, str] = field(default_factory=dict)
 
     def words_at(self, commit: bool) -> list[str]:
-        """Return the words for the commit, or for this checkout."""
+        """Return the arguments for the commit, or for this checkout."""
         words = [self.earlier.get(word, word) if commit else word for word in self.words]
         key = "output_dir" if self.command == "train" else "output"
         return [*filter(None, words), f"{key}={{out}}"]
@@ -71,7 +71,7 @@ TINY_SIZES = "tiny.vocab_size=600 tiny.hidden_size=32 tiny.layers=2 tiny.heads=2
 TINY = f"backbone=tiny {TINY_SIZES} tiny.max_length=128"
 TINY_DECLUTR = f"{TINY} data.min_span=4 data.max_span=16"
 TABLES = "evaluation.data_root={m}/eval evaluation.suite=[stsb]"
-# Of published recipes: the number of steps and the batch are made small; 16-bit floats with scaling need a GPU
+# Published recipes get few steps and small batches; 16-bit floats with scaling need a GPU
 LIMITS = "max_steps=10 max_epochs=null batch_size=8"
 PLAIN = f"precision=fp32 {TABLES} evaluation.every_n_steps=5"
 TRIPLETS, QA, SENTENCES, PAIRS = "{m}/triplets.jsonl", "{m}/qa.jsonl", "{m}/sentences.txt", "{m}/pairs.jsonl"
@@ -131,7 +131,7 @@ GENSE_DOMAIN = (
     + " ".join(f"+domain.synthesis.{word}" for word in NO_RULES.split())
 )
 LLM2VEC = "backbone={m}/llama stages.mntp.data.min_span=16 stages.mntp.data.max_span=16"
-STAGES = {  # recipe -> its words, and stage -> path of its data (none: it follows another key)
+STAGES = {  # recipe -> its arguments, and stage -> path of its data (none: it follows another key)
     "gense": (TINY, {"open": TRIPLETS, "nli": TRIPLETS}),
     "gense_domain": (GENSE_DOMAIN, {"open": TRIPLETS, "domain": None, "nli": TRIPLETS}),
     "gense_open_in": (TINY, {"open": TRIPLETS, "domain": TRIPLETS}),
@@ -384,7 +384,7 @@ def last_line(log: Path) -> str:
 
 
 def commit_side(case: Case, tree: Path, place: Path, materials: str) -> Record:
-    """Return the side of the commit: from its file if the same words and materials made it, else computed."""
+    """Return the side of the commit: from its file if the same arguments and materials made it, else computed."""
     path = place / f"{hashlib.sha256(case.name.encode()).hexdigest()[:12]}.kept.json"
     made_of = {"materials": materials, "words": case.words_at(True)}
     if path.is_file():

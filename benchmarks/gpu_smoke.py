@@ -1,4 +1,4 @@
-"""Whether everything works on this device: a short run of every objective, its export, and the tests marked ``gpu``.
+"""Smoke test of a device: a short run of every objective, its export, and the tests marked ``gpu``.
 
 Each run is that of the command line, over invented texts, in bf16: its loss must fall, and sentence-transformers must
 compute the same embeddings from the exported folder on the CPU, in fp32. On a CPU the tests are only collected.
@@ -47,7 +47,7 @@ TOLERANCE = 1e-4  # of unit embeddings: a GPU sums float32 in another order
 
 
 def write_data(kind: str, folder: Path) -> Path:
-    """Write texts that a model can learn from: those that belong together share words."""
+    """Write texts that a model can learn from: related texts have words in common."""
     path = folder / f"{kind}.{'txt' if kind == 'text' else 'jsonl'}"
     if kind == "text":
         path.write_text("".join(f"{texts.invented(number, 400)}\n" for number in range(64)), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 The shape of RoBERTa-base or SmolLM2-135M with random weights, spans of 32 to 512 tokens, A = P = 2, bf16, Lightning's
 Trainer with the callbacks of a run; SmolLM2 without masked tokens. The peak is measured: the best of some large bf16
-matmuls. Padding, recomputation, and embedding look-ups are no work; `flops` says what is counted. ``--keys`` are others
+matmuls. Padding, recomputation, and embedding look-ups don't count as work; see `flops`. ``--keys`` are others
 of the objective (``model.KEY=VALUE``). ``--profile FILE`` writes which kernels three steps spend their time in, and the
 share of it in which the device computes. Target: 45 %.
 """

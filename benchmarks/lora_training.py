@@ -4,7 +4,7 @@ SmolLM2-135M on the CPU, adapters of rank 16 in all linear layers: in-batch cont
 entailments in batches of 64, the last token pooled, at most 32 tokens, temperature 0.05. Ours: Lightning's Trainer with
 the callbacks of a run over a prepared row store, with frozen weights in 32 bits and in 16
 (``model.frozen_weights=bf16``). Theirs: SentenceTransformerTrainer over the same model with the same peft settings,
-first weights, pairs and order, AdamW and clipping. First both train a few steps in fp32, and must end at the same
+initial weights, pairs and order, AdamW and clipping. First both train a few steps in fp32, and must end at the same
 adapter. Target: 1.5 times the pairs/s.
 
 Memory compares ours with ours: the peak of a process that trains, above the memory before, with adapters and with all
@@ -28,7 +28,7 @@ from contrastive_encoders.encoders.lora import is_adapter
 OPTIONS = {"precisions": PRECISIONS, "frozen": PRECISIONS, "rounds": 3, "steps": 4, "clock": ("wall", "cpu")}
 QUICK = {"precisions": ["fp32"], "frozen": ["bf16"], "rounds": 1, "steps": 1}
 RANK, ALPHA, PAIRS = 16, 32, BATCH["contrastive"]
-MAX_LENGTH = 32  # at 128 the other side, which computes a batch at once, needs more than 24 GB in fp32
+MAX_LENGTH = 32  # at 128 the other side, which computes a batch in one go, needs more than 24 GB in fp32
 LORA = {"rank": RANK, "alpha": ALPHA, "dropout": 0.0, "targets": "auto", "stages": "merge", "seed": 1}
 CHECKED_STEPS, TOLERANCE = 3, 1e-5
 

@@ -3,7 +3,7 @@
 all-MiniLM-L6-v2: cosine regression on STS-B's training pairs in batches of 32 (CosineSimilarityLoss), and in-batch
 contrast on NLI premises with their entailments in batches of 64 (MultipleNegativesRankingLoss at scale 20, our
 temperature 0.05). Ours: Lightning's Trainer with the callbacks of a run, and the data module over a prepared row store.
-Theirs: SentenceTransformerTrainer with its defaults, so it tokenizes every batch anew, as it always does. Both get the
+Theirs: SentenceTransformerTrainer with its defaults, so it tokenizes every batch, as it always does. Both get the
 same pairs in the same batches, the same limit of 128 tokens, AdamW, clipping, and weights. First both train in fp32
 without dropout, and must end at the same weights. Without SHARED_DATA pairs are invented. Target: 2 times the pairs/s.
 """

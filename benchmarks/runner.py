@@ -7,7 +7,7 @@
 FOLDER/figures.json doesn't have of this commit and machine, or that failed. Each result is stored as soon as it is
 there, so the same command continues. Exit code 0: nothing is due; 1: a job failed; 2: wrong arguments.
 
-A benchmark is a module with a docstring, ``OPTIONS`` (option -> default; a list stands for several values, a tuple for
+A benchmark is a module with a docstring, ``OPTIONS`` (option -> default; a list allows several values, a tuple for
 a choice whose first value is the default), ``QUICK`` (the values that ``--quick`` sets), and ``measure(options,
 folder)``, which yields the lines of the table.
 """
@@ -97,7 +97,7 @@ def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
 def rates(
     figure: str, case: str, unit: str, amount: float, ours: list[float], theirs: list[float], target: str = ""
 ) -> Line:
-    """Return the line of two sides that did the same amount of work in so many seconds in each round."""
+    """Return the line of two sides that did the same amount of work in these seconds of each round."""
     own, other = (amount / statistics.median(seconds) for seconds in (ours, theirs))
     return Line(figure, case, unit, own, other, median_ratio(theirs, ours), target)
 

@@ -5,7 +5,7 @@ A model of GPT-2's shape with random weights, the same on both sides; the logit 
 STS-DINO: three labels per input, with none, one, and two counter prompts, five samples each. The other side does what
 the published loop does: all samples of a prompt and its counter prompts in one batch with a key-value cache, 40 steps
 whatever closed, transformers' warpers, one draw per row; it computes the prompt once per sample, as `generate` does.
-Both leave out cuDNN's attention, which a GPU would build anew for each length.
+Both leave out cuDNN's attention, which a GPU would build for each length.
 Accepted are sentences that closed, are not empty, and have no newline; both sides must accept equal shares. Target: 4
 times as many per second on a CPU, 10 times on a GPU with a model of GPT2-XL's shape (--layers 48 --width 1600).
 """

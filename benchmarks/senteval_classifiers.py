@@ -1,8 +1,8 @@
-"""P8: SentEval's classifiers on given embeddings, all at once, compared with one at a time.
+"""P8: SentEval's classifiers on given embeddings, in one batch, compared with one at a time.
 
 Embeddings are all-MiniLM-L6-v2's of the tables in SHARED_DATA. The other side is tests.evaluation.senteval_reference: a
 torch module, autograd, and torch.optim for each of the 410, 41, or 5 classifiers. With ``--folds`` it trains those of
-so many of the 10 outer folds of MR, CR, SUBJ, and MPQA, and its time is multiplied accordingly; accuracies of these
+this number of the 10 outer folds of MR, CR, SUBJ, and MPQA, and its time is multiplied accordingly; accuracies of these
 tasks are then not compared. Target: 20 times as fast over the seven tasks; accuracy within 0.3 on the mean, and per
 task within 0.3 or 3 test items.
 """
@@ -33,7 +33,7 @@ FOLDS = 10
 
 
 def train_reference(task: Classification, pool: Pool, folds: int, rules: Rules) -> Result:
-    """Train one classifier at a time, those of so many outer folds."""
+    """Train one classifier at a time, those of the first outer folds."""
     parts = []
     for part in task.parts.values():
         sides = [[text or "." for text in side] for side in part.sides]
@@ -51,7 +51,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     torch.set_num_threads(1)  # more make both sides slower: the matrices have few rows
     data, clock = shared_data(), clock_of(options)
     if data is None:
-        raise SystemExit("SHARED_DATA is no folder; set it to one with eval/MR/all.tsv and so on.")
+        raise SystemExit("SHARED_DATA is not a folder; set it to one with eval/MR/all.tsv and so on.")
     encoder, times, accuracies = load_encoder(packaged_minilm(), device="cpu"), [], []
     for name in options.tasks:
         (task,) = load_tasks(data / "eval", name, EvaluateConfig()).tasks

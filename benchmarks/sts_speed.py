@@ -1,8 +1,8 @@
 """P7: the sentences of STS12-16, STS-B, and SICK-R embedded and scored, compared with sentence-transformers' `encode`.
 
-The same weights (all-MiniLM-L6-v2). Ours embeds all tasks as one pool; theirs goes task by task, left and right
-sentences with batches of 32, its defaults, in fp32. Loading is not counted. Target: 1.9 times as fast in fp32 at the
-same scores (0.01), 4 times in bf16 (0.05); on a GPU 4 times. Without SHARED_DATA the sentences are invented.
+Both sides have the same weights (all-MiniLM-L6-v2). Ours embeds all tasks as one pool; theirs goes task by task, left
+and right sentences with batches of 32, its defaults, in fp32. Loading is not counted. Target: 1.9 times as fast in fp32
+at the same scores (0.01), 4 times in bf16 (0.05); on a GPU 4 times. Without SHARED_DATA the sentences are invented.
 """
 
 import argparse

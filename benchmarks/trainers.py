@@ -26,7 +26,7 @@ OPTIMIZER: dict[str, Any] = {
 
 
 class Work(NamedTuple):
-    """What both sides train on, and for how long."""
+    """Data and length of a training by both sides."""
 
     data: Any  # our data module, ready
     rows: list[dict[str, Any]]  # its examples as sentence-transformers wants them

@@ -1,7 +1,7 @@
 """P10: sentences from an encoder-decoder, compared with transformers' ``generate`` on batches in input order.
 
 A model of T5-small's shape with random weights, the same on both sides; real premises; one entailment and one
-contradiction per sentence, top-k 50 and top-p 0.9, at most 63 new tokens. A random model never ends by itself: on both
+contradiction per sentence, top-k 50 and top-p 0.9, at most 63 new tokens. A random model never ends a text: on both
 sides texts end at the same lengths, drawn from those of real hypotheses. The other side does what the published script
 does: batches of both prompts as they come, padded to the longest, until the last text of the batch has ended. A second
 line adds the discriminator's pass over the generated texts, on the other side in batches as they come.
@@ -68,7 +68,7 @@ class Work:
 
 
 def sentence_piece(corpus: list[str]) -> PreTrainedTokenizerFast:
-    """Return a Unigram tokenizer like T5's; unused words bring it to as many ids as T5 has."""
+    """Return a Unigram tokenizer like T5's; unused tokens fill it to T5's number of ids."""
     unigram = Tokenizer(models.Unigram())
     unigram.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     unigram.decoder = decoders.Metaspace(prepend_scheme="always")
