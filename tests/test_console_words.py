@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 # They register the config classes
-import contrastive_encoders.evaluation.evaluate_config
+import contrastive_encoders.cli.compare
+import contrastive_encoders.cli.evaluate
+import contrastive_encoders.cli.mine_negatives
 import contrastive_encoders.training.compose  # noqa: F401
 from contrastive_encoders import __version__
 from contrastive_encoders.cli.main import COMMANDS, adapt_words, improve_words, main

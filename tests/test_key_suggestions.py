@@ -4,6 +4,10 @@ import shlex
 
 import pytest
 
+# They register the config classes
+import contrastive_encoders.cli.compare
+import contrastive_encoders.cli.evaluate
+import contrastive_encoders.cli.export  # noqa: F401
 from contrastive_encoders.composition.config_keys import known_keys
 from contrastive_encoders.composition.key_suggestions import COUNTERPARTS, counterpart, unknown_key
 from contrastive_encoders.core import InputError
