@@ -28,6 +28,7 @@ from contrastive_encoders.io.atomic import link_whole, write_whole
 from contrastive_encoders.io.download import FOLDER, RECORD, Downloads, File, NotGot
 from contrastive_encoders.io.output_directory import check_owner, lock_folder, read_marker, write_marker
 from contrastive_encoders.io.rows import count_rows
+from contrastive_encoders.runtime.child_processes import begin_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
 
@@ -219,6 +220,7 @@ def _rows(path: Path) -> int:
 
 
 def main(words: Sequence[str], command: str = "download-data") -> None:
+    begin_process()
     log_to_terminal()
     with exit_statuses(words=words, command=command, failed=(OSError,)):
         if {"-h", "--help"} & set(words):

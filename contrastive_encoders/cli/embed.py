@@ -9,6 +9,7 @@ from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.runtime.process_group import refuse_launcher
+from contrastive_encoders.runtime.signals import exit_on_signals
 
 # oneDNN, and PyTorch's layer over it, keep code and buffers for 1,024 shapes each, and every window brings new shapes:
 # memory would grow for dozens of windows. Both are read when torch first computes.
@@ -24,7 +25,8 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     require(config, "input", "a file of texts")
     require(config, "output", "FILE.npy or FILE.parquet")
     config.check_keys()
-    from contrastive_encoders.export.embed import write_vectors  # with torch, which takes seconds to import
+    with exit_on_signals():
+        from contrastive_encoders.export.embed import write_vectors  # with torch, which takes seconds to import
 
     write_vectors(config)
 

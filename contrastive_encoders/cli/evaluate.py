@@ -1,7 +1,6 @@
 """The command ``contrastive-encoders evaluate``: score encoders, and list, check, or download evaluation data."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,8 @@ from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.runtime.process_group import find_ranks, join_group, local_rank
+from contrastive_encoders.runtime.process_group import find_ranks, init_process_group, local_rank
+from contrastive_encoders.runtime.signals import exit_on_signals
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from contrastive_encoders.core import Results
@@ -26,22 +26,25 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
 
 def _score(config: EvaluateConfig) -> int:
     """Load, score, print, write. Only rank 0 prints and writes."""
-    from contrastive_encoders.evaluation.evaluate import score, score_several, write_scores
+    with exit_on_signals():
+        from contrastive_encoders.evaluation.evaluate import score, score_several, write_scores
 
-    with _process_group() as rank:
-        if config.encoder is not None and not isinstance(config.encoder, str) and len(config.encoder) == 1:
-            config = replace(config, encoder=config.encoder[0])
-        if isinstance(config.encoder, str):
-            results, scores = score(config)
-            if rank == 0:
-                _print_scores(config, results)
-                if config.output:
-                    write_scores(Path(config.output), results, scores)
-                    _print_files(config, [Path(config.output)])
-        else:
-            scored, files = score_several(config)
-            if rank == 0:
-                _print_differences(config, scored, files)
+    rank, world = find_ranks()
+    if world > 1:
+        _init_process_group()
+    if config.encoder is not None and not isinstance(config.encoder, str) and len(config.encoder) == 1:
+        config = replace(config, encoder=config.encoder[0])
+    if isinstance(config.encoder, str):
+        results, scores = score(config)
+        if rank == 0:
+            _print_scores(config, results)
+            if config.output:
+                write_scores(Path(config.output), results, scores)
+                _print_files(config, [Path(config.output)])
+    else:
+        scored, files = score_several(config)
+        if rank == 0:
+            _print_differences(config, scored, files)
     return 0
 
 
@@ -109,22 +112,12 @@ def _look_after_data(config: EvaluateConfig) -> int:
     return 0 if all(report.well for report in reports) else 2
 
 
-@contextmanager
-def _process_group() -> Iterator[int]:
-    """Yield this process's rank, inside a group if torchrun or srun started several."""
-    if find_ranks().world < 2:
-        yield 0
-        return
+def _init_process_group() -> None:
     import torch
-    import torch.distributed as dist
 
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank())
-    join_group("nccl" if torch.cuda.is_available() else "gloo")
-    try:
-        yield dist.get_rank()
-    finally:
-        dist.destroy_process_group()
+    init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 
 
 main = command_line("evaluate", run, EvaluateConfig)

@@ -41,7 +41,7 @@ from contrastive_encoders.io.output_directory import (
 )
 from contrastive_encoders.io.rows import Encoding, read_windows
 from contrastive_encoders.io.text_files import ENCODING_MEANING
-from contrastive_encoders.runtime.child_processes import end_with
+from contrastive_encoders.runtime.child_processes import exit_with_parent
 from contrastive_encoders.runtime.devices import check_devices, device_of
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -489,7 +489,7 @@ class EndsWithParent:
         self.parent = os.getpid()
 
     def __setstate__(self, state: dict[str, int]) -> None:
-        end_with(state["parent"])
+        exit_with_parent(state["parent"])
 
 
 def vectors_of(cache_folder: str | None, encoder: str) -> str | None:

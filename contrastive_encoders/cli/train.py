@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from contrastive_encoders.cli.hydra_main import command_line
 from contrastive_encoders.core.errors import TrainingError
+from contrastive_encoders.runtime.signals import exit_on_signals
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.resolve import finished_before, resolve
 
@@ -15,8 +16,8 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     """Train the run of these overrides; of a multirun, those of one job."""
     run = resolve(compose(HydraConfig.get().overrides.task, config=cfg))
     if not finished_before(run):
-        from contrastive_encoders.training.stage_loop import run_stages  # with torch and Lightning, which take seconds
-
+        with exit_on_signals():
+            from contrastive_encoders.training.stage_loop import run_stages  # with torch, which takes seconds to import
         run_stages(run)
 
 

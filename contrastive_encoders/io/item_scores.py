@@ -3,6 +3,7 @@
 import io
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,8 @@ def write_items(path: str | Path, items: ItemScores) -> None:
         for name, array in entries.items()
     }
     content = io.BytesIO()
-    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]  # its stub takes only names without a slash
+    with ThreadPoolExecutor(1) as thread:  # a signal in the middle of a zip file's member would print an error
+        thread.submit(lambda: np.savez_compressed(content, **arrays)).result()  # type: ignore[arg-type]  # names with a slash
     write_whole(Path(path), content.getvalue())
 
 

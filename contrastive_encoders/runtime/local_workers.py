@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from contrastive_encoders.runtime.child_processes import cores, end_with
+from contrastive_encoders.runtime.child_processes import cores, exit_with_parent
 from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.runtime.signals import exit_on_sigterm
 from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
@@ -70,7 +70,7 @@ def _main(connection: Any, parent: int, environment: dict[str, str]) -> None:
     os.environ.update(environment)  # before torch is imported, with the first message; LOCAL_RANK chooses the GPU
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the driver decides
     exit_on_sigterm()
-    end_with(parent)
+    exit_with_parent(parent)
     log_to_terminal(quiet=environment["LOCAL_RANK"] != "0")
 
     def send(message: Message) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from contrastive_encoders.runtime.process_group import find_ranks, local_rank
+from contrastive_encoders.runtime.process_group import find_ranks
 
 CHATTY = (
     "httpx",
@@ -25,7 +25,7 @@ CHATTY = (
 
 def log_to_terminal(quiet: bool = False) -> None:
     """Plain lines on stderr; of several processes the first one says what all know."""
-    first = find_ranks().rank == local_rank() == 0  # Lightning gives its processes a place on the machine alone
+    first = find_ranks().rank == 0
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.basicConfig(level=logging.INFO if first and not quiet else logging.WARNING, handlers=[_ToStderr()])

@@ -1,26 +1,50 @@
-"""SIGTERM and Ctrl-C handling from the first moment of a command; importing this takes a few milliseconds."""
+"""SIGTERM and Ctrl-C from the first moment of a command; importing this module takes a few milliseconds."""
 
+import contextlib
 import io
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-INTERRUPTED, TERMINATED = 130, 143  # exit statuses
-# Modules where nothing may be raised: in callbacks of weak references it is printed and forgotten; a zip file that is
-# written (items.npz) raises ValueError in its place
-STUMBLES = ("weakref", "_weakrefset", "contrastive_encoders.io.item_scores")
-AGAIN = 0.05  # seconds after which a signal that would be lost is sent once more
+INTERRUPTED, TERMINATED = 130, 143  # exit codes
+RESEND_DELAY_S = 0.05
+
+Handler = Callable[[int, FrameType | None], Any]
 
 
 def heed_signals() -> None:
-    """What every command does before it imports what takes a moment."""
-    exit_on_sigterm()
-    heed_ctrl_c()
+    """Exit at once on a signal. Every command begins so: nothing is in progress yet, and an import may swallow an
+    exception.
+    """
+    _install(_exit)
     ignore_closed_pipes()
+
+
+def raise_signals() -> None:
+    """Raise SystemExit(143) on SIGTERM and KeyboardInterrupt on Ctrl-C, so that the command can clean up."""
+    _install(_raise)
+    sys.unraisablehook = _send_again
+
+
+@contextlib.contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """Exit at once on a signal, while modules are imported."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    _install(_exit)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_on_sigterm() -> Any:
+    """Raise SystemExit(143) on SIGTERM; return the handler before."""
+    return signal.signal(signal.SIGTERM, _raise)
 
 
 def ignore_closed_pipes() -> None:
@@ -52,50 +76,35 @@ class _Pipe(io.FileIO):
             return super().write(data)
 
 
-def exit_on_sigterm() -> Any:
-    """From now on SIGTERM raises SystemExit(143), so that what is under way is left whole; the handler before."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        if _imports(frame):
-            os._exit(TERMINATED)
-        if not _comes_again(number, frame):
-            sys.exit(TERMINATED)
-
-    return signal.signal(signal.SIGTERM, leave)
+def _install(handler: Handler) -> None:
+    signal.signal(signal.SIGTERM, handler)
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _exit, _raise):
+        signal.signal(signal.SIGINT, handler)  # else Ctrl-C is for others, as after a shell's &
 
 
-def heed_ctrl_c() -> None:
-    """From now on no KeyboardInterrupt is lost; where Ctrl-C is for others, as behind a shell's ``&``, it stays so."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if _imports(frame):
-            os._exit(INTERRUPTED)
-        if not _comes_again(number, frame):
-            raise KeyboardInterrupt
-
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt)
+def _exit(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
 
 
-def _imports(frame: FrameType | None) -> bool:
-    """Whether a module is being imported: nothing is under way, and it may swallow what is raised within it."""
-    return any(one.f_code.co_filename == "<frozen importlib._bootstrap>" for one in _frames(frame))
+def _raise(number: int, frame: FrameType | None) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(TERMINATED)
 
 
-def _comes_again(number: int, frame: FrameType | None) -> bool:
-    """Whether the signal came where nothing may be raised, as while an object is thrown away (Python prints it and goes
-    on); it is sent once more then."""
-    stumbles = any(
-        one.f_code.co_name == "__del__" or one.f_globals.get("__name__") in STUMBLES for one in _frames(frame)
-    )
-    if stumbles:
-        later = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
-        later.daemon = True
-        later.start()
-    return stumbles
+def _send_again(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Send a signal once more if its exception was raised in a destructor or a weak reference's callback.
 
-
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+    Python would print the exception and go on.
+    """
+    error = unraisable.exc_value
+    if isinstance(error, KeyboardInterrupt):
+        number = signal.SIGINT
+    elif isinstance(error, SystemExit) and error.code == TERMINATED:
+        number = signal.SIGTERM
+    else:
+        sys.__unraisablehook__(unraisable)
+        return
+    later = threading.Timer(RESEND_DELAY_S, os.kill, (os.getpid(), number))
+    later.daemon = True
+    later.start()

@@ -7,7 +7,7 @@ import hydra
 from hydra.utils import get_class
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.process_group import rank_here
+from contrastive_encoders.runtime.process_group import find_ranks
 from contrastive_encoders.training.resolve import ResolvedRun
 
 
@@ -69,7 +69,7 @@ def make_model(run: ResolvedRun) -> Any:
     )
 
     module: Any = get_class(run.model.target)
-    with absent_weights(run.is_sharded and rank_here() > 0):
+    with absent_weights(run.is_sharded and find_ranks().rank > 0):
         return module(run.model)
 
 

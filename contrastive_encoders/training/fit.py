@@ -14,7 +14,6 @@ from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.sharding import load_weights
 from contrastive_encoders.evaluation.callback import FinalScores, ScoreCallback
 from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.runtime.process_group import join_group_again
 from contrastive_encoders.training.build import make_model, make_trainer
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
 from contrastive_encoders.training.callbacks.config_record import ConfigRecord
@@ -136,7 +135,6 @@ def fit(
         record.rates_differ, record.resumed = resumed.rates_differ, resumed.history
     for name, fact in facts(prepared, trainer, scorer, resumed, changes, negatives):
         log.info("%s", f"{name:<{WIDTH}} {fact}")
-    join_group_again("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", run.monitor)

@@ -35,18 +35,13 @@ def group_neighbours(run: ResolvedRun, model: Any, data: Any) -> None:
         if size < 2 or not isinstance(model, Objective):
             continue
         path = run.folder / NEIGHBOURS / f"{place}-{one.data_id[:12]}.npy"
-        from_rank_zero(partial(_decide, run, model, one, size, path))
+        if not from_rank_zero(partial(_is_whole, path)):
+            from_rank_zero(partial(_write, run, model, one, size, path))
         one.groups = [group[group >= 0] for group in np.load(path, allow_pickle=False)]
 
 
-def _decide(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path, writer: bool) -> list[bool]:
-    return [writer and _write(run, model, data, size, path)]
-
-
-def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path) -> bool:
+def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path) -> None:
     """Write (groups, size) int64 examples, where a group is smaller -1."""
-    if _is_whole(path):
-        return False
     store, steps = data.store, run.max_steps if run.max_steps > 0 else 0
     examples = grouped_rows(data.num_examples, steps * data.batch_size or data.num_examples, data.settings.seed)
     rows = data.subset[examples]
@@ -62,7 +57,6 @@ def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path)
     np.save(content, groups[:number])
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, content.getvalue())
-    return True
 
 
 def _is_whole(path: Path) -> bool:

@@ -83,10 +83,9 @@ def claim_folder(
     *,
     resume: str | None,
     overwrite: bool,
-    writer: bool,
     recipe: Mapping[str, Any] | None = None,
 ) -> Claim:
-    """Take ``folder`` for the run of this identity. Only the writer, rank 0, changes anything.
+    """Take ``folder`` for the run of this identity. Only rank 0 calls this.
 
     Args:
         recipe: all keys of the run, to name those in which another run in the folder differs.
@@ -97,23 +96,21 @@ def claim_folder(
     """
     given, own = _given(resume), {"config": identity}
     marker = check_owner("output_dir", folder, RUN)
-    if not overwrite and marker and _is_finished(folder, writer):
+    if not overwrite and marker and _is_finished(folder):
         _check_same_run(folder, marker, identity, recipe)
         return Claim(True, None)
-    if writer:
-        lock_folder("output_dir", folder)
-        marker = check_owner("output_dir", folder, RUN)  # another process may have written it meanwhile
+    lock_folder("output_dir", folder)
+    marker = check_owner("output_dir", folder, RUN)  # another process may have written it meanwhile
     # another command may have claimed the directory and ended before its first step, as with a wrong key
     begins = overwrite or marker is None or (marker.identity != own and not _holds_work(folder))
     if marker and not begins:
         _check_same_run(folder, marker, identity, recipe)
-    if writer:
-        for name in () if begins else PRODUCTS:
-            if (folder / name).exists():  # it is replaced at the end of the run, and should not fail there
-                check_replaceable("output_dir", folder / name, EXPORT)
-        if begins:
-            remove_entries(folder)
-        write_marker(folder, RUN, ENTRIES, own)
+    for name in () if begins else PRODUCTS:
+        if (folder / name).exists():  # it is replaced at the end of the run, and should not fail there
+            check_replaceable("output_dir", folder / name, EXPORT)
+    if begins:
+        remove_entries(folder)
+    write_marker(folder, RUN, ENTRIES, own)
     # a given checkpoint is where the run began, and not where it continues
     return Claim(False, given if begins else _continued(folder, resume) or given)
 
@@ -165,13 +162,13 @@ def new_folder(folder: Path) -> Path:
     return next(one for number in count(2) if not (one := folder.with_name(f"{folder.name}-{number}")).exists())
 
 
-def _is_finished(folder: Path, writer: bool) -> bool:
+def _is_finished(folder: Path) -> bool:
     """Return whether the folder has readable results of a run. Damaged ones do not count: the run writes them again,
-    from its last checkpoint, and the writer logs so.
+    from its last checkpoint.
     """
     path = folder / "results.json"
     why = damage_of(path)
-    if why and writer:
+    if why:
         log.warning("%s: %s. The run goes on from its last checkpoint, and writes it again.", path, why)
     return path.is_file() and not why
 

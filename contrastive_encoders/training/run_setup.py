@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import hydra
 import pytorch_lightning as pl  # its import sets the level of its logger
+import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from transformers.utils import logging as transformers_logging
@@ -25,8 +26,9 @@ from contrastive_encoders.encoders.pooling import POOLERS
 from contrastive_encoders.io.atomic import write_whole
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.manifest import Damaged
-from contrastive_encoders.runtime.process_group import from_rank_zero
-from contrastive_encoders.training.build import make_data
+from contrastive_encoders.runtime.local_ranks import start_ranks
+from contrastive_encoders.runtime.process_group import find_ranks, from_rank_zero, init_process_group
+from contrastive_encoders.training.build import make_data, make_trainer
 from contrastive_encoders.training.callbacks.checkpoints import BEST
 from contrastive_encoders.training.changed_settings import changes_in, described
 from contrastive_encoders.training.identity import identity_in
@@ -95,15 +97,27 @@ def said_once(*names: str) -> Iterator[None]:
             logger.removeFilter(is_new)
 
 
-def prepare_folder(run: ResolvedRun, writer: bool) -> Start:
+def start_processes(run: ResolvedRun) -> None:
+    """Start a process for each further device, unless torchrun or srun did, and initialize the process group."""
+    keys = run.trainer
+    if find_ranks().world == 1 and (str(keys["devices"]), keys["num_nodes"]) != ("1", 1):
+        trainer = make_trainer(run, logger=False)
+        if trainer.num_devices * trainer.num_nodes > 1:
+            start_ranks(trainer.num_devices, trainer.num_nodes)
+    if find_ranks().world > 1:
+        on_gpu = keys["accelerator"] != "cpu" and torch.cuda.is_available()
+        init_process_group("nccl" if on_gpu else "gloo")
+
+
+def prepare_folder(run: ResolvedRun) -> Start:
     """Take the directory for a run or a stage; ``backbone=tiny`` is written into it."""
-    claim = _claim(run, writer, overwrite=run.overwrite)
+    claim = _claim(run, overwrite=run.overwrite)
     if claim.finished or run.backbone != "tiny":
         return Start(claim.finished, claim.checkpoint, run.backbone)
     return Start(False, claim.checkpoint, write_tiny([run], run.folder / "backbone"))
 
 
-def prepare_whole(run: ResolvedRun, writer: bool) -> Start:
+def prepare_whole(run: ResolvedRun) -> Start:
     """Take the directory of a run with stages, which share one tiny backbone.
 
     Raises:
@@ -123,18 +137,18 @@ def prepare_whole(run: ResolvedRun, writer: bool) -> Start:
     alone = len(chosen) < len(stages)
     if alone and run.overwrite:
         _refuse_what_others_stand_on(stages, chosen[-1], run.folder)
-    claim = _claim(run, writer, overwrite=run.overwrite and not alone)
+    claim = _claim(run, overwrite=run.overwrite and not alone)
     backbone = chosen[0].backbone
     if claim.finished or backbone != "tiny":
         return Start(claim.finished, None, backbone)
     return Start(False, None, write_tiny(stages, run.folder / "backbone"))
 
 
-def _claim(run: ResolvedRun, writer: bool, overwrite: bool) -> Claim:
+def _claim(run: ResolvedRun, overwrite: bool) -> Claim:
     """Take the directory of a run, and record its config there."""
     recipe = run.recipe()
-    claim = claim_folder(run.folder, run.identity, resume=run.resume, overwrite=overwrite, writer=writer, recipe=recipe)
-    if writer and not claim.finished:
+    claim = claim_folder(run.folder, run.identity, resume=run.resume, overwrite=overwrite, recipe=recipe)
+    if not claim.finished:
         record_config(recipe, run.folder / ".hydra")
     return claim
 
@@ -144,7 +158,7 @@ def begin(stages: Sequence[ResolvedRun], stage: ResolvedRun, backbone: str | Non
     if they are its weights.
     """
     place = stages.index(stage)
-    folder, identity = from_rank_zero(lambda writer: _finished_before(stages, place))
+    folder, identity = from_rank_zero(lambda: _finished_before(stages, place))
     begun = stage.begun_from(identity).with_values(backbone=folder or backbone)
     if folder or not place:
         log.info("stage %s begins from %s", stage.stage_name, begun.backbone)

@@ -12,8 +12,7 @@ from pathlib import Path
 from contrastive_encoders.core import Results
 from contrastive_encoders.io.output_directory import LOCK, work_for
 from contrastive_encoders.io.results import read_results
-from contrastive_encoders.runtime.child_processes import works_for_another
-from contrastive_encoders.runtime.process_group import find_ranks, from_rank_zero, leave_group_at_exit, rank_here
+from contrastive_encoders.runtime.process_group import find_ranks, from_rank_zero
 from contrastive_encoders.runtime.signals import TERMINATED
 from contrastive_encoders.training.callbacks.rank_failures import Companions
 from contrastive_encoders.training.checks import check_run
@@ -24,12 +23,12 @@ from contrastive_encoders.training.prepare import free_memory, prepare, rehearse
 from contrastive_encoders.training.resolve import ResolvedRun, say_finished
 from contrastive_encoders.training.run_directory import check_writable, is_empty, mirror_of
 from contrastive_encoders.training.run_setup import (
-    Start,
     begin,
     hushed_libraries,
     prepare_folder,
     prepare_whole,
     said_once,
+    start_processes,
 )
 from contrastive_encoders.training.teacher_comparison import score_teacher
 from contrastive_encoders.training.wandb_session import close_wandb
@@ -62,8 +61,8 @@ def run_stages(run: ResolvedRun) -> Results | None:
         status = 1
         try:
             check_writable(run.folder)
-            leave_group_at_exit()
             check_run(run)
+            start_processes(run)
             status = _run(run)
         finally:
             close_wandb(status)
@@ -83,7 +82,7 @@ def _run(run: ResolvedRun) -> int:
         with companions.named():  # between two stages, too
             return _train(run, companions, None)
     anew = run.overwrite and run.only_stage is None
-    from_rank_zero(lambda writer: mirror.begin(anew=anew, fetch=is_empty(run.folder)) if writer else [])
+    from_rank_zero(lambda: mirror.begin(anew=anew, fetch=is_empty(run.folder)))
     try:
         with companions.named():
             status = _train(run, companions, mirror.copy)
@@ -92,7 +91,7 @@ def _run(run: ResolvedRun) -> int:
         raise
     if status:
         mirror.wait_at_end(MAX_COPY_SECONDS)
-    elif rank_here() == 0:
+    elif find_ranks().rank == 0:
         mirror.finish()
     return status
 
@@ -103,8 +102,8 @@ def _train(run: ResolvedRun, companions: Companions, saved: Callable[[], None] |
     """
     if not run.all_stages:
         return train(run, companions, saved=saved)
-    from_rank_zero(lambda writer: [writer and synthesise_domain(run)])
-    start = Start(*from_rank_zero(lambda writer: prepare_whole(run, writer)))
+    from_rank_zero(lambda: synthesise_domain(run))
+    start = from_rank_zero(lambda: prepare_whole(run))
     if start.finished:
         say_finished(run.folder)
         return 0
@@ -119,7 +118,7 @@ def _train(run: ResolvedRun, companions: Companions, saved: Callable[[], None] |
         free_memory()
         if status:
             return status
-    from_rank_zero(lambda writer: [writer and finish_stages(run)])
+    from_rank_zero(lambda: finish_stages(run))
     return 0
 
 
@@ -133,11 +132,11 @@ def train(
         saved: called after each checkpoint.
     """
     loggers = make_loggers(run)  # a missing login shows here
-    start = Start(*from_rank_zero(lambda writer: prepare_folder(run, writer)))
+    start = from_rank_zero(lambda: prepare_folder(run))
     if start.finished:
         say_finished(run.folder)
         return 0
-    if works_for_another():
+    if find_ranks().rank > 0:
         work_for(run.folder / LOCK)
     prepared = prepare(run, start, before)
     for logger in loggers:

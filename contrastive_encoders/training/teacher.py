@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -59,18 +59,15 @@ def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
     name = getattr(run.model, "teacher", None)
     if name is None:
         return None
-    found = list[LoadedEncoder]()
-    from_rank_zero(partial(_load, run, str(name), found))
-    return found[0] if found else None
+    loaded = list[LoadedEncoder]()
 
+    def load() -> None:
+        _refuse_run_of_reranker(str(name))
+        loaded.append(load_encoder_of("model.teacher", str(name), run.device))
+        _refuse_reranker(str(name))
 
-def _load(run: ResolvedRun, name: str, found: list[LoadedEncoder], writer: bool) -> list[bool]:
-    if writer:
-        _refuse_run_of_reranker(name)
-        teacher = load_encoder_of("model.teacher", name, run.device)
-        _refuse_reranker(name)
-        found.append(teacher)
-    return [writer]
+    from_rank_zero(load)
+    return loaded[0] if loaded else None
 
 
 def check_teacher_keys(run: ResolvedRun) -> None:
@@ -109,16 +106,14 @@ def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedE
             expected="null for rows with lists of positives or negatives",
             hint="Set model.teacher=null, or write one positive and as many negatives in each row.",
         )
-    from_rank_zero(partial(_decide, run, data, teacher))
+    from_rank_zero(lambda: _write_embeddings(run, data, cast(LoadedEncoder, teacher)))
     record = read_record(run.folder / RECORD)
     for place, one in data_modules(data).items():
         one.taught = VectorStore(record["stores"][place], one.rows_used)
     model.learn_from_teacher(int(record["width"]), run.seed)
 
 
-def _decide(run: ResolvedRun, data: Any, teacher: LoadedEncoder | None, writer: bool) -> list[bool]:
-    if not writer or teacher is None:
-        return [False]
+def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> None:
     autocast = torch.bfloat16 if run.precision == "bf16" else None
     made_by = {"teacher": teacher.fingerprint, "products": run.precision if autocast else "fp32", "version": VERSION}
     stores, width = dict[str, str](), 0
@@ -143,7 +138,6 @@ def _decide(run: ResolvedRun, data: Any, teacher: LoadedEncoder | None, writer: 
             hint=overwrite_hint("output_dir"),
         )
     write_record(path, record)
-    return [True]
 
 
 def _embed_rows(

@@ -17,10 +17,10 @@ COUNTED = "0123456789"
 SWEEPER = """
 import sys
 from pathlib import Path
-from contrastive_encoders.runtime.signals import heed_signals
+from contrastive_encoders.runtime.signals import raise_signals
 from contrastive_encoders.comparison import run_scheduler as processes
 from contrastive_encoders.cli.sweep import run
-heed_signals()
+raise_signals()
 processes.TRAIN = (sys.argv[1],)
 sys.exit(run(sys.argv[2:]))
 """

@@ -28,7 +28,7 @@ from contrastive_encoders.training.run_directory import claim_folder as claim_ru
 
 VECTORS = {"encoder": "a", "rows": 2, "width": 1, "window": 2, "dtype": "float32"}
 COMMANDS = {
-    "run": lambda folder: claim_run(folder, "abc", resume="auto", overwrite=True, writer=True),
+    "run": lambda folder: claim_run(folder, "abc", resume="auto", overwrite=True),
     "data set": lambda folder: ShardStore(folder).claim({}, overwrite=True),
     "export": lambda folder: export_folder(folder).__enter__(),
     "comparison": lambda folder: claim_folder("output", folder, "comparison", []),

@@ -51,8 +51,8 @@ def claim_afterwards(claimed, said, folder):
         said.put("claimed")
 
 
-def claim(folder, resume="auto", overwrite=False, writer=True):
-    return claim_folder(folder, "abc", resume=resume, overwrite=overwrite, writer=writer)
+def claim(folder, resume="auto", overwrite=False):
+    return claim_folder(folder, "abc", resume=resume, overwrite=overwrite)
 
 
 # -------------------------------------------------------------------------------------- where a run goes on
@@ -132,11 +132,6 @@ def test_a_second_process_is_refused_and_changes_nothing(tmp_path, holder, overw
         claim(folder, overwrite=overwrite)
     assert (folder / "metrics.csv").read_text() == "step\n1\n"
     assert (folder / MARKER).is_file()
-
-
-def test_the_other_ranks_of_the_run_are_let_in(tmp_path, holder):
-    holder(tmp_path / "run")
-    assert claim(tmp_path / "run", writer=False) == (False, None)
 
 
 def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):

@@ -35,7 +35,7 @@ def test_layers_that_the_first_stage_has_taken_out(tmp_path):
         run = run_of(*words, said, f"output_dir={tmp_path}")
         message = pytest.raises(InputError, match=r"model\.layers=\[0, 2\]")
         with message if refused else contextlib.nullcontext():
-            prepare_whole(run, writer=False)
+            prepare_whole(run)
 
 
 def test_a_reranker_is_no_teacher_of_vectors(tiny_bert, tmp_path):

@@ -16,6 +16,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
+from contrastive_encoders.runtime.child_processes import begin_process
+from contrastive_encoders.runtime.local_ranks import start_ranks
+from contrastive_encoders.runtime.process_group import init_process_group, launched
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints, find_resumable
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
 from contrastive_encoders.training.callbacks.rank_failures import Companions
@@ -132,6 +135,8 @@ def train(
     callbacks: Sequence[pl.Callback] = (),
 ) -> pl.Trainer:
     """Start or continue a run in ``folder``."""
+    if devices > 1:
+        init_process_group("gloo")
     torch.manual_seed(1)
     resumed, warning = find_resumable(folder / "checkpoints")
     scores = {6: 40.0, 12: 60.0, 18: 60.0, 24: 50.0} if scores is None else scores
@@ -173,9 +178,12 @@ def train(
 
 def main(arguments: list[str]) -> None:
     """``stays=7``: the first process leaves so many seconds later than it could."""
+    begin_process()
     given = dict(argument.split("=") for argument in arguments[1:])
     stays = float(given.pop("stays", 0))
     numbers = {name: float(value) if name == "pause" else int(value) for name, value in given.items()}
+    if numbers.get("devices", 1) > 1 and not launched():
+        start_ranks(int(numbers["devices"]))
     trainer = train(Path(arguments[0]), **numbers)
     if trainer.global_rank == 0:
         time.sleep(stays)

@@ -1,0 +1,66 @@
+"""Start the other ranks of this node, as torchrun does, for a command that nobody launched."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import __main__
+from contrastive_encoders.runtime.child_processes import POLL_INTERVAL_S, TERMINATION_GRACE_S, start
+from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
+
+
+def start_ranks(devices: int, nodes: int = 1) -> None:
+    """Start this command once more for each further device of this node. From now on this process is its first rank.
+
+    With several nodes, the user starts the command on each and sets ``NODE_RANK``,
+    ``MASTER_ADDR``, and ``MASTER_PORT``.
+    """
+    node = int(os.environ.get("NODE_RANK", "0"))
+    os.environ |= {
+        "TORCHELASTIC_RUN_ID": "contrastive-encoders",
+        "MASTER_ADDR": os.environ.get("MASTER_ADDR", "127.0.0.1"),
+        "MASTER_PORT": os.environ.get("MASTER_PORT") or str(_free_port()),
+        "WORLD_SIZE": str(devices * nodes),
+        "LOCAL_WORLD_SIZE": str(devices),
+        "GROUP_RANK": str(node),
+    }
+    spec = __main__.__spec__  # None of a script
+    program = ["-m", spec.name] if spec else [str(Path(sys.argv[0]).absolute())]
+    children = [
+        start([sys.executable, *program, *sys.argv[1:]], os.environ | _ranks(node * devices, place))
+        for place in range(1, devices)
+    ]
+    os.environ |= _ranks(node * devices, 0)
+    threading.Thread(target=_end_with, args=(children,), name="ranks", daemon=True).start()
+
+
+def _ranks(first: int, place: int) -> dict[str, str]:
+    return {"RANK": str(first + place), "LOCAL_RANK": str(place)}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _end_with(children: list[subprocess.Popen[Any]]) -> None:
+    """Exit once a child has failed: NCCL would wait for it forever.
+
+    This process may be saving, so it has a minute to exit by itself, unless the ranks have not met yet.
+    """
+    while not any(child.poll() for child in children):
+        time.sleep(POLL_INTERVAL_S)
+    import torch.distributed as dist
+
+    time.sleep(TERMINATION_GRACE_S if dist.is_initialized() else POLL_INTERVAL_S)
+    for child in children:
+        child.kill()
+    codes = [child.wait() for child in children]
+    os._exit(next((code for code in codes if code in (INTERRUPTED, TERMINATED)), 1))
