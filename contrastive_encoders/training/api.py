@@ -249,7 +249,9 @@ def _choice_of(group: str, config: Any) -> tuple[str, dict[str, Any]]:
     if name is not None:
         return name, changed_fields(config)
     kinds = sorted({kind.__name__ for kind in CONFIGS[group].values()})
-    hint = f"Pass a value of the class: {group}={config.__name__}()." if config in CONFIGS[group].values() else None
+    hint = "docs/custom-objective.md shows how to train with a class of your own."
+    if config in CONFIGS[group].values():
+        hint = f"Pass a value of the class: {group}={config.__name__}()."
     expected = f"the name of a choice or one of {', '.join(kinds)}"
     raise InputError(key=group, value=_name_of(config), expected=expected, hint=hint)
 

@@ -94,7 +94,7 @@ def claim_folder(
         InputError: the folder holds another run or other files, what it holds would be lost, or another process is
             training in it.
     """
-    given, own = _given(resume), {"config": identity}
+    given, own = _given(resume, folder), {"config": identity}
     marker = check_owner("output_dir", folder, RUN)
     if not overwrite and marker and _is_finished(folder):
         _check_same_run(folder, marker, identity, recipe)
@@ -196,13 +196,20 @@ def _continued(folder: Path, resume: str | None) -> str | None:
     return str(path) if path is not None else None  # killed between the first best.ckpt and the first last.ckpt
 
 
-def _given(resume: str | None) -> str | None:
+def _given(resume: str | None, folder: Path) -> str | None:
+    """Return the checkpoint that ``resume`` names, if it names one.
+
+    Raises:
+        InputError: it is not a file. The hint is the checkpoint of the run in this directory, and another output
+            directory if that is the one of this run.
+    """
     if resume in (None, "auto"):
         return None
     if not Path(resume).is_file():
         paths = (Path(resume) / LAST, Path(resume) / "checkpoints" / LAST)
-        last = next((path for path in paths if path.is_file()), ".../checkpoints/last.ckpt")
-        raise InputError(
-            key="resume", value=resume, expected="a file, auto, or null", hint=f"Set {word_of('resume', str(last))}."
-        )
+        last = next((path for path in paths if path.is_file()), Path("...", "checkpoints", LAST))
+        words = word_of("resume", str(last))
+        if last.parent.parent == folder:
+            words += f" {word_of('output_dir', str(new_folder(folder)))}"
+        raise InputError(key="resume", value=resume, expected="a file, auto, or null", hint=f"Set {words}.")
     return resume

@@ -14,9 +14,11 @@ import pytest
 import torch
 from scipy.stats import kendalltau
 
-from contrastive_encoders.core import ScoredPairBatch
+from contrastive_encoders import train
+from contrastive_encoders.core import InputError, ScoredPairBatch
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.encoders.loading.load import load_encoder
+from contrastive_encoders.encoders.model_configs import TinySizes
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from tests.distributed.steps import assert_same_step, stepped, stepping, together
 from tests.guide import ROOT, text_of
@@ -64,6 +66,27 @@ def test_it_is_refused_unless_its_package_is_allowed(command, words, package, tm
     refused = command(*words, "allow_targets=[]", f"output_dir={tmp_path / 'run'}")
     assert refused.status == 2
     assert "allow_targets=[ratings]" in refused.err
+
+
+def test_it_is_trained_from_python(package, tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(from contrastive_encoders import .*?)```", PAGE, flags=re.DOTALL)
+    code = re.sub("(backbone|batch_size|max_steps)=.*", "", code).replace("    RunConfig(", "    RunConfig(**small,")
+    sizes = {key.removeprefix("tiny."): int(value) for key, value in (word.split("=") for word in SIZES)}
+    small = {
+        "backbone": "tiny",
+        "tiny": TinySizes(**sizes),
+        "batch_size": 8,
+        "max_steps": 1,
+        "output_dir": str(tmp_path),
+    }
+    monkeypatch.chdir(package)
+    monkeypatch.syspath_prepend(package)
+    with pytest.raises(InputError) as refused:
+        train([("a", "b", 0.5)], model=run_path("ratings.py")["Tolerant"])
+    assert refused.value.key == "model"
+    assert "docs/custom-objective.md" in refused.value.hint
+    exec(code, {"small": small})
+    assert json.loads((tmp_path / "results.json").read_text())["objective"] == "tolerant"
 
 
 @pytest.mark.slow  # MiniLM

@@ -9,7 +9,7 @@ import torch
 import toy
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.output_directory import MARKER
+from contrastive_encoders.io.output_directory import MARKER, write_marker
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
 from contrastive_encoders.training.run_directory import claim_folder
 
@@ -165,3 +165,16 @@ def test_a_finished_folder_is_read_while_it_is_held(tmp_path, holder):
     holder(tmp_path / "run")
     (tmp_path / "run" / "results.json").write_text("{}")
     assert claim(tmp_path / "run") == (True, None)
+
+
+def test_hint_for_a_directory_in_resume_names_another_output_directory(tmp_path):
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "last.ckpt").touch()
+    write_marker(run, "run", ["checkpoints"], {"config": "abc"})
+    last = f"resume={run}/checkpoints/last.ckpt"
+    for folder, words in ((run, f"{last} output_dir={tmp_path / 'run-2'}"), (tmp_path / "new", last)):
+        with pytest.raises(InputError) as refused:
+            claim(folder, resume=str(run))
+        assert (refused.value.key, refused.value.value) == ("resume", str(run))
+        assert refused.value.hint == f"Set {words}."
