@@ -25,11 +25,14 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     output = Path(str(config.output))
     check_output(config, output)
     export_format.check()
-    from contrastive_encoders.export.push import check_push, push  # with transformers, which takes seconds to import
+    from transformers.utils import logging as transformers_logging  # with torch, which takes seconds to import
+
+    from contrastive_encoders.export.push import check_push, push
     from contrastive_encoders.export.source import open_source
 
     if config.push is not None:
         check_push(config.push)
+    transformers_logging.disable_progress_bar()  # it would bury the lines of the export
     source = open_source(str(config.run), **{key: getattr(config, key) for key in SETTINGS})
     export_format.write(output, source, config)
     files = sorted(path.name for path in output.iterdir() if not path.name.startswith("."))
