@@ -30,24 +30,14 @@ RECORD = "teacher.json"  # in the run's folder: where the vectors lie, and their
 log = logging.getLogger(__name__)
 
 
-def _refuse_run_of_reranker(name: str) -> None:
-    if (Path(name) / "reranker").is_dir():
-        raise _is_reranker(name, "the run of one")
-
-
 def _refuse_reranker(name: str) -> None:
-    """Refuse a cross-encoder, which `load_encoder` reads as an encoder without a word."""
+    """Refuse a cross-encoder, which `load_encoder` reads as an encoder."""
     if Path(name).is_file() or read_json(name, "modules.json") is not None:
         return
     architectures = (read_json(name, "config.json") or {}).get("architectures") or ()
     if found := [str(one) for one in architectures if str(one).endswith(SCORES_PAIRS)]:
-        raise _is_reranker(name, found[0])
-
-
-def _is_reranker(name: str, what: str) -> InputError:
-    return InputError(
-        key="model.teacher", value=name, expected=f"an encoder; this is a reranker ({what}), which has no embeddings"
-    )
+        expected = f"an encoder; this is a reranker ({found[0]}), which has no embeddings"
+        raise InputError(key="model.teacher", value=name, expected=expected)
 
 
 def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
@@ -62,7 +52,6 @@ def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
     loaded = list[LoadedEncoder]()
 
     def load() -> None:
-        _refuse_run_of_reranker(str(name))
         loaded.append(load_encoder_of("model.teacher", str(name), run.device))
         _refuse_reranker(str(name))
 
