@@ -138,9 +138,7 @@ class Plan:
 
     def check_tries(self) -> None:
         if self.strategy == "retry" and self.max_tries < self.wanted:
-            raise InputError(
-                key="max_tries", value=self.max_tries, expected=f"per_label={self.wanted} or more with strategy=retry"
-            )
+            raise InputError(key="max_tries", value=self.max_tries, expected=f"per_label ({self.wanted}) or more")
 
     def for_first_sentences(self) -> "Plan":
         """Return a plan with one sample per unit, as ``num_x1`` counts the sentences of all labels."""

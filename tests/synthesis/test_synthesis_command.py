@@ -252,7 +252,7 @@ WRONG = [
     (["recipe=dino_x2", "top_p=high"], "top_p='high': wanted a number"),
     (["recipe=dino_x2", "decay=nan"], "decay=nan: wanted 0"),
     (["recipe=dino_x2", "generator=FOLDER"], "could not be loaded"),
-    (["recipe=dino_x2", "strategy=retry", "per_label=9"], "max_tries=5: expected per_label=9"),
+    (["recipe=dino_x2", "strategy=retry", "per_label=9"], "max_tries=5: expected per_label (9) or more"),
     (["recipe=dino_x2", "input_sample=0"], "input_sample=0: wanted a number of texts, at least 1"),
     (["recipe=dino_x1", "input=null", "input_sample=3"], "input_sample=3: expected null"),
     (["recipe=dino_x2", "device=cuda:9"], "device=cuda:9"),
