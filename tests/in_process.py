@@ -1,6 +1,6 @@
 """A command in this process, without exit statuses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
 
-def run_here(config: str, run: Callable[[Any], Any], keys: type, words: tuple[object, ...]) -> Any:
+def run_here(config: str, run: Callable[[Any], Any], words: Iterable[object]) -> Any:
     """What ``run`` returns for the config of these words."""
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         cfg = compose(config, overrides=[str(word) for word in words])

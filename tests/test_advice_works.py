@@ -18,10 +18,8 @@ from transformers import BertConfig, BertModel
 
 from contrastive_encoders.cli import compare, evaluate
 from contrastive_encoders.cli.preview import run as preview
-from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.errors import TrainingError
-from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.training.api import train
 from tests.advice import advice, followed
 from tests.damage import flip
@@ -482,11 +480,11 @@ def test_a_run_logs_no_advice_once_it_is_followed(name, words, advised, said):
 def test_a_run_without_scores_is_compared_once_it_was_scored_as_advised(files, said):
     assert said(SENTENCES)[0] is None
     with pytest.raises(InputError) as refused:
-        run_here("compare", compare.run, CompareConfig, ["runs=[run]", "output=comparison"])
+        run_here("compare", compare.run, ["runs=[run]", "output=comparison"])
     command, name = re.search(r"contrastive-encoders evaluate (.*), and name (\S+)\.$", str(refused.value)).groups()
     words = shlex.split(command.replace("EVAL", files["tables"]))
-    run_here("evaluate", evaluate.run, EvaluateConfig, words)
-    run_here("compare", compare.run, CompareConfig, [f"runs=[{name}]", "output=comparison"])
+    run_here("evaluate", evaluate.run, words)
+    run_here("compare", compare.run, [f"runs=[{name}]", "output=comparison"])
 
 
 @pytest.mark.advice("contrastive_encoders.cli.preview:run")

@@ -3,20 +3,16 @@
 import pytest
 
 from contrastive_encoders.cli import compare, embed, evaluate, export, mine_negatives
-from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.export.embed_config import EmbedConfig
-from contrastive_encoders.export.export_config import ExportConfig
 from tests.advice import advice, followed
 from tests.in_process import run_here
 
 COMMANDS = {
-    "compare": (compare.run, CompareConfig),
-    "evaluate": (evaluate.run, EvaluateConfig),
-    "export": (export.run, ExportConfig),
-    "embed": (embed.run, EmbedConfig),
-    "mine-negatives": (mine_negatives.run, mine_negatives.MineConfig),
+    "compare": compare.run,
+    "evaluate": evaluate.run,
+    "export": export.run,
+    "embed": embed.run,
+    "mine-negatives": mine_negatives.run,
 }
 # id; command; words that make the message; words of the message; words to run in their place
 REFUSED = [
@@ -82,9 +78,8 @@ REFUSED = [
 
 def refusal(command, words):
     """The message of a command; these end at the encoder, which is not there, at the latest."""
-    run, keys = COMMANDS[command]
     with pytest.raises(InputError) as error:
-        run_here(command, run, keys, tuple(words))
+        run_here(command, COMMANDS[command], words)
     return str(error.value)
 
 

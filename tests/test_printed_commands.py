@@ -17,7 +17,6 @@ from contrastive_encoders.composition.import_target import imported
 from contrastive_encoders.composition.override_checks import check_options
 from contrastive_encoders.composition.resolvers import INSTALLED_BY
 from contrastive_encoders.core import InputError, missing_package
-from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.formats import onnx
 from contrastive_encoders.training.compose import compose
 from tests.advice import advice
@@ -119,9 +118,9 @@ def test_tables_that_are_not_there_are_listed_by_the_command(small_word_vectors,
     for suite in ("sts", "cr"):
         words = [f"encoder={small_word_vectors}", f"data_root={tmp_path}", f"suite={suite}"]
         with pytest.raises(InputError) as refused:
-            run_here("evaluate", evaluate.run, EvaluateConfig, words)
+            run_here("evaluate", evaluate.run, words)
         name, *listing = command_in(refused.value.hint)
-        run_here(name, evaluate.run, EvaluateConfig, listing)
+        run_here(name, evaluate.run, listing)
     assert "STSBenchmark" in capsys.readouterr().out
 
 
@@ -135,7 +134,7 @@ def test_negatives_for_a_reranker_are_mined_by_the_command(minilm_path, tmp_path
     hint = refused.value.hint.replace("PAIRS", "pairs.jsonl")
     name, *words = command_in(hint)
     assert name == "mine-negatives"
-    run_here(name, mine_negatives.run, mine_negatives.MineConfig, words)
+    run_here(name, mine_negatives.run, words)
     advised = dict(word.split("=") for word in re.findall(r"Then set (.*)\.$", hint)[0].split())
     data = {key.replace(".", "__"): value for key, value in advised.items()}
     assert train(model="reranker", **data, **TINY, output_dir="run", overwrite=True).results["spent"]["steps"] == 1

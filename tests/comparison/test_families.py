@@ -10,7 +10,6 @@ from contrastive_encoders.cli.compare import run
 from contrastive_encoders.comparison import tables
 from contrastive_encoders.comparison.arms import arms_of
 from contrastive_encoders.comparison.collect import collect
-from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.contrasts import choose_headline, contrasts, ranking
 from contrastive_encoders.comparison.families import families_of
 from contrastive_encoders.comparison.latex_table import in_csv, in_latex
@@ -121,7 +120,7 @@ def test_names_of_arms(run_folder, tmp_path):
     named = {"mine": str(tmp_path / "run1"), "the base": str(tmp_path / "run0")}
     assert [arm.label for arm in arms_of(collect(named)[0])] == ["mine", "the base"]
     words = [f"runs={{mine: {tmp_path / 'run1'}, base: {tmp_path / 'run0'}}}", f"output={tmp_path / 'out'}"]
-    assert run_here("compare", run, CompareConfig, (*words, "sentences=0", "quiet=true")) == 0
+    assert run_here("compare", run, (*words, "sentences=0", "quiet=true")) == 0
     assert (tmp_path / "out" / "table.csv").read_text().count("mine,") == 3
 
 

@@ -17,7 +17,6 @@ from contrastive_encoders.cli.compare import run as compare_command
 from contrastive_encoders.cli.sweep import read_words, run
 from contrastive_encoders.comparison import run_scheduler as processes
 from contrastive_encoders.comparison.collect import collect
-from contrastive_encoders.comparison.compare_config import CompareConfig
 from contrastive_encoders.comparison.hyperparameter_selection import Choice, choice_of, choose
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
 from contrastive_encoders.comparison.race import Race, plan
@@ -224,7 +223,7 @@ def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, capl
     assert states(words) == ["COMPLETE", "FAIL", "COMPLETE"]
     assert len((tmp_path / "out" / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == 2
     [advised] = set(re.findall(r"Compare: contrastive-encoders compare (.*)", caplog.text))
-    run_here("compare", compare_command, CompareConfig, shlex.split(advised))
+    run_here("compare", compare_command, shlex.split(advised))
     assert (tmp_path / "out" / "comparison" / "report.md").is_file()
 
 
@@ -531,7 +530,7 @@ def test_a_failed_run_says_its_last_lines_without_what_a_bar_was_before():
 @pytest.mark.parametrize("words", [["parallel=0"], ["parallel=-1"], ["cluster=ray", "parallel=0"]])
 def test_a_race_without_workers_is_refused(tmp_path, words):
     with pytest.raises(InputError, match=r"parallel=.*: wanted 1 or more"):
-        run_here("compare", compare_command, CompareConfig, ("race=head_to_head", f"output={tmp_path / 'out'}", *words))
+        run_here("compare", compare_command, ("race=head_to_head", f"output={tmp_path / 'out'}", *words))
     assert not list(tmp_path.iterdir())
 
 

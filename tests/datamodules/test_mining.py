@@ -67,7 +67,7 @@ def given(encoder, tmp_path_factory):
 
 
 def command(*words):
-    return run_here("mine-negatives", mine_negatives.run, mine_negatives.MineConfig, words)
+    return run_here("mine-negatives", mine_negatives.run, words)
 
 
 def rows_of(path):

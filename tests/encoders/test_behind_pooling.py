@@ -18,7 +18,6 @@ from transformers import AutoModel, AutoModelForMaskedLM
 from contrastive_encoders.cli.export import run
 from contrastive_encoders.core import InputError, ScoredPairBatch, TripletBatch
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.export.export_config import ExportConfig
 from contrastive_encoders.export.onnx_graph import export_onnx, run_graph
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.encoders.test_load import TEXTS, by_the_library
@@ -186,7 +185,7 @@ def test_simcse_keeps_the_layer_of_the_backbone_in_place_of_a_new_one(tiny_bert,
 
 def test_export_keeps_them_in_every_format_that_can(folder, tmp_path):
     expected = by_the_library(folder)
-    run_here("export", run, ExportConfig, (f"run={folder}", f"output={tmp_path / 'library'}"))
+    run_here("export", run, (f"run={folder}", f"output={tmp_path / 'library'}"))
     same(by_the_library(tmp_path / "library"), expected)
     encoder = load_encoder(folder)
     export_onnx(tmp_path / "graph", encoder, int8=False)
@@ -194,7 +193,7 @@ def test_export_keeps_them_in_every_format_that_can(folder, tmp_path):
     found = run_graph(tmp_path / "graph" / "model.onnx", ids.numpy()[None], np.ones((1, lengths[0]), np.int64))
     same(found, expected[:1])
     with pytest.raises(InputError) as refused:
-        run_here("export", run, ExportConfig, (f"run={folder}", f"output={tmp_path / 'plain'}", "format=transformers"))
+        run_here("export", run, (f"run={folder}", f"output={tmp_path / 'plain'}", "format=transformers"))
     assert (refused.value.key, refused.value.value) == ("format", "transformers")
 
 

@@ -19,7 +19,6 @@ from contrastive_encoders.core import (
 from contrastive_encoders.encoders.kernels.chunks import concatenate
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.export.export_config import ExportConfig
 from contrastive_encoders.export.onnx_graph import export_onnx
 from tests.encoders.test_objectives import (
     LABELS,
@@ -129,7 +128,7 @@ def test_a_folder_that_is_cut_is_cut_by_stock_sentence_transformers(tiny_bert, t
     export_whole(encoder, tmp_path / "whole")
     stock = library.SentenceTransformer(str(tmp_path / "whole"), device="cpu", truncate_dim=8)
     wanted = stock.encode(LEFT)
-    run_here("export", run, ExportConfig, (f"run={tmp_path / 'whole'}", f"output={tmp_path / 'cut'}", "truncate=8"))
+    run_here("export", run, (f"run={tmp_path / 'whole'}", f"output={tmp_path / 'cut'}", "truncate=8"))
     cut = library.SentenceTransformer(str(tmp_path / "cut"), device="cpu")
     assert cut.truncate_dim == 8
     np.testing.assert_allclose(cut.encode(LEFT), wanted, atol=1e-6)
@@ -150,7 +149,7 @@ def test_vectors_of_length_1_are_cut_and_then_brought_to_length_1(tiny_bert, tmp
     export_whole(encoder, tmp_path / "raw")
     raw = library.SentenceTransformer(str(tmp_path / "raw"), device="cpu", truncate_dim=8).encode(LEFT)
     wanted = raw / np.linalg.norm(raw, axis=1, keepdims=True)
-    run_here("export", run, ExportConfig, (f"run={tmp_path / 'whole'}", f"output={tmp_path / 'cut'}", "truncate=8"))
+    run_here("export", run, (f"run={tmp_path / 'whole'}", f"output={tmp_path / 'cut'}", "truncate=8"))
     stock = library.SentenceTransformer(str(tmp_path / "cut"), device="cpu")
     np.testing.assert_allclose(stock.encode(LEFT), wanted, atol=1e-6)
     ours = load_encoder(tmp_path / "cut")
@@ -168,5 +167,5 @@ def export_whole(encoder, folder):
 
 def test_a_cut_that_cannot_be_is_refused(tiny_bert, tmp_path):
     with pytest.raises(InputError, match="the vectors have 32 numbers"):
-        run_here("export", run, ExportConfig, (f"run={tiny_bert}", f"output={tmp_path / 'cut'}", "truncate=33"))
+        run_here("export", run, (f"run={tiny_bert}", f"output={tmp_path / 'cut'}", "truncate=33"))
     assert not (tmp_path / "cut").exists()

@@ -43,7 +43,7 @@ def pairs_file(tmp_path_factory):
 
 def test_scores_are_those_of_the_command_and_so_are_its_files(encoder_folder, pairs_file, small_tables, tmp_path):
     words = (f"encoder={encoder_folder}", f"tasks={pairs_file}", f"data_root={small_tables}", "suite=[stsb,sts12]")
-    run_here("evaluate", run, EvaluateConfig, (*words, "device=cpu", "quiet=true", f"output={tmp_path / 'a.json'}"))
+    run_here("evaluate", run, (*words, "device=cpu", "quiet=true", f"output={tmp_path / 'a.json'}"))
     results = evaluate(
         encoder_folder,
         suite=["stsb", "sts12"],

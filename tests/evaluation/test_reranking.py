@@ -11,7 +11,6 @@ from contrastive_encoders.cli import evaluate as command
 from contrastive_encoders.core import InputError, RetrievalTask
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.embedding_pool import VectorStore
-from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.reranking import Reranking
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
@@ -36,7 +35,7 @@ def task(tmp_path_factory):
 
 
 def evaluate(*words):
-    return run_here("evaluate", command.run, EvaluateConfig, ("device=cpu", *words))
+    return run_here("evaluate", command.run, ("device=cpu", *words))
 
 
 def orders(encoder, reranker, top):

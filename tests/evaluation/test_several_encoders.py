@@ -9,7 +9,6 @@ import torch
 
 from contrastive_encoders.cli.evaluate import run
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.several_encoders import names_of
 from contrastive_encoders.evaluation.trained_texts import trained_texts
 from contrastive_encoders.io.item_scores import items_beside, read_items
@@ -42,7 +41,7 @@ def two_encoders(tmp_path):
 
 
 def evaluate(*words):
-    return run_here("evaluate", run, EvaluateConfig, ("suite=[]", "device=cpu", *words))
+    return run_here("evaluate", run, ("suite=[]", "device=cpu", *words))
 
 
 def test_differences_are_paired_and_each_encoder_has_a_file(two_encoders, tmp_path, capsys):

@@ -16,7 +16,6 @@ import pytest
 from contrastive_encoders.cli.embed import run
 from contrastive_encoders.core import EncoderPrompts, InputError, OutputError
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import open_texts
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from contrastive_encoders.export.vector_file import VectorFile
@@ -38,7 +37,7 @@ TEXTS = [
 
 
 def command(*words) -> None:
-    run_here("embed", run, EmbedConfig, words)
+    run_here("embed", run, words)
 
 
 def lines(path: Path, texts: list[str], end: str = "\n") -> Path:

@@ -8,7 +8,6 @@ import pytest
 from contrastive_encoders import embed, load_encoder
 from contrastive_encoders.cli.embed import run
 from contrastive_encoders.core import EncoderPrompts, InputError
-from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.input_texts import ListedTexts
 from contrastive_encoders.export.sentence_transformers import export_encoder, parts_of
 from tests.in_process import run_here
@@ -37,7 +36,7 @@ def test_vectors_are_those_of_encode_whatever_holds_the_texts(tiny_bert, texts_f
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "binary", "ubinary"])
 def test_array_and_file_are_the_file_of_the_command(tiny_bert, texts_file, tmp_path, dtype):
     words = (f"encoder={tiny_bert}", f"input={texts_file}", f"dtype={dtype}", "device=cpu", "window=50")
-    run_here("embed", run, EmbedConfig, (*words, f"output={tmp_path / 'command.npy'}"))
+    run_here("embed", run, (*words, f"output={tmp_path / 'command.npy'}"))
     expected = np.load(tmp_path / "command.npy")
     keys = {"dtype": dtype, "device": "cpu", "window": 50, "quiet": True}
     np.testing.assert_array_equal(embed(tiny_bert, TEXTS, **keys), expected)

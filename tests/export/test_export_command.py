@@ -14,7 +14,6 @@ from contrastive_encoders.cli.export import run
 from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.pooling import POOLERS
-from contrastive_encoders.export.export_config import ExportConfig
 from contrastive_encoders.export.sentence_transformers import export_encoder
 from contrastive_encoders.export.transformers_folder import export_transformers, use_of_transformers
 from contrastive_encoders.io.output_directory import MARKER
@@ -41,7 +40,7 @@ found = [model.encode(texts, show_progress_bar=False) for model in models]
 
 def command(*words: str) -> None:
     """What the command line does, in this process."""
-    run_here("export", run, ExportConfig, words)
+    run_here("export", run, words)
 
 
 def alone(script: str, folder: Path | str, texts: list[str], tmp_path: Path) -> np.ndarray:

@@ -17,7 +17,6 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.dense import TanhHead
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.pooling import POOLERS
-from contrastive_encoders.export.export_config import ExportConfig
 from contrastive_encoders.export.formats import onnx
 from contrastive_encoders.export.onnx_graph import GRAPH, SMALL, export_onnx, use_of_onnx
 from tests.export.texts import TORTURE
@@ -31,7 +30,7 @@ needs_onnx = pytest.mark.skipif(
 
 
 def command(*words: str) -> None:
-    run_here("export", run, ExportConfig, words)
+    run_here("export", run, words)
 
 
 def by_the_example(folder: Path, code: str, graph: str = GRAPH):

@@ -6,7 +6,6 @@ import pytest
 
 from contrastive_encoders.cli.embed import run
 from contrastive_encoders.core import InputError
-from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.export.quantization import quantized, ranges_of, search
 from tests.export.test_embed import TEXTS, lines
 from tests.in_process import run_here
@@ -19,9 +18,7 @@ DTYPES = ["int8", "uint8", "binary", "ubinary"]
 def embedded(folder, encoder, texts, name, *words):
     path = lines(folder / f"{name}.txt", texts)
     output = folder / (name if "." in name else f"{name}.npy")
-    run_here(
-        "embed", run, EmbedConfig, (f"encoder={encoder}", f"input={path}", f"output={output}", "window=50", *words)
-    )
+    run_here("embed", run, (f"encoder={encoder}", f"input={path}", f"output={output}", "window=50", *words))
     return output
 
 

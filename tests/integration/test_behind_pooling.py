@@ -11,7 +11,6 @@ import pytest
 
 from contrastive_encoders.cli.export import run
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.export.export_config import ExportConfig
 from contrastive_encoders.io.results import read_results
 from tests.data import write_rows
 from tests.encoders.test_behind_pooling import NORMALIZE, dense, made
@@ -109,5 +108,5 @@ def test_stages_on_two_processes_carry_layers_and_length_on(tiny_bert, pairs, co
     last = load_encoder(folder / "stage-second" / "checkpoints" / "best.ckpt")
     np.testing.assert_allclose(last.embed(NOUNS), found[-1], atol=1e-5, rtol=0)
     words = (f"run={folder / 'stage-second'}", f"output={tmp_path / 'adapter'}", "format=adapter")
-    run_here("export", run, ExportConfig, words)
+    run_here("export", run, words)
     np.testing.assert_allclose(encoded(tmp_path / "adapter", NOUNS), found[-1], atol=1e-5, rtol=0)

@@ -14,7 +14,6 @@ from transformers import AutoModel, AutoTokenizer
 from contrastive_encoders.cli.export import run
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.lora import is_adapter
-from contrastive_encoders.export.export_config import ExportConfig
 from tests.data import write_rows
 from tests.decoders import save_decoder
 from tests.in_process import run_here
@@ -100,7 +99,7 @@ def test_the_adapter_by_itself_is_read_by_peft_and_sentence_transformers(trained
     sentence_transformers = pytest.importorskip("sentence_transformers")
     how, folder = trained
     output = tmp_path / "adapter"
-    run_here("export", run, ExportConfig, (f"run={folder}", f"output={output}", "format=adapter"))
+    run_here("export", run, (f"run={folder}", f"output={output}", "format=adapter"))
     wanted = load_encoder(folder).embed(NOUNS).numpy()
     stock = sentence_transformers.SentenceTransformer(str(output), device="cpu")
     np.testing.assert_allclose(stock.encode(NOUNS), wanted, atol=1e-5)

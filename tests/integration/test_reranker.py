@@ -72,7 +72,7 @@ def test_the_library_evaluation_mining_and_another_run_read_the_folder(whole, wo
     two = [{key: row[key] for key in ("anchor", "positive")} for row in map(json.loads, rows.read_text().splitlines())]
     path = write_rows(tmp_path / "two.jsonl", two[:20])
     given = (f"encoder={tiny_mlm}", f"input={path}", f"output={tmp_path / 'again.jsonl'}", f"reranker={whole}")
-    assert run_here("mine-negatives", mine_negatives.run, mine_negatives.MineConfig, (*given, "device=cpu")) == 0
+    assert run_here("mine-negatives", mine_negatives.run, (*given, "device=cpu")) == 0
     row = json.loads((tmp_path / "again.jsonl").read_text().splitlines()[0])
     score = CrossEncoder(str(whole / "reranker"), device="cpu").predict([(row["anchor"], row["positive"])])
     assert row["scores"][0] == pytest.approx(float(score[0]), abs=2e-6)

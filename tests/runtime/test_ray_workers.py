@@ -11,7 +11,6 @@ from contrastive_encoders.cli.embed import run
 from contrastive_encoders.cli.sweep import run as run_sweep
 from contrastive_encoders.comparison import run_scheduler
 from contrastive_encoders.core import InputError
-from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.runtime import ray_workers
 from contrastive_encoders.runtime.worker_pool import open_pool
 from contrastive_encoders.runtime.worker_tasks import Task
@@ -49,9 +48,9 @@ def test_vectors_of_a_cluster_are_those_of_one_process(tmp_path, tiny_mlm, clust
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"{'salt ' * (n % 40)}{n}\n" for n in range(500)))
     words = [f"encoder={tiny_mlm}", f"input={texts}", "window=20", "quiet=true"]
-    run_here("embed", run, EmbedConfig, (*words, f"output={tmp_path / 'one.npy'}"))
+    run_here("embed", run, (*words, f"output={tmp_path / 'one.npy'}"))
     on_cluster = [f"cluster={cluster.address}", "devices=2", "num_cpus=1"]
-    run_here("embed", run, EmbedConfig, (*words, f"output={tmp_path / 'two.npy'}", *on_cluster))
+    run_here("embed", run, (*words, f"output={tmp_path / 'two.npy'}", *on_cluster))
     np.testing.assert_allclose(np.load(tmp_path / "two.npy"), np.load(tmp_path / "one.npy"), atol=1e-6)
 
 

@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 
 import contrastive_encoders.cli.generate as command
-from contrastive_encoders.synthesis.recipe_configs import GenerateConfig
 from tests.forks import Started
 from tests.in_process import run_here
 
@@ -16,7 +15,7 @@ def here(*words):
     """In this process, which has imported torch already."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert not run_here("generate", command.run, GenerateConfig, words)
+        assert not run_here("generate", command.run, words)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
