@@ -171,9 +171,7 @@ def from_rank_zero(decide: Callable[[], Value]) -> Value:
         try:
             dist.broadcast_object_list(decision, group=_decision_group)
         except RuntimeError:
-            log.error(
-                "process %d of %d: process 0, which decides for all, has ended. The same command goes on.", *ranks
-            )
+            log.error("process %d of %d: process 0 has ended. The same command continues.", *ranks)
             sys.exit(1)
     return decision[0][0] if decision[0] else sys.exit(2)
 

@@ -44,6 +44,7 @@ def exit_on_signals() -> Iterator[None]:
 
 def exit_on_sigterm() -> Any:
     """Raise SystemExit(143) on SIGTERM; return the handler before."""
+    sys.unraisablehook = _send_again
     return signal.signal(signal.SIGTERM, _raise)
 
 
@@ -107,4 +108,5 @@ def _send_again(unraisable: "sys.UnraisableHookArgs") -> None:
         return
     later = threading.Timer(RESEND_DELAY_S, os.kill, (os.getpid(), number))
     later.daemon = True
-    later.start()
+    with contextlib.suppress(RuntimeError):  # the interpreter exits, and starts no thread
+        later.start()
