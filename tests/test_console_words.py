@@ -94,6 +94,8 @@ def test_improve_tells_tables_from_documents(tmp_path, monkeypatch):
     assert improve_words(["faq.csv", "seed=2", *options]) == [*recipe, "data.path=faq.csv", "seed=2", *options]
 
 
+@pytest.mark.advice("contrastive_encoders.cli.main:_paths#1")
+@pytest.mark.advice("contrastive_encoders.cli.main:_paths#2")
 @pytest.mark.parametrize(
     ("words", "key"), [(improve_words, "data.path"), (adapt_words, "race.texts")], ids=["improve", "adapt"]
 )
