@@ -201,9 +201,9 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
     filter_shards(source, folder, rules, range(shards), workers)
     os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
     manifest = filter_manifest(folder, header, shards, complete=True)
-    measures = write_report(folder, manifest)
+    write_report(folder, manifest)
     write_triplet_card(folder, manifest)
-    store.write_manifest({**manifest, **measures})
+    store.write_manifest(manifest)
     counts, rows = manifest["counts"], method_of(manifest).rows
     log.info(
         "%s: %s %s from %s sentences (%.1f %%); report.html says how good they are.",

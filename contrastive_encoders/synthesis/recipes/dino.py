@@ -202,10 +202,9 @@ def written_by(stage: "DinoStage") -> Given:
 class DinoStage(DataSet):
     """First or second sentences, with a report and a data card."""
 
-    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        measures = write_report(self.folder, manifest)
+    def describe(self, manifest: dict[str, Any]) -> None:
+        write_report(self.folder, manifest)
         write_label_card(self.folder, manifest)
-        return measures
 
 
 @dataclass(frozen=True)

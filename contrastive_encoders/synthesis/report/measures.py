@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from contrastive_encoders.synthesis.rules.filters import folded, is_folded_copy
 MOST_FOR_DISTINCT = 20_000  # texts; distinct-n falls with the number of texts, so it is always of the first ones
 BINS = 20
 LONGEST = 60  # words; longer texts share the last bin
-IN_MANIFEST = ("mean_words", "distinct_1", "distinct_2", "copies", "folded_copies", "overlap")
 
 
 class Measured(NamedTuple):
@@ -52,8 +51,3 @@ def _measured(texts: Sequence[ReportText]) -> Measured:
         overlap=sum(overlaps) / max(len(overlaps), 1),
         overlaps=np.histogram(overlaps, BINS, (0, 1))[0].tolist(),
     )
-
-
-def as_json(measured: dict[str, Measured]) -> dict[str, dict[str, Any]]:
-    """Return the numbers that a manifest holds."""
-    return {label: {name: getattr(one, name) for name in IN_MANIFEST} for label, one in measured.items()}

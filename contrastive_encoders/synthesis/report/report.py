@@ -17,7 +17,7 @@ from contrastive_encoders.synthesis.report.examples import (
     with_cosines,
 )
 from contrastive_encoders.synthesis.report.label_sections import about_labels
-from contrastive_encoders.synthesis.report.measures import MOST_FOR_DISTINCT, Measured, as_json, measure
+from contrastive_encoders.synthesis.report.measures import MOST_FOR_DISTINCT, Measured, measure
 from contrastive_encoders.synthesis.report.near_duplicates import doubles_section
 from contrastive_encoders.synthesis.report.texts import MOST_ROWS, read_texts
 from contrastive_encoders.synthesis.report.triplet_sections import about_triplets
@@ -34,8 +34,8 @@ class Encoder(NamedTuple):
     embed: Embed
 
 
-def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | None = None) -> dict[str, Any]:
-    """Write report.html. Return the measures of the texts for the manifest."""
+def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | None = None) -> None:
+    """Write report.html; with an encoder it has the similarities of the texts."""
     from contrastive_encoders.synthesis.report.figures import lengths, overlaps, similarities  # they import Altair
 
     texts = read_texts(folder, manifest)
@@ -61,13 +61,9 @@ def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | N
         html = page(subject.title, sections, lead, key=subject.labels)
     except NotDrawn as error:
         log.warning("%s has no figures: %s", folder / "report.html", error)
-        html = page(subject.title, [_without_figures(one) for one in sections], lead, key=subject.labels)
+        tables = [one._replace(parts=[part for part in one.parts if not isinstance(part, Figure)]) for one in sections]
+        html = page(subject.title, tables, lead, key=subject.labels)
     write_whole(folder / "report.html", html)
-    return {"measures": as_json(measured)}
-
-
-def _without_figures(section: Section) -> Section:
-    return section._replace(parts=[part for part in section.parts if not isinstance(part, Figure)])
 
 
 def _texts(

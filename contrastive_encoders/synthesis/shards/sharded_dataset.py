@@ -57,9 +57,8 @@ class DataSet:
     work: Work  # of a worker: a `WrittenShard` for each `ShardInputs`, and a `Report` now and then
     prompts: int = 1  # for each input
 
-    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Write what tells a person about the data set, and return what its manifest says about the texts."""
-        return {}
+    def describe(self, manifest: dict[str, Any]) -> None:
+        """Write the report and the data card; nothing by default."""
 
     @property
     def shards(self) -> int:
@@ -143,7 +142,7 @@ def _write_missing(data_set: DataSet, pool: InProcess | Pool, *, quiet: bool) ->
 
 
 def finish(data_set: DataSet) -> None:
-    """Write the manifest with its measures, the report and the data card of a data set whose shards are all there."""
+    """Write the manifest, the report and the data card of a data set whose shards are all there."""
     counts = _leave(data_set, complete=True)
     if not counts["accepted"]:
         reasons = ", ".join(f"{reason} {number}" for reason, number in counts["rejected"].items())
@@ -170,5 +169,6 @@ def finish_rows(data_set: DataSet) -> None:
 def _leave(data_set: DataSet, *, complete: bool) -> dict[str, Any]:
     """The manifest last: where it says complete, all the rest is there."""
     manifest = data_set.manifest(complete=complete)
-    data_set.store.write_manifest({**manifest, **data_set.describe(manifest)})
+    data_set.describe(manifest)
+    data_set.store.write_manifest(manifest)
     return manifest["counts"]
