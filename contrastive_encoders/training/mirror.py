@@ -69,22 +69,17 @@ class Mirror:
             InputError: it cannot, or the copies are of another run.
         """
         self._refuse_nested()
-        probe = f".probe-{self._writer}"
-        with self._plain_errors("written"):
-            self._write(probe, b"")
-            self._system.rm(self._path(probe))
         index = self._index()
         if index is None:
             self._refuse_foreign()
-            return []
-        if not anew and index["identity"] != self.identity:
+        if index and not anew and index["identity"] != self.identity:
             raise InputError(
                 key="mirror",
                 value=self.shown,
                 expected=f"copies of this run, config {self.identity}, but they are of {index['identity']}",
                 hint=overwrite_hint("mirror"),
             )
-        files = {} if anew else index["files"]
+        files = index["files"] if index and not anew else {}
         self._there = {file["sha256"] for file in files.values()}
         with self._plain_errors("written"):
             self._write_index(files)
@@ -290,15 +285,16 @@ class Mirror:
         return [name for path in paths if (name := PurePosixPath(path).name)]
 
     def _refuse_foreign(self) -> None:
-        """Check that an address without an index has no files but contents that a mirror has written.
+        """Check that an address without an index has no files, but for those of a start that was killed.
 
         Raises:
             InputError: it has others.
         """
-        names = {*self._names(), *self._names(CONTENTS)} - {CONTENTS, INDEX}
-        if foreign := sorted(name for name in names if not OURS.fullmatch(name)):
+        with self._plain_errors("read"):
+            names = [name for name in self._names() if name != CONTENTS and not name.endswith(".part")]
+        if names:
             raise InputError(
-                f"mirror={self.shown}: wanted copies of a run or nothing, got {', '.join(foreign[:3])}. Give an "
+                f"mirror={self.shown}: wanted copies of a run or nothing, got {', '.join(sorted(names)[:3])}. Give an "
                 "address of its own."
             )
 
@@ -347,16 +343,10 @@ class Mirror:
 def _keep(path: Path, kept: Path) -> None:
     """Keep a file as it is now under another name."""
     if path.suffix in NEVER_CHANGED:
-        _link(path, kept)
-    else:
-        shutil.copy2(path, kept)
-
-
-def _link(path: Path, other: Path) -> None:
-    try:
-        os.link(path, other)
-    except OSError:  # the file system has no links
-        shutil.copy2(path, other)
+        with contextlib.suppress(OSError):  # the file system has no links
+            os.link(path, kept)
+            return
+    shutil.copy2(path, kept)
 
 
 def _within(name: str, address: object) -> Path:
