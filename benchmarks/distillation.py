@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from benchmarks import materials, texts
 from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, rates
 from benchmarks.trainers import OPTIMIZER, Work, check_equal, train, train_by_library
-from contrastive_encoders.datamodules.store.teacher_embeddings import VectorStore, make_or_go_on
+from contrastive_encoders.datamodules.store.teacher_embeddings import TeacherEmbeddingStore, build_or_resume
 from contrastive_encoders.encoders.loading.load import load_encoder
 
 OPTIONS = {"precisions": PRECISIONS, "rounds": 5, "steps": 12, "clock": ("wall", "cpu")}
@@ -87,8 +87,8 @@ def store_teacher(data: Any, folder: Path, precision: str) -> None:
         return teacher.embed(several, convert_to_numpy=True, autocast=autocast, progress=False)
 
     path = folder / f"embeddings-{precision}"
-    make_or_go_on(path, data.used_texts, data.num_examples, embed, quiet=True)
-    data.taught = VectorStore(path, data.rows_used)
+    build_or_resume(path, data.used_texts, data.num_examples, embed, quiet=True)
+    data.taught = TeacherEmbeddingStore(path, data.rows_used)
 
 
 def check_losses(work: Work) -> str:

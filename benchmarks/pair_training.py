@@ -24,7 +24,7 @@ from torch import Tensor
 from benchmarks import materials, texts
 from benchmarks.runner import PRECISIONS, Line, alternate, clock_of, rates
 from benchmarks.trainers import OPTIMIZER, Work, check_equal, largest_difference, train, train_by_library
-from contrastive_encoders.evaluation.tasks.sts import Layout, read_pairs
+from contrastive_encoders.evaluation.tasks.sts import STSLayout, read_pairs
 
 OPTIONS = {
     "objectives": ["cosine", "contrastive"],
@@ -51,7 +51,7 @@ def read_rows(objective: str, count: int) -> list[dict[str, Any]]:
         pairs = [*invented_pairs(count)]
         scores = [number % 7 / 6 for number in range(count)]
     elif objective == "cosine":
-        layout = Layout({"STSBenchmark/train": 5749}, 0, 5, has_subsets=False)
+        layout = STSLayout({"STSBenchmark/train": 5749}, 0, 5, has_subsets=False)
         task = read_pairs(shared / "eval", "stsb-train", layout)
         pairs, scores = (
             [*zip(task.left, task.right, strict=True)],

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.texts import ROOT
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.results import environment
 from contrastive_encoders.reports.tables import Table, columns, markdown
 
@@ -277,8 +277,8 @@ def run_all(words: Sequence[str]) -> int:
         kept[job] = {**result, **here, "seconds": round(time.monotonic() - start, 1)}
         failures += "error" in result
         options.output.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(kept, indent=1))
-        write_whole(options.output / "figures.md", table(kept))
+        atomic_write(path, json.dumps(kept, indent=1))
+        atomic_write(options.output / "figures.md", table(kept))
     if failures:
         print(f"{failures} failed; the same command tries them again.", file=sys.stderr)
     return 1 if failures else 0

@@ -19,9 +19,9 @@ from benchmarks.runner import Line, clock_of
 from benchmarks.texts import shared_data
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.evaluation.catalog import load_tasks
-from contrastive_encoders.evaluation.embedding_pool import Pool, embed_pool
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, embed_pool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.task import ScoringOptions
 from contrastive_encoders.evaluation.tasks.classification import Classification
 from contrastive_encoders.evaluation.tasks.features import features_of
 from tests.evaluation import senteval_reference
@@ -32,7 +32,7 @@ QUICK = {"tasks": ["trec"], "folds": 1}
 FOLDS = 10
 
 
-def train_reference(task: Classification, pool: Pool, folds: int, rules: Rules) -> Result:
+def train_reference(task: Classification, pool: EmbeddingPool, folds: int, rules: Rules) -> Result:
     """Train one classifier at a time, those of the first outer folds."""
     parts = []
     for part in task.parts.values():
@@ -59,7 +59,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
         pool = embed_pool(encoder, task.texts())
         share = options.folds / FOLDS if len(task.parts) == 1 else 1.0
         start = clock()
-        scores = task.score(pool, How(intervals=False))
+        scores = task.score(pool, ScoringOptions(intervals=False))
         middle = clock()
         reference = train_reference(task, pool, options.folds, Rules(max_epoch=4) if options.quick else Rules())
         ours, theirs = middle - start, (clock() - middle) / share

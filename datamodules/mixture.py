@@ -16,7 +16,7 @@ import pytorch_lightning as pl
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.data_configs import MixtureDataConfig
-from contrastive_encoders.datamodules.overlap import together
+from contrastive_encoders.datamodules.overlap import merge_overlaps
 from contrastive_encoders.datamodules.sampling.interleaving import quotas, shares
 from contrastive_encoders.datamodules.sampling.mixed_batches import (
     AllPartsBatches,
@@ -224,7 +224,7 @@ class Mixture(pl.LightningDataModule):
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
         """Count the sentences that stand in any part."""
-        return together([part.overlap(sentences) for part in self.parts.values()]).counts()
+        return merge_overlaps([part.overlap(sentences) for part in self.parts.values()]).counts()
 
     def dev_batches(self, part: str, size: int, rank: int = 0, world: int = 1) -> Iterator[Any]:
         """Yield this rank's batches of the held-out texts of all parts, for models that write."""

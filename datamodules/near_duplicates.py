@@ -13,7 +13,7 @@ def words_of(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-class NearCopies:
+class NearDuplicateIndex:
     """Finds texts that share half of their words, or half of the other's where that is shorter, with one of ``texts``.
 
     Words are shared in runs of `SHINGLE`, and every `SHINGLE`-th run of a text is looked up: what is copied of it has

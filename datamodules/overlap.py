@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from contrastive_encoders.datamodules.store.token_store import TokenStore
-from contrastive_encoders.datamodules.store.tokenization import Reading
+from contrastive_encoders.datamodules.store.tokenization import RowTokenizer
 
 MULTIPLIER = 0x9E3779B97F4A7C15  # odd, its bits well mixed (2^64 over the golden ratio)
 SIEVE_BITS = 20  # a table of 1 MB, which stays in the processor's cache, turns most windows away
@@ -23,12 +23,12 @@ class Overlap(NamedTuple):
         return {"checked": len(self.checked), "found": len(self.found)}
 
 
-def together(several: Sequence[Overlap]) -> Overlap:
+def merge_overlaps(several: Sequence[Overlap]) -> Overlap:
     """Unite the overlaps of the same sentences with several data sets."""
     return Overlap(*(set.union(*places) for places in zip(*several, strict=True)))
 
 
-def find_overlap(store: TokenStore, reading: Reading, sentences: Sequence[str], min_tokens: int = 8) -> Overlap:
+def find_overlap(store: TokenStore, reading: RowTokenizer, sentences: Sequence[str], min_tokens: int = 8) -> Overlap:
     """``checked``: sentences of at least ``min_tokens`` tokens; ``found``: those that one text contains.
 
     "Contains" means the same ids in a row, the sentence read as the texts are: a document with a space in front and in

@@ -17,10 +17,10 @@ from contrastive_encoders.core import InputError, RetrievalTask, TripletBatch
 from contrastive_encoders.datamodules.data_configs import DataConfig, DocumentDataConfig
 from contrastive_encoders.datamodules.documents import DocumentFiles
 from contrastive_encoders.datamodules.row_datamodules import TripletRows
-from contrastive_encoders.datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
+from contrastive_encoders.datamodules.sampling.held_out import HeldOutOptions, HeldOutSplit
 from contrastive_encoders.datamodules.sampling.spans import SpanRule, sample_spans
 from contrastive_encoders.datamodules.sources.hub_datasets import names_of
-from contrastive_encoders.datamodules.sources.raw_documents import Document, TextSource
+from contrastive_encoders.datamodules.sources.raw_documents import RawDocument, TextSource
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.sources.row_schemas import QA
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
@@ -35,7 +35,7 @@ TITLES, NEIGHBORS, SPANS = "title and passage", "neighbouring passages", "spans 
 QUERY_KINDS = {TITLES: "titles", NEIGHBORS: "neighboring passages", SPANS: "spans"}  # kind of pair -> its anchors
 
 
-class Passage(NamedTuple):
+class DocumentPassage(NamedTuple):
     """Some sentences of a document and what stands above them; "" where nothing does."""
 
     heading: str
@@ -52,7 +52,7 @@ class PassagePairs(DocumentFiles, TripletRows):
         super().__init__(settings)
         self.rows = RowsOfPassages(self.text_source())
         options = HeldOutOptions((1,), TITLES, self.rows.corpus, self.settings.max_held_out_documents)
-        self.apart = AllButHeldOut.of(self.rows, self.settings.held_out_share, self.cache, options)
+        self.apart = HeldOutSplit.of(self.rows, self.settings.held_out_share, self.cache, options)
 
     def source(self) -> RowSource:
         return self.apart or self.rows
@@ -112,14 +112,14 @@ class RowsOfPassages:
 
 
 def passages_of(
-    document: Document, *, shortest: int = SHORTEST, longest: int = LONGEST, overlap: int = 0
-) -> list[Passage]:
+    document: RawDocument, *, shortest: int = SHORTEST, longest: int = LONGEST, overlap: int = 0
+) -> list[DocumentPassage]:
     """The paragraphs of each section, put together or cut between sentences to ``shortest`` to ``longest`` words.
 
     What is shorter joins what stands before it in its section. A passage begins with the last sentences of the one
     before it in its section, as many as have ``overlap`` words or fewer.
     """
-    found = list[Passage]()
+    found = list[DocumentPassage]()
     for headings, text in document.sections():
         heading = ": ".join(dict.fromkeys(" ".join(one.split()) for one in headings))
         pieces = list[list[list[str]]]()  # words of the sentences of each
@@ -134,7 +134,7 @@ def passages_of(
             pieces[-1] += last
         repeated = [ending(piece, overlap) for piece in pieces]
         found += [
-            Passage(heading, " ".join(word for sentence in [*before, *piece] for word in sentence))
+            DocumentPassage(heading, " ".join(word for sentence in [*before, *piece] for word in sentence))
             for before, piece in zip([[], *repeated], pieces, strict=False)
         ]
     return found
@@ -152,7 +152,7 @@ def ending(sentences: Sequence[list[str]], most: int) -> list[list[str]]:
     return list(sentences[begin:])
 
 
-def pairs_of(passages: Sequence[Passage]) -> Iterator[tuple[int, str, tuple[str, str]]]:
+def pairs_of(passages: Sequence[DocumentPassage]) -> Iterator[tuple[int, str, tuple[str, str]]]:
     """(place of the passage, kind of pair, anchor and positive) of each pair that these passages allow."""
     for place, (heading, text) in enumerate(passages):
         words = text.split()
@@ -160,7 +160,7 @@ def pairs_of(passages: Sequence[Passage]) -> Iterator[tuple[int, str, tuple[str,
             yield place, TITLES, (heading, text)
         if len(words) < SHORTEST:
             continue
-        before = passages[place - 1] if place else Passage("", "")
+        before = passages[place - 1] if place else DocumentPassage("", "")
         if before.heading == heading and len(before.text.split()) >= SHORTEST:
             yield place, NEIGHBORS, (before.text, text)
         if len(words) >= 2 * SHORTEST:

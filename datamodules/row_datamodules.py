@@ -30,7 +30,7 @@ from contrastive_encoders.datamodules.data_configs import (
     TextDataConfig,
     TripletDataConfig,
 )
-from contrastive_encoders.datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
+from contrastive_encoders.datamodules.sampling.held_out import HeldOutOptions, HeldOutSplit
 from contrastive_encoders.datamodules.sampling.word_deletion import WordDeletion
 from contrastive_encoders.datamodules.sources.hub_datasets import HubKeys
 from contrastive_encoders.datamodules.sources.joined_sentences import JoinedSentences
@@ -45,7 +45,7 @@ from contrastive_encoders.datamodules.sources.row_schemas import (
 )
 from contrastive_encoders.datamodules.sources.text_prompts import PromptedSource, of_columns
 from contrastive_encoders.datamodules.store.row_statistics import LONGEST_COUNTED
-from contrastive_encoders.datamodules.store.teacher_embeddings import VectorStore
+from contrastive_encoders.datamodules.store.teacher_embeddings import TeacherEmbeddingStore
 from contrastive_encoders.datamodules.store.token_store import BATCH_CHARACTERS, RowSource, TokenStore, batches
 from contrastive_encoders.datamodules.store.tokenization import WholeRows
 from contrastive_encoders.datamodules.store.tokenizer import special_tokens
@@ -96,7 +96,7 @@ class TextRows(TextData):
 
     def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
-        self.taught: VectorStore | None = None  # a teacher's vectors of the rows that are drawn
+        self.taught: TeacherEmbeddingStore | None = None  # a teacher's vectors of the rows that are drawn
         self.max_length: int | None = self.settings.max_length
         self._wanted: int | None = None
         self._behind = 0
@@ -159,7 +159,7 @@ class TextRows(TextData):
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         most = min(int(tokenizer.model_max_length), LONGEST_COUNTED)  # where no model says what it reads
-        self.sequences = Sequences(tokenizer, self.settle_length(most, self._behind))
+        self.sequences = SequenceReader(tokenizer, self.settle_length(most, self._behind))
         return len(store)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
@@ -276,7 +276,7 @@ class Triplets(TripletRows, StoredRows):
     def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
         options = HeldOutOptions(max_documents=self.settings.max_held_out_documents)
-        self.apart = AllButHeldOut.of(self.records, self.settings.held_out_share, self.cache, options)
+        self.apart = HeldOutSplit.of(self.records, self.settings.held_out_share, self.cache, options)
 
     def source(self) -> RowSource:
         return self.apart or self.records
@@ -335,7 +335,7 @@ class QuestionAnswers(Triplets):
     kind = QA
 
 
-class Sequences:
+class SequenceReader:
     """Reads the token sequences of texts from the store, with special tokens and cut at ``max_length``, as the
     tokenizer makes them.
     """

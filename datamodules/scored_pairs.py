@@ -15,14 +15,20 @@ import torch
 from contrastive_encoders.core import InputError, PairTask, Prompted, ScoredPairBatch
 from contrastive_encoders.datamodules.data_configs import DataConfig, ScoredPairDataConfig
 from contrastive_encoders.datamodules.row_datamodules import StoredRows, TextRows
-from contrastive_encoders.datamodules.sampling.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
+from contrastive_encoders.datamodules.sampling.dino_postprocess import (
+    Pair,
+    PostprocessSettings,
+    StepReport,
+    postprocess,
+    split_dev,
+)
 from contrastive_encoders.datamodules.sources.hub_datasets import Rows
 from contrastive_encoders.datamodules.sources.records import Record, RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import PAIRS
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
 from contrastive_encoders.datamodules.store.tokenization import left_out
 from contrastive_encoders.io.atomic import build_once
-from contrastive_encoders.io.manifest import Damaged, read_record
+from contrastive_encoders.io.manifest import CorruptFileError, read_record
 
 PREPARED_VERSION = 3  # part of the key: raise it when the same pairs would come out otherwise
 RAW_LABELS = {0.0, 0.5, 1.0}  # what the generator writes
@@ -47,7 +53,7 @@ class ScoredPairs(TextRows, StoredRows):
 
     def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
-        self.rules = Settings(
+        self.rules = PostprocessSettings(
             tuple(self.settings.steps),
             self.settings.normalise,
             float(self.settings.smoothing),
@@ -178,7 +184,7 @@ def is_generated(records: RecordSource) -> bool:
 
 def _is_generated(records: RecordSource, file: Rows) -> bool:
     if isinstance(file, Path):
-        with contextlib.suppress(OSError, Damaged):  # without a manifest of ours
+        with contextlib.suppress(OSError, CorruptFileError):  # without a manifest of ours
             identity = read_record(file.parent / "manifest.json").get("identity")
             if isinstance(identity, dict) and identity.get("kind") == "x2":
                 return True
@@ -237,7 +243,7 @@ def _read(path: Path) -> Iterator[Pair]:
             yield Pair(record["text_a"], record["text_b"], record["label"])
 
 
-def refuse_nothing(train: Sequence[Pair], name: str, reports: Sequence[Report]) -> None:
+def refuse_nothing(train: Sequence[Pair], name: str, reports: Sequence[StepReport]) -> None:
     """InputError where no two different labels are left to train on."""
     steps = "; ".join(f"{one.step} dropped {one.dropped} and added {one.added}" for one in reports) or "no step ran"
     if not train:

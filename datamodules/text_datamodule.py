@@ -11,11 +11,11 @@ import pytorch_lightning as pl
 from contrastive_encoders.core import EncoderPrompts, RetrievalTask
 from contrastive_encoders.datamodules.data_configs import DataConfig
 from contrastive_encoders.datamodules.overlap import Overlap, find_overlap
-from contrastive_encoders.datamodules.sampling.distributed_sampler import Order, nested_subset
+from contrastive_encoders.datamodules.sampling.distributed_sampler import DistributedBatchSampler, nested_subset
 from contrastive_encoders.datamodules.sampling.stream import BatchStream, EpochBatches, stream_for
 from contrastive_encoders.datamodules.store.row_statistics import TextLengths
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore, build_or_open
-from contrastive_encoders.datamodules.store.tokenization import Reading
+from contrastive_encoders.datamodules.store.tokenization import RowTokenizer
 from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
 from contrastive_encoders.datamodules.store.unknown_tokens import UnknownTokens, count_unknown, sampled
 from contrastive_encoders.io.cached_rows import cache_folder
@@ -57,7 +57,7 @@ class TextData(pl.LightningDataModule, ABC):
         """Return the rows to tokenise."""
 
     @abstractmethod
-    def reading(self, tokenizer: Any) -> Reading:
+    def reading(self, tokenizer: Any) -> RowTokenizer:
         """Return the tokenisation of the rows of `source`, and the rule which of them are kept."""
 
     @abstractmethod
@@ -135,7 +135,7 @@ class TextData(pl.LightningDataModule, ABC):
             InputError: the batch size does not split evenly, or exceeds the data.
         """
         self.setup()
-        order = Order(
+        order = DistributedBatchSampler(
             self.num_examples,
             self.batch_size * self.passes,
             seed=self.settings.seed,

@@ -14,7 +14,7 @@ from contrastive_encoders.cli.preview import PreviewConfig
 from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.composition.key_docs import (
     ConfigFile,
-    Key,
+    KeyDoc,
     choice_file,
     flow,
     interpolation_in_words,
@@ -68,7 +68,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _section(title: str, about: str, keys: Iterable[Key]) -> str:
+def _section(title: str, about: str, keys: Iterable[KeyDoc]) -> str:
     rows = [(f"`{key.name}`", _default(key), _escaped(key.meaning)) for key in keys]
     table = [_table("key", "default", "meaning", rows=rows)] if rows else []
     return "\n".join([f"### {title}\n", *([f"{_escaped(about)}\n"] if about else []), *table])
@@ -80,7 +80,7 @@ def _table(*headings: str, rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _default(key: Key) -> str:
+def _default(key: KeyDoc) -> str:
     """Return the cell of a value, an interpolation of other keys in words."""
     if key.is_group:
         return ""

@@ -10,8 +10,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
 from contrastive_encoders.core import RECORD_VERSION, InputError
-from contrastive_encoders.encoders.loading.backbones import OF_ITS_HEAD
-from contrastive_encoders.encoders.lora import RECORD, check_digest, left_out, narrow, record_of
+from contrastive_encoders.encoders.loading.backbones import HEAD_PREFIX
+from contrastive_encoders.encoders.lora import (
+    RECORD,
+    check_digest,
+    quantize_frozen_layers,
+    record_of,
+    weights_not_checkpointed,
+)
 from contrastive_encoders.encoders.model_configs import TrainableConfig
 from contrastive_encoders.encoders.optimizer_setup import clip_gradients, optimizer_of
 from contrastive_encoders.encoders.sharding import is_sharded
@@ -75,7 +81,7 @@ class TrainedModule(pl.LightningModule):
         """Lightning's hook, called once the weights of a checkpoint are there and callbacks have scored those as they
         are.
         """
-        narrow(self)
+        quantize_frozen_layers(self)
 
     def shard(self, mesh: DeviceMesh) -> None:
         """Shard the weights over a mesh of one dimension, in place.
@@ -108,13 +114,13 @@ class TrainedModule(pl.LightningModule):
         checkpoint["objective"], checkpoint[VERSION] = self.objective, RECORD_VERSION
         if (record := record_of(self)) is not None:
             checkpoint[RECORD] = record
-            for name in left_out(self) & checkpoint["state_dict"].keys():
-                if not name.startswith(OF_ITS_HEAD):  # it is read from there, also where it stands still
+            for name in weights_not_checkpointed(self) & checkpoint["state_dict"].keys():
+                if not name.startswith(HEAD_PREFIX):  # it is read from there, also where it stands still
                     del checkpoint["state_dict"][name]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Weights that a checkpoint of an adapter leaves out are the backbone's, and here already."""
-        if RECORD in checkpoint and (frozen := left_out(self)):
+        if RECORD in checkpoint and (frozen := weights_not_checkpointed(self)):
             check_digest(self, checkpoint[RECORD], "resume")
             if is_sharded(self):
                 return

@@ -11,11 +11,11 @@ from contrastive_encoders.core import InputError, Ragged, Role, ScoredTripletBat
 from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.embedding_distillation import check_teacher
 from contrastive_encoders.encoders.model_configs import ContrastiveConfig, HardNegativesConfig
-from contrastive_encoders.encoders.objective import Compared, Objective
+from contrastive_encoders.encoders.objective import LossOutput, Objective
 from contrastive_encoders.encoders.objectives.guide import GuideEncoder, kept_on_host
 from contrastive_encoders.encoders.objectives.matryoshka import over_prefixes
 from contrastive_encoders.io.model_names import prompt_places
-from contrastive_encoders.losses.contrastive import Contrast, Guide, info_nce
+from contrastive_encoders.losses.contrastive import ContrastiveOutput, Guide, info_nce
 from contrastive_encoders.losses.diagnostics import contrast_diagnostics
 from contrastive_encoders.losses.duplicate_masking import FILLER, count_negatives, text_hashes
 from contrastive_encoders.losses.gather import gather_rows
@@ -105,12 +105,12 @@ class ContrastiveObjective(Objective):
         vectors = self.guide(texts, of_views(roles, len(texts), None), of_views(self.prompts, len(texts), ()))
         return Guide(vectors, *self.margins)
 
-    def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Compared:
+    def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
         accepted = self.accepted(batch)
         known |= {} if accepted is None else {"accepted": accepted}
         return super().compare(vectors, batch, guide=self.guided(batch), texts=self.numbered(batch), **known)
 
-    def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> Compared:
+    def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
         """Compare the vectors, and where there is a teacher those that leave the encoder with its own."""
         contrast, weight = super().compare_encoded(vectors_ND, lengths, batch), self.settings.teacher_weight
         if self.teaching is None:
@@ -118,7 +118,7 @@ class ContrastiveObjective(Objective):
         teaching = partial(self.teaching, batch=batch)
         (distance,), _ = over_prefixes(lambda *cut: Distance(teaching(cut)), self.prefixes, *vectors_ND.split(lengths))
         loss = contrast.loss + (1.0 if weight is None else weight) * distance
-        return Compared(loss, {**contrast.metrics, "distance_to_teacher": distance.detach()})
+        return LossOutput(loss, {**contrast.metrics, "distance_to_teacher": distance.detach()})
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
         """Diagnostics of the pairs of all ranks, at steps that are logged: they take an eigendecomposition."""
@@ -168,7 +168,7 @@ class HardNegativesObjective(ContrastiveObjective):
                 )
         return views if negatives is None else [*views, negatives]
 
-    def loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Contrast:
+    def loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> ContrastiveOutput:
         return info_nce(*vectors, **{**self.loss_keys(batch), **known})
 
     def loss_keys(self, batch: Any) -> dict[str, Any]:

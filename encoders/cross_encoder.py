@@ -34,12 +34,12 @@ from contrastive_encoders.encoders.kernels.chunks import (
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, packed_linears, shared_between_chunks
-from contrastive_encoders.encoders.kernels.token_budget import budget_of
+from contrastive_encoders.encoders.kernels.token_budget import resolve_token_budget
 from contrastive_encoders.encoders.lengths import longest_input, usual_length
 from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_tokenizer
 from contrastive_encoders.encoders.sharding import is_first_rank
 from contrastive_encoders.io.model_names import run_folder
-from contrastive_encoders.reports.progress import Progress
+from contrastive_encoders.reports.progress import ProgressBar
 
 SCORE_TOKENS_CPU, SCORE_TOKENS_GPU = 2_048, 65_536  # of a chunk without gradients, as of an encoder
 PAIRS_AT_ONCE = 4_096  # that are tokenised and sorted by length together
@@ -69,7 +69,7 @@ class Joined(NamedTuple):
     types: Tensor | None  # (tokens,) int64 beside the ids; None: the tokenizer gives none
 
 
-class Scored(NamedTuple):
+class CrossEncoderOutput(NamedTuple):
     """The result of a training step."""
 
     logits_N: Tensor  # float32, with gradient
@@ -133,12 +133,12 @@ class CrossEncoder(nn.Module):
         """
         return joined(queries, documents, query_of, self.form, self.max_length)
 
-    def score(self, pairs: Joined) -> Scored:
+    def score(self, pairs: Joined) -> CrossEncoderOutput:
         """Compute the logits of a training step. Under ``recompute="auto"`` chunks are recomputed in the backward pass
         only where the pairs exceed the budget.
         """
         lengths, ids = pairs.sequences.lengths, pairs.sequences.ids
-        budget = budget_of(self.token_budget, ids.device, self.transformer, recompute=self.recompute)
+        budget = resolve_token_budget(self.token_budget, ids.device, self.transformer, recompute=self.recompute)
         chunks = plan_chunks(even(lengths, self.transformer, self.longest), budget, chunk_cost(ids.device))
         again = recomputes(self.recompute, padded_tokens(chunks), budget)
         embedding = self.transformer.get_input_embeddings()
@@ -148,7 +148,7 @@ class CrossEncoder(nn.Module):
             parts = [computed(self.score_chunk, *laid, again=again) for laid in self._laid_out(pairs, chunks)]
         logits_N = torch.cat(parts)[places_in(chunks, ids.device)]
         real = int(lengths.sum())
-        return Scored(logits_N, padded_tokens(chunks) - real, real)
+        return CrossEncoderOutput(logits_N, padded_tokens(chunks) - real, real)
 
     def _laid_out(self, pairs: Joined, chunks: list[Any]) -> Any:
         ids, lengths = pairs.sequences.ids, pairs.sequences.lengths
@@ -186,7 +186,7 @@ class CrossEncoder(nn.Module):
         try:
             with contextlib.ExitStack() as inside:
                 bar = inside.enter_context(
-                    Progress("reranking", "pairs", len(order), quiet=not (progress and is_first_rank()))
+                    ProgressBar("reranking", "pairs", len(order), quiet=not (progress and is_first_rank()))
                 )
                 if autocast is not None:
                     inside.enter_context(torch.autocast(device.type, autocast))

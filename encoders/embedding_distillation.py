@@ -16,7 +16,7 @@ from contrastive_encoders.losses.distillation import cosine_to, mse_to
 DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_to, "mse": mse_to}
 
 
-class Teaching(nn.Module):
+class EmbeddingDistillationLoss(nn.Module):
     """The distance of vectors of ``sizes`` numbers, prefixes or whole, to those of a teacher, of ``width``.
 
     A size that is another than ``width`` has a linear layer of its own between them, whose first weights ``seed``

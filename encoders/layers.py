@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from contrastive_encoders.core import InputError
 
 COUNTS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")  # in a config
-OF_EMBEDDINGS = re.compile(r"embed|(^|[._])emb([._]|$)", re.IGNORECASE)
+EMBEDDING_NAME = re.compile(r"embed|(^|[._])emb([._]|$)", re.IGNORECASE)
 FROZEN = re.compile(r"embeddings|layers:(\d{1,9})")
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ def decayed_rates(transformer: PreTrainedModel, lr: float, decay: float | None) 
 
 def _is_embedding(trunk: nn.Module, name: str) -> bool:
     owner = trunk.get_submodule(name.rpartition(".")[0])
-    return isinstance(owner, nn.Embedding) or OF_EMBEDDINGS.search(name) is not None
+    return isinstance(owner, nn.Embedding) or EMBEDDING_NAME.search(name) is not None
 
 
 def layers_of(trunk: PreTrainedModel) -> list[nn.Module]:

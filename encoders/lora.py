@@ -18,19 +18,19 @@ from transformers.pytorch_utils import Conv1D
 
 from contrastive_encoders.compat import raw_parameters
 from contrastive_encoders.core import InputError, missing_package
-from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear, hold, release
-from contrastive_encoders.encoders.kernels.nf4_weights import is_quantised, put_back, quantise
+from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear, cast_frozen_to_bf16, restore_float32
+from contrastive_encoders.encoders.kernels.nf4_weights import dequantize, is_quantised, quantise
 from contrastive_encoders.encoders.loading.loaded_encoder import fingerprint
 from contrastive_encoders.encoders.model_configs import LoraKeys
 from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.io.model_names import run_folder
 
 RECORD = "lora"  # the entry of a checkpoint that says what its adapters are
-OF_AN_ADAPTER = (".lora_A.", ".lora_B.")
+ADAPTER_NAME_PARTS = (".lora_A.", ".lora_B.")
 
 
-class Record(TypedDict):
+class AdapterRecord(TypedDict):
     """What a checkpoint says about its adapters."""
 
     base: str  # the backbone below all of them
@@ -41,7 +41,7 @@ class Record(TypedDict):
     beside: NotRequired[str]  # of other frozen weights, such as a language-model head, where there are any
 
 
-class Below(NamedTuple):
+class AdapterBase(NamedTuple):
     """What an adapter is put upon."""
 
     base: str
@@ -49,7 +49,7 @@ class Below(NamedTuple):
     weights: dict[str, Tensor]  # of the adapters, by names within the trunk
 
 
-def wanted(lora: Any, frozen_weights: str | None) -> bool:
+def lora_enabled(lora: Any, frozen_weights: str | None) -> bool:
     """Whether there is to be an adapter.
 
     Raises:
@@ -71,29 +71,31 @@ def wanted(lora: Any, frozen_weights: str | None) -> bool:
     return False
 
 
-def below(backbone: str, lora: Any) -> Below:
+def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
     """What ``backbone`` is below a new adapter: with ``stages=stack`` a run that trained one is its own base and its
     adapters, else its merged weights.
     """
     if not (lora and lora["rank"] and lora["stages"] == "stack" and run_folder(backbone)):
-        return Below(backbone, [], {})
+        return AdapterBase(backbone, [], {})
     best = Path(backbone) / "checkpoints" / "best.ckpt"
     try:
         found = load_checkpoint(best)
-    except (OSError, Damaged) as error:
+    except (OSError, CorruptFileError) as error:
         raise InputError(
             f"backbone={backbone}: {best.name} cannot be used ({error}). Copy a good one there."
         ) from error
     record = found.get(RECORD)
     if record is None:  # all weights were trained
-        return Below(backbone, [], {})
-    return Below(record["base"], list(record["adapters"]), _within(found["state_dict"], record["prefix"]))
+        return AdapterBase(backbone, [], {})
+    return AdapterBase(record["base"], list(record["adapters"]), _within(found["state_dict"], record["prefix"]))
 
 
-def adapt(transformer: PreTrainedModel, lora: LoraKeys, under: Below, frozen_weights: str, *beside: nn.Module) -> None:
+def adapt(
+    transformer: PreTrainedModel, lora: LoraKeys, under: AdapterBase, frozen_weights: str, *beside: nn.Module
+) -> None:
     """Freeze the transformer, and put adapters into its trunk: those from ``under``, and a new one that is trained.
 
-    What lies ``beside`` shares weights with it. Weights to be in 4 bits are whole until `narrow` is called.
+    Modules ``beside`` share weights with it. Weights for 4 bits stay as they are until `quantize_frozen_layers`.
 
     Raises:
         InputError: no layer has such a name, the adapters below do not fit, or no layer can be in 4 bits.
@@ -114,13 +116,13 @@ def adapt(transformer: PreTrainedModel, lora: LoraKeys, under: Below, frozen_wei
             expected=f"bf16 or fp32 for a {transformer.config.model_type}, which has no linear layers of torch",
         )
     if frozen_weights != "fp32":
-        hold(transformer, *beside, rounded=frozen_weights == "bf16")
-    trunk.adapted = Record(  # type: ignore[assignment]  # a plain attribute, which copies take along
+        cast_frozen_to_bf16(transformer, *beside, rounded=frozen_weights == "bf16")
+    trunk.adapted = AdapterRecord(  # type: ignore[assignment]  # a plain attribute, which copies take along
         base=under.base, prefix="", adapters=adapters, frozen_weights=frozen_weights, digest=""
     )
 
 
-def narrow(module: nn.Module) -> None:
+def quantize_frozen_layers(module: nn.Module) -> None:
     """Quantise the frozen linear layers below the adapters of a module to 4 bits where its record says nf4, in place.
 
     Its digest stays that of the weights as they were.
@@ -131,8 +133,8 @@ def narrow(module: nn.Module) -> None:
         quantise(module, _linear_weights(cast(PreTrainedModel, trunk)))
 
 
-def widen(module: nn.Module, loaded: Callable[[], nn.Module], where: str) -> bool:
-    """Undo `narrow`: put back the weights of the same module as it is ``loaded`` again, in place.
+def dequantize_frozen_layers(module: nn.Module, loaded: Callable[[], nn.Module], where: str) -> bool:
+    """Undo `quantize_frozen_layers`: put back the weights of the same module as it is ``loaded`` again, in place.
 
     Returns:
         Whether there was anything in 4 bits.
@@ -143,17 +145,19 @@ def widen(module: nn.Module, loaded: Callable[[], nn.Module], where: str) -> boo
     if not is_quantised(module):
         return False
     original = loaded()
-    check_digest(original, cast(Record, record_of(module)), where)
-    put_back(module, original)
+    check_digest(original, cast(AdapterRecord, record_of(module)), where)
+    dequantize(module, original)
     return True
 
 
-def restore(transformer: PreTrainedModel, record: Record, state: Mapping[str, Tensor], where: str) -> PreTrainedModel:
+def restore(
+    transformer: PreTrainedModel, record: AdapterRecord, state: Mapping[str, Tensor], where: str
+) -> PreTrainedModel:
     """The backbone of a checkpoint's adapters -> the same transformer with them merged; float32.
 
     ``state`` has the checkpoint's own names. Raises InputError where the backbone is another one.
     """
-    under = Below(record["base"], record["adapters"][:-1], {})
+    under = AdapterBase(record["base"], record["adapters"][:-1], {})
     adapt(transformer, record["adapters"][-1], under, record["frozen_weights"])
     check_digest(transformer.base_model, record, where)
     _load(transformer.base_model, _within(state, record["prefix"]), where)
@@ -165,7 +169,7 @@ def merged(transformer: PreTrainedModel) -> PreTrainedModel:
     """The same transformer without adapters, which have gone into its weights; in float32 and in place."""
     if is_quantised(transformer):
         raise RuntimeError("An adapter is merged into the weights as they were. Call widen first.")
-    release(transformer)
+    restore_float32(transformer)
     for name, layer in list(_layers(transformer)):
         layer.merge()
         transformer.set_submodule(name, layer.get_base_layer())
@@ -174,15 +178,15 @@ def merged(transformer: PreTrainedModel) -> PreTrainedModel:
     return transformer
 
 
-def record_of(module: nn.Module) -> Record | None:
+def record_of(module: nn.Module) -> AdapterRecord | None:
     """What a checkpoint is to say of the adapters in a module; None where there are none."""
     for prefix, part in module.named_modules():
         if "adapted" in vars(part):
-            record = cast(Record, part.adapted)
+            record = cast(AdapterRecord, part.adapted)
             if not record["digest"]:
                 record["digest"] = digest(part)
             if part is not module and record["digest"] and "beside" not in record:
-                behind = left_out(module)
+                behind = weights_not_checkpointed(module)
                 record["beside"] = fingerprint(
                     {
                         name.removeprefix(prefix.rpartition(".")[0]): weight
@@ -194,15 +198,15 @@ def record_of(module: nn.Module) -> Record | None:
     return None
 
 
-def take_digests(module: nn.Module, record: Record) -> None:
+def take_digests(module: nn.Module, record: AdapterRecord) -> None:
     """Take the sums of the weights below and beside the adapters of a module from the record of another process."""
     for part in module.modules():
         if "adapted" in vars(part):
-            own = cast(Record, part.adapted)
+            own = cast(AdapterRecord, part.adapted)
             own["digest"], own["beside"] = record["digest"], record.get("beside", "")
 
 
-def left_out(module: nn.Module) -> set[str]:
+def weights_not_checkpointed(module: nn.Module) -> set[str]:
     """Names of weights that no checkpoint holds, because they are the backbone's."""
     if not any("adapted" in vars(part) for part in module.modules()):
         return set()
@@ -211,7 +215,7 @@ def left_out(module: nn.Module) -> set[str]:
 
 
 def is_adapter(name: str) -> bool:
-    return any(part in name for part in OF_AN_ADAPTER)
+    return any(part in name for part in ADAPTER_NAME_PARTS)
 
 
 def weight_of(linear: Any) -> Tensor:
@@ -229,7 +233,7 @@ def digest(trunk: nn.Module) -> str:
     return fingerprint({name: weight for name, weight in trunk.named_parameters() if not is_adapter(name)})
 
 
-def check_digest(module: nn.Module, record: Record, where: str) -> None:
+def check_digest(module: nn.Module, record: AdapterRecord, where: str) -> None:
     """InputError where the weights below and beside the adapters of ``module`` are not those of the record."""
     own = record_of(module)
     if own is None:

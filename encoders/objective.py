@@ -16,9 +16,9 @@ from contrastive_encoders.core import Ragged, StepOutput
 from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.base_module import TrainedModule
 from contrastive_encoders.encoders.dense import dense_layers
-from contrastive_encoders.encoders.embedding_distillation import Teaching
+from contrastive_encoders.encoders.embedding_distillation import EmbeddingDistillationLoss
 from contrastive_encoders.encoders.kernels.chunks import concatenate
-from contrastive_encoders.encoders.loading.backbones import BEHIND, PROMPTS
+from contrastive_encoders.encoders.loading.backbones import POST_POOLING_KEY, PROMPTS
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
 from contrastive_encoders.encoders.lora import record_of, take_digests
 from contrastive_encoders.encoders.model_configs import EmbeddingConfig, EncoderConfig
@@ -28,14 +28,14 @@ from contrastive_encoders.encoders.sharding import from_first_rank, shard
 from contrastive_encoders.losses.duplicate_masking import text_hashes
 
 
-class Compared(NamedTuple):
+class LossOutput(NamedTuple):
     """The loss and the metrics of a batch on this rank: scalars whose mean over ranks is that of the global batch."""
 
     loss: Tensor
     metrics: dict[str, Tensor]  # detached
 
 
-class Computed(NamedTuple):
+class StepResult(NamedTuple):
     """The result of a training step on this rank."""
 
     loss: Tensor
@@ -85,7 +85,9 @@ class Objective(TrainedModule):
 
     def __init__(self, settings: EncoderConfig) -> None:
         super().__init__(settings)
-        self.teaching: Teaching | None = None  # where a teacher's vectors are learnt, once their width is known
+        self.teaching: EmbeddingDistillationLoss | None = (
+            None  # where a teacher's vectors are learnt, once their width is known
+        )
         self.trainable = TrainableEncoder(settings, self.default_pooling)
         self.encoder = self.make_encoder(self.trainable)
         self.hparams.pooling = self.encoder.pooling
@@ -155,29 +157,29 @@ class Objective(TrainedModule):
         """Map (N, width) embeddings before the loss, by layers that are not exported; the base class has none."""
         return vectors_ND
 
-    def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Compared:
+    def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> LossOutput:
         """Compute the loss, summed over prefixes of the vectors where there are any, and all metrics. ``known`` are
         further arguments of the loss.
         """
 
-        def compared(*cut: Tensor) -> Compared:
+        def compared(*cut: Tensor) -> LossOutput:
             found = self.loss(cut, batch, **known)
             if isinstance(found, Tensor):
-                return Compared(found, {})
+                return LossOutput(found, {})
             metrics = found._asdict()
-            return Compared(metrics.pop("loss"), {name: one for name, one in metrics.items() if one is not None})
+            return LossOutput(metrics.pop("loss"), {name: one for name, one in metrics.items() if one is not None})
 
         (loss, metrics), of_prefixes = over_prefixes(compared, self.prefixes, *vectors)
-        return Compared(loss, {**metrics, **of_prefixes, **self.metrics(vectors, batch)})
+        return LossOutput(loss, {**metrics, **of_prefixes, **self.metrics(vectors, batch)})
 
-    def compute(self, views: Sequence[Ragged], batch: Any) -> Computed:
+    def compute(self, views: Sequence[Ragged], batch: Any) -> StepResult:
         """Encode the views and compute the loss. Override it if the loss needs more than the embeddings."""
         sequences = concatenate(views)
         encoded = self.encoder.encode_sequences(sequences)
         compared = self.compare_encoded(encoded.vectors, [len(view.lengths) for view in views], batch)
-        return Computed(*compared, int(sequences.lengths.sum()), encoded.padded_tokens)
+        return StepResult(*compared, int(sequences.lengths.sum()), encoded.padded_tokens)
 
-    def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> Compared:
+    def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
         """Compare the encoder's vectors of all views, which have so many sequences each."""
         return self.compare(self.project(vectors_ND).split(lengths), batch)
 
@@ -187,7 +189,7 @@ class Objective(TrainedModule):
         """
         sizes = [one.size for one in self.prefixes] or [self.encoder.width]
         distance = getattr(self.settings, "distance", None) or "cosine"
-        self.teaching = Teaching(sizes, width, distance, normalize=self.encoder.normalize, seed=seed)
+        self.teaching = EmbeddingDistillationLoss(sizes, width, distance, normalize=self.encoder.normalize, seed=seed)
 
     def know_prompts(self, columns: Sequence[Collection[str]]) -> None:
         """Take the prompts that texts of each column of the data may begin with. Most objectives need not know them."""
@@ -215,4 +217,4 @@ class Objective(TrainedModule):
         checkpoint[PROMPTS] = self.encoder.prompts.to_json()
         layers = [layer.options for layer in dense_layers(self.encoder.head)]
         truncate = {"truncate": self.encoder.truncate} if self.encoder.truncate else {}
-        checkpoint[BEHIND] = {"normalize": self.encoder.normalize, "layers": layers, **truncate}
+        checkpoint[POST_POOLING_KEY] = {"normalize": self.encoder.normalize, "layers": layers, **truncate}

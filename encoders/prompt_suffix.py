@@ -57,7 +57,7 @@ def ids_behind(tokenizer: Any, prompt: str) -> list[int]:
     return list(both[len(letter) :])
 
 
-class AppendedPrompt:
+class PromptSuffix:
     """``appended(sequences)``: (N) sequences with special tokens -> the same with the prompt, cut at ``max_length``, or
     at fewer tokens where the call says so. ``escape_end`` turns ends of sequence inside texts into the unknown token.
 
@@ -203,11 +203,11 @@ class AppendedPrompt:
         return None
 
 
-def appended_prompt(tokenizer: Any, prompt: str, max_length: int, pooler: Pooler) -> AppendedPrompt | None:
+def appended_prompt(tokenizer: Any, prompt: str, max_length: int, pooler: Pooler) -> PromptSuffix | None:
     """Return the prompt behind every text of an encoder; None if there is none, and no decoder that needs one end."""
     if not prompt and not pooler.decodes:
         return None
-    return AppendedPrompt(tokenizer, prompt, max_length, escape_end=pooler.decodes)
+    return PromptSuffix(tokenizer, prompt, max_length, escape_end=pooler.decodes)
 
 
 def _literal(text: str) -> str:

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from contrastive_encoders.core import IGNORED_LABEL, NO_PROMPTS, EncoderPrompts, InputError, Ragged, Vectors
+from contrastive_encoders.core import IGNORED_LABEL, NO_PROMPTS, EmbeddingInfo, EncoderPrompts, InputError, Ragged
 from contrastive_encoders.encoders.attention import PREFIX, is_causal, is_decoder_alone
 from contrastive_encoders.encoders.dense import dense_layers
 from contrastive_encoders.encoders.kernels.activation_checkpointing import check_layers, recomputed_layers
@@ -34,19 +34,19 @@ from contrastive_encoders.encoders.kernels.chunks import (
     recomputes,
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
-from contrastive_encoders.encoders.kernels.host_layout import Places, brought_home, places_in_chunks
+from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks, prefetch_to_cpu
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, packed_linears, shared_between_chunks
 from contrastive_encoders.encoders.kernels.selective_lm_head import vectors_and_logits
 from contrastive_encoders.encoders.kernels.single_step_cross_attention import single_query
-from contrastive_encoders.encoders.kernels.token_budget import budget_of
+from contrastive_encoders.encoders.kernels.token_budget import resolve_token_budget
 from contrastive_encoders.encoders.kernels.unpadded import (
-    Row,
-    Way,
-    attending_to_rows,
-    filling,
-    lay_out,
+    AttentionPlan,
+    PackedRow,
+    choose_attention,
+    num_filler_tokens,
+    pack_sequences,
     plan_rows,
-    way_of,
+    use_packed_attention,
 )
 from contrastive_encoders.encoders.lengths import USUAL_LENGTH, longest_input
 from contrastive_encoders.encoders.loading.backbones import T5_FAMILY
@@ -61,7 +61,7 @@ from contrastive_encoders.encoders.pooling import Pooler, pooler_of
 from contrastive_encoders.encoders.prompt_suffix import appended_prompt
 from contrastive_encoders.encoders.sharding import agree_on_chunks, gathered, is_first_rank
 from contrastive_encoders.losses.cross_entropy import masked_lm_sum
-from contrastive_encoders.reports.progress import Progress
+from contrastive_encoders.reports.progress import ProgressBar
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
@@ -112,7 +112,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
         self.token_budget, self.recompute = token_budget, recompute
         self.attn_implementation = attn_implementation
-        self.ways: dict[str, Way] = {}
+        self.ways: dict[str, AttentionPlan] = {}
         # Of a training step, and no part of what is saved: what keeps as many tokens again, and what takes memory alone
         self.halves: tuple[PreTrainedModel, ...] = ()
         self.beside: tuple[nn.Module, ...] = ()
@@ -151,16 +151,20 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         padding = padded_tokens(chunks) - int(sequences.lengths.sum())
         return self._computed(self.encode_chunk, inputs, sequences.ids, chunks, again, padding)
 
-    def _encode_rows(self, sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, way: Way) -> Encoded:
+    def _encode_rows(
+        self, sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, way: AttentionPlan
+    ) -> Encoded:
         """Encode the sequences of each chunk as one row, without padding between them."""
         budget = self.budget(sequences.ids.device)
         again = recomputes(self.recompute, int(sequences.lengths.sum()), budget)
         spares = self.recompute == "on" and sequences.ids.is_cpu
         chunks = plan_rows(sequences.lengths, min(budget, ROW_TOKENS_CPU) if spares else budget)
         targets = _targets(sequences, labels, predicted, chunks)
-        rows = (lay_out(sequences.lengths, chunk, sequences.ids.device) for chunk in chunks)
+        rows = (pack_sequences(sequences.lengths, chunk, sequences.ids.device) for chunk in chunks)
         inputs = ((sequences.ids, row, way, target) for row, target in zip(rows, targets, strict=True))
-        padding = sum(filling(int(sequences.lengths[chunk.rows].sum()), sequences.ids.device) for chunk in chunks)
+        padding = sum(
+            num_filler_tokens(int(sequences.lengths[chunk.rows].sum()), sequences.ids.device) for chunk in chunks
+        )
         return self._computed(self.encode_row, inputs, sequences.ids, chunks, again, padding)
 
     def _computed(
@@ -194,20 +198,20 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def budget(self, device: torch.device) -> int:
         """Tokens of a chunk of a training step on this device."""
         halves = self.transformer, *self.halves
-        return budget_of(self.token_budget, device, *halves, beside=self.beside, recompute=self.recompute)
+        return resolve_token_budget(self.token_budget, device, *halves, beside=self.beside, recompute=self.recompute)
 
-    def way(self, device: torch.device) -> Way:
+    def way(self, device: torch.device) -> AttentionPlan:
         """Return how this device computes attention in a training step: over padded batches, or over one row without
         padding. The answer is kept for each kind of device.
         """
         if next(self.trunk.parameters()).is_meta:
-            return Way(False, 0, "as rank 0 finds")  # once the weights are sharded
+            return AttentionPlan(False, 0, "as rank 0 finds")  # once the weights are sharded
         if device.type not in self.ways:
-            self.ways[device.type] = way_of(self.trunk, self.attn_implementation, device)
+            self.ways[device.type] = choose_attention(self.trunk, self.attn_implementation, device)
         return self.ways[device.type]
 
     def encode_chunk(
-        self, ids_BT: Tensor, mask_BT: Tensor, target: tuple[Places, Tensor] | None
+        self, ids_BT: Tensor, mask_BT: Tensor, target: tuple[TokenIndices, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
         """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
         inputs = {"input_ids": ids_BT, "attention_mask": mask_BT.long(), **self._decoder_inputs(ids_BT)}
@@ -216,21 +220,24 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         )
 
     def encode_row(
-        self, ids: Tensor, row: Row, way: Way, target: tuple[Places, Tensor] | None
+        self, ids: Tensor, row: PackedRow, way: AttentionPlan, target: tuple[TokenIndices, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
         """Encode the sequences of a row, as `encode_chunk` does padded ones. ``ids`` are those of the whole batch."""
         inputs = way.inputs(ids, row)
         if target is not None:
             target = row.places(target[0]), target[1]
         return self._encoded(
-            inputs, lambda output: self.pooler.of_row(output, row), target, around=lambda: attending_to_rows(self.trunk)
+            inputs,
+            lambda output: self.pooler.of_row(output, row),
+            target,
+            around=lambda: use_packed_attention(self.trunk),
         )
 
     def _encoded(
         self,
         inputs: dict[str, Any],
         pooled: Callable[[Any], Tensor],
-        target: tuple[Places, Tensor] | None,
+        target: tuple[TokenIndices, Tensor] | None,
         around: Callable[[], AbstractContextManager[Any]],
     ) -> tuple[Tensor, Tensor]:
         inputs = inputs | self.pooler.options | self.options
@@ -278,8 +285,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return " + ".join([self.pooling, *(layer.described for layer in layers)])
 
     @property
-    def vectors(self) -> Vectors:
-        return Vectors(width=self.truncate or self.width, pooling=self.pooled, normalize=self.normalize)
+    def vectors(self) -> EmbeddingInfo:
+        return EmbeddingInfo(width=self.truncate or self.width, pooling=self.pooled, normalize=self.normalize)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -369,7 +376,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         sequences: Ragged,
         where: torch.device,
         autocast: torch.dtype | None,
-        bar: Progress,
+        bar: ProgressBar,
         batch_size: int | None = None,
     ) -> Tensor:
         """Encode U token sequences in chunks of ``batch_size`` or fewer. Return (U, D) float32 vectors on ``where``:
@@ -391,7 +398,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
                 inside.enter_context(torch.autocast(device.type, autocast))
             inside.enter_context(packed_linears(self.trunk, int(sequences.lengths.sum())))
             found = (self.encode_chunk(*laid_out, None)[0].float() for laid_out in ids if laid_out[0].numel())
-            vectors = brought_home(found) if where.type == "cpu" else found
+            vectors = prefetch_to_cpu(found) if where.type == "cpu" else found
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
                 vectors_UD[on_device(chunk.rows, where)] = vectors_BD
                 progress.to(progress.done + len(chunk.rows))
@@ -401,9 +408,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             vectors_UD.index_fill_(0, on_device(empty, where), 0)
         return vectors_UD
 
-    def _progress(self, total: int, wanted: bool) -> Progress:
+    def _progress(self, total: int, wanted: bool) -> ProgressBar:
         """Return a progress bar that only the first rank shows."""
-        return Progress("encoding", "texts", total, quiet=not (wanted and is_first_rank()))
+        return ProgressBar("encoding", "texts", total, quiet=not (wanted and is_first_rank()))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """Tokenise texts with special tokens and ``prompt_suffix``, cut at ``max_length`` tokens."""
@@ -426,7 +433,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
 def _targets(
     sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, chunks: list
-) -> list[tuple[Places, Tensor]] | list[None]:
+) -> list[tuple[TokenIndices, Tensor]] | list[None]:
     """Of each chunk the tokens that are predicted, and (M,) what stands there."""
     if labels is None:
         return [None] * len(chunks)

@@ -19,7 +19,7 @@ from contrastive_encoders.losses.duplicate_masking import (
     equal_views,
     known_pairs,
 )
-from contrastive_encoders.losses.gather import as_if_neighbours_were_constants, gather_plain, gather_rows, global_sum
+from contrastive_encoders.losses.gather import gather_plain, gather_rows, global_sum, scale_gradient_by_world_size
 from contrastive_encoders.losses.precision import at_least_float32
 
 Reduction = Literal["mean", "sum"]
@@ -30,7 +30,7 @@ NEVER_EXCLUDED = torch.iinfo(torch.int64).min  # a group that no caller's row is
 TIE = 1e-6  # cosines of a guide that are nearer than this are equal: float32 in another order
 
 
-class Contrast(NamedTuple):
+class ContrastiveOutput(NamedTuple):
     """Scalars whose mean over ranks is the value of the global batch."""
 
     loss: Tensor
@@ -50,7 +50,7 @@ class Guide(NamedTuple):
     relative_margin: float = 0.0  # share of the partner's cosine
 
 
-class Nearness(NamedTuple):
+class FalseNegativeMask(NamedTuple):
     """Which candidates are too near to a row, by unit vectors of a guide."""
 
     rows_RG: Tensor
@@ -71,12 +71,12 @@ class Matching(NamedTuple):
     hard_RH: Tensor | None = None  # int64 indices of the row's own hard negatives
     hard_logit: float = 0.0  # added to their logits
     hard_share: float = 0.0  # times which their logits are added to them, without a gradient
-    nearness: Nearness | None = None  # candidates that are too near, except the partner, are left out
+    nearness: FalseNegativeMask | None = None  # candidates that are too near, except the partner, are left out
     equal: EqualTexts | None = None  # candidates of equal texts, except the partner, are left out
     twin_R: Tensor | None = None  # int64: where the partner's logit stands a second time; it counts, but beats no row
 
 
-class Found(NamedTuple):
+class SoftmaxSums(NamedTuple):
     total: Tensor  # () the losses of all rows together
     correct_R: Tensor  # bool: nearer to the partner than to any other candidate
     near_R: Tensor  # int64: candidates that the guide alone leaves out
@@ -130,7 +130,7 @@ class _SoftmaxOverCandidates(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, rows_RD: Tensor, candidates_CD: Tensor, matching: Matching, temperature: float, block_rows: int
-    ) -> Found:
+    ) -> SoftmaxSums:
         wanted = any(ctx.needs_input_grad)
         grad_rows_RD = torch.empty_like(rows_RD) if wanted else None
         grad_candidates_CD = torch.zeros_like(candidates_CD) if wanted else None
@@ -149,7 +149,7 @@ class _SoftmaxOverCandidates(torch.autograd.Function):
         if grad_rows_RD is not None and grad_candidates_CD is not None:
             ctx.save_for_backward(grad_rows_RD, grad_candidates_CD)
         ctx.mark_non_differentiable(correct_R, near_R)
-        return Found(total, correct_R, near_R)
+        return SoftmaxSums(total, correct_R, near_R)
 
     @staticmethod
     @once_differentiable
@@ -160,13 +160,13 @@ class _SoftmaxOverCandidates(torch.autograd.Function):
 
 def softmax_over_candidates(
     rows_RD: Tensor, candidates_CD: Tensor, matching: Matching, *, temperature: float, block_rows: int | None = None
-) -> Found:
+) -> SoftmaxSums:
     """Sum over rows of -log softmax(rows @ candidates / temperature)[partner], and which rows found their partner.
 
     Rows come normalised and in the precision to compute in. Memory beyond the gradients is ``block_rows`` x C.
     """
     block_rows = block_rows or max(1, BLOCK_LOGITS // len(candidates_CD))
-    return Found(*_SoftmaxOverCandidates.apply(rows_RD, candidates_CD, matching, temperature, block_rows))
+    return SoftmaxSums(*_SoftmaxOverCandidates.apply(rows_RD, candidates_CD, matching, temperature, block_rows))
 
 
 def nt_xent(
@@ -178,7 +178,7 @@ def nt_xent(
     texts: Sequence[Tensor] | None = None,
     reduction: Reduction = "mean",
     scale: Scale = "exact",
-) -> Contrast:
+) -> ContrastiveOutput:
     """Symmetric NT-Xent (SimCLR, eq. 1): each of the 2B rows must find its partner among all rows but itself.
 
     ``texts`` are (B,) int64 numbers of the texts of left and right rows, equal for equal texts of all ranks: these are
@@ -189,7 +189,7 @@ def nt_xent(
     """
     check_views("nt_xent", left=left_BD, right=right_BD)
     with torch.autocast(left_BD.device.type, enabled=False):
-        rows_RD = unit_rows(left_BD, right_BD)
+        rows_RD = stack_normalized(left_BD, right_BD)
         candidates_CD, start = gather_rows(rows_RD)
         candidate_C = torch.arange(len(candidates_CD), device=rows_RD.device)
         row_R = candidate_C[start : start + len(rows_RD)]
@@ -217,7 +217,7 @@ def info_nce(
     accepted_by_candidates: Tensor | None = None,
     reduction: Reduction = "mean",
     scale: Scale = "exact",
-) -> Contrast:
+) -> ContrastiveOutput:
     """Each anchor must find its positive among the positives and hard negatives of all ranks (SimCSE, eq. 5).
 
     Of hard negatives there are as many for each anchor, one or more, those of an anchor side by side.
@@ -238,8 +238,8 @@ def info_nce(
         known = known_pairs(anchor_numbers_B, candidate_numbers[0], accepted, accepted_by_candidates)
         equal = answers_of_anchors(anchor_numbers_B, gather_plain(torch.cat(candidate_numbers)), known)
     with torch.autocast(anchors_BD.device.type, enabled=False):
-        rows_RD = unit_rows(anchors_BD)
-        candidates_CD, start = gather_rows(unit_rows(positives_BD, hard_negatives_ND))
+        rows_RD = stack_normalized(anchors_BD)
+        candidates_CD, start = gather_rows(stack_normalized(positives_BD, hard_negatives_ND))
         row_R = torch.arange(len(rows_RD), device=rows_RD.device)
         partner_R, hard_RH = start + row_R, each * row_R[:, None] + torch.arange(each, device=rows_RD.device)
         matching = Matching(
@@ -263,18 +263,20 @@ def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
     return gather_plain(torch.cat([groups_B, torch.full_like(groups_B, NEVER_EXCLUDED).repeat(each)]))
 
 
-def _nearness(guide: Guide, rows: Sequence[Tensor], candidates: Sequence[Tensor], partner_R: Tensor) -> Nearness:
-    return nearness_of(guide, unit_rows(*rows), gather_plain(unit_rows(*candidates)), partner_R)
+def _nearness(
+    guide: Guide, rows: Sequence[Tensor], candidates: Sequence[Tensor], partner_R: Tensor
+) -> FalseNegativeMask:
+    return nearness_of(guide, stack_normalized(*rows), gather_plain(stack_normalized(*candidates)), partner_R)
 
 
-def nearness_of(guide: Guide, rows_RG: Tensor, candidates_CG: Tensor, partner_R: Tensor) -> Nearness:
+def nearness_of(guide: Guide, rows_RG: Tensor, candidates_CG: Tensor, partner_R: Tensor) -> FalseNegativeMask:
     """Of unit vectors; the margins are those of the guide."""
     cosine_R = (rows_RG * candidates_CG[partner_R]).sum(-1)
     margin_R = torch.maximum(torch.full_like(cosine_R, guide.absolute_margin), guide.relative_margin * cosine_R.abs())
-    return Nearness(rows_RG, candidates_CG, cosine_R - margin_R - TIE)
+    return FalseNegativeMask(rows_RG, candidates_CG, cosine_R - margin_R - TIE)
 
 
-def unit_rows(*views: Tensor | None) -> Tensor:
+def stack_normalized(*views: Tensor | None) -> Tensor:
     """The views, one below the other, as unit vectors in float32 (float64 stays).
 
     bfloat16 keeps 8 bits of a cosine; divided by 0.05 the rounding alone moves a logit by about 0.1.
@@ -282,13 +284,13 @@ def unit_rows(*views: Tensor | None) -> Tensor:
     return F.normalize(at_least_float32(torch.cat([view for view in views if view is not None])), dim=-1)
 
 
-def reduced(found: Found, others: int, reduction: Reduction, scale: Scale, guided: bool) -> Contrast:
+def reduced(found: SoftmaxSums, others: int, reduction: Reduction, scale: Scale, guided: bool) -> ContrastiveOutput:
     """``others`` is how many candidates a row may have for negatives."""
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "paper":
-        loss = as_if_neighbours_were_constants(loss)
+        loss = scale_gradient_by_world_size(loss)
     left_out = found.near_R.float().mean() / max(1, others) if guided else None
-    return Contrast(loss, found.correct_R.float().mean(), left_out)
+    return ContrastiveOutput(loss, found.correct_R.float().mean(), left_out)
 
 
 def check_views(loss: str, **views: Tensor | None) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from contrastive_encoders.losses.contrastive import (
     NEVER_EXCLUDED,
-    Contrast,
+    ContrastiveOutput,
     Guide,
     Matching,
     candidate_groups,
@@ -26,7 +26,7 @@ from contrastive_encoders.losses.contrastive import (
     nearness_of,
     reduced,
     softmax_over_candidates,
-    unit_rows,
+    stack_normalized,
 )
 from contrastive_encoders.losses.duplicate_masking import (
     NO_TEXT,
@@ -74,7 +74,7 @@ def contrast_in_directions(
     guide: Guide | None = None,
     texts: Sequence[Tensor] | None = None,
     accepted: Tensor | None = None,
-) -> Contrast:
+) -> ContrastiveOutput:
     """Compute the in-batch contrastive loss of pairs: the mean of -log softmax(cosine(query, positive) / temperature).
 
     It is computed in float32 (float64 stays).
@@ -118,7 +118,7 @@ def contrast_in_directions(
     check_views("contrast_in_directions", queries=queries_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(queries_BD, hard_negatives_ND)
     with torch.autocast(queries_BD.device.type, enabled=False):
-        own_BD, own_MD = unit_rows(queries_BD), unit_rows(positives_BD, hard_negatives_ND)
+        own_BD, own_MD = stack_normalized(queries_BD), stack_normalized(positives_BD, hard_negatives_ND)
         (queries_CD, first_query), (documents_CD, first_document) = gather_rows(own_BD), gather_rows(own_MD)
         row_B = torch.arange(len(own_BD), device=own_BD.device)
         query_B = first_query + row_B if groups is None else groups
@@ -127,7 +127,7 @@ def contrast_in_directions(
         partner_B = first_document + row_B
         nearness = None
         if guide is not None:
-            views = [unit_rows(view) for view in guide.views]
+            views = [stack_normalized(view) for view in guide.views]
             candidates = _candidates(blocks, gather_plain(views[0]), gather_plain(torch.cat(views[1:])))
             nearness = nearness_of(guide, torch.cat(views[:2], 1), candidates, partner_B)
         hard_BH = each * row_B[:, None] + torch.arange(each, device=row_B.device) + (first_document + len(own_BD))

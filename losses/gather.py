@@ -69,7 +69,7 @@ def global_mean(value: Tensor, count: int | Tensor) -> Tensor:
     return global_sum(value) / total.clamp(min=1)
 
 
-def as_if_neighbours_were_constants(loss: Tensor) -> Tensor:
+def scale_gradient_by_world_size(loss: Tensor) -> Tensor:
     """Same value, gradient divided by the world size.
 
     That is what published code (DeCLUTR with ``scale_fix=false``, SimCSE, GenSE) computes: every rank builds the loss

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from contrastive_encoders.composition.config_store import node
+from contrastive_encoders.composition.config_store import config_node
 from contrastive_encoders.core import Ragged
 from contrastive_encoders.datamodules.data_configs import KINDS
 from contrastive_encoders.datamodules.sources import raw_documents as sources
@@ -23,7 +23,7 @@ from tests.objectives import made
 def with_defaults(reader: Callable[..., Any], name: str, *given: Any, **keys: Any) -> Any:
     """What the reader makes of the keys of ``data=NAME``, but for those that are given."""
     wanted = list(inspect.signature(reader).parameters)[len(given) :]
-    defaults = node(KINDS[name])
+    defaults = config_node(KINDS[name])
     return reader(*given, **{name: defaults[name] for name in wanted if name in defaults and name not in keys} | keys)
 
 

@@ -30,7 +30,7 @@ from contrastive_encoders.core import (
     TripletBatch,
 )
 from contrastive_encoders.encoders import sentence_encoder
-from contrastive_encoders.encoders.kernels.unpadded import Way
+from contrastive_encoders.encoders.kernels.unpadded import AttentionPlan
 from contrastive_encoders.encoders.optimizers import adafactor, adamw
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from tests.objectives import built, settings
@@ -230,7 +230,9 @@ def waits_of(case: str, backbones: dict[str, str]) -> list[str]:
     batch = module.on_before_batch_transfer(CASES[case][2](), 0)
     _, backbone, _, keys = CASES[case]
     if backbone != "t5" and "attn_implementation" not in keys and hasattr(module, "encoder"):
-        module.encoder.ways[torch.device(DEVICE).type] = Way(True, 0, "")  # the proof that it may be so reads values
+        module.encoder.ways[torch.device(DEVICE).type] = AttentionPlan(
+            True, 0, ""
+        )  # the proof that it may be so reads values
     waits = Waits()
     with FakeTensorMode(allow_non_fake_inputs=True):
         for one in (module, *(module.guide.modules if getattr(module, "guide", None) else ())):

@@ -7,7 +7,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import CONFIGS, choices
-from contrastive_encoders.composition.config_store import node
+from contrastive_encoders.composition.config_store import config_node
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
@@ -23,7 +23,7 @@ KINDS = {"data": DATA, "model": MODELS}
 @cache
 def _config(group: str, name: str) -> DictConfig:
     """What ``configs/`` says of a choice, upon the defaults of its settings and of the plain keys."""
-    found = OmegaConf.create(node(RunConfig) | {group: node(KINDS[group][name])})
+    found = OmegaConf.create(config_node(RunConfig) | {group: config_node(KINDS[group][name])})
     for file in ["prompts/gense", *_files(group, name)]:
         read = OmegaConf.load(CONFIGS / f"{file}.yaml")
         found = OmegaConf.merge(found, {"prompts": read} if file.startswith("prompts") else read)

@@ -367,7 +367,7 @@ REFUSED = [
         {"model=simcse data=sentences": "model=simcse data=sentences data.columns=[Frage]"},
     ),
     (
-        "contrastive_encoders.io.atomic:explained",
+        "contrastive_encoders.io.atomic:translate_write_errors",
         [*PAIRS, "data.cache_dir=/sys/cache"],
         {"data.cache_dir=FOLDER": "data.cache_dir=$here/cache"},
     ),
@@ -398,12 +398,12 @@ REFUSED = [
     ),
     # stages
     (
-        "contrastive_encoders.training.compose:no_stage",
+        "contrastive_encoders.training.compose:unknown_stage_message",
         [*SENTENCES, "stages.c.max_steps=1"],
         {"+stages.c.KEY=VALUE": "~stages.c.max_steps +stages.c.max_steps=1"},
     ),
     (
-        "contrastive_encoders.training.compose:no_stage",
+        "contrastive_encoders.training.compose:unknown_stage_message",
         [*STAGES, "stages.c.max_steps=1"],
         {"+stages.c.KEY=VALUE": "~stages.c.max_steps +stages.c.max_steps=1"},
     ),
@@ -422,7 +422,7 @@ REFUSED = [
         [*STAGES, "backbone=$pooled", "+stages.b.model.pooling=pooler_output"],
         ["stages.a.model.pooling=pooler_output"],
     ),
-    ("contrastive_encoders.training.run_setup:prepare_whole", [*STAGES, "resume=$pairs"], ["resume=auto"]),
+    ("contrastive_encoders.training.run_setup:prepare_multi_stage_run", [*STAGES, "resume=$pairs"], ["resume=auto"]),
     ("contrastive_encoders.training.resolve:_no_such_stage", [*SENTENCES, "only_stage=a"], []),
     (
         "contrastive_encoders.training.run_setup:_refuse_lost_head",

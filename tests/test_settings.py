@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from omegaconf import OmegaConf
 
-from contrastive_encoders.composition.config_store import node
+from contrastive_encoders.composition.config_store import config_node
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import UNSET, build, config_field, inherit, keys_of, read, unset_keys
 from contrastive_encoders.datamodules.data_configs import KINDS
@@ -48,7 +48,7 @@ def test_copies_of_a_config_equal_it(again):
 
 
 def test_a_config_has_the_defaults_of_the_fields():
-    assert node(Example) == {
+    assert config_node(Example) == {
         "_target_": "package.module.Example",
         "name": "???",
         "way": None,
@@ -111,8 +111,8 @@ class Follower:
     ],
 )
 def test_what_nobody_has_said_follows_the_run_and_hydra_resolves_it_alike(run, given, length):
-    config = read(Follower, {**node(Follower), **given})
+    config = read(Follower, {**config_node(Follower), **given})
     found = inherit(config, {"seed": 7, **run}, unset_keys(config, "x"), "x")
     assert (found.length, found.below.seed) == (length, 7)
-    cfg = OmegaConf.create({"seed": 7, **run, "data": {**node(Follower), **given}})
+    cfg = OmegaConf.create({"seed": 7, **run, "data": {**config_node(Follower), **given}})
     assert (cfg.data.length, cfg.data.below.seed) == (length, 7)

@@ -24,7 +24,7 @@ from contrastive_encoders.composition.literal_values import literal_word
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.io.output_directory import check_owner, claim_folder
+from contrastive_encoders.io.output_directory import check_owner, claim_output_directory
 from contrastive_encoders.runtime.child_processes import check_number
 from contrastive_encoders.runtime.devices import device_of
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from contrastive_encoders.comparison.arms import Arm
-    from contrastive_encoders.comparison.probe_sentences import Probe
+    from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings
     from contrastive_encoders.comparison.report import Comparison
-    from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+    from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
     from contrastive_encoders.statistics.bootstrap import Estimate
-    from contrastive_encoders.statistics.headline import Headline
+    from contrastive_encoders.statistics.headline import RankingMetric
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ def compare(
         raise InputError(f"strict=true: {left_out[0].reason}")
     for one in left_out:
         log.warning("left out: %s", one.reason)
-    claim_folder("output", output, COMPARISON, ENTRIES)
+    claim_output_directory("output", output, COMPARISON, ENTRIES)
     arms = arms_of(runs)
     headline = choose_headline(arms, wanted)
     if race and config.tfidf and all(arm.label != TFIDF for arm in arms):
@@ -211,20 +211,20 @@ def compare(
     return 0
 
 
-def task_of(arms: "list[Arm]", headline: "Headline") -> "Retrieval | None":
+def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalScores | None":
     """Return the retrieval task of the headline, with the settings of the first run; None if it is no folder."""
-    from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
-    from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+    from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
+    from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
     from contrastive_encoders.statistics.score_names import ScoreName
 
     name = ScoreName.parse(headline.scores[0]).full_task
     words = (arms[0].runs[0].results["recipe"].get("evaluation") or {}).get("tasks")
-    own = next((one for one in own_tasks(words) if one.name == name), None)
+    own = next((one for one in resolve_custom_tasks(words) if one.name == name), None)
     [task] = own.read(EvaluateConfig()) if own else [None]
-    return task if isinstance(task, Retrieval) else None
+    return task if isinstance(task, RetrievalScores) else None
 
 
-def bm25_of(task: "Retrieval") -> "dict[str, Estimate]":
+def bm25_of(task: "RetrievalScores") -> "dict[str, Estimate]":
     """Return BM25's scores on a task; none, with a line, where its library is not installed."""
     try:
         return task.bm25()
@@ -234,7 +234,7 @@ def bm25_of(task: "Retrieval") -> "dict[str, Estimate]":
 
 
 def with_recommendation(
-    config: CompareConfig, found: "Comparison", choosing: str, task: "Retrieval | None", output: Path
+    config: CompareConfig, found: "Comparison", choosing: str, task: "RetrievalScores | None", output: Path
 ) -> "Comparison":
     """Add the verdict about the recommended arm to the comparison, and copy its encoder to ``output``/encoder."""
     from contrastive_encoders.comparison.outputs import CHOSEN
@@ -251,7 +251,7 @@ def with_recommendation(
     return found._replace(recommended=one.sentence, shown=tables)
 
 
-def probes_of(config: CompareConfig, arms: "list[Arm]", headline: "Headline") -> "list[Probe]":
+def probes_of(config: CompareConfig, arms: "list[Arm]", headline: "RankingMetric") -> "list[ProbeEmbeddings]":
     """The first run of each of the best arms, asked for the same sentences; without those that have no encoder."""
     from contrastive_encoders.comparison.probe_sentences import probe
     from contrastive_encoders.comparison.vector_figures import best

@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Literal
 
 from contrastive_encoders.composition.config_keys import config_of_words
-from contrastive_encoders.composition.key_docs import filled, keys_of_settings, row
+from contrastive_encoders.composition.key_docs import keys_of_settings, row, wrap_text
 from contrastive_encoders.core import InputError, check_local_output
-from contrastive_encoders.core.config_schema import NO_KEY, config_field, keys_of, refuse_unknown
+from contrastive_encoders.core.config_schema import NOT_A_KEY, check_known_keys, config_field, keys_of
 from contrastive_encoders.datamodules.data_configs import DocstringPairDataConfig
 from contrastive_encoders.datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
 from contrastive_encoders.datamodules.sources.pydocs import PydocsSource
-from contrastive_encoders.io.archives import BadArchive, Members
-from contrastive_encoders.io.atomic import link_whole, write_whole
-from contrastive_encoders.io.download import FOLDER, RECORD, Downloads, File, NotGot
+from contrastive_encoders.io.archives import InvalidArchiveError, Members
+from contrastive_encoders.io.atomic import atomic_link, atomic_write
+from contrastive_encoders.io.download import FOLDER, RECORD, DownloadError, Downloads, File
 from contrastive_encoders.io.output_directory import check_owner, lock_folder, read_marker, write_marker
 from contrastive_encoders.io.rows import count_rows
-from contrastive_encoders.runtime.child_processes import begin_process
+from contrastive_encoders.runtime.child_processes import init_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 OUTPUT_KIND = "corpora"  # of output
 
 
-class UnusableFile(ValueError):
+class InvalidCorpusFileError(ValueError):
     """A file that has the wrong content."""
 
 
@@ -51,7 +51,7 @@ class DownloadConfig:
         "published", "any: accept another number of rows than the published one"
     )
     quiet: bool = config_field(False, "true: no progress bars")
-    names: Sequence[str] = field(default=(), metadata=NO_KEY)  # of the corpora
+    names: Sequence[str] = field(default=(), metadata=NOT_A_KEY)  # of the corpora
 
     @property
     def folder(self) -> Path:
@@ -65,7 +65,7 @@ def read_words(arguments: Sequence[str]) -> DownloadConfig:
     """
     config, others = config_of_words(DownloadConfig, arguments)
     names = [word for word in others if "=" not in word]
-    refuse_unknown(
+    check_known_keys(
         (word.partition("=")[0] for word in others if "=" in word), [one.name for one in keys_of(DownloadConfig)]
     )
     if not names or not set(names) <= CORPORA.keys():
@@ -115,9 +115,9 @@ def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig)
     for piece in corpus.pieces:
         try:
             log.info("%s: %s", name, made(piece, folder, downloads, any_rows=config.rows == "any"))
-        except NotGot as error:
+        except DownloadError as error:
             wrong.append(f"{error}. Where the host cannot be reached: source=FOLDER with {piece.file.name} in it.")
-        except (UnusableFile, BadArchive) as error:
+        except (InvalidCorpusFileError, InvalidArchiveError) as error:
             wrong.append(f"{error}.")
     for sentence in dict.fromkeys(wrong):
         log.error("%s: %s", name, sentence)
@@ -150,7 +150,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
     pairs = [json.dumps(dict(zip(columns, pair, strict=True)), ensure_ascii=False) for pair in source.pairs()]
     rows = ["query\tdocument", *("\t".join(row) for row in zip(task.queries, task.documents, strict=True))]
     for file, lines in (("pairs.jsonl", pairs), ("test.tsv", rows)):
-        write_whole(folder / file, "".join(f"{line}\n" for line in lines).encode())
+        atomic_write(folder / file, "".join(f"{line}\n" for line in lines).encode())
     return f"{folder / 'pairs.jsonl'}: {len(pairs):,} pairs; {folder / 'test.tsv'}: {len(rows) - 1:,} queries"
 
 
@@ -169,12 +169,12 @@ def made(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: boo
     if not rows or (piece.rows not in (None, rows) and not any_rows):
         names = ", ".join(map(str, parts.values()))
         wanted = f"{piece.rows:,}" if piece.rows else "some"
-        raise UnusableFile(
+        raise InvalidCorpusFileError(
             f"{names}: {rows:,} rows instead of {wanted}. Delete it to get it again, or say rows=any to take it so"
         )
     folder.mkdir(parents=True, exist_ok=True)
     for target, part in reversed(parts.items()):  # the first one last: with it all are there
-        link_whole(part, target)
+        atomic_link(part, target)
     official = f"{piece.rows:,} published" if piece.rows else "no number was published"
     return f"{', '.join(map(str, parts))}: {rows:,} rows, {official}"
 
@@ -197,7 +197,7 @@ def _got(piece: CorpusFile, folder: Path, downloads: Downloads) -> Iterator[tupl
     elif piece.member:
         unpacked = downloads.root / FOLDER / piece.name
         if not unpacked.is_file():
-            write_whole(unpacked, Members([path]).read(piece.member))
+            atomic_write(unpacked, Members([path]).read(piece.member))
         yield folder / piece.name, unpacked
     else:
         yield folder / piece.name, path
@@ -207,7 +207,7 @@ def _addresses(path: Path) -> list[str]:
     try:
         return [str(address) for address in json.loads(path.read_bytes())]
     except (ValueError, TypeError):
-        raise UnusableFile(
+        raise InvalidCorpusFileError(
             f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it"
         ) from None
 
@@ -216,16 +216,16 @@ def _rows(path: Path) -> int:
     try:
         return count_rows([path])
     except InputError as error:
-        raise UnusableFile(f"{str(error).rstrip('.')}. Delete {path} to get it again") from None
+        raise InvalidCorpusFileError(f"{str(error).rstrip('.')}. Delete {path} to get it again") from None
 
 
 def main(words: Sequence[str], command: str = "download-data") -> None:
-    begin_process()
+    init_process()
     log_to_terminal()
     with exit_statuses(words=words, command=command, failed=(OSError,)):
         if {"-h", "--help"} & set(words):
             keys = "\n".join(map(row, keys_of_settings(DownloadConfig)))
-            corpora = "\n".join(filled(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())
+            corpora = "\n".join(wrap_text(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())
             sys.stdout.write(f"{__doc__}\nNames:\n{corpora}\n\nKeys:\n{keys}\n")
             return
         status = prepare(read_words(words))

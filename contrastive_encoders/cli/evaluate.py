@@ -14,7 +14,7 @@ from contrastive_encoders.runtime.signals import exit_on_signals
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from contrastive_encoders.core import Results
-    from contrastive_encoders.evaluation.several_encoders import Scored
+    from contrastive_encoders.evaluation.several_encoders import EncoderScores
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
@@ -60,12 +60,12 @@ def _print_scores(config: EvaluateConfig, results: "Results") -> None:
         console.print(shown, highlight=False, soft_wrap=isinstance(part, str))
 
 
-def _print_differences(config: EvaluateConfig, scored: "Sequence[Scored]", files: Sequence[Path]) -> None:
+def _print_differences(config: EvaluateConfig, scored: "Sequence[EncoderScores]", files: Sequence[Path]) -> None:
     """Print the table of several encoders, and write it beside their files."""
     from rich.console import Console
 
     from contrastive_encoders.evaluation.several_encoders import differences, markdown
-    from contrastive_encoders.io.atomic import write_whole
+    from contrastive_encoders.io.atomic import atomic_write
     from contrastive_encoders.reports.tables import fitting, on_terminal
 
     table, console = differences(scored), Console()
@@ -74,7 +74,7 @@ def _print_differences(config: EvaluateConfig, scored: "Sequence[Scored]", files
             console.print(on_terminal(part, console.width))
         console.print(table.note, highlight=False, markup=False, soft_wrap=True)
     if config.output and files:
-        write_whole(Path(config.output).with_suffix(".md"), markdown(scored, table))
+        atomic_write(Path(config.output).with_suffix(".md"), markdown(scored, table))
         _print_files(config, files)
 
 
@@ -91,14 +91,14 @@ def _look_after_data(config: EvaluateConfig) -> int:
     """list, check or fetch; status 2 if something is missing or damaged."""
     from rich.console import Console
 
-    from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+    from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
     from contrastive_encoders.evaluation.download.check import check
     from contrastive_encoders.evaluation.download.custom_tasks import own_report
     from contrastive_encoders.evaluation.download.fetch import fetch
-    from contrastive_encoders.evaluation.download.registry import Report, listing
+    from contrastive_encoders.evaluation.download.registry import DataStatus, listing
 
-    reports = list[Report]()
-    if own := own_tasks(config.tasks):
+    reports = list[DataStatus]()
+    if own := resolve_custom_tasks(config.tasks):
         reports.append(own_report(own, config if config.action == "check" else None))
     if config.data_root is not None and (config.suites or not own):
         root = Path(config.data_root)

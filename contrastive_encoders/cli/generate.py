@@ -15,7 +15,7 @@ from contrastive_encoders.composition.import_target import found_at
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.runtime.process_group import refuse_launcher
-from contrastive_encoders.synthesis.report.actions import Afterwards
+from contrastive_encoders.synthesis.report.actions import DatasetActions
 from contrastive_encoders.synthesis.report.annotate import Item
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 
@@ -30,7 +30,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     refuse_launcher()
     recipe = config_of(cfg, kind_of(cfg))
     require(recipe, "output", "the directory of the data set")
-    afterwards = Afterwards(recipe.encoder, recipe.annotate, recipe.annotations)
+    afterwards = DatasetActions(recipe.encoder, recipe.annotate, recipe.annotations)
     afterwards.check()
     finished = afterwards.asked() and not any((recipe.generator, recipe.recipe["name"], cfg.get("spec")))
     if not finished:
@@ -83,7 +83,7 @@ def check_prompts(recipe: "Recipe") -> None:
         raise InputError(f"{beside[0]} stands beside prompts={file}, which holds all prompts. Write it into that file.")
 
 
-def plan(recipe: "Recipe", afterwards: Afterwards) -> None:
+def plan(recipe: "Recipe", afterwards: DatasetActions) -> None:
     """Check all keys of a recipe."""
     check_prompts(recipe)
     if (asked := afterwards.for_labels()) and not recipe.has_labels:

@@ -11,19 +11,19 @@ from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.composition.config_keys import check_numbers
-from contrastive_encoders.composition.config_store import resolved
-from contrastive_encoders.composition.key_docs import filled
+from contrastive_encoders.composition.config_store import to_container
+from contrastive_encoders.composition.key_docs import wrap_text
 from contrastive_encoders.composition.literal_values import literal_words
-from contrastive_encoders.composition.override_checks import check_options, check_paths, check_words
+from contrastive_encoders.composition.override_checks import check_options, check_override_syntax, check_paths
 from contrastive_encoders.core.config_schema import build
-from contrastive_encoders.runtime.child_processes import begin_process
+from contrastive_encoders.runtime.child_processes import init_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
 
 Config = TypeVar("Config")
 
 # Words of a command that are called like a group of configs/, of which they would choose a file, and the keys they mean
-AS_A_KEY = {"generate": {"prompts": "+prompts.file", "model": "generator"}}
+GROUP_NAME_ALIASES = {"generate": {"prompts": "+prompts.file", "model": "generator"}}
 
 
 def command_line(
@@ -41,9 +41,9 @@ def command_line(
     """
 
     def main(words: Sequence[str], command: str = config) -> None:
-        begin_process()
+        init_process()
         started_with = sys.argv[1:]  # Lightning starts other ranks by them
-        words = [_as_a_key(word, AS_A_KEY.get(config, {})) for word in words]
+        words = [_as_a_key(word, GROUP_NAME_ALIASES.get(config, {})) for word in words]
 
         @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config)
         def body(cfg: DictConfig) -> None:
@@ -58,7 +58,7 @@ def command_line(
         with exit_statuses(config, words, command=command, hydra=True):
             check_options(config, words)
             words = literal_words(config, words, kind)
-            check_words(config, words)
+            check_override_syntax(config, words)
             with _arguments(words):
                 body()
 
@@ -71,7 +71,7 @@ def config_of(cfg: DictConfig, kind: type[Config], without: str = "") -> Config:
     Raises:
         InputError: a key is unknown, or a value is of another type or out of its bounds.
     """
-    return build(kind, resolved(OmegaConf.masked_copy(cfg, [name for name in map(str, cfg) if name != without])))
+    return build(kind, to_container(OmegaConf.masked_copy(cfg, [name for name in map(str, cfg) if name != without])))
 
 
 @contextlib.contextmanager
@@ -96,7 +96,7 @@ def _choices_of(*groups: str, _root_: DictConfig) -> str:
     if "job" not in _root_.hydra:  # it is resolved while the config is being made, too, for nobody
         return ""
     loader: Any = GlobalHydra.instance().config_loader()
-    return "\n".join(filled(f"{group}: {', '.join(sorted(loader.get_group_options(group)))}") for group in groups)
+    return "\n".join(wrap_text(f"{group}: {', '.join(sorted(loader.get_group_options(group)))}") for group in groups)
 
 
 OmegaConf.register_new_resolver("choices_of", _choices_of, replace=True)

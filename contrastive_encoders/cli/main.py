@@ -9,7 +9,7 @@ from pathlib import Path
 
 from contrastive_encoders import __version__
 from contrastive_encoders.core.errors import InputError
-from contrastive_encoders.runtime.signals import heed_signals
+from contrastive_encoders.runtime.signals import install_signal_handlers
 
 COMMANDS = {  # name -> module of contrastive_encoders.cli, what it does
     "train": ("train", "train an encoder, or a generator of triplets"),
@@ -35,7 +35,7 @@ WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the first argument names with the arguments after it; the default is ``sys.argv[1:]``."""
-    heed_signals()
+    install_signal_handlers()
     name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
         sys.stdout.write(overview())
@@ -108,7 +108,7 @@ def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[st
     Raises:
         InputError: there is no path, and the key is not set; or a word is neither a path nor KEY=VALUE.
     """
-    from contrastive_encoders.composition.config_keys import word_of
+    from contrastive_encoders.composition.config_keys import format_override
 
     values = {place + 1 for place, word in enumerate(words) if word in WITH_VALUE}
     paths = [word for place, word in enumerate(words) if place not in values and _is_path(word)]
@@ -118,7 +118,7 @@ def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[st
         if re.fullmatch(r"\w+", path) and not Path(path).exists():  # perhaps a key
             hint = f"contrastive-encoders {command} --help lists the keys."
             raise InputError(key=path, expected="a file or a directory that exists, or KEY=VALUE", hint=hint)
-    listed = [word_of("", path)[1:] for path in paths]
+    listed = [format_override("", path)[1:] for path in paths]
     together = listed[0] if len(listed) == 1 else f"[{','.join(listed)}]"
     return paths, [f"{key}={together}"] if listed else [], [word for word in words if word not in paths]
 

@@ -26,18 +26,18 @@ from contrastive_encoders.cli.hydra_main import command_line, config_of
 from contrastive_encoders.composition.config_store import register
 from contrastive_encoders.core import RECORD_VERSION, EncoderPrompts, InputError, check_version, missing_package
 from contrastive_encoders.core.config_schema import config_field, require
-from contrastive_encoders.io.atomic import whole_file
+from contrastive_encoders.io.atomic import atomic_file
 from contrastive_encoders.io.file_discovery import check_output_apart, form_of, list_files
-from contrastive_encoders.io.manifest import Damaged, read_record, write_record
+from contrastive_encoders.io.manifest import CorruptFileError, read_record, write_record
 from contrastive_encoders.io.model_names import run_folder
 from contrastive_encoders.io.output_directory import (
     FINISHED,
     check_output_file,
     check_output_folder,
     differences,
-    hold_file,
-    let_go,
+    lock_output_file,
     overwrite_hint,
+    release_lock,
 )
 from contrastive_encoders.io.rows import Encoding, read_windows
 from contrastive_encoders.io.text_files import ENCODING_MEANING
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 TEXTS_AT_ONCE = 8192  # of the corpus, while it is read
 COSINES_AT_ONCE, ANCHORS_AT_ONCE = 2**28, 16384  # 1 GiB of cosines while anchors and corpus are compared
-MOST_SCORES_TOLD = 2**24  # the library's table, and with it its counts, fails beyond
+PROGRESS_MIN_SCORES = 2**24  # the library's table, and with it its counts, fails beyond
 LEFT_OUT = re.compile(r"Skipped ([\d,]+) potential negatives .* due to the (absolute_margin|relative_margin|max_score)")
 ADVICE = " Name the column of the texts in column, or correct the row."
 LIMITS = ("absolute_margin", "relative_margin", "max_score", "min_score")
@@ -137,7 +137,7 @@ class MineConfig:
 register("mine-negatives", MineConfig)
 
 
-class Pairs(NamedTuple):
+class MiningInput(NamedTuple):
     """Rows of an anchor and a positive, and the texts to find negatives in, all positives among them; each once."""
 
     rows: list[tuple[str, str]]
@@ -156,7 +156,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
         **{key: getattr(config, key) for key in (*RULES, *PROMPTS, "seed", "use_faiss")},
         **models,
     }
-    lock = hold_file(output)
+    lock = lock_output_file(output)
     try:
         if is_finished(output, identity, overwrite=config.overwrite):
             log.info(FINISHED, output)
@@ -166,7 +166,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
         account |= {"identity": identity, "left_out": mined.left_out}
         write(output, account, pairs, mined.rows, config.num_negatives)
     finally:
-        let_go(lock)
+        release_lock(lock)
     return 0
 
 
@@ -199,7 +199,7 @@ def check_rules(config: MineConfig) -> None:
         raise InputError(f"min_score={low} max_score={high}: no score lies between; turn them round.")
 
 
-def read(config: MineConfig) -> tuple[Pairs, dict[str, Any]]:
+def read(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
     """The pairs with their corpus, and the account of what was read."""
     from contrastive_encoders.datamodules.sources.records import RecordSource
     from contrastive_encoders.datamodules.sources.row_schemas import MINED
@@ -227,7 +227,7 @@ def read(config: MineConfig) -> tuple[Pairs, dict[str, Any]]:
     if len(corpus) < 2:
         raise InputError(key="corpus", value=None, expected="a file of texts, since all positives are one text")
     account = {"source": records.manifest(), "pairs": len(rows), "twice": twice, "corpus": len(corpus)}
-    return Pairs(rows, corpus), account
+    return MiningInput(rows, corpus), account
 
 
 def read_corpus(config: MineConfig) -> list[str]:
@@ -312,9 +312,9 @@ class Mined(NamedTuple):
 
 def mine(
     config: MineConfig,
-    pairs: Pairs,
+    pairs: MiningInput,
     model: "SentenceTransformer",
-    reranker: "KeptScores | None",
+    reranker: "CachedReranker | None",
     cache_folder: str | None,
 ) -> Mined:
     """Mine by the library. With a reranker the scores are its, of the positive and of each negative, else cosines.
@@ -333,7 +333,7 @@ def mine(
         rules["min_score"] = -math.inf  # without a limit the library would leave the reranker out
     said = io.StringIO()
     with (
-        drawn_by(config.seed),
+        seeded(config.seed),
         progress_shown(sys.stderr.isatty() and not config.quiet),
         contextlib.redirect_stdout(said),
     ):
@@ -350,7 +350,7 @@ def mine(
             faiss_batch_size=max(1, min(ANCHORS_AT_ONCE, COSINES_AT_ONCE // len(pairs.corpus))),
             use_multi_process=processes(config, model, reranker and reranker.model),
             cache_folder=cache_folder,
-            verbose=len(anchors) * config.num_negatives < MOST_SCORES_TOLD,
+            verbose=len(anchors) * config.num_negatives < PROGRESS_MIN_SCORES,
         )
     return Mined(rows, {rule: int(number.replace(",", "")) for number, rule in LEFT_OUT.findall(said.getvalue())})
 
@@ -365,7 +365,7 @@ def prompts_of(config: MineConfig, model: "SentenceTransformer") -> dict[str, An
     }
 
 
-class KeptScores:
+class CachedReranker:
     """A cross-encoder of the library that keeps each score at once, so that a command that goes on after it was killed
     scores no pair twice. ``file`` is a database of this cross-encoder's scores; None keeps none.
     """
@@ -437,13 +437,13 @@ class KeptScores:
 @contextlib.contextmanager
 def kept_scores(
     config: MineConfig, model: "CrossEncoder | None", models: Mapping[str, str]
-) -> Iterator[KeptScores | None]:
+) -> Iterator[CachedReranker | None]:
     """The reranker with its scores in ``cache_folder``, in a folder for each reranker."""
     if model is None:
         yield None
         return
     folder = config.cache_folder
-    kept = KeptScores(model, None if folder is None else Path(folder) / models["reranker"] / "scores.sqlite")
+    kept = CachedReranker(model, None if folder is None else Path(folder) / models["reranker"] / "scores.sqlite")
     try:
         yield kept
     finally:
@@ -454,7 +454,7 @@ def kept_scores(
 
 
 @contextlib.contextmanager
-def drawn_by(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """What is drawn from the global generator, as the library does, depends on the seed alone."""
     before = random.getstate()
     random.seed(seed)
@@ -477,12 +477,12 @@ def processes(config: MineConfig, *models: object) -> list[str] | bool:
         return False
     for model in models:
         if model is not None:
-            vars(model)["ends"] = EndsWithParent()
+            vars(model)["ends"] = ExitWithParentHook()
     on_gpus = device_of(config.device).startswith("cuda")
     return [f"cuda:{number}" if on_gpus else "cpu" for number in range(config.devices)]
 
 
-class EndsWithParent:
+class ExitWithParentHook:
     """Goes with a model to the library's processes, which otherwise outlive a command that is killed."""
 
     def __init__(self) -> None:
@@ -511,13 +511,13 @@ def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
 
 
 def write(
-    output: Path, account: dict[str, Any], pairs: Pairs, mined: Iterable[Mapping[str, Any]], num_negatives: int
+    output: Path, account: dict[str, Any], pairs: MiningInput, mined: Iterable[Mapping[str, Any]], num_negatives: int
 ) -> None:
     """Write the mined rows as a whole file, and a record beside it: what was read, the number of rows, and the number
     of pairs that got too few negatives.
     """
     rows, given = 0, set(pairs.rows)
-    with whole_file(output) as part:
+    with atomic_file(output) as part:
         with part.open("w", encoding="utf-8") as file:
             for row in mined:
                 if (row["anchor"], row["positive"]) in given:
@@ -557,7 +557,7 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
     try:
         record = read_record(about(output))
         before = record["identity"]
-    except (OSError, Damaged, KeyError):
+    except (OSError, CorruptFileError, KeyError):
         raise InputError(
             f"output={output} is there already, and {about(output).name} does not say that it was mined, as what is "
             "replaced must be. Choose another output, or move it away."

@@ -18,18 +18,18 @@ from hydra.utils import get_class, get_object
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import config_of_words
 from contrastive_encoders.composition.key_docs import keys_of_settings, row
-from contrastive_encoders.composition.override_checks import check_words, unknown_option
+from contrastive_encoders.composition.override_checks import check_override_syntax, unknown_option
 from contrastive_encoders.core import InputError, Seq2SeqBatch, SpanBatch, check_local_output
 from contrastive_encoders.core.config_schema import as_mapping, config_field
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.output_directory import check_output_file
-from contrastive_encoders.runtime.child_processes import begin_process, check_number
+from contrastive_encoders.runtime.child_processes import check_number, init_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.training.build import make_data
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.data_summary import account_of
-from contrastive_encoders.training.preview.span_positions import ROLES, Document
+from contrastive_encoders.training.preview.span_positions import ROLES, SpanLayout
 from contrastive_encoders.training.resolve import ResolvedRun, resolve
 
 BATCH = 16  # where no model says it
@@ -105,7 +105,7 @@ def run(words: Sequence[str]) -> int:
     if config.output:
         file = Path(config.output).expanduser()
         drawn = draw([picture(previews, documents)], pdf=file.suffix.lower() == ".pdf")["preview"]
-        write_whole(file, {".png": drawn.png, ".svg": drawn.svg, ".pdf": drawn.pdf}[file.suffix.lower()])
+        atomic_write(file, {".png": drawn.png, ".svg": drawn.svg, ".pdf": drawn.pdf}[file.suffix.lower()])
     if not config.quiet:
         if run.stage_name:
             console.print(f"Stage {run.stage_name}; only_stage=NAME shows another.", highlight=False)
@@ -143,7 +143,7 @@ def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
     return str(folder)
 
 
-def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[Document], list[tuple[str, str]]]:
+def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanLayout], list[tuple[str, str]]]:
     """Return summaries of the batches, the documents of the first batch for the picture, and facts about the data."""
     import torch
 
@@ -168,7 +168,7 @@ def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[Docum
     def chunked(lengths: np.ndarray) -> int:
         return sum(chunk.padded_tokens for chunk in plan_chunks(lengths, budget, cost))
 
-    documents = list[Document]()
+    documents = list[SpanLayout]()
     if config.output is not None and isinstance(batches[0], SpanBatch) and hasattr(data, "batches"):
         documents = [spans_of(data, row) for row in batches[0].rows.tolist()]
     found = summaries(batches, load_tokenizer(str(run.backbone)), config.examples, chunked)
@@ -186,7 +186,7 @@ def length_facts(run: ResolvedRun) -> list[tuple[str, str]]:
     return [("length", f"of a training: {', '.join(said)}")] if said else []
 
 
-def spans_of(data: Any, row: int) -> Document:
+def spans_of(data: Any, row: int) -> SpanLayout:
     """Return the positions of the spans of a document in the first epoch."""
     tokens, spans = data.batches.places(0, row)
     places = (spans.anchor_starts, spans.anchor_lengths), (spans.positive_starts, spans.positive_lengths)
@@ -195,11 +195,11 @@ def spans_of(data: Any, row: int) -> Document:
         for role, of_role in zip(ROLES, places, strict=True)
         for start, length in zip(*of_role, strict=True)
     ]
-    return Document(row, tokens, found)
+    return SpanLayout(row, tokens, found)
 
 
 def main(words: Sequence[str], command: str = "preview") -> None:
-    begin_process()
+    init_process()
     log_to_terminal(quiet=True)
     with exit_statuses("train", words, command=command, hydra=True):
         if {"-h", "--help"} & set(words) or not words:
@@ -208,7 +208,7 @@ def main(words: Sequence[str], command: str = "preview") -> None:
             return
         if options := [word for word in words if word.startswith("-")]:
             raise unknown_option("train", options[0], words)
-        check_words("train", words)
+        check_override_syntax("train", words)
         status = run(words)
     if status:
         sys.exit(status)

@@ -17,14 +17,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contrastive_encoders.comparison.compare_config import WorkersConfig
-from contrastive_encoders.comparison.run_scheduler import CHECKPOINTS, Done, Job, open_workers, remove_below, run_all
+from contrastive_encoders.comparison.run_scheduler import (
+    CHECKPOINTS,
+    Job,
+    JobResult,
+    open_workers,
+    remove_below,
+    run_all,
+)
 from contrastive_encoders.comparison.sweep_file import Sweep, read_sweep
 from contrastive_encoders.composition.config_keys import config_of_words
 from contrastive_encoders.composition.key_docs import keys_of_settings, row
 from contrastive_encoders.composition.override_checks import refuse_option
 from contrastive_encoders.core import InputError, check_local_output, missing_package
 from contrastive_encoders.core.config_schema import config_field, require
-from contrastive_encoders.runtime.child_processes import begin_process, check_number
+from contrastive_encoders.runtime.child_processes import check_number, init_process
 from contrastive_encoders.runtime.exit_codes import exit_statuses
 from contrastive_encoders.runtime.log_output import log_to_terminal
 
@@ -98,7 +105,7 @@ def run(arguments: Sequence[str]) -> int:
             folders = shlex.join(map(str, refused))
             log.warning("Refused before, and not tried again: %d. To try them: rm -r %s", len(refused), folders)
 
-        def record(job: Job, done: Done) -> None:
+        def record(job: Job, done: JobResult) -> None:
             trials.record(job, done)
             if not config.keep_checkpoints and (done.finished or done.early):
                 remove_below(job.folder, CHECKPOINTS)
@@ -121,7 +128,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main(words: Sequence[str], command: str = "sweep") -> None:
-    begin_process()
+    init_process()
     log_to_terminal()
     with exit_statuses("train", words, command=command):
         if {"-h", "--help"} & set(words):

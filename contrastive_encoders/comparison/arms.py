@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrastive_encoders.comparison.collect import Run, labels_of
+from contrastive_encoders.comparison.collect import FinishedRun, labels_of
 
 # What does not change the result of a run, or must differ between any two
 NOT_A_SETTING = {
@@ -46,7 +46,7 @@ class Arm(NamedTuple):
     """``settings`` are the flat recipe: "model.temperature" -> 0.05."""
 
     label: str
-    runs: list[Run]  # by seed
+    runs: list[FinishedRun]  # by seed
     settings: dict[str, Any]
 
     def values(self, score: str) -> np.ndarray:
@@ -57,9 +57,9 @@ class Arm(NamedTuple):
         return all(score in run.results["scores"] for run in self.runs)
 
 
-def arms_of(runs: Sequence[Run]) -> list[Arm]:
+def arms_of(runs: Sequence[FinishedRun]) -> list[Arm]:
     """In the order of the first run of each."""
-    groups = dict[str, list[Run]]()
+    groups = dict[str, list[FinishedRun]]()
     for run in runs:
         groups.setdefault(recipe_key(run), []).append(run._replace(label=label_of(run)))
     arms = [
@@ -69,12 +69,12 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     return [arm._replace(label=label) for arm, label in zip(arms, _labels(arms), strict=True)]
 
 
-def label_of(run: Run) -> str | None:
+def label_of(run: FinishedRun) -> str | None:
     """Return the name of a run's arm: that of the comparison, of its race, or of the run itself; None without one."""
     return run.label or labels_of(run.folder.parent).get(run.folder.name) or run.results["recipe"].get("name")
 
 
-def recipe_key(run: Run) -> str:
+def recipe_key(run: FinishedRun) -> str:
     """Return a key that is equal for runs which differ only in their seed, or in keys that change no result."""
     stages = [settings_in(recipe) for recipe in (*run.earlier, run.results["recipe"])]
     return json.dumps([label_of(run), run.results["objective"], stages], sort_keys=True, default=str)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
-from contrastive_encoders.comparison.collect import Run
+from contrastive_encoders.comparison.collect import FinishedRun
 from contrastive_encoders.comparison.run_scheduler import Job
 from contrastive_encoders.core import Results, Spent
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.score_names import ScoreName
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
     return Job(name, [*own, *(f"{key}={value}" for key, value in still.items())], runs / name)
 
 
-def tfidf_arm(arms: Sequence[Arm], headline: Headline) -> Arm | None:
+def tfidf_arm(arms: Sequence[Arm], headline: RankingMetric) -> Arm | None:
     """TF-IDF, which every run with retrieval tasks has scored; None where it lacks a task of the headline."""
     for arm in arms:
         for run in arm.runs:
@@ -52,7 +52,7 @@ def tfidf_arm(arms: Sequence[Arm], headline: Headline) -> Arm | None:
     return None
 
 
-def bm25_arm(arms: Sequence[Arm], headline: Headline, scores: Mapping[str, Any]) -> Arm | None:
+def bm25_arm(arms: Sequence[Arm], headline: RankingMetric, scores: Mapping[str, Any]) -> Arm | None:
     """BM25, from its ``scores`` (`statistics.bootstrap.Estimate`) on the headline's tasks; None where one lacks."""
     found = {_cosine_name(name): one for name, one in scores.items()}
     if any(name not in found for name in headline.scores):
@@ -70,7 +70,7 @@ def _cosine_name(name: str) -> str:
     return ScoreName.parse(name).with_protocol("cosine")
 
 
-def _as_run(run: Run, scores: dict[str, float], label: str) -> Run:
+def _as_run(run: FinishedRun, scores: dict[str, float], label: str) -> FinishedRun:
     if (items := run.items) is not None:
         replicates, values = (
             {_cosine_name(name): one for name, one in kept.items() if ScoreName.parse(name).protocol == "tfidf"}

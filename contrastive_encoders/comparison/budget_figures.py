@@ -14,14 +14,14 @@ from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, color, shape, tooltip
 from contrastive_encoders.reports.figure import LEGEND, SOFT, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 
 LOG_SCALE = alt.Scale(type="log", nice=False, padding=12)  # from the first budget to the last
 ALIKE = 1.2  # two budgets differ by more than this factor
 LEGEND_OF_NAMES = LEGEND | {"columns": 4}  # on a page as well: its key has a name for each budget
 
 
-def score_over_tokens(arms: Sequence[Arm], headline: Headline) -> Figure | None:
+def score_over_tokens(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
     """Draw the score as a line for each name, with a band from the lowest to the highest seed and a dashed line for the
     untrained encoder.
 

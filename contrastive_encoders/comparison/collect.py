@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.comparison.outputs import REFUSED
 from contrastive_encoders.core import InputError, ItemScores, Results, Spent
-from contrastive_encoders.io.manifest import Damaged, is_finished, read_record
+from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record
 from contrastive_encoders.io.metrics import numbers, read_rows
 
 MAX_REASONS = 3  # in a message
@@ -20,7 +20,7 @@ TRAINED = ("metrics.csv", "checkpoints")
 STOPPED = "stopped_early.json"  # in the folder of a trial that its sweep has ended before its end
 
 
-class Run(NamedTuple):
+class FinishedRun(NamedTuple):
     """A finished run or an evaluation."""
 
     path: Path  # the run's folder, or the FILE.json of an evaluation
@@ -39,21 +39,21 @@ class Run(NamedTuple):
         return self.path if self.path.is_dir() else self.path.parent
 
 
-class LeftOut(NamedTuple):
+class SkippedRun(NamedTuple):
     """A named path that holds no run, with the reason."""
 
     path: Path
     reason: str
 
 
-def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[Run], list[LeftOut]]:
+def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[FinishedRun], list[SkippedRun]]:
     """Read all runs that the patterns name: folders, FILE.json, globs, folders of run folders. A mapping names the arm
     of each pattern.
 
     Raises:
         InputError: a pattern matches nothing, or no run can be read.
     """
-    runs, left_out = list[Run](), list[LeftOut]()
+    runs, left_out = list[FinishedRun](), list[SkippedRun]()
     named = dict[Path, tuple[Path, str | None]]()  # one folder may be written in several ways
     labeled = patterns.items() if isinstance(patterns, Mapping) else [(None, pattern) for pattern in patterns]
     for label, pattern in labeled:
@@ -63,7 +63,7 @@ def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[Run], lis
         try:
             runs.append(read_run(path)._replace(label=label))
         except InputError as error:
-            left_out.append(LeftOut(path, str(error)))
+            left_out.append(SkippedRun(path, str(error)))
     if not runs and not left_out:
         raise InputError("runs=[]: wanted folders of runs, got none. Say runs='[outputs/*]'.")
     if not runs:
@@ -72,7 +72,7 @@ def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[Run], lis
     return runs, left_out
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> FinishedRun:
     """
     Raises:
         InputError: it is unfinished, damaged, or of another release.
@@ -109,7 +109,7 @@ def read_run(path: Path) -> Run:
     if results.get("intervals") and not items.exists():
         log.warning("%s: the scores of its test items, %s, are not there: no test is paired with it.", path, items)
     earlier = tuple(read_results(one / "results.json")["recipe"] for one in folders[:-1] if is_finished(one))
-    return Run(path, results, rows, read_items(items) if items.exists() else None, earlier=earlier)
+    return FinishedRun(path, results, rows, read_items(items) if items.exists() else None, earlier=earlier)
 
 
 def in_turn(results: Results) -> list[tuple[str, Spent]]:
@@ -170,5 +170,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     """Return a mapping that a sweep or a race has written; an empty one where there is none."""
     try:
         return read_record(path) if path.exists() else {}
-    except (OSError, Damaged) as error:
+    except (OSError, CorruptFileError) as error:
         raise InputError(f"{path}: {error}. Remove it, then start its command again.") from error

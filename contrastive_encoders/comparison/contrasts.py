@@ -9,7 +9,13 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.core import InputError
-from contrastive_encoders.statistics.headline import AVERAGES, PAIR_MEASURES, Headline, pair_scores, retrieval_scores
+from contrastive_encoders.statistics.headline import (
+    AVERAGES,
+    PAIR_MEASURES,
+    RankingMetric,
+    pair_scores,
+    retrieval_scores,
+)
 from contrastive_encoders.statistics.paired_tests import (
     ALPHA,
     SwapTest,
@@ -25,7 +31,7 @@ from contrastive_encoders.statistics.paired_tests import (
 from contrastive_encoders.statistics.score_names import ScoreName
 
 
-class Contrast(NamedTuple):
+class PairwiseComparison(NamedTuple):
     """Difference between two arms, first minus second, with 95% intervals over test items and p-values."""
 
     first: int
@@ -55,7 +61,7 @@ class Standing(NamedTuple):
     worst_rank: int
 
 
-def choose_headline(arms: Sequence[Arm], wanted: str | None) -> Headline:
+def choose_headline(arms: Sequence[Arm], wanted: str | None) -> RankingMetric:
     """
     Raises:
         InputError: a run lacks the score, or the arms have none in common.
@@ -69,7 +75,7 @@ def choose_headline(arms: Sequence[Arm], wanted: str | None) -> Headline:
     for name in [wanted] if wanted else AVERAGES:
         if name in shared:
             held = [one for one in members.get(name, [name]) if one in shared]
-            return Headline(name, held or [name])
+            return RankingMetric(name, held or [name])
     single = [name for name in shared if is_usual(name) and name not in members]
     scores = pair_scores(single) or retrieval_scores(single) or pair_scores(shared) or shared[:1]
     if not scores:
@@ -79,7 +85,7 @@ def choose_headline(arms: Sequence[Arm], wanted: str | None) -> Headline:
             expected=f"runs with a score in common, but {has}",
             hint=f"Set headline={next(iter(arms[0].runs[0].results['scores']))} to compare the runs that have it.",
         )
-    return Headline.mean_of(scores)
+    return RankingMetric.mean_of(scores)
 
 
 def shared_scores(arms: Sequence[Arm]) -> list[str]:
@@ -104,36 +110,36 @@ def is_usual(name: str) -> bool:
     return found.is_plain and not found.form
 
 
-def values_of(arm: Arm, headline: Headline) -> np.ndarray:
+def values_of(arm: Arm, headline: RankingMetric) -> np.ndarray:
     """Return the score of each run, (runs,)."""
     if arm.has(headline.name):
         return arm.values(headline.name)
     return np.mean([arm.values(score) for score in headline.scores], axis=0)
 
 
-def replicates_of(arm: Arm, headline: Headline) -> np.ndarray | None:
+def replicates_of(arm: Arm, headline: RankingMetric) -> np.ndarray | None:
     """Return the bootstrap replicates, (R,), as a mean over seeds; None if a run has none."""
     if len(headline.scores) > 1:
-        parts = [replicates_of(arm, Headline.mean_of([score])) for score in headline.scores]
+        parts = [replicates_of(arm, RankingMetric.mean_of([score])) for score in headline.scores]
         return None if any(part is None for part in parts) else np.mean(np.array(parts), axis=0)
     kept = [run.items.replicates.get(headline.name) if run.items else None for run in arm.runs]
     return None if any(one is None for one in kept) else np.mean(np.array(kept, np.float64), axis=0)
 
 
-def interval_of(arms: Sequence[Arm], arm: Arm, headline: Headline) -> tuple[float, float] | None:
+def interval_of(arms: Sequence[Arm], arm: Arm, headline: RankingMetric) -> tuple[float, float] | None:
     """Return the 95 % interval of an arm over test items; None if the arms have other items, or a run kept none."""
     kept = replicates_of(arm, headline) if same_items(arms, headline.scores) else None
     return None if kept is None else interval(kept)
 
 
-def contrasts(arms: Sequence[Arm], headline: Headline) -> list[Contrast]:
+def contrasts(arms: Sequence[Arm], headline: RankingMetric) -> list[PairwiseComparison]:
     """Compare all pairs of arms by the headline, then by each task; Holm's correction is over each of the two."""
     pairs = list(combinations(range(len(arms)), 2))
     if not pairs:
         return []
     tests = {one: _swap_test(arms, pairs, one) or _sign_test(arms, pairs, one) for one in headline.scores}
-    single = [Headline.mean_of([score]) for score in headline.scores if score != headline.name]
-    found = list[Contrast]()
+    single = [RankingMetric.mean_of([score]) for score in headline.scores if score != headline.name]
+    found = list[PairwiseComparison]()
     for family in ([headline], single):
         family_found = [one for score in family for one in _contrasts_by(score, arms, pairs, tests)]
         with_p = [place for place, one in enumerate(family_found) if one.p is not None]
@@ -145,11 +151,11 @@ def contrasts(arms: Sequence[Arm], headline: Headline) -> list[Contrast]:
 
 
 def _contrasts_by(
-    headline: Headline,
+    headline: RankingMetric,
     arms: Sequence[Arm],
     pairs: Sequence[tuple[int, int]],
     tests: dict[str, SwapTest | None],
-) -> Iterator[Contrast]:
+) -> Iterator[PairwiseComparison]:
     parts = [tests[score] for score in headline.scores]
     known = [part for part in parts if part is not None]
     test = None
@@ -159,8 +165,8 @@ def _contrasts_by(
     for (a, b), p in zip(pairs, judged, strict=True):
         first, second = values_of(arms[a], headline), values_of(arms[b], headline)
         items = _paired(arms[a], arms[b], headline)
-        by_task = [_paired(arms[a], arms[b], Headline.mean_of([score])) for score in headline.scores]
-        yield Contrast(
+        by_task = [_paired(arms[a], arms[b], RankingMetric.mean_of([score])) for score in headline.scores]
+        yield PairwiseComparison(
             a,
             b,
             headline.name,
@@ -173,7 +179,7 @@ def _contrasts_by(
         )
 
 
-def _paired(first: Arm, second: Arm, headline: Headline) -> np.ndarray | None:
+def _paired(first: Arm, second: Arm, headline: RankingMetric) -> np.ndarray | None:
     if not same_items([first, second], headline.scores):
         return None
     one, other = replicates_of(first, headline), replicates_of(second, headline)
@@ -242,7 +248,7 @@ def _of_all(found: SwapTest, tested: Sequence[int], pairs: int) -> SwapTest:
     return SwapTest(observed, null)
 
 
-def ranking(arms: Sequence[Arm], headline: Headline, found: Sequence[Contrast]) -> list[Standing]:
+def ranking(arms: Sequence[Arm], headline: RankingMetric, found: Sequence[PairwiseComparison]) -> list[Standing]:
     """Rank the arms by the mean over seeds; arms that cannot be told apart share a range of ranks."""
     means = [spread(values_of(arm, headline)).mean for arm in arms]
     better, worse = [0] * len(arms), [0] * len(arms)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.contrasts import is_usual, members_of_averages, shared_scores
-from contrastive_encoders.statistics.headline import PAIR_MEASURES, RETRIEVAL_METRICS, Headline
+from contrastive_encoders.statistics.headline import PAIR_MEASURES, RETRIEVAL_METRICS, RankingMetric
 from contrastive_encoders.statistics.score_names import ScoreName
 
 # Kind -> metrics or measures of its scores, the preferred ones first. The first kind that a task belongs to counts.
@@ -25,7 +25,7 @@ class Family(NamedTuple):
     """Tasks of one kind. ``score`` is their average, or the score of the only one."""
 
     kind: str
-    score: Headline
+    score: RankingMetric
 
     @property
     def heading(self) -> str:
@@ -34,13 +34,13 @@ class Family(NamedTuple):
         return self.score.name if len(tasks) == 1 else f"{self.kind}, {len(tasks)} tasks"
 
     @property
-    def scores(self) -> list[Headline]:
+    def scores(self) -> list[RankingMetric]:
         """Return the average, if there is one, and the score of each task."""
-        single = [Headline.mean_of([score]) for score in self.score.scores if score != self.score.name]
+        single = [RankingMetric.mean_of([score]) for score in self.score.scores if score != self.score.name]
         return [self.score, *single]
 
 
-def families_of(arms: Sequence[Arm], headline: Headline) -> list[Family]:
+def families_of(arms: Sequence[Arm], headline: RankingMetric) -> list[Family]:
     """Return the families of the tasks that all arms have been scored on; that of the headline is the first."""
     shared, members = shared_scores(arms), members_of_averages(arms)
     counted = {_task(name) for name in headline.scores}
@@ -49,9 +49,9 @@ def families_of(arms: Sequence[Arm], headline: Headline) -> list[Family]:
     found = [Family(kind, headline)]
     for kind, names in _by_kind(tasks):
         average = next((name for name, held in members.items() if name in shared and set(held) == set(names)), None)
-        mean = Headline.mean_of(names)
+        mean = RankingMetric.mean_of(names)
         name = mean.name if len(names) == 1 else average or f"{kind}: {mean.name}"
-        found.append(Family(kind, Headline(name, names)))
+        found.append(Family(kind, RankingMetric(name, names)))
     return found
 
 

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 from contrastive_encoders.comparison.collect import read_run
 from contrastive_encoders.comparison.outputs import CHOOSING, CHOSEN
 from contrastive_encoders.comparison.race import Race, run_jobs, steps_of, warn_of_failures
-from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT, Done, Job
+from contrastive_encoders.comparison.run_scheduler import WRONG_INPUT, Job, JobResult
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.manifest import read_record, write_record
-from contrastive_encoders.runtime.worker_pool import InProcess, Pool
+from contrastive_encoders.runtime.worker_pool import InProcess, WorkerPool
 
 log = logging.getLogger(__name__)
 
 
-class Choice(NamedTuple):
+class HyperparameterChoice(NamedTuple):
     """The key, the values of each arm, the score that chooses, and further words of the runs that choose."""
 
     key: str
@@ -29,7 +29,7 @@ class Choice(NamedTuple):
     words: list[str]
 
 
-def choice_of(race: Mapping[str, Any], where: str) -> Choice | None:
+def choice_of(race: Mapping[str, Any], where: str) -> HyperparameterChoice | None:
     """
     Raises:
         InputError: ``choose`` lacks a part, or an arm has no values.
@@ -44,31 +44,31 @@ def choice_of(race: Mapping[str, Any], where: str) -> Choice | None:
         if not values.get(str(label)):
             raise InputError(f"{where}: choose.values has none for the arm {label}. Add a list of values.")
     words = [str(word) for word in given.get("words") or []]
-    return Choice(str(given["key"]), values, str(given["score"]), words)
+    return HyperparameterChoice(str(given["key"]), values, str(given["score"]), words)
 
 
 def choose(
-    choice: Choice,
+    choice: HyperparameterChoice,
     race: Race,
     output: Path,
-    pool: InProcess | Pool,
+    pool: InProcess | WorkerPool,
     quiet: bool = False,
     options: Sequence[str] = (),
     *,
     keep_checkpoints: bool = False,
-) -> tuple[Race, list[Done]]:
+) -> tuple[Race, list[JobResult]]:
     """Train what is missing, and return the race whose arms have the chosen values, and the runs that failed. An arm
     of which every run failed is left out; one that was trained with a value keeps it.
 
     Raises:
         InputError: the training refused every arm, or a run has no such score.
     """
-    jobs, tried, failed = list[Job](), dict[str, dict[Any, Path]](), list[Done]()
+    jobs, tried, failed = list[Job](), dict[str, dict[Any, Path]](), list[JobResult]()
     for label, words in race.arms.items():
         try:
             own = [*options, *words, *steps_of(label, [*options, *words], race, output, pool)]
         except InputError as error:
-            failed.append(Done(f"pilot of {label}", WRONG_INPUT, 0.0, 1, str(error)))
+            failed.append(JobResult(f"pilot of {label}", WRONG_INPUT, 0.0, 1, str(error)))
             continue
         for value in choice.values[label]:
             folder = output / CHOOSING / f"{label}-{value}"

@@ -8,7 +8,7 @@ from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.contrasts import Standing, interval_of, values_of
 from contrastive_encoders.comparison.families import Family
 from contrastive_encoders.comparison.tables import rank
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
 
 MAX_COLUMNS = 9  # of scores, beside each other on a page
@@ -62,7 +62,7 @@ def _panels(families: Sequence[Family]) -> list[list[Family]]:
     return panels
 
 
-def _rows(arms: Sequence[Arm], scores: Sequence[Headline], standings: Sequence[Standing]) -> Iterator[str]:
+def _rows(arms: Sequence[Arm], scores: Sequence[RankingMetric], standings: Sequence[Standing]) -> Iterator[str]:
     """Yield the rows of a panel."""
     means = [[round(spread(values_of(arm, score)).mean, 2) for arm in arms] for score in scores]
     for standing in standings:

@@ -14,7 +14,7 @@ LISTED = 6  # of a page
 MOST_SENTENCES = 1000  # of a page
 
 
-class Probe(NamedTuple):
+class ProbeEmbeddings(NamedTuple):
     """Vectors of sentences under a run. ``places`` (sentences, 2) are a projection of ``units`` (sentences, width)."""
 
     arm: Arm
@@ -25,14 +25,14 @@ class Probe(NamedTuple):
     alignment: float | None  # of pairs rated above 4, where similarities were kept
 
 
-def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray) -> Probe:
+def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray) -> ProbeEmbeddings:
     import torch
 
     from contrastive_encoders.losses.diagnostics import uniformity
 
     units = unit_rows(vectors)
     spread = float(uniformity(torch.from_numpy(units)))
-    return Probe(arm, list(sentences), units, project(vectors), spread, alignment(arm))
+    return ProbeEmbeddings(arm, list(sentences), units, project(vectors), spread, alignment(arm))
 
 
 def alignment(arm: Arm) -> float | None:
@@ -51,11 +51,11 @@ def project(vectors: np.ndarray) -> np.ndarray:
     return PCA(2, random_state=1).fit_transform(vectors)
 
 
-def turned(probes: Sequence[Probe]) -> list[Probe]:
+def turned(probes: Sequence[ProbeEmbeddings]) -> list[ProbeEmbeddings]:
     """Every map turned, mirrored and scaled so that it lies as near the first as it can (orthogonal Procrustes)."""
     from scipy.linalg import orthogonal_procrustes
 
-    found = list[Probe]()
+    found = list[ProbeEmbeddings]()
     for probe in probes:
         places = probe.places - probe.places.mean(0)
         places = places / max(float(np.linalg.norm(places)), 1e-12)
@@ -66,13 +66,13 @@ def turned(probes: Sequence[Probe]) -> list[Probe]:
     return found
 
 
-def shown_of(probes: Sequence[Probe]) -> list[int]:
+def shown_of(probes: Sequence[ProbeEmbeddings]) -> list[int]:
     """Sentences of a page: all, or ``MOST_SENTENCES`` taken evenly."""
     number = len(probes[0].sentences) if probes else 0
     return np.linspace(0, number - 1, min(number, MOST_SENTENCES)).round().astype(int).tolist() if number else []
 
 
-def explorer(probes: Sequence[Probe], shown: Sequence[int]) -> dict[str, Any]:
+def explorer(probes: Sequence[ProbeEmbeddings], shown: Sequence[int]) -> dict[str, Any]:
     """Return the data of the page's script: sentences, and for each arm their nearest neighbours with cosines x 100."""
     arms = list[dict[str, Any]]()
     for probe in probes:
@@ -84,7 +84,7 @@ def explorer(probes: Sequence[Probe], shown: Sequence[int]) -> dict[str, Any]:
     return {"sentences": [beginning(probes[0].sentences[row]) for row in shown] if probes else [], "arms": arms}
 
 
-def neighbours(probes: Sequence[Probe]) -> Table | None:
+def neighbours(probes: Sequence[ProbeEmbeddings]) -> Table | None:
     """Return the table of nearest neighbours of some sentences, taken evenly from the list."""
     if not probes or len(probes[0].sentences) < 2:
         return None

@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrastive_encoders.comparison.baselines import UNTRAINED, untrained_job
-from contrastive_encoders.comparison.collect import CLOCK, Run, in_turn, labels_of, read_run
+from contrastive_encoders.comparison.collect import CLOCK, FinishedRun, in_turn, labels_of, read_run
 from contrastive_encoders.comparison.outputs import CHOOSING, COMPARISON, ENTRIES
 from contrastive_encoders.comparison.run_scheduler import (
     CHECKPOINTS,
     WRONG_INPUT,
-    Done,
     Job,
+    JobResult,
     remove_below,
     remove_checkpoints,
     run_all,
 )
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.manifest import Damaged, is_finished, read_record, write_record
-from contrastive_encoders.io.output_directory import claim_folder, differences
+from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record, write_record
+from contrastive_encoders.io.output_directory import claim_output_directory, differences
 from contrastive_encoders.reports.progress import clock
-from contrastive_encoders.runtime.worker_pool import InProcess, Pool
+from contrastive_encoders.runtime.worker_pool import InProcess, WorkerPool
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     if not numbers or len(set(numbers)) < len(numbers):
         raise InputError(f"seeds={list(numbers)}: wanted one or more numbers, each once.")
     words = {str(label): [*map(str, common), *map(str, own)] for label, own in arms.items()}
-    claim_folder("output", output, COMPARISON, ENTRIES)
+    claim_output_directory("output", output, COMPARISON, ENTRIES)
     asked = {"arms": words, "budget": dict(amounts), **({"prepare": race["prepare"]} if race.get("prepare") else {})}
     _keep(output / "race.json", asked)
     return Race(words, list(numbers), (str(kind), float(amount)))
@@ -82,7 +82,7 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
     if path.exists():
         try:
             before = read_record(path)
-        except (OSError, Damaged) as error:
+        except (OSError, CorruptFileError) as error:
             raise InputError(f"{path}: {error}. Choose another output, or remove the file.") from error
         arms = before.get("arms", {})
         there = {label: words for label, words in arms.items() if _is_begun(path.parent, label, arms)}
@@ -108,13 +108,13 @@ def _is_begun(output: Path, label: str, labels: Iterable[str]) -> bool:
 def train_all(
     race: Race,
     output: Path,
-    pool: InProcess | Pool,
+    pool: InProcess | WorkerPool,
     quiet: bool = False,
     *,
     keep_checkpoints: bool = False,
     options: Sequence[str] = (),
     untrained: bool = False,
-) -> list[Done]:
+) -> list[JobResult]:
     """Train the runs that are not finished, each with the Hydra ``options``; return the failed ones. If ``untrained``,
     the initial encoder of the first arm is scored as an arm, too, before any arm is trained.
 
@@ -150,18 +150,18 @@ def train_all(
     return failed
 
 
-def warn_of_failures(failed: Iterable[Done]) -> None:
+def warn_of_failures(failed: Iterable[JobResult]) -> None:
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
 
 
 def run_jobs(
-    pool: InProcess | Pool, jobs: Sequence[Job], output: Path, quiet: bool, *, keep_checkpoints: bool
-) -> list[Done]:
+    pool: InProcess | WorkerPool, jobs: Sequence[Job], output: Path, quiet: bool, *, keep_checkpoints: bool
+) -> list[JobResult]:
     """Train the jobs that are not finished, and return the failed ones."""
     progress = _Progress(quiet, sum(not is_finished(job.folder) for job in jobs))
 
-    def end(job: Job, done: Done) -> None:
+    def end(job: Job, done: JobResult) -> None:
         if done.finished and not keep_checkpoints:
             remove_below(job.folder, CHECKPOINTS)
         progress.end(done)
@@ -187,13 +187,13 @@ class _Progress:
         if not self.quiet:
             log.info("run %d of %d: %s%s", self.started, self.total, job.name, left)
 
-    def end(self, done: Done) -> None:
+    def end(self, done: JobResult) -> None:
         self.ended += 1
         if not self.quiet:
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
 
-def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InProcess | Pool) -> list[str]:
+def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InProcess | WorkerPool) -> list[str]:
     """Return the overrides that end a run of this arm at its budget. A pilot run measures a step's cost."""
     kind, amount = race.budget
     if kind == "steps":
@@ -236,7 +236,7 @@ def pilot_words(steps: int, log_every: int, seed: int) -> list[str]:
     ]
 
 
-def amount_of_a_step(run: Run, kind: str) -> float:
+def amount_of_a_step(run: FinishedRun, kind: str) -> float:
     """Return what a step of a run has cost, in the unit of a budget; seconds without the steps before the first log."""
     spent = run.results["spent"]
     timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]

@@ -11,7 +11,7 @@ from contrastive_encoders.comparison.race import amount_of_a_step, pilot_words, 
 from contrastive_encoders.comparison.race_data import commands_of, needed, prepare, words_of
 from contrastive_encoders.comparison.run_scheduler import Job, open_workers, run_all
 from contrastive_encoders.comparison.tables import duration
-from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def estimate(
     if race.get("plan_run") is None:
         log.info("Training is not estimated: %s has no plan_run.", where)
         return
-    cache = word_of("data.cache_dir", str(folder))
+    cache = format_override("data.cache_dir", str(folder))
     words = [*map(str, race.get("common") or []), *map(str, race["plan_run"]), cache]
     job = Job("pilot", [*options, *words, *pilot_words(STEPS, 1, planned.seeds[0])], folder / "pilots" / "plan")
     with open_workers(folder) as pool:

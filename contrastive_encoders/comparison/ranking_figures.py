@@ -8,11 +8,11 @@ from typing import Any
 import altair as alt
 
 from contrastive_encoders.comparison.arms import Arm
-from contrastive_encoders.comparison.contrasts import Contrast, Standing, interval_of, values_of
+from contrastive_encoders.comparison.contrasts import PairwiseComparison, Standing, interval_of, values_of
 from contrastive_encoders.comparison.tables import p_value, rank
 from contrastive_encoders.reports.encodings import color, opacity, shape, tooltip
 from contrastive_encoders.reports.figure import INK, LINE, SERIES, Control, Figure
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
 
 MAX_CELLS = 5_000  # of the matrix, over all scores; beyond, of the headline alone
@@ -22,7 +22,7 @@ NAME_OF_ROW = NARROW.format("datum.label", "wrapped[datum.label]")
 MAX_ARMS_WITH_NUMBERS = 14  # beyond, the cells of the matrix have no room for them
 
 
-def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing]) -> Figure:
+def dots(arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing]) -> Figure:
     """The means of the arms in the order of the ranking, with their intervals and seeds."""
     key, rows, seeds = [arm.label for arm in arms], list[dict[str, Any]](), list[dict[str, Any]]()
     for standing in standings:
@@ -80,7 +80,7 @@ def _wrap(name: str) -> list[str]:
 
 
 def differences(
-    arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]
+    arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing], found: Sequence[PairwiseComparison]
 ) -> Figure | None:
     """A cell for each two arms: row minus column."""
     if not found:

@@ -13,13 +13,13 @@ import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.baselines import BASELINES, UNTRAINED
-from contrastive_encoders.comparison.contrasts import Contrast, values_of
+from contrastive_encoders.comparison.contrasts import PairwiseComparison, values_of
 from contrastive_encoders.comparison.tables import p_value
 from contrastive_encoders.core import RetrievalTask
 from contrastive_encoders.core.unit_rows import unit_rows
-from contrastive_encoders.io.atomic import remove, whole_folder
+from contrastive_encoders.io.atomic import atomic_directory, remove
 from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 
 ENCODER = "encoder"  # folder of the recommended encoder
 FEW = 100  # questions
@@ -36,7 +36,7 @@ class Recommendation(NamedTuple):
 
 
 def recommend(
-    arms: Sequence[Arm], headline: Headline, found: Sequence[Contrast], score: str, output: Path
+    arms: Sequence[Arm], headline: RankingMetric, found: Sequence[PairwiseComparison], score: str, output: Path
 ) -> Recommendation | None:
     """Judge the arm with the best mean of ``score``, which is of tasks for choosing; None where no trained arm has the
     score, or the untrained encoder was not scored.
@@ -90,7 +90,7 @@ def keep_encoder(one: Recommendation | None, output: Path) -> None:
     if one is None or one.arm is None:
         remove(output / ENCODER)
         return
-    with whole_folder(output / ENCODER) as part:
+    with atomic_directory(output / ENCODER) as part:
         shutil.copytree(one.arm.runs[0].path / ENCODER, part, dirs_exist_ok=True)
 
 

@@ -12,19 +12,19 @@ from contrastive_encoders.comparison import latex_table, ranking_figures, tables
 from contrastive_encoders.comparison import vector_figures as space
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.budget_figures import score_over_tokens
-from contrastive_encoders.comparison.collect import LeftOut
-from contrastive_encoders.comparison.contrasts import Contrast, Standing, contrasts, ranking
+from contrastive_encoders.comparison.collect import SkippedRun
+from contrastive_encoders.comparison.contrasts import PairwiseComparison, Standing, contrasts, ranking
 from contrastive_encoders.comparison.families import Family, families_of
 from contrastive_encoders.comparison.outputs import CSV, LATEX, MARKDOWN, NUMBERS, PAGE
-from contrastive_encoders.comparison.probe_sentences import Probe, explorer, neighbours, shown_of, turned
+from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings, explorer, neighbours, shown_of, turned
 from contrastive_encoders.comparison.setting_figures import settings_figures
 from contrastive_encoders.comparison.training_curves import curves_of, training
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.reports import curves, page
 from contrastive_encoders.reports.figure import draw
-from contrastive_encoders.reports.page import Section
+from contrastive_encoders.reports.page import ReportSection
 from contrastive_encoders.reports.tables import Table
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 
 TITLE = "Objectives head to head"
 HERE = Path(__file__).parent
@@ -32,26 +32,30 @@ HERE = Path(__file__).parent
 
 class Comparison(NamedTuple):
     arms: list[Arm]
-    headline: Headline
-    contrasts: list[Contrast]
+    headline: RankingMetric
+    contrasts: list[PairwiseComparison]
     standings: list[Standing]
     families: list[Family]  # of tasks; the headline's is the first
-    left_out: list[LeftOut]
-    probes: list[Probe]  # of the best arms that have an encoder; empty where none was wanted
+    left_out: list[SkippedRun]
+    probes: list[ProbeEmbeddings]  # of the best arms that have an encoder; empty where none was wanted
     spent_alike: str = ""  # what a race says of its budget
     recommended: str = ""  # of a race that chooses: what it recommends, or that it recommends nothing
     shown: Sequence[Table] = ()  # behind it: queries before and after training, and how a value was chosen
 
 
 def compare(
-    arms: Sequence[Arm], headline: Headline, left_out: Sequence[LeftOut], probes: Sequence[Probe] = (), **more: Any
+    arms: Sequence[Arm],
+    headline: RankingMetric,
+    left_out: Sequence[SkippedRun],
+    probes: Sequence[ProbeEmbeddings] = (),
+    **more: Any,
 ) -> Comparison:
     found = contrasts(arms, headline)
     standings, families = ranking(arms, headline, found), families_of(arms, headline)
     return Comparison(list(arms), headline, found, standings, families, list(left_out), list(probes), **more)
 
 
-def sections(one: Comparison, output: Path) -> list[Section]:
+def sections(one: Comparison, output: Path) -> list[ReportSection]:
     arms, headline, standings, found = one.arms, one.headline, one.standings, one.contrasts
     probes = turned(one.probes)
     answers = tables.answer(arms, headline, standings, found)
@@ -100,7 +104,7 @@ def sections(one: Comparison, output: Path) -> list[Section]:
         ("leaks", "Leaks", [tables.leaks(arms)]),
         ("configs", "Configs", [*tables.configs(arms)]),
     ]
-    whole = [Section(title, [part for part in held if part], name) for name, title, held in parts]
+    whole = [ReportSection(title, [part for part in held if part], name) for name, title, held in parts]
     return [section for section in whole if section.parts]
 
 
@@ -113,9 +117,9 @@ def write_report(one: Comparison, output: Path, command: str = "") -> dict[str, 
     written = dict[str, Path]()
     for name, found in drawn.items():
         written[name] = pictures / f"{name}.png"
-        write_whole(written[name], found.png, sync=False)
-        write_whole(written[name].with_suffix(".svg"), found.svg, sync=False)
-        write_whole(written[name].with_suffix(".pdf"), found.pdf, sync=False)
+        atomic_write(written[name], found.png, sync=False)
+        atomic_write(written[name].with_suffix(".svg"), found.svg, sync=False)
+        atomic_write(written[name].with_suffix(".pdf"), found.pdf, sync=False)
     when = f"Written {datetime.now():%Y-%m-%d %H:%M}."
     html = page.page(
         TITLE,
@@ -134,7 +138,7 @@ def write_report(one: Comparison, output: Path, command: str = "") -> dict[str, 
         (NUMBERS, json.dumps(_numbers(one, whole), indent=1, ensure_ascii=False, allow_nan=False) + "\n"),
     ):
         written[name] = output / name
-        write_whole(written[name], text)
+        atomic_write(written[name], text)
     return written
 
 
@@ -150,7 +154,7 @@ def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
     return {"scripts": scripts, "data": data}
 
 
-def _of_markdown(section: Section) -> Section:
+def _of_markdown(section: ReportSection) -> ReportSection:
     """Return the section without the settings that all arms share."""
     kept = [part for part in section.parts if not (isinstance(part, Table) and part.name == "configs-shared")]
     return section._replace(parts=kept)
@@ -167,7 +171,7 @@ def lead(one: Comparison) -> list[str]:
     ]
 
 
-def _numbers(one: Comparison, whole: Sequence[Section]) -> dict[str, Any]:
+def _numbers(one: Comparison, whole: Sequence[ReportSection]) -> dict[str, Any]:
     """For programs: the tables with unrounded values."""
 
     return {

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from contrastive_encoders.comparison.outputs import REFUSED
-from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.manifest import is_finished, write_record
@@ -33,8 +33,8 @@ from contrastive_encoders.io.output_directory import LOCK, MARKER
 from contrastive_encoders.runtime.child_processes import start
 from contrastive_encoders.runtime.process_group import local_rank
 from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
-from contrastive_encoders.runtime.worker_pool import InProcess, Pool, WorkersLost, open_pool
-from contrastive_encoders.runtime.worker_tasks import MOST_TRIES, Task, TasksLost
+from contrastive_encoders.runtime.worker_pool import InProcess, WorkerCrashError, WorkerPool, open_pool
+from contrastive_encoders.runtime.worker_tasks import MOST_TRIES, TaskFailedError, WorkItem
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Job(NamedTuple):
     folder: Path
 
 
-class Done(NamedTuple):
+class JobResult(NamedTuple):
     name: str
     status: int  # 0: its results are there
     seconds: float
@@ -80,7 +80,7 @@ class Done(NamedTuple):
         return "done" if self.finished else f"failed with status {self.status}"
 
 
-class Origin(NamedTuple):
+class DriverEnvironment(NamedTuple):
     """The paths and environments that a worker gets from the driver."""
 
     program: Sequence[str]  # arguments of Python that train
@@ -96,7 +96,7 @@ def open_workers(
     cluster: str | None = None,
     num_cpus: float | None = None,
     num_gpus: float | None = None,
-) -> InProcess | Pool:
+) -> InProcess | WorkerPool:
     """Open a pool that trains in folders below ``output``. Other arguments are those of `open_pool`.
 
     Raises:
@@ -104,7 +104,7 @@ def open_workers(
     """
     path = {"PYTHONPATH": _import_path()}
     here = [{**os.environ, **path, **device} for device in devices_here(parallel)] if cluster is None else [path]
-    origin = Origin(TRAIN, Path.cwd(), output.absolute(), here, cluster)
+    origin = DriverEnvironment(TRAIN, Path.cwd(), output.absolute(), here, cluster)
     return open_pool(partial(begin, origin), parallel, cluster, num_cpus, num_gpus)
 
 
@@ -126,7 +126,7 @@ def devices_here(parallel: int) -> list[dict[str, str]]:
     return [{"CUDA_VISIBLE_DEVICES": names[place % len(names)]} if names else {} for place in range(parallel)]
 
 
-def begin(origin: Origin) -> tuple[Sequence[str], dict[str, str]]:
+def begin(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, str]]:
     """Prepare a worker. Return the arguments of Python that train, and the environment variables to do it with.
 
     Raises:
@@ -145,7 +145,7 @@ def begin(origin: Origin) -> tuple[Sequence[str], dict[str, str]]:
 
 
 def train_runs(
-    started: tuple[Sequence[str], dict[str, str]], tasks: Iterable[Task]
+    started: tuple[Sequence[str], dict[str, str]], tasks: Iterable[WorkItem]
 ) -> Iterator[tuple[int | None, Any]]:
     """The work of a worker: train run after run, and report the number of the run that is under way.
 
@@ -154,14 +154,14 @@ def train_runs(
     """
     for task in tasks:
         job, began = task.payload, time.monotonic()
-        done = Done(job.name, TERMINATED, 0.0, 0, "")
+        done = JobResult(job.name, TERMINATED, 0.0, 0, "")
         while done.attempts < MOST_ATTEMPTS and not stop_file(job.folder).exists():
             if done.attempts:
                 last = "".join(done.said.splitlines()[-1:])
                 log.warning("%s %s; it is begun once more. %s", job.name, done.in_words(), last)
             yield None, task.number
             status, said = yield from _attempt(job, task.number, *started)
-            done = Done(job.name, status, time.monotonic() - began, done.attempts + 1, said)
+            done = JobResult(job.name, status, time.monotonic() - began, done.attempts + 1, said)
             if status in (0, WRONG_INPUT, *ENDED):
                 break
         yield task.number, done
@@ -185,7 +185,7 @@ def _attempt(
     while _is_taken(job.folder) and not stop.exists():
         yield None, number
     with tempfile.TemporaryFile() as output:  # not a pipe, as the run may outlive this process for a moment
-        command = [sys.executable, *program, *options, *words, word_of("output_dir", str(job.folder))]
+        command = [sys.executable, *program, *options, *words, format_override("output_dir", str(job.folder))]
         process = start(command, environment, stdout=output, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
@@ -242,13 +242,13 @@ def _is_taken(folder: Path) -> bool:
 
 
 def run_all(
-    pool: InProcess | Pool,
+    pool: InProcess | WorkerPool,
     jobs: Iterable[Job],
     record: Path,
-    at_end: Callable[[Job, Done], None] | None = None,
+    at_end: Callable[[Job, JobResult], None] | None = None,
     verdict: Callable[[Job], str] | None = None,
     at_start: Callable[[Job], None] | None = None,
-) -> list[Done]:
+) -> list[JobResult]:
     """Train, in their order, the runs that have no ``results.json`` yet.
 
     A job is taken from ``jobs`` when a worker is free (with several workers one is taken ahead), so that it may depend
@@ -267,11 +267,11 @@ def run_all(
                 driver.hear(number, value)
                 if driver.ended_by and not driver.under_way:
                     break
-        except TasksLost as error:
+        except TaskFailedError as error:
             for number in error.numbers:
                 name = driver.dealt[number].name
-                driver.finish(number, Done(name, 1, 0.0, MOST_TRIES, f"Its worker has ended {MOST_TRIES} times."))
-        except WorkersLost as error:
+                driver.finish(number, JobResult(name, 1, 0.0, MOST_TRIES, f"Its worker has ended {MOST_TRIES} times."))
+        except WorkerCrashError as error:
             raise OutputError(f"{record}: {error}. What is there is kept; the same command goes on.") from error
     if driver.ended_by == TERMINATED:
         raise SystemExit(TERMINATED)
@@ -287,27 +287,27 @@ class _Driver:
         self,
         jobs: Iterable[Job],
         record: Path,
-        at_end: Callable[[Job, Done], None] | None,
+        at_end: Callable[[Job, JobResult], None] | None,
         verdict: Callable[[Job], str] | None,
         at_start: Callable[[Job], None] | None,
     ) -> None:
         self.jobs, self.record, self.at_end, self.verdict = enumerate(jobs), record, at_end, verdict
         self.at_start = at_start
-        self.done, self.dealt = dict[int, Done](), dict[int, Job]()
+        self.done, self.dealt = dict[int, JobResult](), dict[int, Job]()
         self.under_way, self.early = set[int](), dict[int, str]()
         self.ended_by = 0  # the exit status of an interruption
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[WorkItem]:
         while not self.ended_by and (taken := next(self.jobs, None)):
             number, job = taken
             stop_file(job.folder).unlink(missing_ok=True)
             if is_finished(job.folder):
-                self.done[number] = Done(job.name, 0, 0.0, 0, "")
+                self.done[number] = JobResult(job.name, 0, 0.0, 0, "")
                 continue
             job.folder.parent.mkdir(parents=True, exist_ok=True)
             (job.folder / REFUSED).unlink(missing_ok=True)
             self.dealt[number] = job
-            yield Task(number, job)
+            yield WorkItem(number, job)
 
     def hear(self, number: int | None, value: Any) -> None:
         """Handle an answer of a worker: the end of a run, or the report of one that is under way."""
@@ -323,7 +323,7 @@ class _Driver:
             if self.ended_by or place in self.early:
                 stop_file(job.folder).touch()
 
-    def finish(self, number: int, done: Done) -> None:
+    def finish(self, number: int, done: JobResult) -> None:
         job = self.dealt.pop(number)
         stop_file(job.folder).unlink(missing_ok=True)
         self.under_way.discard(number)

@@ -4,45 +4,47 @@ import shlex
 from collections.abc import Sequence
 
 from contrastive_encoders.comparison.arms import recipe_key
-from contrastive_encoders.comparison.collect import LeftOut, Run
+from contrastive_encoders.comparison.collect import FinishedRun, SkippedRun
 
 
-def select(runs: Sequence[Run], headline: str | None) -> tuple[list[Run], list[LeftOut]]:
+def select(runs: Sequence[FinishedRun], headline: str | None) -> tuple[list[FinishedRun], list[SkippedRun]]:
     """Return the runs that take part, in their order, and the others with the reason.
 
     A copy of a run would pass for another seed. Where nobody has the headline all stay, and choosing it says so.
     """
-    left_out = list[LeftOut]()
-    kept = list[Run]()
+    left_out = list[SkippedRun]()
+    kept = list[FinishedRun]()
     for run in runs:
         if run.results["scores"]:
             kept.append(run)
         else:
-            left_out.append(LeftOut(run.path, f"{run.path}: nothing was scored in it. Score it: {_evaluation(run)}."))
+            left_out.append(
+                SkippedRun(run.path, f"{run.path}: nothing was scored in it. Score it: {_evaluation(run)}.")
+            )
     if headline is not None and any(headline in run.results["scores"] for run in kept):
         lacking = [run for run in kept if headline not in run.results["scores"]]
-        left_out += [LeftOut(run.path, f"{run.path}: it has no score {headline}.") for run in lacking]
+        left_out += [SkippedRun(run.path, f"{run.path}: it has no score {headline}.") for run in lacking]
         kept = [run for run in kept if headline in run.results["scores"]]
-    longest = dict[tuple[str, int], Run]()
+    longest = dict[tuple[str, int], FinishedRun]()
     for run in kept:
         key = (recipe_key(run), run.seed)
         if key not in longest or _steps(run) > _steps(longest[key]):
             longest[key] = run
-    chosen = list[Run]()
+    chosen = list[FinishedRun]()
     for run in kept:
         other = longest[recipe_key(run), run.seed]
         if other is run:
             chosen.append(run)
         else:
             reason = f"{run.path}: the same recipe and seed {run.seed} as {other.path}, which is taken."
-            left_out.append(LeftOut(run.path, reason))
+            left_out.append(SkippedRun(run.path, reason))
     return chosen, left_out
 
 
-def _steps(run: Run) -> float:
+def _steps(run: FinishedRun) -> float:
     return run.results["spent"]["steps"]
 
 
-def _evaluation(run: Run) -> str:
+def _evaluation(run: FinishedRun) -> str:
     words = shlex.join([f"encoder={run.path}", "suite=sts", "data_root=EVAL", "output=FILE.json"])
     return f"contrastive-encoders evaluate {words}, and name FILE.json"

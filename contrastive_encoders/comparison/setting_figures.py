@@ -12,7 +12,7 @@ from contrastive_encoders.comparison.tables import NUMBER
 from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, tooltip
 from contrastive_encoders.reports.figure import PAPER, SERIES, Control, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
 
 ANCHORS, POSITIVES, TEMPERATURE = "data.anchors_per_document", "data.positives_per_anchor", "model.temperature"
@@ -21,7 +21,7 @@ PADDING, GAP = 0.3, 20  # steps outside the first and last axis, pixels between 
 ALL = "all"
 
 
-def settings_figures(arms: Sequence[Arm], headline: Headline) -> list[Figure]:
+def settings_figures(arms: Sequence[Arm], headline: RankingMetric) -> list[Figure]:
     """Return no figure if the arms are of several objectives or differ in one setting only."""
     if len({arm.runs[0].results["objective"] for arm in arms}) > 1 or len(arms) < 3:
         return []
@@ -30,7 +30,7 @@ def settings_figures(arms: Sequence[Arm], headline: Headline) -> list[Figure]:
     return [one for one in found if one is not None]
 
 
-def _over_settings(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> Figure | None:
+def _over_settings(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str]) -> Figure | None:
     """A and P downwards, tau across, where those were swept, else the first two settings; over others it averages.
 
     What was drawn at random would make a map of empty cells; it is drawn as points.
@@ -53,7 +53,7 @@ def _drawn_at_random(arms: Sequence[Arm], key: str) -> bool:
 
 
 def _heat_map(
-    arms: Sequence[Arm], headline: Headline, rows: Sequence[str], across: str, others: Sequence[str]
+    arms: Sequence[Arm], headline: RankingMetric, rows: Sequence[str], across: str, others: Sequence[str]
 ) -> Figure | None:
     scores = dict[tuple[Any, Any], list[float]]()
     for arm in arms:
@@ -114,7 +114,7 @@ def _heat_map(
     return Figure("sweep", title, caption, [panel], Table(heads, numbers, title, name="sweep"), width=None)
 
 
-def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Figure:
+def _points(arms: Sequence[Arm], headline: RankingMetric, across: str, by: str) -> Figure:
     """A point for each setting, over the one with the most values."""
     values = sorted({_plain(arm.settings[by]) for arm in arms}, key=_order)
     rows: list[dict[str, Any]] = [
@@ -147,7 +147,7 @@ def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Fi
     return Figure("sweep", f"{across} and {by}", f"{headline.name}, mean over seeds; a point is a setting.", [panel])
 
 
-def _parallel(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> Figure:
+def _parallel(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str]) -> Figure:
     scores = np.array([spread(values_of(arm, headline)).mean for arm in arms])
     values = {key: [_plain(arm.settings[key]) for arm in arms] for key in keys}
     chosen = [{f"value{place}": _shown(values[key][row]) for place, key in enumerate(keys)} for row in range(len(arms))]
@@ -185,7 +185,7 @@ def _parallel(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> F
 
 
 def _lines(
-    rows: list[dict[str, Any]], labels: list[dict[str, Any]], axes: Sequence[str], headline: Headline
+    rows: list[dict[str, Any]], labels: list[dict[str, Any]], axes: Sequence[str], headline: RankingMetric
 ) -> alt.TopLevelMixin:
     kept = " && ".join(
         f"(only{place} == '{ALL}' || only{place} == datum.value{place})" for place in range(len(axes) - 1)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from contrastive_encoders.comparison.collect import STOPPED
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES, REFUSED, SWEEP
-from contrastive_encoders.comparison.run_scheduler import Done, Job
+from contrastive_encoders.comparison.run_scheduler import Job, JobResult
 from contrastive_encoders.comparison.sweep_file import TRIALS, Sweep, words_of
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import nearest
-from contrastive_encoders.io.manifest import Damaged, is_finished, read_record, write_record
+from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record, write_record
 from contrastive_encoders.io.metrics import read_rows
-from contrastive_encoders.io.output_directory import claim_folder
+from contrastive_encoders.io.output_directory import claim_output_directory
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -40,7 +40,7 @@ class Trials:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # constant_liar of TPE
-        claim_folder("output", output, COMPARISON, ENTRIES)
+        claim_output_directory("output", output, COMPARISON, ENTRIES)
         self.sweep, self.output, self.words, self.seed, self.options = sweep, output, words, seed, list(options)
         self.distributions, self.grid = sweep.distributions(), sweep.grid()
         number = number or sweep.run_cap
@@ -140,7 +140,7 @@ class Trials:
                 reasons.append(f"{self.sweep.metric} {best(scores[:place]):.2f} at scoring {place}")
         return reasons[0] if reasons else ""
 
-    def record(self, job: Job, done: Done) -> None:
+    def record(self, job: Job, done: JobResult) -> None:
         """Record the end of a trial. One that was interrupted, or failed, is begun again by the next command."""
         from optuna.trial import TrialState
 
@@ -202,7 +202,7 @@ def _read_sweeps(path: Path) -> dict[str, Any]:
         return read_record(path)
     except FileNotFoundError:
         return {}
-    except (OSError, Damaged) as error:
+    except (OSError, CorruptFileError) as error:
         raise InputError(
             location=str(path),
             expected="the record of a sweep",

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm, differing
-from contrastive_encoders.comparison.collect import LeftOut
+from contrastive_encoders.comparison.collect import SkippedRun
 from contrastive_encoders.comparison.contrasts import (
-    Contrast,
+    PairwiseComparison,
     Standing,
     interval_of,
     values_of,
 )
 from contrastive_encoders.comparison.families import Family
 from contrastive_encoders.reports.tables import Cell, Column, Table, columns
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import SEEDS_WANTED, spread
 
 TOO_FEW = "too few seeds"
@@ -38,7 +38,7 @@ def p_value(p: float | None, otherwise: str = "") -> Cell:
     return Cell("< 0.001" if p < 0.001 else f"{p:.3f}", p)
 
 
-def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], output: Path) -> Table:
+def leaderboard(arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing], output: Path) -> Table:
     rows = []
     for standing in standings:
         arm = arms[standing.arm]
@@ -139,7 +139,7 @@ def shade(value: float, column: Sequence[float]) -> float:
     return (value - low) / (high - low) if high > low else 0.0
 
 
-def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
+def all_contrasts(arms: Sequence[Arm], found: Sequence[PairwiseComparison]) -> Table:
     rows = []
     for one in found:
         rows.append(
@@ -205,7 +205,7 @@ def before_and_after(arms: Sequence[Arm]) -> Table | None:
 
 
 def conclusions(
-    arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]
+    arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing], found: Sequence[PairwiseComparison]
 ) -> list[str]:
     """Return a sentence for each arm in the order of the ranking: its distance from the best, and the arms like it."""
     if len(standings) == 1:
@@ -230,7 +230,7 @@ def conclusions(
     return said
 
 
-def _facts(arms: Sequence[Arm], headline: Headline, one: Contrast, upper: int, lower: int) -> str:
+def _facts(arms: Sequence[Arm], headline: RankingMetric, one: PairwiseComparison, upper: int, lower: int) -> str:
     """Return the evidence for a difference: its interval, p values, and the spread over seeds."""
     sign = 1 if one.first == upper else -1
     bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
@@ -258,7 +258,9 @@ def seeds_said(arms: Sequence[Arm]) -> list[str]:
     return [f"Too few seeds to test over seeds: {counted} an arm, wanted {SEEDS_WANTED} a side."]
 
 
-def answer(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]) -> Table:
+def answer(
+    arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing], found: Sequence[PairwiseComparison]
+) -> Table:
     """Return the ranking in words, with its cost."""
     rows = []
     for standing, sentence in zip(standings, conclusions(arms, headline, standings, found), strict=True):
@@ -355,7 +357,7 @@ def _arms_down(what: str, arms: Sequence[Arm], rows: list[list[Any]]) -> tuple[l
     return ["arm", *turned[0]], [[label, *cells] for label, cells in zip(labels, turned[1:], strict=False)]
 
 
-def left_out(found: Sequence[LeftOut]) -> Table | None:
+def left_out(found: Sequence[SkippedRun]) -> Table | None:
     if not found:
         return None
     rows = [[str(one.path), Cell(one.reason, mark="warn")] for one in found]

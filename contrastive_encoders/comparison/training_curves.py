@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 
 from contrastive_encoders.comparison.arms import Arm
-from contrastive_encoders.comparison.collect import CLOCK, Run, in_turn
+from contrastive_encoders.comparison.collect import CLOCK, FinishedRun, in_turn
 from contrastive_encoders.reports.curves import MAX_POINTS, STEP, Curves, add_scores, lines_of, thin
 from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, color, opacity, tooltip
 from contrastive_encoders.reports.figure import SERIES, Control, Figure
@@ -30,7 +30,7 @@ def curves_of(arms: Sequence[Arm]) -> list[Curves]:
     return [one for one in found if one.lines]
 
 
-def _final_scores(run: Run) -> list[tuple[float, Mapping[str, float]]]:
+def _final_scores(run: FinishedRun) -> list[tuple[float, Mapping[str, float]]]:
     """Return the final scores of each stage, and the step of those weights."""
     start, found = 0, list[tuple[float, Mapping[str, float]]]()
     for name, spent in in_turn(run.results):
@@ -40,7 +40,7 @@ def _final_scores(run: Run) -> list[tuple[float, Mapping[str, float]]]:
     return found
 
 
-def _curves(name: str, run: Run, finals: Sequence[tuple[float, Mapping[str, float]]]) -> Curves:
+def _curves(name: str, run: FinishedRun, finals: Sequence[tuple[float, Mapping[str, float]]]) -> Curves:
     spent = [one for _, one in in_turn(run.results)]
     timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
     steps, seconds = zip(*[(0.0, 0.0), *timed], strict=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from contrastive_encoders.comparison.contrasts import values_of
 from contrastive_encoders.comparison.report import Comparison
-from contrastive_encoders.reports.page import Section
+from contrastive_encoders.reports.page import ReportSection
 from contrastive_encoders.reports.tables import Cell
 from contrastive_encoders.statistics.paired_tests import spread
 
@@ -18,7 +18,7 @@ def _value(cell: Cell, numeric: bool) -> float | str | None:
 
 
 def upload(
-    found: Comparison, whole: list[Section], written: dict[str, Path], project: str, name: str, offline: bool
+    found: Comparison, whole: list[ReportSection], written: dict[str, Path], project: str, name: str, offline: bool
 ) -> str:
     """``comparison/ARM/mean``, ``/sd``, ``/rank`` in the summary; the id of the W&B run."""
     import wandb

@@ -11,12 +11,12 @@ from scipy import stats
 
 from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.comparison.contrasts import values_of
-from contrastive_encoders.comparison.probe_sentences import Probe
+from contrastive_encoders.comparison.probe_sentences import ProbeEmbeddings
 from contrastive_encoders.comparison.tables import NUMBER
 from contrastive_encoders.reports.encodings import NOT_FROM_ZERO, color, opacity, shape, tooltip
 from contrastive_encoders.reports.figure import INK, LINE, PAPER, SERIES, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
 from contrastive_encoders.statistics.score_names import ScoreName
 
@@ -27,14 +27,14 @@ PLACES = ["#3b6fd4", "#1ba39c", "#b8860b", "#d9552b"]  # of the first map from l
 WIDTH, MAX_LETTERS = 250, 32  # of a panel in a picture, and of a line of its title
 
 
-def best(arms: Sequence[Arm], headline: Headline) -> list[Arm]:
+def best(arms: Sequence[Arm], headline: RankingMetric) -> list[Arm]:
     """Return `MAX_PANELS` of them, by their mean, in the order in which they were given."""
     means = [spread(values_of(arm, headline)).mean for arm in arms]
     chosen = sorted(sorted(range(len(arms)), key=lambda place: -means[place])[:MAX_PANELS])
     return [arms[place] for place in chosen]
 
 
-def similarities(arms: Sequence[Arm], headline: Headline) -> Figure | None:
+def similarities(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
     """Draw the cosines of pairs by their rating, for the first run of each of the best arms."""
     shown = best(arms, headline)
     tasks = sorted((ScoreName.parse(score).full_task for score in headline.scores), key=lambda task: task != "stsb")
@@ -95,7 +95,7 @@ def _title(label: str) -> dict[str, Any]:
     return {"text": lines or [label], "limit": WIDTH}
 
 
-def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> Figure | None:
+def plane(arms: Sequence[Arm], headline: RankingMetric, probes: Sequence[ProbeEmbeddings]) -> Figure | None:
     """Draw alignment and uniformity of each probed run; towards the lower left is better."""
     known = [probe for probe in probes if probe.alignment is not None]
     if not known:
@@ -126,7 +126,7 @@ def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> F
     return Figure("plane", "Alignment and uniformity", caption, [panel], table, width=560)
 
 
-def sentence_map(probes: Sequence[Probe], shown: Sequence[int]) -> Figure | None:
+def sentence_map(probes: Sequence[ProbeEmbeddings], shown: Sequence[int]) -> Figure | None:
     """Draw the sentences in two dimensions under each arm's first encoder, in the colors of the first map."""
     if not probes or not shown:
         return None
@@ -140,7 +140,7 @@ def sentence_map(probes: Sequence[Probe], shown: Sequence[int]) -> Figure | None
     return Figure("map", "Map of sentences", caption, panels, signals={"chosen": -1, "near": []}, width=WIDTH)
 
 
-def _map(place: int, probe: Probe, shown: Sequence[int], shades: np.ndarray) -> alt.TopLevelMixin:
+def _map(place: int, probe: ProbeEmbeddings, shown: Sequence[int], shades: np.ndarray) -> alt.TopLevelMixin:
     values = [
         {"sentence": row, "x": round(float(x), 4), "y": round(float(y), 4), "shade": round(float(shade), 3)}
         for row, ((x, y), shade) in enumerate(zip(probe.places[shown], shades, strict=True))

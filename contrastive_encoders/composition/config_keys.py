@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.composition.config_store import keys_below
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import build, cut, fits, keys_of
+from contrastive_encoders.core.config_schema import build, keys_of, matches_type, shorten
 
 GROUPS = {
     "train": ("model", "data", "trainer", "logger", "experiment"),
@@ -39,7 +39,7 @@ def check_numbers(cfg: DictConfig) -> None:
         if not math.isfinite(value):
             raise InputError(f"{key}={value}: wanted a finite number.")
         if isinstance(value, int) and abs(value) > LARGEST:
-            raise InputError(f"{key}={cut(value)}: wanted a number of at most 18 digits.")
+            raise InputError(f"{key}={shorten(value)}: wanted a number of at most 18 digits.")
         if key.rpartition(".")[2] == "seed" and not 0 <= value <= LARGEST_SEED:
             raise InputError(f"{key}={value}: wanted 0 to {LARGEST_SEED}.")
 
@@ -77,7 +77,7 @@ def _value_of(text: str, type_: Any) -> Any:
         return text
     if isinstance(value, str) and not text.startswith(("'", '"')):
         value = text  # YAML takes " #1" for a comment
-    return value if fits(value, type_) or not fits(text, type_) else text
+    return value if matches_type(value, type_) or not matches_type(text, type_) else text
 
 
 def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:
@@ -111,7 +111,7 @@ def choices_with(key: str, config: str) -> list[str]:
     return [word for word in words if key in known_keys(config, [word])]
 
 
-def word_of(key: str, value: str) -> str:
+def format_override(key: str, value: str) -> str:
     """The word of a command line that sets ``key`` to a text, in quotes where Hydra would read more in it."""
     plain = re.fullmatch(r"[\w./ -]+", value, re.ASCII)
     return f"{key}={value if plain else QuotedString(value, Quote.single).with_quotes()}"

@@ -47,22 +47,22 @@ def register(name: str, kind: type) -> None:
     """
     REGISTERED[name] = kind
     group, _, last = name.rpartition("/")
-    config = OmegaConf.create(node(kind))
+    config = OmegaConf.create(config_node(kind))
     for one in keys_of(kind):
         if one.default == {}:
             OmegaConf.set_struct(config[one.name], False)
     STORE.store(f"{last}.yaml", config, group=f"{FOLDER}/{group}".rstrip("/"))
 
 
-def node(kind: Any) -> dict[str, Any]:
+def config_node(kind: Any) -> dict[str, Any]:
     """The keys of a class of settings with their defaults, as a config has them; and the module that they make."""
     target = {"_target_": kind.target} if getattr(kind, "target", "") else {}
     return target | {
-        one.name: node(one.type) if dataclasses.is_dataclass(one.type) else one.written for one in keys_of(kind)
+        one.name: config_node(one.type) if dataclasses.is_dataclass(one.type) else one.written for one in keys_of(kind)
     }
 
 
-def composed(
+def compose_config(
     primary: str,
     words: Sequence[str],
     choices: Mapping[str, str] | None = None,
@@ -127,7 +127,7 @@ def keys_below(node: Any, prefix: str = "") -> Iterator[str]:
         yield from keys_below(node._get_node(key), f"{prefix}{key}.")
 
 
-def resolved(value: Any) -> Any:
+def to_container(value: Any) -> Any:
     """A config as plain mappings and lists, with what they take from other keys; any other value as it is."""
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 

@@ -20,7 +20,7 @@ MAX_VALUE = 60  # characters of a value in --help
 MEANINGS = "meanings"  # key of a file in configs/race: what its own keys mean
 
 
-class Key(NamedTuple):
+class KeyDoc(NamedTuple):
     """Dotted name, value or default, and meaning; the value of a group of keys is None."""
 
     name: str
@@ -53,7 +53,7 @@ class ConfigFile(NamedTuple):
                 folder = CONFIGS if entry.startswith("/") else self.path.parent
                 yield ConfigFile(folder / f"{entry.removeprefix('/')}.yaml", self.package)
 
-    def all_keys(self) -> Iterator[Key]:
+    def all_keys(self) -> Iterator[KeyDoc]:
         """Yield the keys of the config dataclasses in its defaults list, then the other keys that it sets.
 
         The value of a key is that of the file, or else its default.
@@ -75,7 +75,7 @@ class ConfigFile(NamedTuple):
         for name, value in values.items():
             own = name.removeprefix(f"{self.package}.")
             if not _is_among(name, known) and not own.startswith(("_", f"{MEANINGS}.")):
-                yield Key(name, value, meanings.get(name, ""))
+                yield KeyDoc(name, value, meanings.get(name, ""))
 
     def _chosen(self) -> dict[str, str]:
         """The choices in its defaults list that have a place of their own, such as ``/prompts@_global_.prompts``."""
@@ -117,15 +117,15 @@ def _all_included(file: ConfigFile) -> Iterator[ConfigFile]:
         yield from _all_included(other)
 
 
-def keys_of_settings(kind: Any, package: str = "") -> Iterator[Key]:
+def keys_of_settings(kind: Any, package: str = "") -> Iterator[KeyDoc]:
     """Yield the keys of a config dataclass by their full names, a group before its keys."""
     for one in settings_keys(kind):
         name = _join(package, one.name)
         if dataclasses.is_dataclass(one.type):
-            yield Key(name, None, one.meaning, is_group=True)
+            yield KeyDoc(name, None, one.meaning, is_group=True)
             yield from keys_of_settings(one.type, name)
         else:
-            yield Key(name, one.written, "; ".join(filter(None, [", ".join(one.choices), one.meaning])))
+            yield KeyDoc(name, one.written, "; ".join(filter(None, [", ".join(one.choices), one.meaning])))
 
 
 def flow(value: Any) -> str:
@@ -165,7 +165,7 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
     pages = []
     for file in config_files(hydra["job"]["config_name"], choices):
         rows = [file.title] if file.title else []
-        rows += [filled(f"# {file.about}", "# ")] if file.about else []
+        rows += [wrap_text(f"# {file.about}", "# ")] if file.about else []
         for key in file.all_keys():
             value = _value(values, key.name)
             if key.name in printed or value is _MISSING:
@@ -180,7 +180,7 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
             rows.append(row(key._replace(value=value, is_group=is_group)))
         pages.append("\n".join(rows))
     names = known | choices.keys() | {f"race.{MEANINGS}"}
-    others = [row(Key(name, value)) for name, value in _leaves(values, "") if not _is_among(name, names)]
+    others = [row(KeyDoc(name, value)) for name, value in _leaves(values, "") if not _is_among(name, names)]
     if others:
         pages.append("\n".join(["others", *others]))
     return "\n\n".join(pages).replace("$", "$$")
@@ -206,7 +206,7 @@ def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, node
 
 
-def row(key: Key) -> str:
+def row(key: KeyDoc) -> str:
     """Return ``name=value`` and the meaning; only the name of a group, whose keys follow."""
     start = f"{key.name}." if key.is_group else f"{key.name}={_shown(key.value)}"
     if not key.meaning:
@@ -225,7 +225,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 4]} ..."
 
 
-def filled(line: str, indent: str = "    ") -> str:
+def wrap_text(line: str, indent: str = "    ") -> str:
     """Break a line of ``--help`` if it is too long."""
     return textwrap.fill(line, COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
 

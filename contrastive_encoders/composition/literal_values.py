@@ -22,7 +22,7 @@ from omegaconf.errors import GrammarParseError
 from contrastive_encoders.composition.config_keys import GROUPS
 from contrastive_encoders.composition.config_store import REGISTERED
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import described, fits, keys_of
+from contrastive_encoders.core.config_schema import keys_of, matches_type, type_description
 
 OVERRIDE = re.compile(r"(\+{0,2}([\w.@][\w.@-]*))=(.*)", re.DOTALL)  # not an option (--config-dir=conf)
 PREFIX = re.compile(r"stages\.[^.]+\.")  # of a key of one stage
@@ -53,7 +53,7 @@ def literal_words(config: str, words: Sequence[str], kind: type | None = None) -
         kinds = _types_of(config, match[2], kind)
         literal = literal_word(word, kinds, multirun=multirun)
         if _parse(literal) is None:
-            expected = " or ".join(dict.fromkeys(map(described, kinds))) or "a value that Hydra can read"
+            expected = " or ".join(dict.fromkeys(map(type_description, kinds))) or "a value that Hydra can read"
             hint = f"If the value is right, quote it: {shlex.quote(_quoted(match[1], match[3]))}"
             raise InputError(key=match[2], value=match[3], expected=expected, hint=hint)
         found.append(literal)
@@ -98,7 +98,7 @@ def _is_read(parsed: Override, kinds: Sequence[Any], multirun: bool) -> bool:
     if isinstance(value, str) and value != text and value == text.strip():
         return not any(part in (str, Path) for part in _flatten(kinds))  # a prompt may end in a blank
     takes_text = any(part in (str, Path) or _is_list_of_text(part) for part in _flatten(kinds))
-    return not takes_text or any(fits(value, kind) for kind in kinds)
+    return not takes_text or any(matches_type(value, kind) for kind in kinds)
 
 
 def _is_quoted(value: str) -> bool:

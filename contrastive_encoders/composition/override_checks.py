@@ -10,19 +10,29 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import GROUPS, known_keys, leaves, word_of
+from contrastive_encoders.composition.config_keys import GROUPS, format_override, known_keys, leaves
 from contrastive_encoders.core import InputError, check_local_input, check_local_output
-from contrastive_encoders.core.config_schema import cut
+from contrastive_encoders.core.config_schema import shorten
 
 # What Hydra builds of its own config, whoever names the class; what stands for something else may be one
 BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
 # What other libraries call a batch that is learnt from in parts
 ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")
 # Last names of the keys under which a command writes, of whatever group of keys
-WRITTEN = ("output", "output_dir", "cache_dir", "save_dir", "dirpath", "default_root_dir")
+OUTPUT_KEYS = ("output", "output_dir", "cache_dir", "save_dir", "dirpath", "default_root_dir")
 # and of those that name what is read from this machine alone: models, runs, tables and records
-HERE = ("backbone", "encoder", "run", "runs", "data_root", "resume", "ranges", "annotations", "sentences_from")
-HYDRAS = ("hydra.run.dir", "hydra.sweep.dir")
+LOCAL_INPUT_KEYS = (
+    "backbone",
+    "encoder",
+    "run",
+    "runs",
+    "data_root",
+    "resume",
+    "ranges",
+    "annotations",
+    "sentences_from",
+)
+HYDRA_OUTPUT_KEYS = ("hydra.run.dir", "hydra.sweep.dir")
 LIST_INDEX = re.compile(r"(\.\d+)+$")  # the place of a value in its list
 NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
 MODES = ("run", "multirun", "cfg", "info", "shell_completion")  # options of Hydra, one at a time
@@ -74,11 +84,11 @@ def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError
     keys = [name] if name in keys else keys
     hint = help_hint(config)
     if len(keys) == 1:
-        hint = f"Set {word_of(keys[0], value)}." if value else f"Set {keys[0]}=VALUE."
+        hint = f"Set {format_override(keys[0], value)}." if value else f"Set {keys[0]}=VALUE."
     return InputError(key=option, expected="KEY=VALUE or an option of Hydra", hint=hint)
 
 
-def check_words(config: str, words: Sequence[str]) -> None:
+def check_override_syntax(config: str, words: Sequence[str]) -> None:
     """Each group of keys is given the name of a choice, nothing names code for Hydra itself to run, nobody wants
     accumulated gradients, and no address stands where a path on this machine is wanted.
 
@@ -90,10 +100,10 @@ def check_words(config: str, words: Sequence[str]) -> None:
         key, _, value = said.partition("=")
         _check_path(key, value.strip("[]'\""))  # Hydra makes folders before the command begins
         if BUILT.fullmatch(key) or NAMED.match(said):
-            raise InputError(location=cut(word), expected="no code that Hydra runs before the command begins")
+            raise InputError(location=shorten(word), expected="no code that Hydra runs before the command begins")
         if config == "train" and ACCUMULATED.fullmatch(key):
             raise InputError(
-                f"{cut(word)}: gradients need no accumulating: set batch_size to all that a step learns from (your "
+                f"{shorten(word)}: gradients need no accumulating: set batch_size to all that a step learns from (your "
                 "batch times the number that you accumulate), and token_budget to the tokens that fit the memory; the "
                 "batch is cut into chunks, has the gradient of the whole, and all of it gives negatives, which "
                 "accumulated batches would not."
@@ -115,9 +125,9 @@ def check_paths(cfg: DictConfig) -> None:
 
 def _check_path(key: str, value: str) -> None:
     name = key.rpartition(".")[2]
-    if name in WRITTEN or key in HYDRAS:
+    if name in OUTPUT_KEYS or key in HYDRA_OUTPUT_KEYS:
         check_local_output(key, value)
-    elif name in HERE:
+    elif name in LOCAL_INPUT_KEYS:
         check_local_input(key, value)
 
 
@@ -129,4 +139,4 @@ def _check_group(group: str, word: str) -> None:
     value = found.value()
     names = value if group == "experiment" and isinstance(value, list) else [value]  # several, one over the other
     if not found.is_sweep_override() and not all(isinstance(name, str) and name for name in names):
-        raise InputError(f"{cut(word)}: wanted the name of one of its choices: {', '.join(choices(group))}.")
+        raise InputError(f"{shorten(word)}: wanted the name of one of its choices: {', '.join(choices(group))}.")

@@ -19,7 +19,7 @@ from contrastive_encoders.core import InputError
 Settings = TypeVar("Settings")
 
 MOST_SHOWN = 200  # characters of a value in a message
-GIVEN = dataclasses.MISSING  # the default of a key that has none
+REQUIRED = dataclasses.MISSING  # the default of a key that has none
 
 
 class _Unset:
@@ -35,7 +35,7 @@ class _Unset:
 
 UNSET: Any = _Unset()
 TARGET = "target"  # a field without metadata that names the class of what settings make; it is no key
-NO_KEY = {"group": True}  # metadata of a field that is no key
+NOT_A_KEY = {"group": True}  # metadata of a field that is no key
 NAMES = {
     int: "a whole number",
     float: "a number",
@@ -75,7 +75,7 @@ class Bounds(NamedTuple):
         return f"{low} or more" if self.ge is not None else low
 
 
-class Key(NamedTuple):
+class ConfigField(NamedTuple):
     """One field of a class of settings."""
 
     name: str
@@ -94,18 +94,18 @@ class Key(NamedTuple):
     @property
     def written(self) -> Any:
         """The default as a config has it; of a key that follows others it is an interpolation."""
-        if self.of and self.default is GIVEN:
+        if self.of and self.default is REQUIRED:
             return f"${{{self.of[0]}}}"
         if self.of:
             otherwise = "null" if self.default is None else self.default
             return f"${{first_of:{','.join([*self.of, str(otherwise)])}}}"
-        if self.default is GIVEN:
+        if self.default is REQUIRED:
             return "???"
         return list(self.default) if isinstance(self.default, tuple) else self.default
 
 
 def config_field(
-    default: Any = GIVEN,
+    default: Any = REQUIRED,
     meaning: str = "",
     *,
     inherits_from: str | Sequence[str] = (),
@@ -130,7 +130,7 @@ def config_field(
         "meaning": meaning,
         "bounds": Bounds(ge, le, gt, lt),
         "of": keys,
-        "default": GIVEN if default is UNSET else default,
+        "default": REQUIRED if default is UNSET else default,
     }
     return dataclasses.field(default=UNSET if keys else default, metadata=metadata)
 
@@ -142,7 +142,7 @@ def group(kind: type, meaning: str) -> Any:
 
 def flat_group(kind: type) -> Any:
     """Return a field of the config dataclass ``kind``, whose keys are among those of the class that has the field."""
-    return dataclasses.field(default_factory=kind, metadata={"flat": True, **NO_KEY})
+    return dataclasses.field(default_factory=kind, metadata={"flat": True, **NOT_A_KEY})
 
 
 def new_default(kind: type, name: str, default: Any) -> Any:
@@ -151,7 +151,7 @@ def new_default(kind: type, name: str, default: Any) -> Any:
     return dataclasses.field(default=default, metadata={**field.metadata, "default": default})
 
 
-def keys_of(kind: Any) -> list[Key]:
+def keys_of(kind: Any) -> list[ConfigField]:
     """Return the keys of a config dataclass: the required ones, its own, those that it inherits, those of groups."""
     found = own_keys(kind)
     for group in flat_groups(kind).values():
@@ -165,7 +165,7 @@ def flat_groups(kind: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.metadata.get("flat")}
 
 
-def own_keys(kind: Any) -> list[Key]:
+def own_keys(kind: Any) -> list[ConfigField]:
     """Return the keys that are fields of the class itself."""
     fields = {
         field.name: field
@@ -177,10 +177,10 @@ def own_keys(kind: Any) -> list[Key]:
     return [_key(fields[name], hints[name]) for name in names if name in fields]
 
 
-def _key(field: Any, type_: Any) -> Key:
+def _key(field: Any, type_: Any) -> ConfigField:
     default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     metadata = field.metadata
-    return Key(
+    return ConfigField(
         field.name,
         type_,
         metadata.get("default", default),
@@ -229,10 +229,13 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
         names = ", ".join(one.name for one in keys_of(kind))
         key = prefix.rstrip(".")
         raise InputError(
-            f"{key}={cut(given)}: wanted {names}, each with a value.", key=key, value=given, expected=f"keys: {names}"
+            f"{key}={shorten(given)}: wanted {names}, each with a value.",
+            key=key,
+            value=given,
+            expected=f"keys: {names}",
         )
     keys = keys_of(kind)
-    refuse_unknown(given, [one.name for one in keys], prefix)
+    check_known_keys(given, [one.name for one in keys], prefix)
     values: dict[str, Any] = {} if target is None else {TARGET: target}
     for name, group in flat_groups(kind).items():
         names_of_group = {one.name for one in own_keys(group)}
@@ -240,7 +243,7 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
     for one in own_keys(kind):
         value = given.get(one.name, UNSET)
         if value is UNSET or _is_default(one, value):
-            if one.default is GIVEN:
+            if one.default is REQUIRED:
                 values[one.name] = UNSET
         elif dataclasses.is_dataclass(one.type):
             below: Any = one.type
@@ -250,9 +253,9 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
     return kind(**values)
 
 
-def _is_default(one: Key, value: Any) -> bool:
+def _is_default(one: ConfigField, value: Any) -> bool:
     """Whether a config has the mark of a key that is not said: an interpolation, or three question marks."""
-    return isinstance(value, str) and value == one.written and (bool(one.of) or one.default is GIVEN)
+    return isinstance(value, str) and value == one.written and (bool(one.of) or one.default is REQUIRED)
 
 
 def check(settings: Any, prefix: str = "") -> None:
@@ -273,7 +276,7 @@ def check(settings: Any, prefix: str = "") -> None:
                 raise InputError(
                     f"{prefix}{one.name} has no value, and has to be given: {prefix}{one.name}=...",
                     key=f"{prefix}{one.name}",
-                    expected=described(one.type),
+                    expected=type_description(one.type),
                 )
             continue
         check_type(f"{prefix}{one.name}", value, one.type)
@@ -318,9 +321,9 @@ def _is_equal(value: Any, default: Any) -> bool:
     return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)
 
 
-def unset_keys(config: Any, place: str) -> dict[str, Key]:
+def unset_keys(config: Any, place: str) -> dict[str, ConfigField]:
     """Return the keys of a config, and of the configs in it, that are `UNSET`, by their dotted names."""
-    found: dict[str, Key] = {}
+    found: dict[str, ConfigField] = {}
     for one in keys_of(type(config)):
         name, value = f"{place}.{one.name}", getattr(config, one.name)
         if value is UNSET:
@@ -341,7 +344,7 @@ def inherit(config: Settings, run: Any, names: Container[str], place: str) -> Se
     for one in keys_of(type(config)):
         name, value = f"{place}.{one.name}", getattr(config, one.name)
         if name in names:
-            default = None if one.default is GIVEN else one.default
+            default = None if one.default is REQUIRED else one.default
             found = (select(run, other) for other in one.of)
             values[one.name] = next((other for other in found if other is not None), default)
         elif dataclasses.is_dataclass(value):
@@ -394,17 +397,17 @@ def check_type(name: str, value: Any, wanted: Any) -> None:
     Raises:
         InputError: the value of the key of that name is of another type.
     """
-    if not fits(value, wanted):
+    if not matches_type(value, wanted):
         got = "" if isinstance(value, str) and _has_names(wanted) else f", got {type(value).__name__}"
         raise InputError(
-            f"{name}={cut(repr(value))}: wanted {described(wanted)}{got}.",
+            f"{name}={shorten(repr(value))}: wanted {type_description(wanted)}{got}.",
             key=name,
             value=value,
-            expected=described(wanted),
+            expected=type_description(wanted),
         )
 
 
-def refuse_unknown(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:
+def check_known_keys(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:
     """Raise InputError for the first key that does not exist, as +KEY=... brings one."""
     known = sorted(known)
     for name in map(str, given):
@@ -421,17 +424,17 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
-def cut(value: Any) -> str:
+def shorten(value: Any) -> str:
     """A value as it is shown in a message: not all of a megabyte."""
     text = str(value)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
 
 
-def fits(value: Any, wanted: Any) -> bool:
+def matches_type(value: Any, wanted: Any) -> bool:
     """Whether a plain value is of a declared type."""
     origin = typing.get_origin(wanted)
     if origin in (Union, types.UnionType):
-        return any(fits(value, one) for one in typing.get_args(wanted))
+        return any(matches_type(value, one) for one in typing.get_args(wanted))
     if origin is Literal:
         return value in typing.get_args(wanted)
     parts = [part for part in typing.get_args(wanted) if part is not Ellipsis]
@@ -444,7 +447,7 @@ def fits(value: Any, wanted: Any) -> bool:
         return isinstance(value, str)
     if wanted in (Sequence, list, tuple):
         alike = parts[0] if len(parts) == 1 else Any
-        return isinstance(value, list | tuple) and all(fits(one, alike) for one in value)
+        return isinstance(value, list | tuple) and all(matches_type(one, alike) for one in value)
     return isinstance(value, wanted) if wanted in (bool, dict, Mapping) else True
 
 
@@ -453,11 +456,11 @@ def _has_names(wanted: Any) -> bool:
     return typing.get_origin(wanted) is Literal or any(map(_has_names, typing.get_args(wanted)))
 
 
-def described(wanted: Any) -> str:
+def type_description(wanted: Any) -> str:
     """A declared type in words."""
     origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (Union, types.UnionType):
-        return " or ".join(described(one) for one in parts)
+        return " or ".join(type_description(one) for one in parts)
     if origin is Literal:
         return ", ".join(map(str, parts))
     if wanted in (None, types.NoneType):

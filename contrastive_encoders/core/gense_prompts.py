@@ -22,7 +22,10 @@ Assembly = Literal["pieces", "string"]
 Direction = Literal["entailment", "contradiction"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 GENERATOR_FILE = "generator.json"
-BESIDE = ("embedding", "file")  # what a config of prompts holds besides: the encoder's, and where they came from
+IGNORED_PROMPT_KEYS = (
+    "embedding",
+    "file",
+)  # what a config of prompts holds besides: the encoder's, and where they came from
 
 
 class Generation(NamedTuple):
@@ -67,7 +70,7 @@ def parse_prompts(found: Mapping[str, Any], assembly: object, where: str) -> Pro
     kinds: dict[str, Any] = {"entailment": Generation, "contradiction": Generation, "discrimination": Discrimination}
     parsed: dict[str, Any] = {}
     where = f"prompts={found['file']}" if isinstance(found, Mapping) and "file" in found else where
-    _refuse_others(found, (*kinds, *BESIDE), where, "prompts")
+    _refuse_others(found, (*kinds, *IGNORED_PROMPT_KEYS), where, "prompts")
     for name, kind in kinds.items():
         part: Any = found.get(name) if isinstance(found, Mapping) else None
         _refuse_others(part, kind._fields, where, f"prompts.{name}")

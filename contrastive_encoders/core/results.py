@@ -29,7 +29,7 @@ class StageResults(TypedDict):
     overlap: dict[str, dict[str, int]]
 
 
-class Change(TypedDict):
+class ScoreChange(TypedDict):
     """A query of a retrieval task, with its top document before and after training."""
 
     query: str
@@ -45,10 +45,10 @@ class Changes(TypedDict):
     right_before: int
     gained: int  # right after training alone
     lost: int  # right before it alone
-    examples: list[Change]  # of these two
+    examples: list[ScoreChange]  # of these two
 
 
-class Corpus(TypedDict):
+class CorpusInfo(TypedDict):
     """Corpus of a retrieval task."""
 
     documents: int
@@ -96,7 +96,7 @@ class Verdict(TypedDict):
     to_try: list[str]
 
 
-class Vectors(TypedDict):
+class EmbeddingInfo(TypedDict):
     """Properties of the embeddings of an encoder."""
 
     width: int
@@ -119,7 +119,7 @@ class EncoderCost(TypedDict):
     texts_per_s: float  # of the training data, on the device of the run
 
 
-class BesideTeacher(TypedDict):
+class TeacherComparison(TypedDict):
     """Comparison of a student with its teacher."""
 
     teacher: str
@@ -194,12 +194,12 @@ class Results(TypedDict):
     resumed: NotRequired[list[ResumedSettings]]
     baselines: NotRequired[dict[str, float]]
     verdict: NotRequired[Verdict]
-    beside_teacher: NotRequired[BesideTeacher]
-    corpora: NotRequired[dict[str, Corpus]]
+    beside_teacher: NotRequired[TeacherComparison]
+    corpora: NotRequired[dict[str, CorpusInfo]]
     changes: NotRequired[dict[str, Changes]]
     averages: NotRequired[dict[str, list[str]]]
     skipped: NotRequired[dict[str, str]]
-    vectors: NotRequired[Vectors]
+    vectors: NotRequired[EmbeddingInfo]
     prompts: NotRequired[PromptsRecord]
     settled: NotRequired[dict[str, str]]
     not_as_published: NotRequired[dict[str, str]]

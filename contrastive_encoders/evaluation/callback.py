@@ -17,13 +17,13 @@ from torch import nn
 
 from contrastive_encoders.core import Embedder, InputError, ItemScores, PairTask, RetrievalTask, Writer
 from contrastive_encoders.evaluation.catalog import Chosen, is_task, load_tasks
-from contrastive_encoders.evaluation.embedding_pool import LastVectors
+from contrastive_encoders.evaluation.embedding_pool import LastPoolEmbeddings
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.generator_dev import GeneratorDev
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.statistics.bootstrap import Scores
 from contrastive_encoders.statistics.score_names import ScoreName
 
@@ -122,7 +122,7 @@ class ScoreCallback(pl.Callback):
         self.found_before: dict[str, list[int]] = {}
         self.items_before: ItemScores | None = None  # by which what is scored at the end is judged
         self._restored = False
-        self._last: LastVectors | None = None
+        self._last: LastPoolEmbeddings | None = None
 
     def score(self, pl_module: pl.LightningModule, *, as_last: bool = False) -> Scores:
         """Score the whole suite with intervals. All ranks must call this.
@@ -131,7 +131,7 @@ class ScoreCallback(pl.Callback):
             as_last: the weights are those of the last call, so that its vectors can be used again.
         """
         store = self._last if as_last else None
-        with undisturbed(pl_module):
+        with evaluation_mode(pl_module):
             return self.suite.score(pl_module, intervals=True, store=store, autocast=self.dtype, progress=self.progress)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -165,7 +165,7 @@ class ScoreCallback(pl.Callback):
         step are kept for the end, where the same texts by the same weights are mostly scored again."""
         step = trainer.global_step  # stays the same while gradients accumulate
         if self.every_n_steps and step > 0 and step not in self.history and len(self.during):
-            self._last = LastVectors() if is_last else None
+            self._last = LastPoolEmbeddings() if is_last else None
             _publish(trainer, self._score_at(trainer, pl_module, self.during, self._last).values)
 
     def _score_at(
@@ -173,12 +173,12 @@ class ScoreCallback(pl.Callback):
         trainer: pl.Trainer,
         pl_module: pl.LightningModule,
         suite: Scorer,
-        store: LastVectors | None = None,
+        store: LastPoolEmbeddings | None = None,
         *,
         intervals: bool = False,
     ) -> Scores:
         step, began = trainer.global_step, time.perf_counter()
-        with undisturbed(pl_module):
+        with evaluation_mode(pl_module):
             scores = (suite.score if step else suite.before)(
                 pl_module,
                 intervals=intervals,
@@ -247,7 +247,7 @@ class FinalScores(pl.Callback):
             )
         try:
             checkpoint = load_checkpoint(self.best)
-        except Damaged as error:
+        except CorruptFileError as error:
             raise InputError(
                 f"{self.best}: wanted the best checkpoint of this run, got one that cannot be used ({error}). Start "
                 "the same command again: it goes on from last.ckpt, and chooses the best anew."
@@ -283,7 +283,7 @@ def headline(scores: dict[str, float]) -> str:
 
 
 @contextmanager
-def undisturbed(module: nn.Module) -> Iterator[None]:
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
     """Evaluation mode and no gradients inside; every part's mode and torch's random state as before afterwards."""
     modes = [(part, part.training) for part in module.modules()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import nearest
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import Entry, Task
+from contrastive_encoders.evaluation.task import Task, TaskEntry
 from contrastive_encoders.evaluation.tasks import (
     askubuntu,
     captions,
@@ -26,7 +26,7 @@ from contrastive_encoders.io.rows import count_rows
 
 log = logging.getLogger(__name__)
 
-ENTRIES: dict[str, Entry] = {
+ENTRIES: dict[str, TaskEntry] = {
     **sts.ENTRIES,
     **relatedness.ENTRIES,
     **labeled.SENTEVAL_ENTRIES,

@@ -27,7 +27,7 @@ END = "\0"  # behind that prompt
 DIGITS = 12
 
 
-class Pool(NamedTuple):
+class EmbeddingPool(NamedTuple):
     """The vectors of many texts, each distinct text stored once."""
 
     row_of: dict[str, int]
@@ -42,7 +42,7 @@ class Pool(NamedTuple):
         """Return the row of each of N texts."""
         return [self.row_of[text] for text in _with_prompt(texts, self.prompts)]
 
-    def cut(self, size: int | None, *, unit: bool = False) -> "Pool":
+    def cut(self, size: int | None, *, unit: bool = False) -> "EmbeddingPool":
         """Return the first ``size`` numbers of each vector, with ``unit`` normalised; with None all, as they are."""
         if size is None:
             return self
@@ -51,7 +51,7 @@ class Pool(NamedTuple):
 
 
 def _with_prompt(texts: Sequence[str], prompts: EncoderPrompts) -> Sequence[str]:
-    """Return the texts as a `Pool` knows them: behind their prompt, unless it is the encoder's default one."""
+    """Return the texts as a `EmbeddingPool` knows them: behind their prompt, unless it is the encoder's default one."""
     if not isinstance(texts, Prompted):
         return texts
     prompt = prompts.of(texts.role) if texts.prompt is None else texts.prompt
@@ -77,7 +77,7 @@ def unit_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not f
     return normalize(finite_rows(vectors_ND, name, what), dim=-1)
 
 
-class VectorStore:
+class EmbeddingCache:
     """A database of one encoder's embeddings by the hash of each text, in a folder or, without one, in memory."""
 
     def __init__(self, folder: str | Path | None, fingerprint: str) -> None:
@@ -110,7 +110,7 @@ class VectorStore:
         return torch.frombuffer(bytearray(vector), dtype=torch.float32)
 
 
-class LastVectors:
+class LastPoolEmbeddings:
     """The vectors of the last scoring, in memory: a second scoring of the same texts does not encode them again.
 
     It serves a whole list of texts or none of it, so that it does not change which texts are encoded together.
@@ -130,12 +130,12 @@ class LastVectors:
         self.pools.append((list(texts), vectors_ND))
 
 
-Store = VectorStore | LastVectors
+Store = EmbeddingCache | LastPoolEmbeddings
 
 
 def embed_pool(
     embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: Store | None = None, **options: Any
-) -> Pool:
+) -> EmbeddingPool:
     """Embed the texts of all lists, each distinct text once. With several processes it is a collective: every rank
     passes the same lists.
 
@@ -147,7 +147,7 @@ def embed_pool(
         for text in _with_prompt(texts, prompts):
             row_of.setdefault(text, len(row_of))
     if not row_of:
-        return Pool(row_of, torch.empty(0, 0), prompts)
+        return EmbeddingPool(row_of, torch.empty(0, 0), prompts)
     # Sorted by length before they are dealt, so that every rank gets as many long ones; the longest first, because
     # what does not fit into memory should fail at once.
     texts = sorted(row_of, key=len, reverse=True)
@@ -164,7 +164,7 @@ def embed_pool(
     vectors_UD = torch.empty(len(texts), parts[0][1].shape[1])
     for part, vectors_ND in parts:
         vectors_UD[torch.tensor([row_of[text] for text in part])] = vectors_ND
-    return Pool(row_of, vectors_UD, prompts)
+    return EmbeddingPool(row_of, vectors_UD, prompts)
 
 
 def _embed_dealt(embedder: Embedder, texts: list[str], options: Mapping[str, Any]) -> Tensor:

@@ -11,30 +11,30 @@ import torch
 import torch.distributed as dist
 
 from contrastive_encoders.core import RECORD_VERSION, InputError, Results, Spent, without_secrets
-from contrastive_encoders.core.config_schema import as_mapping, build, plain_value, refuse_unknown
+from contrastive_encoders.core.config_schema import as_mapping, build, check_known_keys, plain_value
 from contrastive_encoders.encoders.cross_encoder import load_reranker
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name
 from contrastive_encoders.evaluation.catalog import Chosen, load_tasks
-from contrastive_encoders.evaluation.custom_tasks.resolve import Own, own_tasks
+from contrastive_encoders.evaluation.custom_tasks.resolve import CustomTaskEntry, resolve_custom_tasks
 from contrastive_encoders.evaluation.download.registry import manifest
-from contrastive_encoders.evaluation.embedding_pool import VectorStore
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingCache
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.mteb_suite import check_data, choose_tasks, run_tasks
 from contrastive_encoders.evaluation.paper_tables import markdown
-from contrastive_encoders.evaluation.reranking import Reranking, retrieval_tasks
-from contrastive_encoders.evaluation.several_encoders import Scored, names_of
+from contrastive_encoders.evaluation.reranking import RerankingScorer, retrieval_tasks
+from contrastive_encoders.evaluation.several_encoders import EncoderScores, names_of
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.evaluation.trained_texts import trained_texts
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.item_scores import items_beside, write_items
-from contrastive_encoders.io.manifest import Damaged, read_record
+from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.output_directory import check_output_file, check_output_folder
 from contrastive_encoders.io.results import environment, peak_memory_bytes, write_results
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.runtime.exit_codes import as_exceptions
 from contrastive_encoders.runtime.log_output import logs_shown
-from contrastive_encoders.runtime.process_group import find_ranks, launched
+from contrastive_encoders.runtime.process_group import find_ranks, launcher_info
 from contrastive_encoders.statistics.bootstrap import Scores
 
 log = logging.getLogger(__name__)
@@ -84,8 +84,8 @@ def evaluate(
         >>> 0 <= results["scores"]["questions/cosine/ndcg@10"] <= 100
         True
     """
-    refuse_unknown(keys, [one.name for one in fields(EvaluateConfig) if one.name not in COMMAND_KEYS])
-    if launched():
+    check_known_keys(keys, [one.name for one in fields(EvaluateConfig) if one.name not in COMMAND_KEYS])
+    if launcher_info():
         raise InputError(
             key="evaluate",
             expected="one process",
@@ -114,7 +114,7 @@ def score(config: EvaluateConfig, encoder: LoadedEncoder | None = None) -> tuple
     return _score_by_mteb(config, encoder) if config.is_mteb else _score_suites(config, encoder)
 
 
-def score_several(config: EvaluateConfig) -> tuple[list[Scored], list[Path]]:
+def score_several(config: EvaluateConfig) -> tuple[list[EncoderScores], list[Path]]:
     """Score several encoders, one after the other, and write the files of each as soon as it is scored.
 
     Returns:
@@ -134,12 +134,12 @@ def score_several(config: EvaluateConfig) -> tuple[list[Scored], list[Path]]:
     }
     for own in configs.values():
         _load(own)
-    scored = list[Scored]()
+    scored = list[EncoderScores]()
     for name, own in configs.items():
         results, scores = score(own)
         if find_ranks().rank == 0 and files:
             write_scores(files[name], results, scores)
-        scored.append(Scored(name, results, scores.items))
+        scored.append(EncoderScores(name, results, scores.items))
     return scored, list(files.values())
 
 
@@ -148,7 +148,7 @@ def write_scores(path: Path, results: Results, scores: Scores) -> None:
     if scores.items:
         write_items(items_beside(path), scores.items)
     write_results(path, results)
-    write_whole(path.with_suffix(".md"), markdown(results))
+    atomic_write(path.with_suffix(".md"), markdown(results))
 
 
 def check_output(path: Path) -> None:
@@ -160,7 +160,7 @@ def check_output(path: Path) -> None:
     check_output_file(path)
     try:
         earlier = {"version", "scores"} <= read_record(path).keys()
-    except (OSError, Damaged):
+    except (OSError, CorruptFileError):
         earlier = False
     for there in (path, path.with_suffix(".md")):
         if not earlier and there.exists() and (there.is_dir() or there.stat().st_size):
@@ -187,7 +187,7 @@ def check_outputs(output: Path, names: Sequence[str]) -> dict[str, Path]:
 
 def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tuple[Results, Scores]:
     began = time.time()
-    own = own_tasks(config.tasks)
+    own = resolve_custom_tasks(config.tasks)
     chosen = Chosen([], {}, {})
     if config.data_root is not None and (config.suites or not own):
         chosen = load_tasks(config.data_root, config.suites, config)
@@ -202,12 +202,12 @@ def _score_suites(config: EvaluateConfig, encoder: LoadedEncoder | None) -> tupl
     if config.cache_dir:
         check_output_folder("cache_dir", Path(config.cache_dir))
     # a reranker embeds the texts again
-    store = VectorStore(config.cache_dir, encoder.fingerprint) if config.cache_dir or reranker is not None else None
+    store = EmbeddingCache(config.cache_dir, encoder.fingerprint) if config.cache_dir or reranker is not None else None
     report = None if config.quiet else _report
     scores = suite.run(encoder, intervals=config.intervals, store=store, report=report, find_first=False)
     if reranker is not None:
         embedder = encoder
-        reranking = Reranking(reranked, lambda: embedder, config.rerank_top, store)
+        reranking = RerankingScorer(reranked, lambda: embedder, config.rerank_top, store)
         autocast = torch.bfloat16 if config.precision == "bf16" else None
         scores = scores.with_others(
             reranking.score(reranker, intervals=config.intervals, autocast=autocast, progress=not config.quiet)
@@ -266,7 +266,7 @@ def _results(
     chosen: Chosen,
     encoder: LoadedEncoder,
     seconds: float,
-    own: Sequence[Own] = (),
+    own: Sequence[CustomTaskEntry] = (),
 ) -> Results:
     made_with = environment()
     results = Results(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from contrastive_encoders.core import Results
 from contrastive_encoders.evaluation.catalog import has_form
 from contrastive_encoders.evaluation.tasks.labeled import PROBING
-from contrastive_encoders.reports.page import Section, in_markdown
+from contrastive_encoders.reports.page import ReportSection, in_markdown
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
 from contrastive_encoders.statistics.bootstrap import Estimate, average
 from contrastive_encoders.statistics.score_names import ScoreName
@@ -194,7 +194,7 @@ def markdown(results: Results) -> str:
     encoder = results["recipe"].get("encoder_description", {})
     about = ", ".join(f"{name}: {value}" for name, value in encoder.items())
     shown = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
-    sections = [Section(table.title, [table._replace(title="", note="")]) for table in shown]
+    sections = [ReportSection(table.title, [table._replace(title="", note="")]) for table in shown]
     sections[-1] = sections[-1]._replace(parts=[*sections[-1].parts, *_remarks(results)])
     return in_markdown(results["backbone"], sections, [about] if about else [])
 

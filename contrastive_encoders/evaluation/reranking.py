@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from contrastive_encoders.core import Corpus, Embedder, InputError, PairScorer, RetrievalTask
+from contrastive_encoders.core import CorpusInfo, Embedder, InputError, PairScorer, RetrievalTask
 from contrastive_encoders.evaluation.embedding_pool import Store, embed_pool, rank_and_world
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.evaluation.suite import items_of
-from contrastive_encoders.evaluation.tasks.retrieval import Retrieval, rows_at_once
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores, rows_at_once
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 
 log = logging.getLogger(__name__)
@@ -26,34 +26,34 @@ log = logging.getLogger(__name__)
 ABOVE = 3.0  # the least similarity of a reranked document: no cosine is as high
 
 
-class Candidates(NamedTuple):
+class RetrievedDocuments(NamedTuple):
     """What the encoder has found for a task."""
 
     cosines: Callable[[int, int], Tensor]  # (start, stop) -> (B, N) float64
     places_QK: Tensor  # documents, the nearest first
 
 
-class Reranking(Scorer):
+class RerankingScorer(Scorer):
     """Reranks the first ``top`` documents that an encoder finds; ``retriever`` loads it when it is first needed."""
 
     def __init__(
         self,
-        tasks: Sequence[Retrieval],
+        tasks: Sequence[RetrievalScores],
         retriever: Callable[[], Embedder],
         top: int,
         store: Store | None = None,
     ) -> None:
         self.tasks, self.top, self.store = list(tasks), top, store
         self._retriever = retriever
-        self._found = dict[str, Candidates]()
+        self._found = dict[str, RetrievedDocuments]()
 
-    def of(self, tasks: Iterable[Retrieval]) -> "Reranking":
+    def of(self, tasks: Iterable[RetrievalScores]) -> "RerankingScorer":
         """Some of the tasks; what the encoder has found is shared."""
-        part = Reranking(list(tasks), self._retriever, self.top, self.store)
+        part = RerankingScorer(list(tasks), self._retriever, self.top, self.store)
         part._found = self._found
         return part
 
-    def __iter__(self) -> Iterator[Retrieval]:
+    def __iter__(self) -> Iterator[RetrievalScores]:
         return iter(self.tasks)
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class Reranking(Scorer):
     def sentences(self) -> dict[str, list[str]]:
         return {task.name: list(dict.fromkeys(task.judged_texts())) for task in self.tasks}
 
-    def corpora(self) -> dict[str, Corpus]:
+    def corpora(self) -> dict[str, CorpusInfo]:
         return {task.name: task.corpus for task in self.tasks}
 
     def _retrieve(self) -> None:
@@ -104,9 +104,11 @@ class Reranking(Scorer):
             cosines, queries, rows = task.cosines(pool, "cpu"), len(task.queries), rows_at_once(len(task.documents))
             most = min(self.top, len(task.documents))
             blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
-            self._found[task.name] = Candidates(cosines, torch.cat([one.topk(most).indices for one in blocks]))
+            self._found[task.name] = RetrievedDocuments(cosines, torch.cat([one.topk(most).indices for one in blocks]))
 
-    def _reranked(self, task: Retrieval, scorer: PairScorer, autocast: torch.dtype | None, progress: bool) -> Tensor:
+    def _reranked(
+        self, task: RetrievalScores, scorer: PairScorer, autocast: torch.dtype | None, progress: bool
+    ) -> Tensor:
         """(Q, K) scores of the documents that were found; queries are dealt to the ranks."""
         rank, world = rank_and_world()
         places_QK = self._found[task.name].places_QK
@@ -128,7 +130,7 @@ class Reranking(Scorer):
             log.warning("%s: %d of %d %s", task.name, lost, scores_QK.numel(), what)
         return scores_QK.masked_fill(lost_QK, -torch.inf)
 
-    def _ordered(self, task: Retrieval, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
+    def _ordered(self, task: RetrievalScores, scores_QK: Tensor) -> Callable[[int, int], Tensor]:
         """Similarities by which what was reranked stands before all else, in the order of its scores."""
         cosines, places_QK = self._found[task.name]
 
@@ -140,14 +142,14 @@ class Reranking(Scorer):
         return similarities
 
 
-def retrieval_tasks(tasks: Iterable[Any], where: str) -> list[Retrieval]:
+def retrieval_tasks(tasks: Iterable[Any], where: str) -> list[RetrievalScores]:
     """Those that a reranker can be scored on.
 
     Raises:
         InputError: there are none.
     """
     tasks = list(tasks)
-    found = [task for task in tasks if isinstance(task, Retrieval)]
+    found = [task for task in tasks if isinstance(task, RetrievalScores)]
     if not found:
         names = ", ".join(task.name for task in tasks) or "none"
         raise InputError(

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import torch
 
-from contrastive_encoders.core import Changes, Corpus, ItemScores
-from contrastive_encoders.evaluation.embedding_pool import LastVectors
+from contrastive_encoders.core import Changes, CorpusInfo, ItemScores
+from contrastive_encoders.evaluation.embedding_pool import LastPoolEmbeddings
 from contrastive_encoders.statistics.bootstrap import Scores
 
 
@@ -29,7 +29,7 @@ class Scorer(Protocol):
         module: Any,
         *,
         intervals: bool,
-        store: LastVectors | None = None,
+        store: LastPoolEmbeddings | None = None,
         autocast: torch.dtype | None = None,
         progress: bool = False,
     ) -> Scores:
@@ -54,7 +54,7 @@ class Scorer(Protocol):
         """The items with those of the baselines."""
         return items
 
-    def corpora(self) -> dict[str, Corpus]:
+    def corpora(self) -> dict[str, CorpusInfo]:
         """Name of each retrieval task -> what its queries are ranked among."""
         return {}
 

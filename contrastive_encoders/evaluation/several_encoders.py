@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from contrastive_encoders.core import InputError, ItemScores, Results
 from contrastive_encoders.evaluation.paper_tables import shown_score
-from contrastive_encoders.reports.page import Section, in_markdown
+from contrastive_encoders.reports.page import ReportSection, in_markdown
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, columns
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.score_names import ScoreName
-from contrastive_encoders.statistics.verdict import judge, with_before
+from contrastive_encoders.statistics.verdict import compute_verdict, with_before
 
 LESS_IS_BETTER = ("mse",)  # metrics
 VERDICTS = {"better": " better", "worse": " worse", "not told apart": ""}
@@ -22,7 +22,7 @@ NOTE = (
 )
 
 
-class Scored(NamedTuple):
+class EncoderScores(NamedTuple):
     """An encoder's results, and its scores of single test items."""
 
     name: str
@@ -52,7 +52,7 @@ def names_of(encoders: Sequence[str]) -> list[str]:
     return list(encoders)
 
 
-def differences(scored: Sequence[Scored]) -> Table:
+def differences(scored: Sequence[EncoderScores]) -> Table:
     """Return a row for each score that all encoders have: its values, and the differences to the first encoder."""
     first, *others = scored
     shared = [name for name in first.results["scores"] if all(name in one.results["scores"] for one in others)]
@@ -68,14 +68,14 @@ def differences(scored: Sequence[Scored]) -> Table:
     return Table(heads, rows, "Scores, and differences to the first encoder", NOTE.format(first=first.name))
 
 
-def _difference(name: str, first: Scored, other: Scored) -> str:
+def _difference(name: str, first: EncoderScores, other: EncoderScores) -> str:
     """Return the difference with its interval and, if the two can be told apart, which one is better."""
     before, after = first.results["scores"], other.results["scores"]
     if first.items is None or other.items is None:
         return _signed(name, after[name] - before[name])
     score = ScoreName.parse(name)
-    headline = Headline.mean_of([name], less_is_better=score.metric in LESS_IS_BETTER)
-    found = judge(headline, before, after, with_before(other.items, first.items))
+    headline = RankingMetric.mean_of([name], less_is_better=score.metric in LESS_IS_BETTER)
+    found = compute_verdict(headline, before, after, with_before(other.items, first.items))
     bounds = found["interval"]
     interval = f" ({' to '.join(_signed(name, bound) for bound in bounds)})" if bounds else ""
     has_better = score.protocol != "geometry" and not score.metric.startswith("median-rank")
@@ -87,7 +87,7 @@ def _signed(name: str, value: float) -> str:
     return f"{'+' if value >= 0 else ''}{shown_score(name, value)}"
 
 
-def markdown(scored: Sequence[Scored], table: Table) -> str:
+def markdown(scored: Sequence[EncoderScores], table: Table) -> str:
     """Return the same as a page, with the path of each encoder."""
     paths = ", ".join(f"{one.name}: {one.results['backbone']}" for one in scored)
-    return in_markdown("Scores of several encoders", [Section(table.title, [table._replace(title="")])], [paths])
+    return in_markdown("Scores of several encoders", [ReportSection(table.title, [table._replace(title="")])], [paths])

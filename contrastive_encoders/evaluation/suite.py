@@ -15,12 +15,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from contrastive_encoders.core import Changes, Corpus, Embedder, InputError, ItemScores, PairTask, RetrievalTask
-from contrastive_encoders.evaluation.embedding_pool import LastVectors, Pool, Store, embed_pool, rank_and_world
+from contrastive_encoders.core import Changes, CorpusInfo, Embedder, InputError, ItemScores, PairTask, RetrievalTask
+from contrastive_encoders.evaluation.embedding_pool import (
+    EmbeddingPool,
+    LastPoolEmbeddings,
+    Store,
+    embed_pool,
+    rank_and_world,
+)
 from contrastive_encoders.evaluation.paper_tables import averages
 from contrastive_encoders.evaluation.scorer import Scorer
-from contrastive_encoders.evaluation.task import How, Task
-from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.evaluation.task import ScoringOptions, Task
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
 from contrastive_encoders.evaluation.tasks.sts import Similarity, cosines
 from contrastive_encoders.statistics.bootstrap import Estimate, Scores
 from contrastive_encoders.statistics.score_names import ScoreName
@@ -67,7 +73,7 @@ class Suite(Scorer):
         ``find_first``: also find the first document of each query, ``Scores.found``. ``options`` are those of
         `Embedder.embed`.
         """
-        how, unit = How(embedder.device, intervals), embedder.normalize
+        how, unit = ScoringOptions(embedder.device, intervals), embedder.normalize
         found = {size: dict[str, Estimate]() for size in self.sizes}
         similarities, first = dict[str, Tensor](), dict[str, list[int]]()
         for group in _groups(self.tasks):
@@ -75,7 +81,7 @@ class Suite(Scorer):
             for size in self.sizes:
                 found[size].update(_score_dealt(group, pool.cut(size, unit=unit), how, report))
             if find_first:
-                first.update({task.name: task.found_first(pool) for task in group if isinstance(task, Retrieval)})
+                first.update({task.name: task.found_first(pool) for task in group if isinstance(task, RetrievalScores)})
             if intervals:
                 pairs = [task.pairs for task in group if isinstance(task, Similarity)]
                 similarities.update({one.name: cosines(one, pool, warn=False) for one in pairs})
@@ -94,7 +100,7 @@ class Suite(Scorer):
         module: Any,
         *,
         intervals: bool,
-        store: LastVectors | None = None,
+        store: LastPoolEmbeddings | None = None,
         autocast: torch.dtype | None = None,
         progress: bool = False,
     ) -> Scores:
@@ -118,21 +124,23 @@ class Suite(Scorer):
 
     @cached_property
     def _baselines(self) -> dict[str, Estimate]:
-        tasks = [task for task in self.tasks if isinstance(task, Retrieval)]
+        tasks = [task for task in self.tasks if isinstance(task, RetrievalScores)]
         return {name: estimate for task in tasks for name, estimate in task.tfidf().items()}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
         """Compare, of retrieval tasks, the first document of each query before and after (``Scores.found``)."""
-        tasks = [task for task in self.tasks if isinstance(task, Retrieval) and task.name in before]
+        tasks = [task for task in self.tasks if isinstance(task, RetrievalScores) and task.name in before]
         return {task.name: task.changes(before[task.name], after[task.name]) for task in tasks}
 
-    def corpora(self) -> dict[str, Corpus]:
-        return {task.name: task.corpus for task in self.tasks if isinstance(task, Retrieval)}
+    def corpora(self) -> dict[str, CorpusInfo]:
+        return {task.name: task.corpus for task in self.tasks if isinstance(task, RetrievalScores)}
 
     def sentences(self) -> dict[str, list[str]]:
         """Task name -> its distinct texts, to look for in the training text; of documents those that a query wants."""
         return {
-            task.name: list(dict.fromkeys(task.judged_texts() if isinstance(task, Retrieval) else _all_texts(task)))
+            task.name: list(
+                dict.fromkeys(task.judged_texts() if isinstance(task, RetrievalScores) else _all_texts(task))
+            )
             for task in self.tasks
         }
 
@@ -145,7 +153,7 @@ def at_size(name: str, size: int | None) -> str:
 def _task_of(task: Task | PairTask | RetrievalTask) -> Task:
     if isinstance(task, PairTask):
         return Similarity(task)
-    return Retrieval(task) if isinstance(task, RetrievalTask) else task
+    return RetrievalScores(task) if isinstance(task, RetrievalTask) else task
 
 
 def _size(task: Task) -> int:
@@ -167,7 +175,7 @@ def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
 
 
 def _score_dealt(
-    group: Sequence[Task], pool: Pool, how: How, report: Callable[[str, float], None] | None
+    group: Sequence[Task], pool: EmbeddingPool, how: ScoringOptions, report: Callable[[str, float], None] | None
 ) -> dict[str, Estimate]:
     """The scores of all tasks, each computed on one rank; the first problem is raised on all of them."""
     rank, world = rank_and_world()
@@ -202,7 +210,7 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
     """Return the scores of single test items, by which encoders are compared."""
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
     replicates, values = _of_items(scores)
-    retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, Retrieval)}
+    retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, RetrievalScores)}
     several = dict[str, str]()  # of forums, of images
     for task in tasks:
         if task.name not in pairs.keys() | retrieval.keys():

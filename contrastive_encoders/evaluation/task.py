@@ -6,14 +6,14 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.statistics.bootstrap import Estimate
 
 EMPTY = "."  # stands for a text that is empty: tokenizers differ in what they make of none
 
 
-class How(NamedTuple):
+class ScoringOptions(NamedTuple):
     """The device and the outputs that a task is scored with."""
 
     device: torch.device = torch.device("cpu")  # where classifiers are trained
@@ -33,7 +33,7 @@ class Task(Protocol):
         """The keys of ``score``, known without any vector."""
         ...
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         """``task[-split][@senteval]/protocol/metric`` -> estimate, in 0..100 (correlations -100..100).
 
         No collective inside: ranks score different tasks. The same vectors give the same scores on any rank.
@@ -41,7 +41,7 @@ class Task(Protocol):
         ...
 
 
-class Entry(NamedTuple):
+class TaskEntry(NamedTuple):
     """A task that can be read from ``data_root``."""
 
     rows: Mapping[str, int | None]  # table it needs ("MR/all", no ending) -> official number of rows where known

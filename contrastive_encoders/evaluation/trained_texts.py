@@ -18,7 +18,7 @@ MAX_RUNS = 8  # that an encoder was trained in, one from the weights of the othe
 LEAST_SHARE = 0.01  # of the texts of a task, for a warning
 
 
-class Trained(NamedTuple):
+class TrainedTexts(NamedTuple):
     """Texts of a task that are in training data."""
 
     task: str
@@ -27,7 +27,7 @@ class Trained(NamedTuple):
     files: list[str]  # names of those that were read; empty if the count is that of the run itself
 
 
-def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[Trained]:
+def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[TrainedTexts]:
     """Return the tasks of which at least 1 % of the texts are in the training data of a run.
 
     Args:
@@ -44,10 +44,10 @@ def trained_texts(encoder: str, sentences: Mapping[str, Sequence[str]]) -> list[
     if files and _are_soon_read(files):
         found = _texts_in(files, {text for texts in wanted.values() for text in texts})
         names = [path.name for path in files]
-        counts = [Trained(task, len(texts & found), len(texts), names) for task, texts in wanted.items()]
+        counts = [TrainedTexts(task, len(texts & found), len(texts), names) for task, texts in wanted.items()]
     else:
         counts = [
-            Trained(task, one["found"], one["checked"], [])
+            TrainedTexts(task, one["found"], one["checked"], [])
             for run in runs
             for task, one in run["overlap"].items()
             if task in wanted

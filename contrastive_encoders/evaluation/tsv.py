@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.rows import Encoding, read_rows, sound
+from contrastive_encoders.io.rows import Encoding, read_rows, require_valid_row
 
 UTF_8 = Encoding("UTF-8")  # of published tables: another encoding is damage
 SENTEVAL = "@senteval"  # ends the name of a task whose texts are in the form that SentEval feeds to an encoder
@@ -27,7 +27,7 @@ def read_columns(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, list[
         InputError: a row cannot be read or is blank, or the header lacks a column.
     """
     for found in read_rows(path, encoding=UTF_8):
-        row = sound(found, path)
+        row = require_valid_row(found, path)
         where = f"{path}:{row.line}"
         if not row.values:
             raise InputError(f"{where}: the line is blank; wanted {', '.join(wanted)}. Delete it.")

@@ -15,11 +15,11 @@ from transformers import AutoConfig
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.attention import is_causal
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
-from contrastive_encoders.encoders.lora import RECORD, Record, alpha_of, is_adapter
+from contrastive_encoders.encoders.lora import RECORD, AdapterRecord, alpha_of, is_adapter
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.io.manifest import Damaged
-from contrastive_encoders.io.model_names import located
+from contrastive_encoders.io.manifest import CorruptFileError
+from contrastive_encoders.io.model_names import resolve_model_name
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
     path = Path(run) / "checkpoints" / "best.ckpt" if Path(run).is_dir() else Path(run)
     try:
         found = load_checkpoint(path)
-    except (Damaged, OSError) as error:
+    except (CorruptFileError, OSError) as error:
         raise InputError(
             f"run={run}: format=adapter reads {path}, which cannot be used ({error}). Name the folder of a run."
         ) from error
@@ -70,7 +70,7 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
         raise InputError(
             key="format", value="adapter", expected="sentence_transformers for a run whose weights were all trained"
         )
-    base = located(record["base"])
+    base = resolve_model_name(record["base"])
     if base.gguf_file is not None:
         raise InputError(
             key="format",
@@ -99,7 +99,7 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
     return Adapter(base.name, _products(record, {name: state[name] for name in state if is_adapter(name)}))
 
 
-def _products(record: Record, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+def _products(record: AdapterRecord, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
     """An adapter that leaves a layer alone is one of zeros there: all layers have the same rank."""
     products = {}
     for layer in dict.fromkeys(name.partition(".lora_")[0] for name in state):

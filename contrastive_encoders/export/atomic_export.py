@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from contrastive_encoders.io.atomic import whole_folder
+from contrastive_encoders.io.atomic import atomic_directory
 from contrastive_encoders.io.output_directory import check_replaceable, write_marker
 
 EXPORT = "export"  # kind of output
@@ -18,6 +18,6 @@ def export_folder(folder: Path) -> Iterator[Path]:
         InputError: what is there is no export.
     """
     check_replaceable("output", folder, EXPORT)
-    with whole_folder(folder) as part:
+    with atomic_directory(folder) as part:
         yield part
         write_marker(part, EXPORT, sorted(path.name for path in part.iterdir()))

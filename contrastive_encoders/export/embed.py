@@ -12,23 +12,23 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from contrastive_encoders.core import InputError, OutputError, is_address
-from contrastive_encoders.core.config_schema import build, plain_value, refuse_unknown
+from contrastive_encoders.core.config_schema import build, check_known_keys, plain_value
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, check_unset, encoder_name, list_of_texts
 from contrastive_encoders.export.embed_config import EmbedConfig
-from contrastive_encoders.export.input_texts import ListedTexts, Texts, open_texts
+from contrastive_encoders.export.input_texts import InputTexts, ListedTexts, open_texts
 from contrastive_encoders.export.quantization import EIGHT_BITS, ranges_of, stored
 from contrastive_encoders.export.vector_file import VectorFile
 from contrastive_encoders.io.file_discovery import check_output_apart
-from contrastive_encoders.io.output_directory import FINISHED, check_output_file, hold_file, let_go
+from contrastive_encoders.io.output_directory import FINISHED, check_output_file, lock_output_file, release_lock
 from contrastive_encoders.io.text_files import Encoding
-from contrastive_encoders.reports.progress import Progress
+from contrastive_encoders.reports.progress import ProgressBar
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.runtime.exit_codes import as_exceptions
 from contrastive_encoders.runtime.log_output import logs_shown
 from contrastive_encoders.runtime.worker_loop import Start
-from contrastive_encoders.runtime.worker_pool import WorkersLost, open_pool
-from contrastive_encoders.runtime.worker_tasks import Task, TasksLost
+from contrastive_encoders.runtime.worker_pool import WorkerCrashError, open_pool
+from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def embed(
         >>> embed(encoder, ["a boat", "a thing"], "vectors.npy", quiet=True)
         PosixPath('vectors.npy')
     """
-    refuse_unknown(keys, [one.name for one in fields(EmbedConfig) if one.name not in COMMAND_KEYS])
+    check_known_keys(keys, [one.name for one in fields(EmbedConfig) if one.name not in COMMAND_KEYS])
     loaded = encoder if isinstance(encoder, LoadedEncoder) else None
     name = encoder_name(encoder)
     files, listed = _split(texts)
@@ -100,7 +100,7 @@ def embed(
 
 
 def write_vectors(
-    config: EmbedConfig, texts: Texts | ListedTexts | None = None, loaded: LoadedEncoder | None = None
+    config: EmbedConfig, texts: InputTexts | ListedTexts | None = None, loaded: LoadedEncoder | None = None
 ) -> None:
     """Write the embeddings that the output file of a config still lacks.
 
@@ -121,7 +121,7 @@ def write_vectors(
     encoder = _load(config, loaded)
     prompt = None if config.role is None else encoder.prompts.of(config.role)
     file = _vector_file(config, texts, rows, encoder, prompt)
-    lock = hold_file(output) if config.overwrite or not output.exists() else None
+    lock = lock_output_file(output) if config.overwrite or not output.exists() else None
     try:
         if file.claim(overwrite=config.overwrite):
             log.info(FINISHED, output)
@@ -133,7 +133,7 @@ def write_vectors(
             _write(config, texts, file, start, prompt)
     finally:
         if lock:
-            let_go(lock)
+            release_lock(lock)
 
 
 def _split(texts: Any) -> tuple[list[str] | str | None, ListedTexts | None]:
@@ -156,12 +156,12 @@ def _split(texts: Any) -> tuple[list[str] | str | None, ListedTexts | None]:
     return None, ListedTexts(tuple(list_of_texts(texts)))
 
 
-def _open(config: EmbedConfig) -> Texts:
+def _open(config: EmbedConfig) -> InputTexts:
     assert config.input is not None
     return open_texts(config.input, config.column, Encoding(config.encoding, "encoding"))
 
 
-def _count(config: EmbedConfig, texts: Texts | ListedTexts) -> int:
+def _count(config: EmbedConfig, texts: InputTexts | ListedTexts) -> int:
     """Return the number of texts.
 
     Raises:
@@ -195,14 +195,14 @@ def _load(config: EmbedConfig, loaded: LoadedEncoder | None = None) -> LoadedEnc
     return load_encoder(str(config.encoder), **options, device=device_of(config.device))
 
 
-def _vectors(config: EmbedConfig, texts: Texts | ListedTexts, loaded: LoadedEncoder | None) -> Array:
+def _vectors(config: EmbedConfig, texts: InputTexts | ListedTexts, loaded: LoadedEncoder | None) -> Array:
     """Return the vectors of all texts, those of a window at a time."""
     rows = _count(config, texts)
     encoder = _load(config, loaded)
     prompt = None if config.role is None else encoder.prompts.of(config.role)
-    tasks = (Task(number, block) for number, block in texts.windows(config.window, lambda _: True))
+    tasks = (WorkItem(number, block) for number, block in texts.windows(config.window, lambda _: True))
     found = list[Array]()
-    with Progress("embedding", "texts", rows, quiet=config.quiet) as progress:
+    with ProgressBar("embedding", "texts", rows, quiet=config.quiet) as progress:
         for _, vectors_ND in _embed_windows(prompt, encoder, tasks):
             found.append(vectors_ND)
             progress.to(progress.done + len(vectors_ND))
@@ -240,7 +240,7 @@ def _ranges(config: EmbedConfig, width: int) -> Array:
 
 
 def _vector_file(
-    config: EmbedConfig, texts: Texts | ListedTexts, rows: int, encoder: LoadedEncoder, prompt: str | None
+    config: EmbedConfig, texts: InputTexts | ListedTexts, rows: int, encoder: LoadedEncoder, prompt: str | None
 ) -> VectorFile:
     """Return the output file, with everything that its embeddings depend on."""
     width = int(encoder.embed([""]).shape[1])
@@ -261,7 +261,9 @@ def _vector_file(
     return VectorFile(Path(str(config.output)), identity, ranges)
 
 
-def _write(config: EmbedConfig, texts: Texts | ListedTexts, file: VectorFile, start: Start, prompt: str | None) -> None:
+def _write(
+    config: EmbedConfig, texts: InputTexts | ListedTexts, file: VectorFile, start: Start, prompt: str | None
+) -> None:
     """Embed the windows that are missing, and give the file its name.
 
     Raises:
@@ -272,14 +274,16 @@ def _write(config: EmbedConfig, texts: Texts | ListedTexts, file: VectorFile, st
         before, done = file.rows_done(), file.done()
         if before:
             log.info("%d of %d are there already.", before, file.rows)
-        tasks = (Task(number, block) for number, block in texts.windows(file.window, lambda number: not done[number]))
-        with Progress("embedding", "texts", file.rows, before=before, quiet=config.quiet) as progress:
+        tasks = (
+            WorkItem(number, block) for number, block in texts.windows(file.window, lambda number: not done[number])
+        )
+        with ProgressBar("embedding", "texts", file.rows, before=before, quiet=config.quiet) as progress:
             try:
                 for number, vectors_ND in pool.run(partial(_embed_windows, prompt), tasks, int((~done).sum())):
                     assert number is not None, "nothing is reported in between"
                     file.write(number, vectors_ND)
                     progress.to(progress.done + len(vectors_ND))
-            except (TasksLost, WorkersLost) as error:
+            except (TaskFailedError, WorkerCrashError) as error:
                 raise OutputError(
                     f"output={file.output}: {error}: processes ended each time, mostly for want of memory. What is "
                     "there is kept; with a smaller window or fewer devices, the same command goes on."
@@ -292,7 +296,9 @@ def _same(encoder: LoadedEncoder) -> LoadedEncoder:
     return encoder
 
 
-def _embed_windows(prompt: str | None, encoder: LoadedEncoder, tasks: Iterator[Task]) -> Iterator[tuple[int, Array]]:
+def _embed_windows(
+    prompt: str | None, encoder: LoadedEncoder, tasks: Iterator[WorkItem]
+) -> Iterator[tuple[int, Array]]:
     """Yield the vectors of each window; the work of a process."""
     for task in tasks:
         yield task.number, encoder.embed(task.payload, prompt=prompt, progress=False).numpy()

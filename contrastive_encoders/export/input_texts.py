@@ -13,7 +13,7 @@ COLUMN = "text"
 ADVICE = " Name the column of the texts in column, or correct the row."
 
 
-class Texts(NamedTuple):
+class InputTexts(NamedTuple):
     """A text per line of a .txt file, blank ones too, and per row of others that is not blank."""
 
     files: tuple[Path, ...]
@@ -46,7 +46,7 @@ class Texts(NamedTuple):
 
 
 class ListedTexts(NamedTuple):
-    """Texts in memory, empty ones included, with the interface of `Texts`."""
+    """Texts in memory, empty ones included, with the interface of `InputTexts`."""
 
     texts: tuple[str, ...]
     column: None = None
@@ -68,7 +68,7 @@ class ListedTexts(NamedTuple):
                 yield number, list(self.texts[start : start + size])
 
 
-def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding = AUTO) -> Texts:
+def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding = AUTO) -> InputTexts:
     """Find the files of a path, a folder, a pattern or several.
 
     Raises:
@@ -78,7 +78,7 @@ def open_texts(path: str | Sequence[str], column: str | None, encoding: Encoding
         file.path for file in list_files(path if isinstance(path, str) else list(path), "input", documents="named")
     )
     if any(form_of(file) != ".txt" for file in files):
-        return Texts(files, column or COLUMN, encoding)
+        return InputTexts(files, column or COLUMN, encoding)
     if column is not None:
         raise InputError(f"column={column}: a text file has lines and no columns; leave column out.")
-    return Texts(files, None, encoding)
+    return InputTexts(files, None, encoding)

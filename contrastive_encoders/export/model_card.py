@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from contrastive_encoders.core import EncoderPrompts, PromptsRecord, Results, ResumedSettings, Vectors
+from contrastive_encoders.core import EmbeddingInfo, EncoderPrompts, PromptsRecord, Results, ResumedSettings
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS
 from contrastive_encoders.export.front_matter import front_matter, hub_sets, of_run
 from contrastive_encoders.reports.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
@@ -115,7 +115,7 @@ def card_of_folder(
     return "\n\n".join(sections) + "\n"
 
 
-def _vectors(vectors: Vectors | None) -> Iterator[str]:
+def _vectors(vectors: EmbeddingInfo | None) -> Iterator[str]:
     """Yield the length of the vectors, and the measure by which an index may compare them."""
     if vectors is None:
         return
@@ -129,7 +129,7 @@ def _vectors(vectors: Vectors | None) -> Iterator[str]:
         )
 
 
-def _prefixes(recipe: Mapping[str, Any], vectors: Vectors | None) -> Iterator[str]:
+def _prefixes(recipe: Mapping[str, Any], vectors: EmbeddingInfo | None) -> Iterator[str]:
     """Yield the paragraph about vectors that were trained to be cut."""
     if sizes := (recipe.get("model") or {}).get("matryoshka"):
         yield (

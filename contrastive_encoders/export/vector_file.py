@@ -19,9 +19,9 @@ import pyarrow
 import pyarrow.parquet
 
 from contrastive_encoders.core import NO_ROOM, InputError, OutputError
-from contrastive_encoders.export.input_texts import ListedTexts, Texts
+from contrastive_encoders.export.input_texts import InputTexts, ListedTexts
 from contrastive_encoders.export.quantization import EIGHT_BITS, quantized, ranges_of, stored, stored_as
-from contrastive_encoders.io.atomic import whole_file, write_whole
+from contrastive_encoders.io.atomic import atomic_file, atomic_write
 from contrastive_encoders.io.output_directory import differences
 
 ENDINGS = (".npy", ".parquet")
@@ -72,7 +72,7 @@ class VectorFile:
             self._check(self.progress, self.progress.read_bytes().split(b"\n", 1)[0])
             return False
         # A kill in between leaves the record alone, by which the same command makes OUTPUT.part anew
-        write_whole(self.progress, json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
+        atomic_write(self.progress, json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
         new = self.part.with_name(f"{self.part.name}.new")
         with new.open("wb") as file:
             self._write_header(file, self.type, self.columns)
@@ -146,13 +146,13 @@ class VectorFile:
         os.fsync(self._vectors)
         os.pwrite(self._record, DONE, self._marks + number)
 
-    def finish(self, texts: Texts | ListedTexts) -> None:
+    def finish(self, texts: InputTexts | ListedTexts) -> None:
         """Give the file its name, once all windows are there."""
-        write_whole(self.about, json.dumps(self.identity, indent=1) + "\n")
+        atomic_write(self.about, json.dumps(self.identity, indent=1) + "\n")
         if self.dtype in EIGHT_BITS:
             if self.ranges_2D is None:
                 self.ranges_2D = ranges_of(self._read(number) for number in range(self.windows))
-            with whole_file(self.ranges) as part, part.open("wb") as file:
+            with atomic_file(self.ranges) as part, part.open("wb") as file:
                 np.save(file, self.ranges_2D)
         if self.output.name.endswith(".parquet"):
             self._write_parquet(texts)
@@ -164,12 +164,12 @@ class VectorFile:
         self.progress.unlink()
 
     def _write_quantized(self) -> None:
-        with whole_file(self.output) as part, part.open("wb") as file:
+        with atomic_file(self.output) as part, part.open("wb") as file:
             self._write_header(file, *stored_as(self.dtype, self.width))
             for number in range(self.windows):
                 file.write(self._final(number).tobytes())
 
-    def _write_parquet(self, texts: Texts | ListedTexts) -> None:
+    def _write_parquet(self, texts: InputTexts | ListedTexts) -> None:
         """Texts and vectors side by side, a row group per window."""
         type_, columns = stored_as(self.dtype, self.width)
         schema = pyarrow.schema(
@@ -178,7 +178,7 @@ class VectorFile:
                 (VECTOR, pyarrow.list_(pyarrow.from_numpy_dtype(type_), columns)),
             ]
         )
-        with whole_file(self.output) as part, pyarrow.parquet.ParquetWriter(part, schema) as writer:
+        with atomic_file(self.output) as part, pyarrow.parquet.ParquetWriter(part, schema) as writer:
             for number, block in texts.windows(self.window, lambda _: True):
                 flat = pyarrow.array(self._final(number).reshape(-1))
                 vectors = pyarrow.FixedSizeListArray.from_arrays(flat, columns)

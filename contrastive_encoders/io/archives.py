@@ -17,7 +17,7 @@ LARGEST = 4 << 30  # bytes of a member unpacked; COCO's vectors, the most there 
 Reader = Callable[[], bytes]
 
 
-class BadArchive(ValueError):
+class InvalidArchiveError(ValueError):
     """An archive that cannot be read, must not be, or lacks a member."""
 
 
@@ -41,19 +41,19 @@ class Members:
         """The bytes of the member whose path is ``ending`` or ends in it; of several the one least deep."""
         found = self._found(ending)
         if not found:
-            raise BadArchive(f"{', '.join(path.name for path in self.paths)}: no member {ending}")
+            raise InvalidArchiveError(f"{', '.join(path.name for path in self.paths)}: no member {ending}")
         name = min(found, key=lambda one: (one.count("/"), one))
         try:
             return self._readers[name]()
         except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, RuntimeError) as error:
-            raise BadArchive(f"{ending}: damaged or cut short ({error})") from None
+            raise InvalidArchiveError(f"{ending}: damaged or cut short ({error})") from None
 
     def lines(self, ending: str, encoding: str = "utf-8") -> list[str]:
         """Its lines, without a byte order mark; they end at ``\\n`` or ``\\r\\n`` alone."""
         try:
             text = self.read(ending).removeprefix(b"\xef\xbb\xbf").decode(encoding)
         except UnicodeDecodeError as error:
-            raise BadArchive(f"{ending}: byte {error.start} is no {encoding}") from None
+            raise InvalidArchiveError(f"{ending}: byte {error.start} is no {encoding}") from None
         return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
     def raw_lines(self, ending: str) -> list[bytes]:
@@ -65,7 +65,7 @@ def _safe(archive: Path, name: str) -> str:
     """The member's path with forward slashes; an archive that points outside of itself was not made in good faith."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
-        raise BadArchive(f"{archive.name}: refused, since its member {name!r} points outside of the archive")
+        raise InvalidArchiveError(f"{archive.name}: refused, since its member {name!r} points outside of the archive")
     return str(path)
 
 
@@ -90,14 +90,16 @@ def _open(path: Path) -> Iterator[tuple[str, Reader]]:
         else:
             yield path.name, path.read_bytes
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise BadArchive(f"{path.name}: no readable archive ({error}); delete {path} to fetch it again") from None
+        raise InvalidArchiveError(
+            f"{path.name}: no readable archive ({error}); delete {path} to fetch it again"
+        ) from None
 
 
 def _read(name: str, opened: Callable[[], Any]) -> bytes:
     with opened() as file:
         data: bytes = file.read(LARGEST + 1)
     if len(data) > LARGEST:
-        raise BadArchive(f"{name}: larger than {LARGEST >> 30} GiB unpacked; refused")
+        raise InvalidArchiveError(f"{name}: larger than {LARGEST >> 30} GiB unpacked; refused")
     return data
 
 

@@ -24,22 +24,22 @@ CANNOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOT
 log = logging.getLogger(__name__)
 
 
-def unfinished(path: Path) -> Path:
+def partial_path(path: Path) -> Path:
     """The name that a file or folder has until it is whole."""
     return path.with_name(f".{path.name}.part")
 
 
-def write_whole(path: Path, data: bytes | str, *, sync: bool = True) -> None:
+def atomic_write(path: Path, data: bytes | str, *, sync: bool = True) -> None:
     """The file appears with all of ``data``, text as UTF-8. Without ``sync`` a power cut may take it back."""
-    with whole_file(path, sync=sync) as part:
+    with atomic_file(path, sync=sync) as part:
         part.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
+def atomic_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """An empty file to write into, which takes the name of ``path`` when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = unfinished(path)
+    part = partial_path(path)
     _remove_unless(stat.S_ISREG, part)
     with _named(path), _locked(part, FILE) as handle:
         os.ftruncate(handle, 0)
@@ -54,10 +54,10 @@ def whole_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
+def atomic_directory(folder: Path) -> Iterator[Path]:
     """An empty folder to write into, which takes the name and the place of ``folder`` when the block ends well."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part, replaced = unfinished(folder), unfinished(folder.with_name(f"{folder.name}.old"))
+    part, replaced = partial_path(folder), partial_path(folder.with_name(f"{folder.name}.old"))
     _remove_unless(stat.S_ISDIR, part)
     with _named(folder), _locked(part, FOLDER):
         _put_back(replaced, folder)  # a kill may have come between the two renames
@@ -90,18 +90,18 @@ def build_once(
     if is_whole(directory):
         return
     looked_at = _state(directory)
-    with explained(directory, key):
+    with translate_write_errors(directory, key):
         directory.parent.mkdir(parents=True, exist_ok=True)
         with _lock_of_build(directory):
             # another process may have built it while this one waited
             if _state(directory) == looked_at or not is_whole(directory):
                 log.info("building %s", directory)
-                with whole_folder(directory) as part:
+                with atomic_directory(directory) as part:
                     build(part)
 
 
 @contextlib.contextmanager
-def explained(directory: Path, key: str) -> Iterator[None]:
+def translate_write_errors(directory: Path, key: str) -> Iterator[None]:
     """What cannot be written in here is reported with what to do; ``key`` says where such folders lie.
 
     Raises:
@@ -120,9 +120,9 @@ def explained(directory: Path, key: str) -> Iterator[None]:
         raise
 
 
-def link_whole(source: Path, target: Path) -> None:
+def atomic_link(source: Path, target: Path) -> None:
     """Give a file a second name at once, as a copy where the file system has no hard links."""
-    part = unfinished(target)
+    part = partial_path(target)
     remove(part)
     if target.exists() and target.samefile(source):
         return  # two names of one file: a rename of the third would leave it

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import check_version
-from contrastive_encoders.io.atomic import link_whole, remove, whole_file
-from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.atomic import atomic_file, atomic_link, remove
+from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.io.sharded_tensors import Shards, compare_shards
 
 VERSION = "record_version"  # an entry, as "objective" of every checkpoint of a run
@@ -47,12 +47,12 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         _compare(path, about.st_size, about.st_mtime_ns)
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
-        raise Damaged("it holds objects that could run code, and such are never loaded") from error
+        raise CorruptFileError("it holds objects that could run code, and such are never loaded") from error
     except UNREADABLE as error:
         why = textwrap.shorten(str(error), 160, placeholder=" ...") or type(error).__name__
-        raise Damaged(f"cut short or damaged: {why}") from error
+        raise CorruptFileError(f"cut short or damaged: {why}") from error
     if not isinstance(found, dict):
-        raise Damaged(f"wanted entries by name, got {type(found).__name__}")
+        raise CorruptFileError(f"wanted entries by name, got {type(found).__name__}")
     if "objective" in found:
         hint = "Train again. Exported encoders, such as RUN/encoder, can still be loaded."
         check_version(found.get(VERSION), "a checkpoint", location=str(path), hint=hint)
@@ -63,7 +63,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
             for name in weights.same:
                 weights.shape(name)
         except (TypeError, KeyError, AttributeError, ValueError) as error:
-            raise Damaged(f"what it says of its shards is damaged: {error}") from error
+            raise CorruptFileError(f"what it says of its shards is damaged: {error}") from error
     return found
 
 
@@ -75,7 +75,7 @@ def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:
     """
     name = str(checkpoint[SHARDS]["folder"])
     if OF_SHARDS.fullmatch(name) is None:
-        raise Damaged(f"it names {name!r} as the folder of its shards")
+        raise CorruptFileError(f"it names {name!r} as the folder of its shards")
     return path.parent / name
 
 
@@ -100,7 +100,7 @@ def remove_optimizer_states(path: Path) -> None:
     """Write a checkpoint without its optimizer states in its place. One in shards stays as it is."""
     found = load_checkpoint(path)
     if SHARDS not in found and found.pop("optimizer_states", None) is not None:
-        with whole_file(path) as part:
+        with atomic_file(path) as part:
             torch.save(found, part)
 
 
@@ -134,7 +134,7 @@ def link_checkpoint(source: Path, target: Path) -> None:
         if not copy.exists() or not copy.samefile(shards):
             remove(copy)
             shutil.copytree(shards, copy, copy_function=_link)
-    link_whole(source, target)
+    atomic_link(source, target)
 
 
 def _link(source: str, target: str) -> None:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from contrastive_encoders.io.text_files import BadRow, Form, Piece, Row, decoded, lines_of
+from contrastive_encoders.io.text_files import BadRow, Form, ParsedRow, Piece, decoded, lines_of
 
 STSB = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")  # columns of STS-B's files, without a header
 LONGEST_CELL = 1 << 24  # characters of a .csv: a quotation mark that nothing closes would swallow the file
@@ -53,7 +53,7 @@ class CommaTable(Form):
         """Whether quotation marks are text."""
         return False
 
-    def row(self, line: int, piece: Any) -> Row | BadRow:
+    def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         if isinstance(piece, list):
             return _cells(self.header, piece, line)
         text = decoded(piece, line, self.encoding)
@@ -188,13 +188,13 @@ def bad_header(header: Sequence[str]) -> BadRow | None:
     return None
 
 
-def _cells(header: Sequence[str], cells: Sequence[str], line: int) -> Row | BadRow:
+def _cells(header: Sequence[str], cells: Sequence[str], line: int) -> ParsedRow | BadRow:
     if not cells:
-        return Row({}, line)
+        return ParsedRow({}, line)
     if len(cells) != len(header):
         return BadRow(
             f"wanted {len(header)} columns as in the header, got {len(cells)}. A text that holds the separator is "
             "quoted in a .csv; a .tsv cannot hold it. Or write the file as .jsonl",
             line,
         )
-    return Row(dict(zip(header, cells, strict=True)), line)
+    return ParsedRow(dict(zip(header, cells, strict=True)), line)

@@ -19,10 +19,10 @@ from contrastive_encoders.io.text_files import (
     BadRow,
     Encoding,
     Lines,
+    ParsedRow,
     Piece,
-    Row,
-    broken,
     decoded,
+    describe_read_error,
     opened,
     unpacked,
 )
@@ -34,15 +34,15 @@ SOURCE = "markdown"  # the name of what a document is made of
 EMPTY_CELL = re.compile(r"(?<=\| )(?:NaN|Unnamed: \d+)(?= \|)")  # as pandas writes those of a sheet
 
 
-class Document(Lines):
+class DocumentReader(Lines):
     """Reads a document as one row: its Markdown, and as its text what a reader sees of that."""
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         yield 1, None
 
-    def row(self, line: int, piece: object) -> Row | BadRow:
+    def row(self, line: int, piece: object) -> ParsedRow | BadRow:
         text = markdown_of(self.path, self.encoding)
-        return text if isinstance(text, BadRow) else Row({LINE: plain_text(text), SOURCE: text}, line)
+        return text if isinstance(text, BadRow) else ParsedRow({LINE: plain_text(text), SOURCE: text}, line)
 
 
 def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
@@ -56,7 +56,7 @@ def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
         with opened(path, encoding) if form in MARKDOWN else unpacked(path) as stream:
             data = stream.read()
     except UNREADABLE as error:
-        return broken(error, 1)
+        return describe_read_error(error, 1)
     if not data:
         return BadRow(EMPTY, 1, "empty")
     if form not in MARKDOWN:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.atomic import whole_file, write_whole
+from contrastive_encoders.io.atomic import atomic_file, atomic_write
 from contrastive_encoders.io.manifest import sha256_of
 
 log = logging.getLogger(__name__)
@@ -30,11 +30,11 @@ class File(NamedTuple):
     sha256: str | None = None
 
 
-class NotGot(ValueError):
+class DownloadError(ValueError):
     """A file could not be had."""
 
 
-class NoAnswer(NotGot):
+class HostUnreachableError(DownloadError):
     """The host cannot be reached, or has fallen silent."""
 
 
@@ -42,7 +42,7 @@ def in_folder(folder: Path, name: str) -> Path:
     """A file in a source folder; NotGot where there is none."""
     if (folder / name).is_file():
         return folder / name
-    raise NotGot(f"no {name} in {folder}")
+    raise DownloadError(f"no {name} in {folder}")
 
 
 class Downloads:
@@ -80,13 +80,13 @@ class Downloads:
             host = urllib.parse.urlsplit(url).netloc
             for known in (url, host):
                 if known in self._failed:
-                    raise NotGot(self._failed[known])
+                    raise DownloadError(self._failed[known])
             try:
-                with whole_file(path) as part:
+                with atomic_file(path) as part:
                     self._download(url, part)
                     self._record(file, url, part)
-            except NotGot as error:
-                self._failed[host if isinstance(error, NoAnswer) else url] = str(error)
+            except DownloadError as error:
+                self._failed[host if isinstance(error, HostUnreachableError) else url] = str(error)
                 raise
         return path
 
@@ -100,18 +100,20 @@ class Downloads:
             try:
                 return download(url, part, None)
             except (requests.HTTPError, ValueError) as error:  # the latter of an address
-                raise NotGot(f"{url}: {str(error).partition(' for url')[0]}") from None
+                raise DownloadError(f"{url}: {str(error).partition(' for url')[0]}") from None
             except (requests.ConnectionError, requests.Timeout) as error:
-                raise NoAnswer(f"{urllib.parse.urlsplit(url).netloc} does not answer: {_first_cause(error)}") from None
+                raise HostUnreachableError(
+                    f"{urllib.parse.urlsplit(url).netloc} does not answer: {_first_cause(error)}"
+                ) from None
             except requests.RequestException as error:
                 if not attempts_left:
-                    raise NotGot(f"{url}: {_first_cause(error)}") from None
+                    raise DownloadError(f"{url}: {_first_cause(error)}") from None
 
     def _record(self, file: File, url: str, part: Path) -> None:
         """Writes down what was got; NotGot when it is not what is known, a remark when it is not what it was before."""
         digest = sha256_of(part)
         if file.sha256 and digest != file.sha256:
-            raise NotGot(f"{url}: sha256 {digest[:12]}... instead of {file.sha256[:12]}...; refused")
+            raise DownloadError(f"{url}: sha256 {digest[:12]}... instead of {file.sha256[:12]}...; refused")
         record_file = self.root / RECORD
         record = json.loads(record_file.read_text(encoding="utf-8")) if record_file.is_file() else {}
         before = record.get(file.name)
@@ -123,7 +125,7 @@ class Downloads:
             log.warning(self.remarks[file.name])
         today = datetime.now(UTC).date().isoformat()
         record[file.name] = {"url": url, "sha256": digest, "bytes": part.stat().st_size, "got": today}
-        write_whole(record_file, json.dumps(record, indent=1, sort_keys=True) + "\n")
+        atomic_write(record_file, json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 def _folder(source: str) -> Path:

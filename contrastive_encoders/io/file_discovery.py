@@ -17,7 +17,12 @@ FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also wit
 MARKDOWN = (".md", ".markdown")
 DOCUMENTS = (*MARKDOWN, ".html", ".htm", ".pdf", ".docx", ".xlsx")  # a file is one text; .gz too
 SHEET = ".xlsx"  # a table, unless documents are read
-OF_A_FOLDER = ("manifest.json", "dataset_info.json", "dataset_infos.json", "state.json")  # describe it: no rows
+DATASET_METADATA_FILES = (
+    "manifest.json",
+    "dataset_info.json",
+    "dataset_infos.json",
+    "state.json",
+)  # describe it: no rows
 OF_A_SYNTHESIS = "manifest.json"  # lies beside its shards
 
 
@@ -127,7 +132,7 @@ def _finds(pattern: Sequence[str], parts: Sequence[str]) -> bool:
 
 def _walk(folder: Path, forms: Sequence[str]) -> list[Path]:
     visible = _visible(folder)
-    found = [path for path in visible if form_of(path, forms) and path.name not in OF_A_FOLDER]
+    found = [path for path in visible if form_of(path, forms) and path.name not in DATASET_METADATA_FILES]
     rows = [path for path in found if form_of(path) not in ("", ".txt")]
     found = [path for path in found if not _describes(path, rows)]
     if not found:
@@ -154,7 +159,7 @@ def count_kinds(files: Sequence[Path]) -> dict[str, int]:
     return dict(Counter(_ending(path) or path.name for path in files).most_common())
 
 
-def passed_over(
+def count_skipped(
     paths: str | Path | Sequence[str | Path], files: Sequence[TextFile], key: str = "data.path"
 ) -> dict[str, int]:
     """Count by kind what lies in the folders of ``paths``, hidden files apart, and is none of the ``files``."""

@@ -23,10 +23,10 @@ SECONDS = 5.0
 # What is read of a model besides its weights: configs, and the vocabularies of all kinds of tokenizers
 SMALL = (".json", ".txt", ".model", ".jinja", ".bpe", ".vocab", ".spm", ".tiktoken", ".dict")
 WEIGHTS = re.compile(r"((adapter_)?model(-\d+-of-\d+)?\.safetensors)|(pytorch_model(-\d+-of-\d+)?\.bin)")
-FOR_OTHERS = re.compile(r"(onnx|openvino|original|coreml|tf|flax|gguf|runs|logs|checkpoint-.*)/.*")
+SKIPPED_FILES = re.compile(r"(onnx|openvino|original|coreml|tf|flax|gguf|runs|logs|checkpoint-.*)/.*")
 
 
-class Answer(NamedTuple):
+class HubInfo(NamedTuple):
     """What the hub says of a model or a data set; no commit where it has none, or shows none to us."""
 
     reached: bool
@@ -40,7 +40,7 @@ def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None)
     """
     if Path(name).is_dir():
         return True
-    answer = asked(name)
+    answer = model_info(name)
     if not answer.commit:
         return not answer.reached  # where it was, transformers says what the hub said
     return _fetched(name, answer, weights, gguf_file)
@@ -48,36 +48,36 @@ def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None)
 
 def hub_answers(dataset: str, revision: str | None = None) -> bool:
     """Whether there is a hub to ask for a data set, of which it may know nothing."""
-    return asked(dataset, "dataset", revision).reached
+    return model_info(dataset, "dataset", revision).reached
 
 
 @functools.cache
-def asked(name: str, kind: str = "model", revision: str | None = None) -> Answer:
+def model_info(name: str, kind: str = "model", revision: str | None = None) -> HubInfo:
     """One request, within a few seconds; none where the hub has not answered before."""
     if is_offline_mode() or constants.ENDPOINT in _silent:
-        return Answer(False)
+        return HubInfo(False)
     try:
         about = HfApi().dataset_info if kind == "dataset" else HfApi().model_info
         found = about(name, revision=revision, timeout=SECONDS)
-        return Answer(True, found.sha or "", tuple(one.rfilename for one in found.siblings or ()))
+        return HubInfo(True, found.sha or "", tuple(one.rfilename for one in found.siblings or ()))
     except (HfHubHTTPError, HFValidationError):
-        return Answer(True)
+        return HubInfo(True)
     except (HTTPError, ValueError) as error:  # no answer, or that of something else
         log.warning(
             "%s is out of reach (%s); models and data sets come from the cache on this disk only.",
             *(constants.ENDPOINT, error),
         )
         _silent.add(constants.ENDPOINT)
-        return Answer(False)
+        return HubInfo(False)
 
 
 _silent = set[str]()  # endpoints
 
 
 @functools.cache
-def _fetched(name: str, answer: Answer, weights: bool, gguf_file: str | None) -> bool:
+def _fetched(name: str, answer: HubInfo, weights: bool, gguf_file: str | None) -> bool:
     """Whether all that is read of this model is here, now at the latest."""
-    wanted = [one for one in answer.files if one.endswith(SMALL) and not FOR_OTHERS.fullmatch(one)]
+    wanted = [one for one in answer.files if one.endswith(SMALL) and not SKIPPED_FILES.fullmatch(one)]
     if gguf_file:  # which holds the config and the vocabulary, too
         wanted.append(gguf_file)
     elif weights:
@@ -97,7 +97,7 @@ def _fetched(name: str, answer: Answer, weights: bool, gguf_file: str | None) ->
 
 def weights_of(files: Sequence[str]) -> list[str]:
     """The files that hold a model's weights; those of pickles where their folder has no safetensors."""
-    found = [one for one in files if WEIGHTS.fullmatch(PurePosixPath(one).name) and not FOR_OTHERS.fullmatch(one)]
+    found = [one for one in files if WEIGHTS.fullmatch(PurePosixPath(one).name) and not SKIPPED_FILES.fullmatch(one)]
     safe = {PurePosixPath(one).parent for one in found if one.endswith(".safetensors")}
     return [one for one in found if one.endswith(".safetensors") or PurePosixPath(one).parent not in safe]
 

@@ -56,9 +56,9 @@ def find_installed(name: str) -> str | None:
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    from contrastive_encoders.io.hub import asked
+    from contrastive_encoders.io.hub import model_info
 
-    if isinstance(try_to_load_from_cache(name, "config.json"), str) or asked(name).reached:
+    if isinstance(try_to_load_from_cache(name, "config.json"), str) or model_info(name).reached:
         return None
     directory = Path(next(iter(spec.submodule_search_locations)))
     weights = directory / package.weights

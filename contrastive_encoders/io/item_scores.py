@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from contrastive_encoders.core import ITEMS_FILE, InputError, ItemScores
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 
 
 def items_beside(results: str | Path) -> Path:
@@ -28,7 +28,7 @@ def write_items(path: str | Path, items: ItemScores) -> None:
     content = io.BytesIO()
     with ThreadPoolExecutor(1) as thread:  # a signal in the middle of a zip file's member would print an error
         thread.submit(lambda: np.savez_compressed(content, **arrays)).result()  # type: ignore[arg-type]  # names with a slash
-    write_whole(Path(path), content.getvalue())
+    atomic_write(Path(path), content.getvalue())
 
 
 def read_items(path: str | Path) -> ItemScores:

@@ -12,7 +12,7 @@ LONGEST_ITEM = 1 << 26  # characters: a text that nothing closes would swallow t
 LONGEST_WORD = 16  # an error so near the end of what was read may be a word that goes on, such as "tru"
 
 
-class BrokenList(ValueError):
+class InvalidJSONListError(ValueError):
     """The stream holds no whole JSON list; it says what is wrong, and in which line."""
 
     def __init__(self, message: str, line: int, decoded: bool = True) -> None:
@@ -37,7 +37,7 @@ def items_of(stream: IO[bytes], decoder: json.JSONDecoder) -> Iterator[tuple[int
             text.skip(",")
     text.skip("]")
     if found := text.next():
-        raise BrokenList(f"broken JSON (wanted nothing behind the list, got {found!r})", text.line)
+        raise InvalidJSONListError(f"broken JSON (wanted nothing behind the list, got {found!r})", text.line)
 
 
 class _Text:
@@ -59,7 +59,7 @@ class _Text:
         """Go over this character."""
         if (found := self.next()) != character:
             got = repr(found) if found else "the end of the file"
-            raise BrokenList(f"broken JSON (wanted {character!r}, got {got})", self.line)
+            raise InvalidJSONListError(f"broken JSON (wanted {character!r}, got {got})", self.line)
         self._go_to(self.place + 1)
 
     def item(self, decoder: json.JSONDecoder) -> Any:
@@ -73,9 +73,9 @@ class _Text:
             except json.JSONDecodeError as error:
                 cut = error.msg.startswith("Unterminated") or error.pos > len(self.text) - LONGEST_WORD
                 if not cut or len(self.text) - self.place > LONGEST_ITEM or not self._read_on():
-                    raise BrokenList(f"broken JSON ({error.msg})", self.line) from None
+                    raise InvalidJSONListError(f"broken JSON ({error.msg})", self.line) from None
             except (ValueError, RecursionError) as error:  # a number with thousands of digits
-                raise BrokenList(f"broken JSON ({error})", self.line) from None
+                raise InvalidJSONListError(f"broken JSON ({error})", self.line) from None
 
     def _go_to(self, place: int) -> None:
         self.line += self.text.count("\n", self.place, place)
@@ -91,5 +91,7 @@ class _Text:
             self.text, self.place = rest + self.decode(data, self.ended), 0
         except UnicodeDecodeError as error:
             line = self.line + rest.count("\n") + error.object.count(b"\n", 0, error.start)
-            raise BrokenList(f"wanted UTF-8, got byte 0x{error.object[error.start]:02x}", line, False) from None
+            raise InvalidJSONListError(
+                f"wanted UTF-8, got byte 0x{error.object[error.start]:02x}", line, False
+            ) from None
         return True

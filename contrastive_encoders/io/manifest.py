@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 
 MOST_FILES_LISTED = 100  # one by one; the sum is over all
 ADDRESSES = "addresses"  # of the cache: what was fetched from some
@@ -17,7 +17,7 @@ ORIGIN = "address.json"  # above what was fetched from an address
 log = logging.getLogger(__name__)
 
 
-class Damaged(ValueError):
+class CorruptFileError(ValueError):
     """A record cannot be parsed; the message says why, in a few words."""
 
 
@@ -28,7 +28,7 @@ def write_record(path: Path, entries: Mapping[str, Any], *, sync: bool = True, *
         ValueError: a number is NaN or infinite, which JSON has no name for.
     """
     text = json.dumps(entries, ensure_ascii=False, allow_nan=False, **({"indent": 1} | options))
-    write_whole(path, f"{text}\n", sync=sync)
+    atomic_write(path, f"{text}\n", sync=sync)
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -40,9 +40,9 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8
-        raise Damaged(f"cut short or damaged: {error}") from error
+        raise CorruptFileError(f"cut short or damaged: {error}") from error
     if not isinstance(found, dict):
-        raise Damaged(f"wanted an object, got {type(found).__name__}")
+        raise CorruptFileError(f"wanted an object, got {type(found).__name__}")
     return found
 
 
@@ -58,7 +58,7 @@ def damage_of(path: Path) -> str:
         read_record(path)
     except FileNotFoundError:
         return ""
-    except (OSError, Damaged) as error:
+    except (OSError, CorruptFileError) as error:
         return str(error)
     return ""
 
@@ -84,7 +84,7 @@ def origin_of(path: Path) -> dict[str, Any]:
     folder = next((one for one in path.resolve().parents if (one / ORIGIN).is_file()), None)
     try:
         return read_record(folder / ORIGIN) if folder and folder.parent.name == ADDRESSES else {}
-    except (OSError, Damaged):
+    except (OSError, CorruptFileError):
         return {}
 
 

@@ -16,7 +16,7 @@ from tokenizers.normalizers import Sequence as Normalizers
 
 from contrastive_encoders.core import InputError, check_version, missing_package
 from contrastive_encoders.io.installed_models import find_installed
-from contrastive_encoders.io.manifest import Damaged, read_record
+from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.output_directory import MARKER
 
 GGUF = ".gguf"
@@ -42,7 +42,7 @@ class Located(NamedTuple):
         return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
 
 
-def located(name: str, setting: str = "backbone") -> Located:
+def resolve_model_name(name: str, setting: str = "backbone") -> Located:
     """Where the model is that ``name`` means: the directory of a run has it in one of its own, an older one of
     sentence-transformers in ``0_Transformer``, and ``FILE.gguf`` or ``hub/repo:FILE.gguf`` is one file of a directory
     or hub id.
@@ -89,7 +89,7 @@ def _check_version(run: Path, product: Path | None, setting: str) -> None:
     for record in (MARKER, "results.json"):
         try:
             version = read_record(run / record).get("version")
-        except (OSError, Damaged):
+        except (OSError, CorruptFileError):
             continue
         hint = "Train again." if product is None else f"Use {product} in its place."
         check_version(version, "a run", key=setting, value=run, hint=hint)

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 from filelock import BaseFileLock, FileLock, Timeout
 
 from contrastive_encoders.core import NO_ROOM, RECORD_VERSION, InputError, OutputError, check_version
-from contrastive_encoders.io.atomic import remove, unfinished
-from contrastive_encoders.io.manifest import Damaged, read_record, write_record
+from contrastive_encoders.io.atomic import partial_path, remove
+from contrastive_encoders.io.manifest import CorruptFileError, read_record, write_record
 
 FINISHED = "%s is finished. Set overwrite=true to make it again."
 PREFIX = ".contrastive-encoders"  # of the files that this module writes into a folder
@@ -63,10 +63,10 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
         found = read_record(folder / MARKER)
         marker = Marker(found["kind"], found["entries"], found["identity"])
         if not all(isinstance(name, str) and Path(name).name == name != ".." for name in marker.entries):
-            raise Damaged(f"wanted names of entries, got {marker.entries}")
+            raise CorruptFileError(f"wanted names of entries, got {marker.entries}")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, Damaged, KeyError, TypeError) as error:
+    except (OSError, CorruptFileError, KeyError, TypeError) as error:
         raise InputError(
             f"{folder / MARKER} is damaged ({error}), so it is not known what in this folder may be replaced. Copy "
             "that of another folder of the same command there, name another folder, or remove this one yourself."
@@ -95,7 +95,7 @@ def check_owner(key: str, folder: Path, kind: str) -> Marker | None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{key}={folder}: wanted a folder, but this is a file. Name another {key}.")
     marker = read_marker(folder, key)
-    if marker is None and (found := foreign_entries(folder)):
+    if marker is None and (found := unowned_entries(folder)):
         raise InputError(
             f"{key}={folder} is not empty ({found[0]}), and no command of this project made it. Name a new or an empty "
             "folder."
@@ -129,7 +129,7 @@ def check_replaceable(key: str, folder: Path, kind: str) -> bool:
     """
     if check_owner(key, folder, kind) is None:
         return False
-    if found := foreign_entries(folder):
+    if found := unowned_entries(folder):
         raise InputError(
             f"{key}={folder} holds {found[0]}, which no command of this project wrote, and would be lost. Name another "
             f"{key}, or move that file away."
@@ -137,7 +137,7 @@ def check_replaceable(key: str, folder: Path, kind: str) -> bool:
     return True
 
 
-def foreign_entries(folder: Path) -> list[str]:
+def unowned_entries(folder: Path) -> list[str]:
     """The names of all in a folder that its marker does not list."""
     marker = read_marker(folder)
     ours = {path.name for path in _entries(folder, marker.entries)} if marker else set[str]()
@@ -145,7 +145,7 @@ def foreign_entries(folder: Path) -> list[str]:
     return [name for name in found if name not in ours and not name.lstrip(".").startswith(PREFIX.lstrip("."))]
 
 
-def claim_folder(key: str, folder: Path, kind: str, entries: Sequence[str]) -> None:
+def claim_output_directory(key: str, folder: Path, kind: str, entries: Sequence[str]) -> None:
     """Take a folder until this process ends: check it, lock it, and mark ``entries`` as ours.
 
     Raises:
@@ -165,7 +165,7 @@ def lock_folder(key: str, folder: Path) -> None:
         OutputError: there is no room.
     """
     check_output_folder(key, folder)
-    if not hold(folder / LOCK):
+    if not acquire_lock(folder / LOCK):
         raise InputError(
             f"{key}={folder}: another process is at work in this folder. Wait until it has ended, or name another "
             f"{key}."
@@ -181,7 +181,7 @@ def remove_entries(folder: Path) -> None:
 
 def _entries(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
     for pattern in patterns:
-        yield from sorted({*folder.glob(pattern), *folder.glob(unfinished(Path(pattern)).name)})
+        yield from sorted({*folder.glob(pattern), *folder.glob(partial_path(Path(pattern)).name)})
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str] | None = None) -> str:
@@ -229,29 +229,29 @@ def _cannot_write_in(folder: Path) -> str:
     return ""
 
 
-def lock_of(output: Path) -> Path:
+def lock_path(output: Path) -> Path:
     """The lock file of the command that writes ``output``; it is removed when the output is written."""
     return output.with_name(f".{output.name}.at-work")
 
 
-def hold_file(output: Path) -> Path:
-    """Lock a file that is to be written, and return the lock file, for `let_go`.
+def lock_output_file(output: Path) -> Path:
+    """Lock a file that is to be written, and return the lock file, for `release_lock`.
 
     Raises:
         InputError: another process is writing it.
     """
-    lock = lock_of(output)
-    if not hold(lock):
+    lock = lock_path(output)
+    if not acquire_lock(lock):
         raise InputError(
             f"output={output}: another process is writing this file. Wait until it has ended, or choose another output."
         )
     return lock
 
 
-def hold(lock: Path) -> bool:
+def acquire_lock(lock: Path) -> bool:
     """Lock a file until this process ends, and return whether that was possible.
 
-    Processes that worked for an earlier holder (`work_for`) are waited for. The file stays; the lock on it ends with
+    Wait for processes that worked for an earlier holder (`register_worker`). The file stays; the lock on it ends with
     the process.
 
     Raises:
@@ -264,18 +264,18 @@ def hold(lock: Path) -> bool:
     for worker in sorted(lock.parent.glob(f"{lock.name}-*")):
         if not _lock(worker):
             _lock_later(worker)
-        let_go(worker)
+        release_lock(worker)
     return True
 
 
-def let_go(lock: Path) -> None:
+def release_lock(lock: Path) -> None:
     """Release a lock of this process, if it has it, and remove the file."""
     if held := _held.pop(_place(lock), None):
         lock.unlink(missing_ok=True)
         held.release()
 
 
-def work_for(lock: Path) -> None:
+def register_worker(lock: Path) -> None:
     """Register this process as a worker of the command that holds ``lock``; others wait until it has ended, too."""
     own = lock.with_name(f"{lock.name}-{socket.gethostname()}-{os.getpid()}")
     if _place(own) not in _held and _lock(own):

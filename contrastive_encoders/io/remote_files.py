@@ -22,7 +22,14 @@ from typing import Any, NamedTuple
 from contrastive_encoders.core import InputError, OutputError, is_address, missing_package, without_secrets
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.cached_rows import CACHE, cache_folder
-from contrastive_encoders.io.manifest import ADDRESSES, Damaged, leave_origin, origin_of, read_record, write_record
+from contrastive_encoders.io.manifest import (
+    ADDRESSES,
+    CorruptFileError,
+    leave_origin,
+    origin_of,
+    read_record,
+    write_record,
+)
 
 FOUND = "found.json"  # in it: what an address was when it was last looked up
 EXTRAS = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs")}  # package and extra
@@ -43,7 +50,7 @@ UNKNOWN = ("NoCredentialsError", "PartialCredentialsError", "PermissionError", "
 log = logging.getLogger(__name__)
 
 
-class Found(NamedTuple):
+class RemoteFile(NamedTuple):
     """A file at an address."""
 
     address: str
@@ -55,7 +62,7 @@ class Found(NamedTuple):
         return _digest(list(self))
 
 
-class NotReached(Exception):
+class RemoteUnreachableError(Exception):
     """There is no answer."""
 
 
@@ -94,7 +101,7 @@ def _is_wanted(file: str, folder: str, wanted: Callable[[Path], Any]) -> bool:
     return not hidden and bool(wanted(Path(PurePosixPath(file).name)))
 
 
-def _copy(file: Found, home: Path) -> Path:
+def _copy(file: RemoteFile, home: Path) -> Path:
     """This version of the file here, fetched where it is not yet."""
     directory, name = home / file.digest, _local_name(file.address)
     path = directory / name
@@ -112,14 +119,14 @@ def _copy(file: Found, home: Path) -> Path:
         system.get_file(there, str(folder / name))
         size = (folder / name).stat().st_size
         if file.bytes not in (None, size):
-            raise NotReached(f"the connection ended after {size:,} of {file.bytes:,} bytes")
+            raise RemoteUnreachableError(f"the connection ended after {size:,} of {file.bytes:,} bytes")
         leave_origin(folder, without_secrets(file.address), size, file.version)
 
     build_once(directory, is_whole, build, key=CACHE)
     return path
 
 
-def _together(address: str, files: tuple[Found, ...], copies: list[Path], home: Path) -> Path:
+def _together(address: str, files: tuple[RemoteFile, ...], copies: list[Path], home: Path) -> Path:
     """A folder in which the copies lie as they do at the address."""
     directory = home / _digest([address, *(file.digest for file in files)])
 
@@ -145,7 +152,7 @@ def _local_name(address: str) -> Path:
 
 
 @functools.cache
-def _found(address: str, memory: Path) -> tuple[Found, ...]:
+def _found(address: str, memory: Path) -> tuple[RemoteFile, ...]:
     """The file, or those of a folder or a pattern in sorted order; none is empty."""
     try:
         files = tuple(_looked_up(address))
@@ -153,10 +160,10 @@ def _found(address: str, memory: Path) -> tuple[Found, ...]:
         if not _is_unreached(error):
             raise
         try:
-            files = tuple(Found(*one) for one in read_record(memory / FOUND)["files"])
+            files = tuple(RemoteFile(*one) for one in read_record(memory / FOUND)["files"])
             files = (files[0]._replace(address=address),) if address.partition(":")[0] in WEB else files
-        except (OSError, Damaged, KeyError):
-            raise NotReached(_first_line(_behind(error))) from error
+        except (OSError, CorruptFileError, KeyError):
+            raise RemoteUnreachableError(_first_line(_behind(error))) from error
         log.warning(
             "%s: no answer (%s). What was there before is read.", without_secrets(address), _first_line(_behind(error))
         )
@@ -171,7 +178,7 @@ def _found(address: str, memory: Path) -> tuple[Found, ...]:
     return files
 
 
-def _looked_up(address: str) -> Iterator[Found]:
+def _looked_up(address: str) -> Iterator[RemoteFile]:
     system, path = system_of(address)
     if address.partition(":")[0] in WEB:
         yield _file(address, system.info(path))
@@ -190,11 +197,11 @@ def _looked_up(address: str) -> Iterator[Found]:
             yield _file(system.unstrip_protocol(name), info)
 
 
-def _file(address: str, info: Mapping[str, Any]) -> Found:
+def _file(address: str, info: Mapping[str, Any]) -> RemoteFile:
     named = {str(name).lower(): value for name, value in info.items() if value is not None}
     version = next((named[name] for name in VERSIONS if name in named), "")
     version = version.isoformat() if isinstance(version, datetime) else str(version).strip('"')
-    return Found(address, info.get("size"), version)
+    return RemoteFile(address, info.get("size"), version)
 
 
 def is_object_store(system: Any) -> bool:
@@ -226,7 +233,7 @@ def _behind(error: BaseException) -> BaseException:
 def _is_unreached(error: BaseException) -> bool:
     """Whether nobody answered; each library has its own words for it."""
     error = _behind(error)
-    if isinstance(error, NotReached | ConnectionError | TimeoutError):
+    if isinstance(error, RemoteUnreachableError | ConnectionError | TimeoutError):
         return True
     names = " ".join(cls.__name__ for cls in type(error).__mro__)
     known = isinstance(error, FileNotFoundError | PermissionError | InputError) or _status(error)

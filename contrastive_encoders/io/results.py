@@ -13,7 +13,7 @@ from typing import Any, TypedDict, cast
 import torch
 
 from contrastive_encoders.core import InputError, Results, Spent, check_version
-from contrastive_encoders.io.manifest import Damaged, read_record, write_record
+from contrastive_encoders.io.manifest import CorruptFileError, read_record, write_record
 
 PROJECT = "contrastive-encoders"  # the distribution's name in pyproject.toml
 PACKAGES = ("torch", "transformers", "pytorch-lightning")
@@ -55,7 +55,7 @@ def read_results(path: str | Path) -> Results:
         found = read_record(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file. Name the results.json of a finished run.") from None
-    except (OSError, Damaged) as error:
+    except (OSError, CorruptFileError) as error:
         raise InputError(f"{path}: wanted the JSON that a run writes, got: {error}. Run it again.") from error
     _check(path, found)
     return cast(Results, found)

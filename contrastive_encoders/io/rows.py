@@ -20,10 +20,10 @@ from typing import IO, Any, cast
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.delimited import CommaTable, TabTable
-from contrastive_encoders.io.documents import Document
+from contrastive_encoders.io.documents import DocumentReader
 from contrastive_encoders.io.file_discovery import DOCUMENTS, form_of
 from contrastive_encoders.io.html_cells import visible_text
-from contrastive_encoders.io.json_list import BrokenList, items_of
+from contrastive_encoders.io.json_list import InvalidJSONListError, items_of
 from contrastive_encoders.io.nested_columns import MISSING, top_level, value_in
 from contrastive_encoders.io.sheets import Sheet
 from contrastive_encoders.io.text_files import (
@@ -36,12 +36,12 @@ from contrastive_encoders.io.text_files import (
     Encoding,
     Form,
     Lines,
+    ParsedRow,
     Piece,
-    Row,
-    broken,
     decoded,
+    describe_read_error,
     opened,
-    sound,
+    require_valid_row,
     unpacked,
 )
 
@@ -53,7 +53,7 @@ SPACE = b"(?:%s)" % b"|".join(re.escape(chr(one).encode()) for one in range(0x30
 
 def read_rows(
     path: Path, columns: Sequence[str] = (), form: str = "", encoding: Encoding = AUTO
-) -> Iterator[Row | BadRow]:
+) -> Iterator[ParsedRow | BadRow]:
     """Yield all rows of a file in order, blank lines too.
 
     Of Parquet only ``columns`` are read where it has them; all where it lacks the first, so that a message can say
@@ -87,7 +87,7 @@ def read_windows(
 
 def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
     row = reader.row(*piece)
-    text = text_in(row, LINE if isinstance(reader, Lines) else column) if isinstance(row, Row) else row
+    text = text_in(row, LINE if isinstance(reader, Lines) else column) if isinstance(row, ParsedRow) else row
     if isinstance(text, BadRow):
         raise InputError(f"{reader.path}:{text.line}: {text.message}.{advice}")
     return text
@@ -102,7 +102,7 @@ def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Enc
     return sum(1 for _ in _filled(paths, columns, encoding))
 
 
-def text_in(row: Row, name: str, strip_html: bool = False) -> str | BadRow:
+def text_in(row: ParsedRow, name: str, strip_html: bool = False) -> str | BadRow:
     """Return the text under this name, without HTML if ``strip_html``, or say why there is none that UTF-8 can hold.
 
     A number is the text that a .csv would have.
@@ -155,7 +155,7 @@ def _filled(paths: Iterable[Path], columns: Sequence[str], encoding: Encoding) -
         reader = _open(path, columns, DOCUMENT if form_of(path, DOCUMENTS) else "", encoding)
         for piece in _pieces(reader):
             if isinstance(piece, BadRow):
-                sound(piece, path)
+                require_valid_row(piece, path)
             elif not (reader.blank.fullmatch(piece[1]) if isinstance(piece[1], bytes) else piece[1] in ([], {})):
                 yield reader, piece
 
@@ -180,9 +180,9 @@ class JsonLines(Form):
 
     blank = re.compile(rb"%(s)s*(?:\{%(s)s*\}%(s)s*)?" % {b"s": SPACE})
 
-    def row(self, line: int, piece: bytes) -> Row | BadRow:
+    def row(self, line: int, piece: bytes) -> ParsedRow | BadRow:
         if self.blank.fullmatch(piece):
-            return Row({}, line)
+            return ParsedRow({}, line)
         text = decoded(piece, line, self.encoding)
         if isinstance(text, BadRow):
             return text
@@ -192,9 +192,9 @@ class JsonLines(Form):
             return BadRow(f"broken JSON ({error}) in {text[:LONGEST_QUOTE]!r}. Wanted one JSON object per line", line)
 
 
-def _json_row(found: Any, line: int) -> Row | BadRow:
+def _json_row(found: Any, line: int) -> ParsedRow | BadRow:
     if type(found) is dict:
-        return Row(found, line)
+        return ParsedRow(found, line)
     if isinstance(found, _Repeated):
         return BadRow("the JSON object names a value twice. Give one of them another name", line)
     got = f"{type(found).__name__} {repr(found)[:LONGEST_QUOTE]}"
@@ -210,7 +210,7 @@ class JsonList(Form):
             with opened(self.path, self.encoding) as stream:
                 for line, found in items_of(stream, DECODER):
                     yield line, found
-        except BrokenList as error:
+        except InvalidJSONListError as error:
             if error.decoded:
                 wanted = "Wanted a list of JSON objects, [{...}, ...], or one per line"
                 yield BadRow(f"{error}. {wanted}", error.line, ends_file=True)
@@ -218,9 +218,9 @@ class JsonList(Form):
                 hint = f"If the file has another encoding, {self.encoding.hint()}"
                 yield BadRow(f"{error}. {hint}", error.line, "undecodable", ends_file=True)
         except UNREADABLE as error:
-            yield broken(error, line)
+            yield describe_read_error(error, line)
 
-    def row(self, line: int, piece: Any) -> Row | BadRow:
+    def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         return _json_row(piece, line)
 
 
@@ -257,10 +257,10 @@ class Parquet(Form):
         except (pyarrow.ArrowException, *UNREADABLE, UnicodeDecodeError) as error:
             yield BadRow(f"not a sound parquet file ({error}). Copy or write it again", line + 1, ends_file=True)
 
-    def row(self, line: int, piece: Any) -> Row | BadRow:
+    def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         rows, place = piece
         values: dict[str, Any] = rows.values(place)
-        return Row(values, line)
+        return ParsedRow(values, line)
 
 
 class _Batch:
@@ -294,7 +294,7 @@ FORMS: dict[str, type[Form]] = {
     ".csv": CommaTable,
     ".tsv": TabTable,
     ".parquet": Parquet,
-    **dict.fromkeys(DOCUMENTS, Document),
+    **dict.fromkeys(DOCUMENTS, DocumentReader),
     ".xlsx": Sheet,
-    DOCUMENT: Document,
+    DOCUMENT: DocumentReader,
 }

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.manifest import CorruptFileError
 
 OFFSETS = "DCP_SHARDING_INFO"  # in the header of a file, as torch writes it
 BLOCK = 2**24
@@ -73,9 +73,9 @@ def compare_shards(folder: Path, sums: Sums) -> None:
         try:
             found = _sum_of(path) if path.stat().st_size == size else (path.stat().st_size, 0)
         except OSError as error:
-            raise Damaged(f"its shard {path} cannot be read ({error.strerror})") from error
+            raise CorruptFileError(f"its shard {path} cannot be read ({error.strerror})") from error
         if found != (size, checksum):
-            raise Damaged(f"its shard {path} has changed since it was written")
+            raise CorruptFileError(f"its shard {path} has changed since it was written")
 
 
 class _Shard(NamedTuple):
@@ -148,7 +148,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise Damaged(f"its shard {path} cannot be read ({error})") from error
+        raise CorruptFileError(f"its shard {path} cannot be read ({error})") from error
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import ParseError
 
 from contrastive_encoders.core import missing_package
 from contrastive_encoders.io.delimited import bad_header
-from contrastive_encoders.io.text_files import UNREADABLE, BadRow, Form, Piece, Row, broken, unpacked
+from contrastive_encoders.io.text_files import UNREADABLE, BadRow, Form, ParsedRow, Piece, describe_read_error, unpacked
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Sheet(Form):
                 book = load_workbook(io.BytesIO(stream.read()), read_only=True, data_only=True)
             name, rows = next(filter(_has_cells, map(_rows_of, book.worksheets)), ("", []))
         except UNREADABLE as error:
-            yield broken(error, 1)
+            yield describe_read_error(error, 1)
             return
         except (
             zipfile.BadZipFile,
@@ -58,9 +58,11 @@ class Sheet(Form):
                     yield bad
                     return
 
-    def row(self, line: int, piece: Any) -> Row | BadRow:
+    def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         cells = [*piece, *[None] * (len(self.header) - len(piece))]  # a row ends at its last cell
-        return Row({name: cell for name, cell in zip(self.header, cells, strict=False) if name} if piece else {}, line)
+        return ParsedRow(
+            {name: cell for name, cell in zip(self.header, cells, strict=False) if name} if piece else {}, line
+        )
 
 
 def _rows_of(sheet: Any) -> tuple[str, list[list[str | None]]]:

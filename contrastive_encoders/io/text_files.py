@@ -41,7 +41,7 @@ EMPTY = "the file is empty. Remove it or write it again"
 UNREADABLE = (EOFError, zlib.error, OSError)
 
 
-class Row(NamedTuple):
+class ParsedRow(NamedTuple):
     """One row as it stands in the file; no values where a line is blank. A line of a .txt file is its ``text``."""
 
     values: dict[str, Any]
@@ -111,16 +111,16 @@ class Form:
     def pieces(self) -> Iterator[Piece | BadRow]:
         return lines_of(self.path, self.encoding)
 
-    def row(self, line: int, piece: Any) -> Row | BadRow:
+    def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
         raise NotImplementedError
 
 
 class Lines(Form):
     """Reads .txt: a text per line."""
 
-    def row(self, line: int, piece: bytes) -> Row | BadRow:
+    def row(self, line: int, piece: bytes) -> ParsedRow | BadRow:
         text = decoded(piece, line, self.encoding)
-        return text if isinstance(text, BadRow) else Row({LINE: text}, line)
+        return text if isinstance(text, BadRow) else ParsedRow({LINE: text}, line)
 
 
 def lines_of(
@@ -136,7 +136,7 @@ def lines_of(
             for number, line in enumerate(_split(stream, lone_cr), start=1):
                 yield number, line if keep_ends else line.rstrip(b"\r\n")
     except UNREADABLE as error:
-        yield broken(error, number + 1)
+        yield describe_read_error(error, number + 1)
 
 
 def _split(stream: IO[bytes], lone_cr: bool) -> Iterator[bytes]:
@@ -164,7 +164,7 @@ def decoded(text: bytes, number: int, encoding: Encoding, of: str = "line") -> s
         return BadRow(f"{wrong}. If the file has another encoding, {encoding.hint()}", number, "undecodable")
 
 
-def sound(row: Row | BadRow, path: Path) -> Row:
+def require_valid_row(row: ParsedRow | BadRow, path: Path) -> ParsedRow:
     """Return the row, or raise InputError with its place."""
     if isinstance(row, BadRow):
         raise InputError(f"{path}:{row.line}: {row.message}.")
@@ -247,7 +247,7 @@ def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
     return True
 
 
-def broken(error: Exception, line: int) -> BadRow:
+def describe_read_error(error: Exception, line: int) -> BadRow:
     """Say what is wrong with a file that cannot be read from a line on, and what to do."""
     if isinstance(error, EOFError):
         message = "the gzip stream ends early: the file was cut short. Copy or download it again (check with `gzip -t`)"

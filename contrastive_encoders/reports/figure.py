@@ -36,7 +36,7 @@ SECONDS, SECONDS_EACH = 60, 5  # until drawing is given up: in all, and more for
 FONT = "system-ui, 'Liberation Sans', sans-serif"
 
 
-class NotDrawn(OutputError):
+class RenderError(OutputError):
     """The process that draws failed, or took too long."""
 
 
@@ -169,8 +169,8 @@ def _render(jobs: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> list[dic
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NotDrawn(f"drawing the figures took longer than {seconds} seconds, and was ended") from None
+        raise RenderError(f"drawing the figures took longer than {seconds} seconds, and was ended") from None
     if done.returncode:
         why = next((line.strip() for line in done.stderr.splitlines()[::-1] if WHY.match(line)), "")[:300]
-        raise NotDrawn(f"drawing the figures ended with {done.returncode}{f' ({why})' if why else ''}")
+        raise RenderError(f"drawing the figures ended with {done.returncode}{f' ({why})' if why else ''}")
     return list(json.loads(done.stdout))

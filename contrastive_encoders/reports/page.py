@@ -25,7 +25,7 @@ OUTLINES = {  # of a shape of the key, around 0
 }
 
 
-class Section(NamedTuple):
+class ReportSection(NamedTuple):
     """Paragraphs, tables and figures; a ``markupsafe.Markup`` is shown by a page alone, as it is."""
 
     title: str
@@ -47,7 +47,7 @@ class Section(NamedTuple):
 
 def page(
     title: str,
-    sections: Sequence[Section],
+    sections: Sequence[ReportSection],
     lead: Sequence[str] = (),
     *,
     style: str = "",
@@ -95,7 +95,7 @@ def environment(folder: Path) -> Any:
     return found
 
 
-def in_markdown(title: str, sections: Sequence[Section], lead: Sequence[str] = ()) -> str:
+def in_markdown(title: str, sections: Sequence[ReportSection], lead: Sequence[str] = ()) -> str:
     """Return the report as Markdown; figures are linked, as ``pictures/NAME.png``."""
     blocks = [f"# {escaped(title)}", *map(escaped, lead)]
     for section in sections:

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
-EVERY = 30.0  # seconds between lines
+POLL_INTERVAL_S = 30.0  # seconds between lines
 DELAY = 2.0  # of a bar: nothing is drawn for what takes a moment
 
 
@@ -19,7 +19,7 @@ def clock(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
-class Progress:
+class ProgressBar:
     """Counts ``unit`` from ``before`` up to ``total`` (None: unknown); a context manager."""
 
     def __init__(self, name: str, unit: str, total: int | None = None, *, before: int = 0, quiet: bool = False) -> None:
@@ -37,7 +37,7 @@ class Progress:
         if not self.bar.disable:
             self.bar.set_postfix_str(more, refresh=False)
             self.bar.update(done - self.bar.n)
-        elif not self.quiet and time.monotonic() - self.logged >= EVERY:
+        elif not self.quiet and time.monotonic() - self.logged >= POLL_INTERVAL_S:
             self.logged = time.monotonic()
             log.info("%s", self.line(self.logged - self.began, more))
 
@@ -49,7 +49,7 @@ class Progress:
         facts = [f"{self.done:,}{of} {self.unit}", *([more] if more else []), f"{rate:,.0f} a second", *left]
         return f"{self.name}: {', '.join(facts)}"
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "ProgressBar":
         return self
 
     def __exit__(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.process_group import launched
+from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.runtime.signals import TERMINATED, raise_signals
 
 STARTED_BY = "CONTRASTIVE_ENCODERS_STARTED_BY"  # process id of the command that started this one
@@ -20,7 +20,7 @@ TERMINATION_GRACE_S = 60.0  # for a process to save what is complete, and to exi
 MAX_PROCESSES_PER_CORE = 4
 
 
-def begin_process() -> None:
+def init_process() -> None:
     """Handle signals, and exit with the command or the torchrun that started this process. Every command calls this
     first.
     """
@@ -29,7 +29,7 @@ def begin_process() -> None:
     os.environ[STARTED_BY] = str(os.getpid())
     if starter not in (None, str(parent)) and not Path(f"/proc/{starter}").exists() and Path("/proc/self").exists():
         sys.exit(TERMINATED)  # the starter exited before this process came here
-    if starter == str(parent) or launched():
+    if starter == str(parent) or launcher_info():
         exit_with_parent(parent)
 
 

@@ -34,7 +34,7 @@ from contrastive_encoders.runtime.signals import INTERRUPTED
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 CLIENTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp", "wandb"}
-MOST_SAID = 2_400  # characters of a message
+MAX_MESSAGE_CHARS = 2_400  # characters of a message
 UNUSABLE = (
     errno.EACCES,
     errno.EPERM,
@@ -83,16 +83,16 @@ def exit_statuses(
     except KeyboardInterrupt:
         _leave(INTERRUPTED)
     except Exception as error:
-        if (found := judged(error, hydra=hydra, failed=failed, config=config, words=words)) is None:
+        if (found := exit_status_of(error, hydra=hydra, failed=failed, config=config, words=words)) is None:
             raise
         if isinstance(error, InputError | HydraException | OmegaConfBaseException):
-            _let_rank_zero_speak()
+            _delay_other_ranks()
         _leave(*found, command=command or config)
     finally:
         os.environ[FULL_ERROR] = before
 
 
-def judged(
+def exit_status_of(
     error: Exception, *, hydra: bool, failed: tuple[type[Exception], ...] = (), config: str, words: Sequence[str]
 ) -> tuple[int, str] | None:
     """The exit status of what went wrong, and the sentence that says so; None of an error in the program.
@@ -128,7 +128,7 @@ def as_exceptions(config: str, words: Sequence[str] = (), *, hydra: bool = False
     except (InputError, OutputError, TrainingError):
         raise
     except Exception as error:
-        if (found := judged(error, hydra=hydra, config=config, words=words)) is None:
+        if (found := exit_status_of(error, hydra=hydra, config=config, words=words)) is None:
             raise
         status, sentence = found
         if isinstance(error, HydraException | OmegaConfBaseException):
@@ -149,7 +149,7 @@ def _signals_first() -> Iterator[None]:
         raise
 
 
-def _let_rank_zero_speak() -> None:
+def _delay_other_ranks() -> None:
     """What is wrong with the words or the data is wrong on every process that was started, and is told by one.
 
     As soon as a process ends with an error, torchrun and we end the others. So all but rank 0 stay a while, and what is
@@ -167,8 +167,8 @@ def _leave(status: int, message: str = "", command: str = "") -> NoReturn:
         line = " ".join(message.split())
         if command == "adapt":
             line = OUTPUT_KEY.sub("output_dir", line)
-        if len(line) > MOST_SAID:  # a value of a megabyte
-            line = f"{line[: MOST_SAID // 2]} ... {line[-MOST_SAID // 2 :]}"
+        if len(line) > MAX_MESSAGE_CHARS:  # a value of a megabyte
+            line = f"{line[: MAX_MESSAGE_CHARS // 2]} ... {line[-MAX_MESSAGE_CHARS // 2 :]}"
         sys.stderr.write(f"contrastive-encoders {command}: {line}\n")
     sys.stdout.flush()
     sys.stderr.flush()

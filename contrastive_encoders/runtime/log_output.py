@@ -8,7 +8,7 @@ from typing import TextIO
 
 from contrastive_encoders.runtime.process_group import find_ranks
 
-CHATTY = (
+NOISY_LOGGERS = (
     "httpx",
     "httpx2",
     "huggingface_hub",
@@ -26,7 +26,7 @@ CHATTY = (
 def log_to_terminal(quiet: bool = False) -> None:
     """Plain lines on stderr; of several processes the first one says what all know."""
     first = find_ranks().rank == 0
-    for name in CHATTY:
+    for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.basicConfig(level=logging.INFO if first and not quiet else logging.WARNING, handlers=[_ToStderr()])
 

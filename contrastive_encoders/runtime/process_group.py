@@ -30,7 +30,7 @@ _decision_group: "dist.ProcessGroup | None" = None
 Value = TypeVar("Value")
 
 
-class Ranks(NamedTuple):
+class RankInfo(NamedTuple):
     """The rank of this process, and the number of ranks."""
 
     rank: int = 0
@@ -44,17 +44,17 @@ class Launched(NamedTuple):
     per_node: int
 
 
-def find_ranks() -> Ranks:
+def find_ranks() -> RankInfo:
     """Return this process's rank and the world size, of the process group or by the variables of torchrun and srun."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed and distributed.is_available() and distributed.is_initialized():
-        return Ranks(distributed.get_rank(), distributed.get_world_size())
+        return RankInfo(distributed.get_rank(), distributed.get_world_size())
     environment = os.environ
     if _launcher() == "srun":
-        return Ranks(int(environment["SLURM_PROCID"]), int(environment["SLURM_NTASKS"]))
+        return RankInfo(int(environment["SLURM_PROCID"]), int(environment["SLURM_NTASKS"]))
     if "WORLD_SIZE" not in environment:
-        return Ranks()
-    return Ranks(int(environment.get("RANK", "0")), int(environment["WORLD_SIZE"]))
+        return RankInfo()
+    return RankInfo(int(environment.get("RANK", "0")), int(environment["WORLD_SIZE"]))
 
 
 def local_rank() -> int:
@@ -62,7 +62,7 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")))
 
 
-def launched() -> Launched | None:
+def launcher_info() -> Launched | None:
     """Return the number of processes that torchrun or srun started; None if neither did, or for one process."""
     launcher, world = _launcher(), find_ranks().world
     if launcher is None or world == 1:
@@ -78,7 +78,7 @@ def refuse_launcher() -> None:
     Raises:
         InputError: one of them started this command.
     """
-    if launched():
+    if launcher_info():
         raise InputError(
             "torchrun and srun start one process for each GPU; this command starts its own. Start it without them, and "
             "set devices."
@@ -120,7 +120,7 @@ def init_process_group(backend: str) -> None:
     atexit.register(_leave_group)
 
 
-def _meet(backend: str, ranks: Ranks) -> None:
+def _meet(backend: str, ranks: RankInfo) -> None:
     import torch.distributed as dist
 
     address, port = main_address()
@@ -150,7 +150,7 @@ def _leave_group() -> None:
         dist.destroy_process_group()
 
 
-def from_rank_zero(decide: Callable[[], Value]) -> Value:
+def broadcast_from_rank_zero(decide: Callable[[], Value]) -> Value:
     """Call ``decide`` on rank 0, and return its value on all ranks, which wait for it without a time limit.
 
     Raises:

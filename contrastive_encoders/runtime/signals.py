@@ -16,7 +16,7 @@ RESEND_DELAY_S = 0.05
 Handler = Callable[[int, FrameType | None], Any]
 
 
-def heed_signals() -> None:
+def install_signal_handlers() -> None:
     """Exit at once on a signal. Every command begins so: nothing is in progress yet, and an import may swallow an
     exception.
     """

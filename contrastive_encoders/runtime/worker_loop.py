@@ -4,11 +4,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 
 Start = Callable[[], Any]
 """Loads what the work needs, once in each worker."""
-Work = Callable[[Any, Iterator[Task]], Iterator[tuple[int | None, Any]]]
+Work = Callable[[Any, Iterator[WorkItem]], Iterator[tuple[int | None, Any]]]
 """Takes what ``Start`` returned, and tasks as it has room for them; yields (number, result) in any order. A number of
 None is a report on what is under way, for a progress bar."""
 
@@ -24,7 +24,7 @@ class Result(NamedTuple):
     value: Any
 
 
-class Over(NamedTuple):
+class Finished(NamedTuple):
     """The worker has answered all tasks that it took, and gets no more."""
 
 
@@ -34,13 +34,13 @@ class Raised(NamedTuple):
     error: Exception
 
 
-Message = More | Result | Over | Raised
+Message = More | Result | Finished | Raised
 
 
 def serve(start: Start, send: Callable[[Message], None], receive: Callable[[], Any]) -> None:
     """Receive work after work until None comes; within a work, ask for tasks and send their results."""
 
-    def tasks() -> Iterator[Task]:
+    def tasks() -> Iterator[WorkItem]:
         while True:
             send(More())
             if (task := receive()) is None:
@@ -52,7 +52,7 @@ def serve(start: Start, send: Callable[[Message], None], receive: Callable[[], A
         while (work := receive()) is not None:
             for number, value in work(state, tasks()):
                 send(Result(number, value))
-            send(Over())
+            send(Finished())
     except (EOFError, BrokenPipeError):  # the driver has ended
         return
     except Exception as error:  # noqa: BLE001  the driver raises it

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.worker_loop import Message, More, Over, Raised, Result, Start, Work
-from contrastive_encoders.runtime.worker_tasks import Dealer, Task, TasksLost
+from contrastive_encoders.runtime.worker_loop import Finished, Message, More, Raised, Result, Start, Work
+from contrastive_encoders.runtime.worker_tasks import TaskFailedError, TaskQueue, WorkItem
 
 Answers = Generator[tuple[int | None, Any], None, None]
 MOST_IDLE_LOSSES = 3  # workers that end one after the other without a result
@@ -21,7 +21,7 @@ MOST_IDLE_LOSSES = 3  # workers that end one after the other without a result
 log = logging.getLogger(__name__)
 
 
-class WorkersLost(Exception):
+class WorkerCrashError(Exception):
     """Several workers in a row ended before they answered a task."""
 
 
@@ -55,11 +55,13 @@ class InProcess:
     def __exit__(self, *_: object) -> None:
         return
 
-    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None, window: float = math.inf) -> Answers:
+    def run(
+        self, work: Work, tasks: Iterable[WorkItem], number: int | None = None, window: float = math.inf
+    ) -> Answers:
         yield from work(self.state, iter(tasks))
 
 
-class Pool:
+class WorkerPool:
     """A pool of ``size`` workers. ``hire`` starts the worker of a place, ``wait`` waits for messages of several."""
 
     def __init__(self, size: int, hire: Callable[[int], Worker], wait: Callable[[Sequence[Any]], list[Any]]) -> None:
@@ -79,7 +81,9 @@ class Pool:
             worker.end()
         self.workers.clear()
 
-    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None, window: float = math.inf) -> Answers:
+    def run(
+        self, work: Work, tasks: Iterable[WorkItem], number: int | None = None, window: float = math.inf
+    ) -> Answers:
         """Yield (number, result) of every task as it comes, and (None, report) in between.
 
         Args:
@@ -94,7 +98,7 @@ class Pool:
             WorkersLost: three workers ended, one after the other, without an answer.
             Exception: what a worker raised.
         """
-        dealer, idle_losses = Dealer(tasks, window), 0
+        dealer, idle_losses = TaskQueue(tasks, window), 0
         most = self.size if number is None else min(self.size, number)
         while self._engage(work, dealer, most):
             places = {id(self.workers[place]): place for place in self.busy}
@@ -109,20 +113,20 @@ class Pool:
                         dealer.done(place, answered)
                         idle_losses = 0
                         yield answered, value
-                    case Over():
+                    case Finished():
                         self.busy.remove(place)
                     case Raised(error):
                         raise error
                     case None:
                         idle_losses = 0 if self._lose(place, dealer) else idle_losses + 1
                         if idle_losses == MOST_IDLE_LOSSES:
-                            raise WorkersLost(
+                            raise WorkerCrashError(
                                 f"{idle_losses} workers ended, one after the other, before their first task"
                             )
         if dealer.failed:
-            raise TasksLost(sorted(dealer.failed))
+            raise TaskFailedError(sorted(dealer.failed))
 
-    def _engage(self, work: Work, dealer: Dealer, most: int) -> bool:
+    def _engage(self, work: Work, dealer: TaskQueue, most: int) -> bool:
         """Send the work to idle workers while there are tasks; return whether any worker is busy."""
         for place in range(most):
             if not dealer.has_more():
@@ -134,7 +138,7 @@ class Pool:
                 self.workers[place].send(work)
         return bool(self.busy)
 
-    def _lose(self, place: int, dealer: Dealer) -> list[int]:
+    def _lose(self, place: int, dealer: TaskQueue) -> list[int]:
         self.busy.remove(place)
         how, numbers = self.workers.pop(place).end(), dealer.lost(place)
         log.warning(
@@ -163,7 +167,7 @@ def open_pool(
     cluster: str | None = None,
     num_cpus: float | None = None,
     num_gpus: float | None = None,
-) -> InProcess | Pool:
+) -> InProcess | WorkerPool:
     """Open a pool; with one worker and no cluster it is this process.
 
     Args:
@@ -181,7 +185,7 @@ def open_pool(
 
         resources = ray_workers.Resources(num_cpus, num_gpus)
         ray_workers.join_cluster(cluster, resources)
-        return Pool(workers, lambda _: ray_workers.RayWorker(start, resources), ray_workers.wait_for_messages)
+        return WorkerPool(workers, lambda _: ray_workers.RayWorker(start, resources), ray_workers.wait_for_messages)
     for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
         if value is not None:
             raise InputError(key=name, value=f"{value:g}", expected="null without a cluster, whose workers reserve it")
@@ -189,4 +193,4 @@ def open_pool(
         return InProcess(start)
     from contrastive_encoders.runtime.local_workers import LocalWorker, wait_for_messages
 
-    return Pool(workers, lambda place: LocalWorker(start, place, workers), wait_for_messages)
+    return WorkerPool(workers, lambda place: LocalWorker(start, place, workers), wait_for_messages)

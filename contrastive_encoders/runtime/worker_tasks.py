@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 MOST_TRIES = 3  # of a task whose worker ends
 
 
-class Task(NamedTuple):
+class WorkItem(NamedTuple):
     """A part of a job. Its result is a function of the task alone, whichever worker computes it, and however often."""
 
     number: int
     payload: Any = None  # what a worker needs for it; it travels, so it can be pickled
 
 
-class TasksLost(Exception):
+class TaskFailedError(Exception):
     """Tasks failed because their workers ended each time; ``numbers`` names them."""
 
     def __init__(self, numbers: list[int]) -> None:
@@ -23,18 +23,18 @@ class TasksLost(Exception):
         self.numbers = numbers
 
 
-class Dealer:
+class TaskQueue:
     """The queue of a job's tasks. It knows which worker holds which task, and deals those of a worker that ended again.
 
     A task that was lost before is dealt to a worker that holds no other, so that it alone is to blame next time. Of
     tasks that are numbered in their order, none is dealt ``window`` or more behind the first without a result.
     """
 
-    def __init__(self, tasks: Iterable[Task], window: float = math.inf) -> None:
-        self.new, self.again, self.window = iter(tasks), deque[Task](), window
-        self.ahead: Task | None = None  # of ``new``, looked at already
+    def __init__(self, tasks: Iterable[WorkItem], window: float = math.inf) -> None:
+        self.new, self.again, self.window = iter(tasks), deque[WorkItem](), window
+        self.ahead: WorkItem | None = None  # of ``new``, looked at already
         self.open = set[int]()  # dealt, and without a result
-        self.held: dict[int, dict[int, Task]] = {}  # worker -> number -> task
+        self.held: dict[int, dict[int, WorkItem]] = {}  # worker -> number -> task
         self.losses = Counter[int]()
         self.failed: list[int] = []
 
@@ -42,7 +42,7 @@ class Dealer:
         """Return whether there is a task to deal now."""
         return bool(self.again) or self._next_new() is not None
 
-    def next_for(self, worker: int) -> Task | None:
+    def next_for(self, worker: int) -> WorkItem | None:
         """Return the next task for a worker; None if it must finish those that it holds first, or if none is left."""
         held = self.held.setdefault(worker, {})
         if any(number in self.losses for number in held):
@@ -57,7 +57,7 @@ class Dealer:
         self.open.add(task.number)
         return task
 
-    def _next_new(self) -> Task | None:
+    def _next_new(self) -> WorkItem | None:
         if self.ahead is None:
             self.ahead = next(self.new, None)
         if self.ahead is None or self.ahead.number - min(self.open, default=self.ahead.number) >= self.window:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contrastive_encoders.core import Corpus
+from contrastive_encoders.core import CorpusInfo
 from contrastive_encoders.statistics.score_names import ScoreName
 
 AVERAGES = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")  # the preferred one first
@@ -16,7 +16,7 @@ METRICS_OF_PAIRS = ("spearman", "pearson", "ap", "f1")  # without a user's own m
 TITLES = {"ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "recall": "Recall", "spearman": "Spearman", "ap": "AP"}
 
 
-class Headline(NamedTuple):
+class RankingMetric(NamedTuple):
     """The score, or the mean of several scores, by which encoders are judged or ranked.
 
     ``name`` is the name of the score or of the mean, ``scores`` are its members.
@@ -27,7 +27,7 @@ class Headline(NamedTuple):
     less_is_better: bool = False
 
     @classmethod
-    def mean_of(cls, scores: Sequence[str], *, less_is_better: bool = False) -> "Headline":
+    def mean_of(cls, scores: Sequence[str], *, less_is_better: bool = False) -> "RankingMetric":
         name = scores[0] if len(scores) == 1 else f"mean of {len(scores)} tasks"
         return cls(name, list(scores), less_is_better)
 
@@ -40,7 +40,7 @@ class Headline(NamedTuple):
     def value(self, scores: Mapping[str, float]) -> float:
         return float(np.mean([scores[name] for name in self.scores]))
 
-    def title(self, corpora: Sequence[Corpus]) -> str:
+    def title(self, corpora: Sequence[CorpusInfo]) -> str:
         """``nDCG@10 of faq``, ``nDCG@10 of held_out (titles)``, ``nDCG@10, the mean of 3 tasks,``."""
         first = ScoreName.parse(self.scores[0])
         metric, at, cutoff = first.metric.partition("@")
@@ -71,7 +71,7 @@ def choose_headline(
     monitor: str | None = None,
     *,
     monitor_less_is_better: bool = False,
-) -> Headline | None:
+) -> RankingMetric | None:
     """Choose the score by which a run is judged: the monitored one; else nDCG@10 of the retrieval tasks, else a user's
     own metric, else Spearman's correlation, else any score.
 
@@ -81,13 +81,13 @@ def choose_headline(
     shared = [name for name in after if name in before and ScoreName.parse(name).protocol != "geometry"]
     plain = [name for name in shared if ScoreName.parse(name).is_plain]
     if monitor in shared and (monitor in plain or not plain):
-        return Headline.mean_of([str(monitor)], less_is_better=monitor_less_is_better)
+        return RankingMetric.mean_of([str(monitor)], less_is_better=monitor_less_is_better)
     names = plain or shared
     single = [name for name in names if name not in averages]
     scores = retrieval_scores(single) or _own_metrics(single)
     scores = scores or [name for name in AVERAGES if name in names][:1] or pair_scores(single)
     scores = scores or [name for name in names if name in averages][:1] or names[:1]
-    return Headline.mean_of(scores) if scores else None
+    return RankingMetric.mean_of(scores) if scores else None
 
 
 def _own_metrics(names: Sequence[str]) -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from contrastive_encoders.core import Corpus, ItemScores, Verdict
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.core import CorpusInfo, ItemScores, Verdict
+from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import ALPHA, interval, sign_p_value
 from contrastive_encoders.statistics.score_names import ScoreName
 
@@ -34,14 +34,14 @@ def with_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
     )
 
 
-def judge(
-    headline: Headline,
+def compute_verdict(
+    headline: RankingMetric,
     before: Mapping[str, float],
     after: Mapping[str, float],
     items: ItemScores | None = None,
     baselines: Mapping[str, float] | None = None,
     best_of: int = 1,
-    corpora: Mapping[str, Corpus] | None = None,
+    corpora: Mapping[str, CorpusInfo] | None = None,
     at_start: Mapping[str, float] | None = None,
     changed: Sequence[str] = (),
 ) -> Verdict:
@@ -108,7 +108,7 @@ def _sentence(headline: str, found: Verdict, unit: str, best_of: int, changed: S
     return sentence
 
 
-def _interval(headline: Headline, items: ItemScores) -> list[float] | None:
+def _interval(headline: RankingMetric, items: ItemScores) -> list[float] | None:
     """Return the 95 % interval of the change."""
     if not (sides := _paired(headline, items.replicates_before, items.replicates)):
         return None
@@ -116,7 +116,7 @@ def _interval(headline: Headline, items: ItemScores) -> list[float] | None:
     return list(interval(change_R))
 
 
-def _p_value(headline: Headline, items: ItemScores) -> float | None:
+def _p_value(headline: RankingMetric, items: ItemScores) -> float | None:
     """Return p of a permutation test over queries, whose scores before and after are exchangeable without an effect."""
     if not (sides := _paired(headline, items.values_before, items.values)):
         return None
@@ -126,7 +126,7 @@ def _p_value(headline: Headline, items: ItemScores) -> float | None:
 
 
 def _paired(
-    headline: Headline, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
+    headline: RankingMetric, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Both sides of each score, float64; none where one is missing, or of other items."""
     sides: Sequence[tuple[Any, Any]] = [(before.get(name), after.get(name)) for name in headline.scores]
@@ -135,7 +135,7 @@ def _paired(
     return [(np.asarray(one, np.float64), np.asarray(other, np.float64)) for one, other in sides]
 
 
-def _count(headline: Headline, items: ItemScores) -> tuple[int | None, str]:
+def _count(headline: RankingMetric, items: ItemScores) -> tuple[int | None, str]:
     """Return the number of queries, or of pairs of texts, behind the scores."""
     if all(name in items.values for name in headline.scores):
         return sum(len(items.values[name]) for name in headline.scores), "queries"

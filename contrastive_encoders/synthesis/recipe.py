@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.atomic import remove
-from contrastive_encoders.io.output_directory import FINISHED, LOCK, MARKER, let_go, lock_folder
+from contrastive_encoders.io.output_directory import FINISHED, LOCK, MARKER, lock_folder, release_lock
 from contrastive_encoders.runtime.devices import check_devices, device_of
 from contrastive_encoders.runtime.worker_loop import Start
-from contrastive_encoders.runtime.worker_pool import InProcess, Pool, open_pool
+from contrastive_encoders.runtime.worker_pool import InProcess, WorkerPool, open_pool
 from contrastive_encoders.synthesis.decoding.generator import Generator, load_generator
 from contrastive_encoders.synthesis.recipe_configs import GenerateConfig, ModelConfig, Precision
 from contrastive_encoders.synthesis.server.server import Server, check_url, library
@@ -60,7 +60,7 @@ class Recipe(GenerateConfig, ABC):
             else:
                 self.write()
         finally:
-            let_go(self.folder / LOCK)
+            release_lock(self.folder / LOCK)
             if self.folder.is_dir() and {path.name for path in self.folder.iterdir()} <= {MARKER}:
                 remove(self.folder)  # only claimed: the input was wrong, or plan_only was set
 
@@ -136,7 +136,7 @@ class ModelRecipe(ModelConfig, Recipe):
         """Return the entries of a manifest about the model; ``weights`` identify it."""
         return {"generator": {"name": self.short_name(self.generator), "weights": weights}, "versions": versions()}
 
-    def open_pool(self, start: Start) -> InProcess | Pool:
+    def open_pool(self, start: Start) -> InProcess | WorkerPool:
         """Open a pool of ``devices`` workers; ``start`` loads what each needs."""
         return open_pool(start, self.devices, self.cluster, self.num_cpus, self.num_gpus)
 

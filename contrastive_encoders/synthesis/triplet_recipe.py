@@ -21,12 +21,12 @@ from contrastive_encoders.io.text_files import Encoding
 from contrastive_encoders.runtime.child_processes import check_number
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.runtime.worker_loop import Start
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.discriminator import (
     SENTENCES_PER_BATCH,
-    Candidate,
     Discriminator,
     NamedGenerator,
+    ScoredText,
     name_generator,
 )
 from contrastive_encoders.synthesis.decoding.generator import Generator
@@ -45,7 +45,7 @@ from contrastive_encoders.synthesis.sentences.preparation import (
 )
 from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
 from contrastive_encoders.synthesis.server.server import Server
-from contrastive_encoders.synthesis.shards.progress import Report
+from contrastive_encoders.synthesis.shards.progress import WorkerProgress
 from contrastive_encoders.synthesis.shards.provenance import versions
 from contrastive_encoders.synthesis.shards.sharded_dataset import (
     DataSet,
@@ -317,7 +317,9 @@ class JudgedShards:
     prompts: Prompts | None
     max_pair_tokens: int
 
-    def __call__(self, loaded: Loaded, tasks: Iterator[Task]) -> Iterator[tuple[int | None, WrittenShard | Report]]:
+    def __call__(
+        self, loaded: Loaded, tasks: Iterator[WorkItem]
+    ) -> Iterator[tuple[int | None, WrittenShard | WorkerProgress]]:
         source, generator = loaded
         with generator.at_work() if isinstance(generator, Server) else contextlib.nullcontext():
             score = None
@@ -329,7 +331,7 @@ class JudgedShards:
                 for begin in range(0, len(payload.inputs), SENTENCES_PER_BATCH):
                     some = payload.inputs[begin : begin + SENTENCES_PER_BATCH]
                     rows += judge_candidates(source(payload.first + begin, some), score)
-                    yield None, Report(len(some))
+                    yield None, WorkerProgress(len(some))
                 about = ShardFacts(tokens=0, labels=count_candidates(rows), left_out=[])
                 yield task.number, WrittenShard(as_lines(rows), about)
 
@@ -342,7 +344,7 @@ def judge_candidates(
     p_true = iter(score(pairs) if score else [None] * len(pairs))
     for one in found:
         judged: dict[str, Any] = {
-            direction: [Candidate(text=text, p_true=next(p_true), closed=whole) for text, whole in texts]
+            direction: [ScoredText(text=text, p_true=next(p_true), closed=whole) for text, whole in texts]
             for direction, texts in one.texts.items()
         }
         yield {"premise": one.premise, **one.about, **judged}

@@ -45,7 +45,7 @@ class Facts(NamedTuple):
     before: str = ""  # of a key of a stage: stages.NAME.
 
 
-def to_try(facts: Facts) -> list[str]:
+def suggestions(facts: Facts) -> list[str]:
     """Return at most three pieces of advice, the strongest reason first."""
     key = facts.before
     found = list[str]()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from contrastive_encoders.composition.config_keys import GROUPS
 from contrastive_encoders.composition.config_store import dotted
-from contrastive_encoders.composition.override_checks import check_words
+from contrastive_encoders.composition.override_checks import check_override_syntax
 from contrastive_encoders.core import InputError, Results, Verdict
 from contrastive_encoders.core.config_schema import changed_fields, plain_value
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
@@ -22,12 +22,12 @@ from contrastive_encoders.datamodules.data_configs import DataConfig, MixtureDat
 from contrastive_encoders.encoders.model_configs import TrainableConfig
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.io.cached_rows import cache_folder
-from contrastive_encoders.io.output_directory import LOCK, let_go
+from contrastive_encoders.io.output_directory import LOCK, release_lock
 from contrastive_encoders.runtime.exit_codes import as_exceptions
 from contrastive_encoders.runtime.log_output import logs_shown
-from contrastive_encoders.runtime.process_group import launched
+from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.compose import check_overrides, compose
-from contrastive_encoders.training.in_memory_rows import CachedRows, keys_of_rows
+from contrastive_encoders.training.in_memory_rows import CachedRows, overrides_for_rows
 from contrastive_encoders.training.resolve import finished_before, resolve
 from contrastive_encoders.training.run_config import RunConfig
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # torch takes seconds to import
     from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 
 # Keys whose value is a mapping with arbitrary names
-AS_GIVEN = re.compile(r"data\.(parts|prompts|weights)|callbacks|evaluation\.tasks|prompts|stages|.*_options")
+FREE_FORM_KEYS = re.compile(r"data\.(parts|prompts|weights)|callbacks|evaluation\.tasks|prompts|stages|.*_options")
 
 CONFIGS: Mapping[str, Mapping[str, type[Any]]] = {"model": MODELS, "data": DATA}
 
@@ -159,7 +159,7 @@ def train(
     cached: CachedRows | None = None
     try:
         with as_exceptions("train"), logs_shown(quiet=bool(keys.get("quiet"))):
-            check_words("train", overrides)
+            check_override_syntax("train", overrides)
             if rows is not None:
                 given = {**chosen, **values, **words}
                 if "data.path" in given:
@@ -170,7 +170,7 @@ def train(
                         hint="Pass one of them.",
                     )
                 folder = cache_folder(values.get("data.cache_dir"))
-                of_rows, of_file, cached = keys_of_rows(rows, given, folder)
+                of_rows, of_file, cached = overrides_for_rows(rows, given, folder)
                 chosen, values = {**of_rows, **chosen}, {**of_file, **values}
             config = compose(overrides, chosen, {"devices": 1, **values})
         folder, results = _trained(config)
@@ -180,7 +180,7 @@ def train(
         raise cached.error(error) from error
     from contrastive_encoders.encoders.loading.load import load_encoder
 
-    with _undrawn():
+    with _preserve_rng_state():
         encoder = load_encoder(folder) if (folder / "encoder").is_dir() else None
     return TrainResult(encoder, folder, results)
 
@@ -205,7 +205,7 @@ def _chosen(keys: Mapping[str, Any], recipe: Any) -> tuple[dict[str, str], dict[
             chosen[name], value = choice, changed
         if name in GROUPS["train"] and isinstance(value, str):
             chosen[name] = value
-        elif (isinstance(value, Mapping) or _is_config(value)) and not AS_GIVEN.fullmatch(name):
+        elif (isinstance(value, Mapping) or _is_config(value)) and not FREE_FORM_KEYS.fullmatch(name):
             for key, entry in (value if isinstance(value, Mapping) else changed_fields(value)).items():
                 put(f"{name}.{key}", entry)
         else:
@@ -287,7 +287,7 @@ def _is_config(value: Any) -> bool:
 
 
 def _trained(config: RunConfig) -> tuple[Path, Results]:
-    if launched() or str(config.devices) not in ("1", "auto") or config.num_nodes != 1:
+    if launcher_info() or str(config.devices) not in ("1", "auto") or config.num_nodes != 1:
         raise InputError(
             key="devices",
             value=config.devices,
@@ -300,7 +300,7 @@ def _trained(config: RunConfig) -> tuple[Path, Results]:
         with as_exceptions("train", hydra=True), logs_shown(quiet=run.quiet):
             if not finished_before(run):
                 try:
-                    with _undrawn():
+                    with _preserve_rng_state():
                         from contrastive_encoders.training.stage_loop import (
                             run_stages,  # with torch and Lightning, which take seconds
                         )
@@ -308,7 +308,7 @@ def _trained(config: RunConfig) -> tuple[Path, Results]:
                         run_stages(run)
                 finally:
                     for one in (run, *run.all_stages):
-                        let_go(one.folder / LOCK)
+                        release_lock(one.folder / LOCK)
         from contrastive_encoders.io.results import read_results
 
         return run.folder, read_results(run.folder / "results.json")
@@ -317,7 +317,7 @@ def _trained(config: RunConfig) -> tuple[Path, Results]:
 
 
 @contextlib.contextmanager
-def _undrawn() -> Iterator[None]:
+def _preserve_rng_state() -> Iterator[None]:
     """Restore the state of torch's random number generators on exit."""
     import torch
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from contrastive_encoders.core.config_schema import cut
+from contrastive_encoders.core.config_schema import shorten
 from contrastive_encoders.training.identity import deciding_keys
 
 CONFIG = Path(".hydra", "config.yaml")  # of a run directory: all keys of the run
@@ -25,7 +25,7 @@ DATA = ("batch_size", "data", "held_out_share", "neighbours", "seed")  # which a
 FREE = ("tiny.dropout", "model.lora.dropout", "model.lora.seed")
 
 
-class Change(NamedTuple):
+class SettingChange(NamedTuple):
     """A key with another value than before; null if it had or has none."""
 
     key: str
@@ -58,7 +58,7 @@ class Change(NamedTuple):
         return f"{self.key}={self.shown_before}, not {self.shown_now}"
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingChange]:
     """Return the settings that decide the result and differ between two runs, each under one key.
 
     Args:
@@ -70,7 +70,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
     return [one for one in found.values() if not _follows(one, found)]
 
 
-def changes_in(folder: Path, now: Mapping[str, Any]) -> list[Change]:
+def changes_in(folder: Path, now: Mapping[str, Any]) -> list[SettingChange]:
     """Return the settings in which a run differs from the run in a directory; none if those are not recorded there.
 
     Stages are compared with each other. A setting that differs alike in all of them is listed once.
@@ -85,7 +85,7 @@ def changes_in(folder: Path, now: Mapping[str, Any]) -> list[Change]:
     if not there and not here:
         return changes(before, now)
     if [*there] != [*here]:
-        return [Change("stages", [*there], [*here])]
+        return [SettingChange("stages", [*there], [*here])]
     of_stages = {name: changes(there[name], here[name]) for name in here}
     shared = [one for one in next(iter(of_stages.values())) if all(one in found for found in of_stages.values())]
     own = [
@@ -97,26 +97,26 @@ def changes_in(folder: Path, now: Mapping[str, Any]) -> list[Change]:
     return shared + own
 
 
-def described(found: Iterable[Change]) -> str:
+def described(found: Iterable[SettingChange]) -> str:
     """Return changes as text: ``max_steps=4, not 8; model.lr=3e-05, not 1e-06``."""
     found = list(found)
     shown = "; ".join(map(str, islice(found, MAX_CHANGES)))
     return f"{shown}; and {len(found) - MAX_CHANGES} more" if len(found) > MAX_CHANGES else shown
 
 
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> Iterator[Change]:
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> Iterator[SettingChange]:
     if before.get("class") != now.get("class"):  # its keys are others, too
-        yield Change(prefix.rstrip("."), before.get("class"), now.get("class"))
+        yield SettingChange(prefix.rstrip("."), before.get("class"), now.get("class"))
         return
     for name in dict.fromkeys([*before, *now]):
         there, here = before.get(name), now.get(name)
         if isinstance(there, dict) and isinstance(here, dict):
             yield from _changes(there, here, f"{prefix}{name}.")
         elif there != here:
-            yield Change(f"{prefix}{name}", there, here)
+            yield SettingChange(f"{prefix}{name}", there, here)
 
 
-def _follows(one: Change, found: Mapping[str, Change]) -> bool:
+def _follows(one: SettingChange, found: Mapping[str, SettingChange]) -> bool:
     """Return whether a key has only taken the value of a plain key of the run, which is listed too."""
     group, _, name = one.key.rpartition(".")
     if group == "trainer":
@@ -127,4 +127,4 @@ def _follows(one: Change, found: Mapping[str, Change]) -> bool:
 
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return cut(text) if len(text) > 60 else text
+    return shorten(text) if len(text) > 60 else text

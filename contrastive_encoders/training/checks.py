@@ -11,16 +11,16 @@ import pytorch_lightning as pl
 import torch
 
 from contrastive_encoders.composition.config_files import choices
-from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, OutputError
-from contrastive_encoders.core.config_schema import build, check, described, keys_of, nearest
+from contrastive_encoders.core.config_schema import build, check, keys_of, nearest, type_description
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.scorer import Scorer
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.sharded_tensors import shapes
 from contrastive_encoders.runtime.child_processes import check_number
-from contrastive_encoders.runtime.process_group import launched
+from contrastive_encoders.runtime.process_group import launcher_info
 from contrastive_encoders.training.callbacks.checkpoints import LAST, WITHOUT_OPTIMIZER, unreadable
 from contrastive_encoders.training.max_length import check_lengths
 from contrastive_encoders.training.resolve import ResolvedRun
@@ -110,7 +110,9 @@ def check_values(run: ResolvedRun) -> None:
     known = {one.name for one in keys_of(Trainer)}  # others are given to Lightning as they are
     build(Trainer, {name: value for name, value in run.trainer.items() if name in known}, "trainer.")
     for key, kind in run.missing.items():
-        raise InputError(f"{key} has no value, and has to be given: {key}=...", key=key, expected=described(kind))
+        raise InputError(
+            f"{key} has no value, and has to be given: {key}=...", key=key, expected=type_description(kind)
+        )
     if run.model is not None:  # a preview has none
         if run.batch_size is None and getattr(run.data, "batch_size", None) is None:  # the file of a model sets it
             raise InputError(key="batch_size", value=None, expected="a whole number from 1", hint="Set batch_size=64.")
@@ -137,7 +139,7 @@ def check_device(run: ResolvedRun) -> None:
     if run.precision == "fp16" and on_cpu:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
     devices = str(keys["devices"])  # Lightning reads "8" as 8
-    if devices.strip().isdigit() and not launched():
+    if devices.strip().isdigit() and not launcher_info():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
     if run.is_sharded and run.model.frozen_weights == "nf4":
         raise InputError(
@@ -234,7 +236,7 @@ def check_checkpoint(path: str, model: pl.LightningModule, recipe: Mapping[str, 
     """
     if (why := unreadable(path)) and unreadable(path, WITHOUT_OPTIMIZER) is None:
         folder = Path(path).parent
-        words = word_of("resume", str(folder / LAST)), word_of("backbone", str(folder.parent))
+        words = format_override("resume", str(folder / LAST)), format_override("backbone", str(folder.parent))
         raise InputError(
             key="resume",
             value=path,

@@ -16,12 +16,19 @@ from omegaconf.errors import OmegaConfBaseException
 
 from contrastive_encoders.composition.config_files import choices
 from contrastive_encoders.composition.config_keys import check_numbers
-from contrastive_encoders.composition.config_store import assign, composed, dotted, keys_below, nested, resolved
+from contrastive_encoders.composition.config_store import (
+    assign,
+    compose_config,
+    dotted,
+    keys_below,
+    nested,
+    to_container,
+)
 from contrastive_encoders.composition.key_suggestions import unknown_key
 from contrastive_encoders.composition.literal_values import literal_words
 from contrastive_encoders.composition.override_checks import check_paths, help_hint
 from contrastive_encoders.core import InputError
-from contrastive_encoders.core.config_schema import check, keys_of, nearest, read, refuse_unknown, settings_class
+from contrastive_encoders.core.config_schema import check, check_known_keys, keys_of, nearest, read, settings_class
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.runtime.exit_codes import as_exceptions, explained
@@ -29,8 +36,8 @@ from contrastive_encoders.training.run_config import RunConfig
 
 STAGE_WORD = re.compile(r"\+{0,2}stages[.=]")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
-CHOSEN = ("model", "data", "trainer", "logger")  # groups of which a stage may choose another file
-OF_THE_WHOLE = (  # no stage has its own: where the run begins and lies, and the processes, which live through all of it
+STAGE_CONFIG_GROUPS = ("model", "data", "trainer", "logger")  # groups of which a stage may choose another file
+RUN_LEVEL_KEYS = (  # keys that stages share: the initial weights, the directory, and the processes of the run
     "backbone",
     "output_dir",
     "resume",
@@ -50,7 +57,7 @@ OF_THE_WHOLE = (  # no stage has its own: where the run begins and lies, and the
     "tiny",
     "hydra",
 )
-OURS: Mapping[str, Any] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
+BUILTIN_CONFIGS: Mapping[str, Any] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
 
 
 class _OfStage(NamedTuple):
@@ -131,16 +138,16 @@ def _composed_run(
             for_stages += _of_stages(name, value, makes=name == "stages")
     asked = _Asked(words, groups or {}, {key: one for key, one in (keys or {}).items() if not _is_of_stages(key, one)})
     if config is None or for_stages:
-        config = composed("train", asked.words, asked.chosen)
+        config = compose_config("train", asked.words, asked.chosen)
     for name, value in asked.keys.items():
         assign(config, name, value, in_python=True)
-    known, stages = [*map(str, config), *CHOSEN], dict[str, RunConfig]()
+    known, stages = [*map(str, config), *STAGE_CONFIG_GROUPS], dict[str, RunConfig]()
     for name, written in _stages(config, for_stages).items():
         own = {one.key: one.value for one in for_stages if one.name == name}
         try:
             stages[name] = _stage(name, dotted(written), own, asked, known)
         except (HydraException, OmegaConfBaseException) as error:
-            files = [f"{key}={value}" for key, value in own.items() if key in CHOSEN]
+            files = [f"{key}={value}" for key, value in own.items() if key in STAGE_CONFIG_GROUPS]
             raise InputError(f"stages.{name}: {explained(error, 'train', [*asked.words, *files])}") from error
         except InputError as error:
             if str(error).startswith("stages."):
@@ -155,16 +162,20 @@ def _stage(
     """A stage of which the configs have ``written``, and the command line ``said``, both dotted."""
     for key in [*written, *said]:
         _check_key(name, key)
-        refuse_unknown([key.partition(".")[0]], known, f"stages.{name}.")
+        check_known_keys([key.partition(".")[0]], known, f"stages.{name}.")
     for key, value in {**written, **said}.items():
-        if key in CHOSEN and not isinstance(value, str | Mapping):
+        if key in STAGE_CONFIG_GROUPS and not isinstance(value, str | Mapping):
             raise InputError(
                 f"stages.{name}.{key}={value}: wanted the name of one of its choices: {', '.join(choices(key))}."
             )
-    files = {key: value for key, value in {**written, **said}.items() if key in CHOSEN and isinstance(value, str)}
+    files = {
+        key: value
+        for key, value in {**written, **said}.items()
+        if key in STAGE_CONFIG_GROUPS and isinstance(value, str)
+    }
     below = {key: value for key, value in written.items() if key not in files}
     words = [word for word in asked.words if word.partition("=")[0] not in files.keys() & said.keys()]
-    cfg = composed("train", words, {**asked.chosen, **files}, nested(below))
+    cfg = compose_config("train", words, {**asked.chosen, **files}, nested(below))
     for key, value in asked.keys.items():
         assign(cfg, key, value)
     for key, value in said.items():
@@ -184,7 +195,7 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> RunConfig:
     check_paths(cfg)
     _refuse_unread(cfg)
     plain = {
-        one.name: resolved(cfg[one.name]) for one in keys_of(RunConfig) if one.name in cfg and one.name != "stages"
+        one.name: to_container(cfg[one.name]) for one in keys_of(RunConfig) if one.name in cfg and one.name != "stages"
     }
     allowed = plain.get("allow_targets") or ()
     for name, part in _parts(cfg).items():
@@ -195,8 +206,8 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> RunConfig:
         run,
         model=_settings(cfg.get("model"), "model", allowed),
         data=_settings(cfg.get("data"), "data", allowed),
-        trainer=resolved(cfg.trainer),
-        logger=resolved(cfg.logger) or {},
+        trainer=to_container(cfg.trainer),
+        logger=to_container(cfg.logger) or {},
         asked=tuple(asked),
     )
 
@@ -204,7 +215,7 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> RunConfig:
 def _refuse_unread(cfg: DictConfig) -> None:
     """Refuse a key that no run has and no other key is made of, as +KEY=... and a file of one's own may bring one."""
     taken = set(re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str(OmegaConf.to_container(cfg, resolve=False))))))
-    known = {*(one.name for one in keys_of(RunConfig)), *CHOSEN}
+    known = {*(one.name for one in keys_of(RunConfig)), *STAGE_CONFIG_GROUPS}
     for key in map(str, cfg):
         if key not in taken | known:
             others = (one for one in keys_below(cfg) if one.partition(".")[0] != key)
@@ -233,7 +244,7 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
                 f"defaults: /data@{place}: triplets."
             )
         try:
-            known = composed(f"data/{kind}", ()).data
+            known = compose_config(f"data/{kind}", ()).data
         except HydraException as error:
             near = nearest(kind, choices("data"))
             raise InputError(
@@ -243,7 +254,7 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
         if "parts" in known:
             raise InputError(f"{place}: a mixture is no part of another. Name its parts beside the others.")
         own = {key: value for key, value in part.items() if key != "data"}
-        refuse_unknown(own, map(str, known), f"{place}.")
+        check_known_keys(own, map(str, known), f"{place}.")
         found[str(name)] = OmegaConf.merge(known, own)
     return found
 
@@ -253,7 +264,7 @@ def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
     if not isinstance(node, DictConfig) or "_target_" not in node:
         return None
     target = node["_target_"]
-    if not isinstance(target, str) or (kind := OURS.get(target)) is None:
+    if not isinstance(target, str) or (kind := BUILTIN_CONFIGS.get(target)) is None:
         from hydra.utils import get_class
 
         from contrastive_encoders.training.target_checks import check_target  # with Lightning
@@ -278,13 +289,13 @@ def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
         elif name in known and is_dataclass(known[name].type) and isinstance(node[name], DictConfig):
             found[name] = _plain(node[name], known[name].type)
         else:
-            found[name] = resolved(node[name])
+            found[name] = to_container(node[name])
     return found
 
 
 def _stages(cfg: DictConfig, for_stages: Sequence[_OfStage]) -> dict[str, Mapping[str, Any]]:
     """Names of stages in their order, and what the configs say of them."""
-    written: Any = resolved(cfg.get("stages", {}))
+    written: Any = to_container(cfg.get("stages", {}))
     if not isinstance(written, dict):
         raise InputError(f"stages={written!r}: wanted a mapping, of the name of each stage to its keys.")
     for name, keys in written.items():
@@ -296,7 +307,7 @@ def _stages(cfg: DictConfig, for_stages: Sequence[_OfStage]) -> dict[str, Mappin
             found.setdefault(one.name, {})
     for one in for_stages:
         if one.name not in found:
-            raise InputError(f"{one.text}: {no_stage(one.name, list(found))}")
+            raise InputError(f"{one.text}: {unknown_stage_message(one.name, list(found))}")
     return found
 
 
@@ -305,7 +316,7 @@ def _check_stage(name: str, keys: Any) -> None:
         raise InputError(f"stages.{name}={keys!r}: wanted a name of letters, digits, - and _, and its keys.")
 
 
-def no_stage(name: str, names: Sequence[str]) -> str:
+def unknown_stage_message(name: str, names: Sequence[str]) -> str:
     """That a stage does not exist, and what to do."""
     new = f"Set +stages.{name}.KEY=VALUE to make it."
     if not names:
@@ -357,7 +368,7 @@ def _of_stages(key: str, value: Any, makes: bool) -> list[_OfStage]:
 
 
 def _check_key(name: str, key: str) -> None:
-    if key in OF_THE_WHOLE or key.partition(".")[0] in ("hydra", "tiny", "domain", "stages"):
+    if key in RUN_LEVEL_KEYS or key.partition(".")[0] in ("hydra", "tiny", "domain", "stages"):
         raise InputError(
             key=f"stages.{name}.{key}", expected="a key that stages differ in", hint=f"Set {key}=... for all stages."
         )

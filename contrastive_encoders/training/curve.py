@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.metrics import Row, read_rows
 from contrastive_encoders.reports.curves import Curves, Line, add_scores, lines_of
 from contrastive_encoders.reports.figure import draw
@@ -52,7 +52,7 @@ def draw_curve(
     from contrastive_encoders.training.curve_figure import curve_figure  # it imports Altair
 
     figure = curve_figure(read_rows(metrics_csv), monitor, against, title)
-    write_whole(Path(picture), draw([figure])[figure.name].png)
+    atomic_write(Path(picture), draw([figure])[figure.name].png)
 
 
 def loss_names(rows: Sequence[Row]) -> list[str]:

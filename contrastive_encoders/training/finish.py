@@ -24,29 +24,29 @@ from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.sharding import is_sharded
 from contrastive_encoders.export.model_card import model_card
 from contrastive_encoders.export.run_export import export_product
-from contrastive_encoders.io.atomic import whole_folder
+from contrastive_encoders.io.atomic import atomic_directory
 from contrastive_encoders.io.checkpoint import link_checkpoint, load_checkpoint
 from contrastive_encoders.io.item_scores import items_beside, write_items
 from contrastive_encoders.io.model_names import PRODUCTS
 from contrastive_encoders.io.results import environment, read_results, write_results
-from contrastive_encoders.reports.figure import NotDrawn
+from contrastive_encoders.reports.figure import RenderError
 from contrastive_encoders.reports.progress import clock
 from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.build import make_model
 from contrastive_encoders.training.callbacks.checkpoints import BEST, keep_best_weights, keep_resumable
 from contrastive_encoders.training.curve import Reference, draw_curve, is_alike
-from contrastive_encoders.training.fit import Fitted
+from contrastive_encoders.training.fit import FitResult
 from contrastive_encoders.training.prepare import PreparedRun
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all
-from contrastive_encoders.training.teacher_comparison import beside_teacher, table_beside_teacher
+from contrastive_encoders.training.teacher_comparison import compare_with_teacher, teacher_comparison_table
 
 MOST_ROWS = 16  # of the closing table, where it shows all scores
 MOST_SHOWN = 100  # characters of a query, and of a text that was found
 log = logging.getLogger(__name__)
 
 
-def finish(prepared: PreparedRun, fitted: Fitted, teacher_scores: Mapping[str, float] | None) -> None:
+def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str, float] | None) -> None:
     """Write the encoder, the curve, and last results.json, whose presence says that the run is finished.
 
     Args:
@@ -62,7 +62,7 @@ def finish(prepared: PreparedRun, fitted: Fitted, teacher_scores: Mapping[str, f
         results["verdict"] = verdict
     export_product(folder, _unsharded(run, model), results)
     if teacher_scores is not None:
-        results["beside_teacher"] = beside_teacher(run, data, results, teacher_scores)
+        results["beside_teacher"] = compare_with_teacher(run, data, results, teacher_scores)
     curve = Reference(
         results["best_step"],
         results["scores"],
@@ -73,7 +73,7 @@ def finish(prepared: PreparedRun, fitted: Fitted, teacher_scores: Mapping[str, f
     title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.resolve().name}"
     try:
         draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=run.monitor, against=curve, title=title)
-    except (NotDrawn, ValueError) as error:  # the latter: metrics.csv was edited by hand
+    except (RenderError, ValueError) as error:  # the latter: metrics.csv was edited by hand
         log.warning("%s is not written: %s", folder / "curve.png", error)
     if items:
         write_items(items_beside(folder / "results.json"), items)
@@ -100,7 +100,7 @@ def _unsharded(run: ResolvedRun, model: Any) -> Any:
     return model
 
 
-def collect_results(prepared: PreparedRun, fitted: Fitted) -> Results:
+def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
     """Return the results of a run without stages, or of a stage, but for the comparisons."""
     run, model, data = prepared.run, prepared.model, prepared.data
     suite, scores = fitted.scorer.suite, fitted.final.scores
@@ -149,13 +149,16 @@ def finish_stages(run: ResolvedRun) -> bool:
         return False
     folder, folders = run.folder, [stage.folder for stage in stages]
     parts = {stage.stage_name: read_results(stage.folder / "results.json") for stage in stages}
-    results, last = whole(parts, backbone=str(stages[0].backbone)), parts[stages[-1].stage_name].get("verdict")
+    results, last = (
+        merge_stage_results(parts, backbone=str(stages[0].backbone)),
+        parts[stages[-1].stage_name].get("verdict"),
+    )
     items = items_of_all(folders)
     if verdict := verdict_of_all(results, last, items):
         results["verdict"] = verdict
     for made in PRODUCTS:
         if (folders[-1] / made).is_dir():
-            with whole_folder(folder / made) as part:
+            with atomic_directory(folder / made) as part:
                 shutil.copytree(folders[-1] / made, part, dirs_exist_ok=True)
     if (folder / "encoder").is_dir():
         (folder / "encoder" / "README.md").write_text(model_card(results), encoding="utf-8")
@@ -172,12 +175,12 @@ def finish_stages(run: ResolvedRun) -> bool:
     return True
 
 
-def whole(parts: Mapping[str, Results], backbone: str) -> Results:
+def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
     """``results.json`` of the whole: the last stage's, from the backbone that the first began from."""
     stages = list(parts.values())
     results = stages[-1].copy()
     results["backbone"] = backbone
-    results["spent"] = summed([stage["spent"] for stage in stages])
+    results["spent"] = total_cost([stage["spent"] for stage in stages])
     results["data"] = [manifest for stage in stages for manifest in stage["data"]]
     results["overlap"] = _overlap(stages)
     results.pop("changes", None)
@@ -203,7 +206,7 @@ def whole(parts: Mapping[str, Results], backbone: str) -> Results:
     return results
 
 
-def summed(parts: Sequence[Spent]) -> Spent:
+def total_cost(parts: Sequence[Spent]) -> Spent:
     """Of all stages; the memory is the most that any of them held."""
     some: list[Any] = list(parts)
     names = dict.fromkeys(name for part in some for name in part)
@@ -281,11 +284,11 @@ def closing_table(
         if more := len(every) - len(shown):
             say(f"{more} other scores are in {folder / 'results.json'}")
     if beside := results.get("beside_teacher"):
-        console.print(table_beside_teacher(beside, results))
+        console.print(teacher_comparison_table(beside, results))
     if verdict := results.get("verdict"):
         say(in_words(verdict))
     for task, changes in results.get("changes", {}).items():
-        say(described(task, changes))
+        say(format_changes(task, changes))
     spent = results["spent"]
     say(
         f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
@@ -316,7 +319,7 @@ def size_of(*folders: Path) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
-def described(task: str, changes: Changes) -> str:
+def format_changes(task: str, changes: Changes) -> str:
     """What training has changed in what queries find, with examples, a line for each text."""
     after = changes["right_before"] + changes["gained"] - changes["lost"]
     lines = [

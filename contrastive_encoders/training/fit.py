@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 
 from contrastive_encoders.core import ResumedSettings
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.encoders.lora import widen
+from contrastive_encoders.encoders.lora import dequantize_frozen_layers
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.sharding import load_weights
 from contrastive_encoders.evaluation.callback import FinalScores, ScoreCallback
@@ -17,10 +17,10 @@ from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.training.build import make_model, make_trainer
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints
 from contrastive_encoders.training.callbacks.config_record import ConfigRecord
-from contrastive_encoders.training.callbacks.estimate import Estimate
+from contrastive_encoders.training.callbacks.estimate import RunEstimate
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
-from contrastive_encoders.training.callbacks.progress import Progress
-from contrastive_encoders.training.callbacks.rank_failures import Companions
+from contrastive_encoders.training.callbacks.progress import TrainingProgress
+from contrastive_encoders.training.callbacks.rank_failures import RankFailureMonitor
 from contrastive_encoders.training.callbacks.reseed import Reseed
 from contrastive_encoders.training.callbacks.telemetry import Telemetry, is_last_step
 from contrastive_encoders.training.data_summary import name_of
@@ -38,7 +38,7 @@ LESS_IS_BETTER = ("train/loss", "train/mlm", "train/contrastive", "generator-dev
 FOLDERS = ("save_dir", "output_dir")  # keys of loggers
 
 
-class Fitted(NamedTuple):
+class FitResult(NamedTuple):
     """The result of a fit. The module holds the weights of the best checkpoint."""
 
     trainer: pl.Trainer
@@ -53,9 +53,9 @@ def fit(
     prepared: PreparedRun,
     checkpoint: str | None,
     loggers: Sequence[Any],
-    companions: Companions,
+    companions: RankFailureMonitor,
     saved: Callable[[], None] | None = None,
-) -> tuple[Fitted, int]:
+) -> tuple[FitResult, int]:
     """Train a model, and score its best checkpoint.
 
     Args:
@@ -98,7 +98,7 @@ def fit(
     start = copy_of_weights(model) if share and isinstance(model, Objective) else None
 
     def load(module: pl.LightningModule, checkpoint: dict[str, Any]) -> bool:
-        was_narrow = widen(module, lambda: make_model(run), "model.frozen_weights=nf4")
+        was_narrow = dequantize_frozen_layers(module, lambda: make_model(run), "model.frozen_weights=nf4")
         module.on_load_checkpoint(checkpoint)  # as Lightning does: what it leaves out is put back
         as_last = load_weights(module, checkpoint["state_dict"]) and not was_narrow
         if start is None:
@@ -114,8 +114,8 @@ def fit(
         Reseed(run.seed),
         scorer,
         telemetry,
-        Estimate(scorer, quiet=run.quiet),
-        Progress(quiet=run.quiet, monitor=run.monitor),
+        RunEstimate(scorer, quiet=run.quiet),
+        TrainingProgress(quiet=run.quiet, monitor=run.monitor),
         *(hydra.utils.instantiate(callback) for callback in run.callbacks.values()),
         final,
         interruption,
@@ -138,7 +138,7 @@ def fit(
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", run.monitor)
-    return Fitted(trainer, scorer, final, telemetry, changes, record.resumed), interruption.exit_status or 0
+    return FitResult(trainer, scorer, final, telemetry, changes, record.resumed), interruption.exit_status or 0
 
 
 def mode_of(monitor: str | None, said: str | None) -> str:

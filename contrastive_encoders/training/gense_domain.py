@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 
 from contrastive_encoders.composition.config_keys import check_numbers
-from contrastive_encoders.composition.config_store import assign, composed, dotted, resolved
+from contrastive_encoders.composition.config_store import assign, compose_config, dotted, to_container
 from contrastive_encoders.composition.override_checks import check_paths
 from contrastive_encoders.core import InputError, is_address
 from contrastive_encoders.core.config_schema import build
@@ -24,7 +24,7 @@ from contrastive_encoders.training.build import make_data
 from contrastive_encoders.training.checks import names_of
 from contrastive_encoders.training.resolve import TRIPLETS, ResolvedRun
 from contrastive_encoders.training.run_config import Domain
-from contrastive_encoders.training.scoring import in_form_that_is_there, own_suite
+from contrastive_encoders.training.scoring import available_variant, own_suite
 
 HELD_OUT = "held_out.txt"
 
@@ -81,7 +81,7 @@ def paths_of(domain: Domain) -> list[str]:
 def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
     """The recipe ``gense`` on the sentences of the domain; what the user says about it comes last."""
     domain, generator = run.domain, str(run.domain.generator)
-    cfg = composed("generate", (), {"recipe": "gense"})
+    cfg = compose_config("generate", (), {"recipe": "gense"})
     given = {
         "generator": str(Path(generator).absolute()) if Path(generator).exists() else generator,
         "input": [one if is_address(one) else str(Path(one).absolute()) for one in paths_of(domain)],  # patterns too
@@ -93,7 +93,7 @@ def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
         assign(cfg, name, value)
     check_numbers(cfg)
     check_paths(cfg)
-    return build(Gense, resolved(cfg))
+    return build(Gense, to_container(cfg))
 
 
 def write_held_out(run: ResolvedRun, path: Path) -> int:
@@ -103,7 +103,7 @@ def write_held_out(run: ResolvedRun, path: Path) -> int:
     if scoring.data_root is None:
         log.warning("domain: evaluation.data_root is not set, so no sentences of its suite could be left out.")
     else:
-        during = [in_form_that_is_there(scoring.data_root, name) for name in names_of(scoring.during)]
+        during = [available_variant(scoring.data_root, name) for name in names_of(scoring.during)]
         names = dict.fromkeys([*names_of(scoring.suite), *during])
         tasks += load_tasks(scoring.data_root, list(names), config, prefix="evaluation.").tasks
     whole = {text for task in Suite(tasks) for texts in task.texts() for text in texts}

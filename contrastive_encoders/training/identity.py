@@ -68,7 +68,7 @@ def deciding_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def following(before: str, name: str, own: str) -> str:
+def stage_identity(before: str, name: str, own: str) -> str:
     """Return the identity of stage ``name``, whose config has the identity ``own``, after a stage of identity
     ``before``.
     """

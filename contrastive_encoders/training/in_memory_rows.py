@@ -87,7 +87,7 @@ class CachedRows(NamedTuple):
         return re.sub(rf"(data\.path=)?{path}", "rows", lines)
 
 
-def keys_of_rows(
+def overrides_for_rows(
     rows: Iterable[Any], overrides: Mapping[str, Any], folder: Path
 ) -> tuple[dict[str, str], dict[str, Any], CachedRows]:
     """Write rows to a file in ``folder``.

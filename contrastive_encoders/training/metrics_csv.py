@@ -16,7 +16,7 @@ from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from contrastive_encoders.core.errors import TrainingError
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.metrics import Row, parse_rows, read_rows
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class MetricsCSV(Logger):
         self._names = sorted({name for row in rows for name in row} - {"step"})
         columns = ["step", *self._names]
         head = b"" if not rows else _lines(columns, [dict(zip(columns, columns, strict=True)), *rows[:-1]])
-        write_whole(self.path, head + _lines(columns, rows[-1:]))
+        atomic_write(self.path, head + _lines(columns, rows[-1:]))
         self._last, self._last_offset = (dict(rows[-1]) if rows else {}), len(head)
 
 

@@ -21,22 +21,22 @@ from typing import Any, cast
 
 from contrastive_encoders.core import InputError, is_address, without_secrets
 from contrastive_encoders.core.errors import TrainingError
-from contrastive_encoders.io.atomic import remove, whole_folder
+from contrastive_encoders.io.atomic import atomic_directory, remove
 from contrastive_encoders.io.manifest import sha256_of
 from contrastive_encoders.io.output_directory import overwrite_hint
 from contrastive_encoders.io.remote_files import explained, is_object_store, system_of
-from contrastive_encoders.reports.progress import Progress
+from contrastive_encoders.reports.progress import ProgressBar
 
 SNAPSHOTS = ".mirror"  # within the folder: links to the files of one moment, until they are copied
 INDEX, CONTENTS = "index.json", "files"
 OURS = re.compile("[0-9a-f]{64}")  # how contents are called
 NEVER_CHANGED = (".ckpt", ".safetensors", ".bin")  # files that are replaced by others, so a link keeps what they were
-TRIES, BETWEEN, LOOK = 5, 3.0, 0.5  # of the last copy; seconds between two, and between looks at one
+TRIES, BETWEEN, POLL_INTERVAL_S = 5, 3.0, 0.5  # of the last copy; seconds between two, and between looks at one
 
 log = logging.getLogger(__name__)
 
 
-class TakenOver(Exception):
+class MirrorTakeoverError(Exception):
     """Raised when another process has begun to copy to the address."""
 
 
@@ -130,8 +130,8 @@ class Mirror:
             self.copy()
             files = [path.stat().st_size for path in self._files()]
             log.info("mirror: copying %d files, %.1f MB, to %s", len(files), sum(files) / 1e6, self.shown)
-            with Progress("copying", "MB", round(sum(files) / 1e6)) as progress:
-                while not self.wait(LOOK):
+            with ProgressBar("copying", "MB", round(sum(files) / 1e6)) as progress:
+                while not self.wait(POLL_INTERVAL_S):
                     progress.to(round(self._sent / 1e6))
             if not self._failed:
                 break
@@ -167,7 +167,7 @@ class Mirror:
     def _copy_and_say(self, snapshot: Path) -> None:
         try:
             self._copy(snapshot)
-        except TakenOver:
+        except MirrorTakeoverError:
             log.warning("mirror=%s: another start of this run copies there now, and this one no more.", self.shown)
             self._failed, self._taken_over = False, True
         except Exception as error:  # noqa: BLE001  each library of an address has its own
@@ -227,7 +227,7 @@ class Mirror:
         size = sum({file["sha256"]: file["bytes"] for file in files.values()}.values())
         log.info("mirror: fetching %d files, %.1f MB, from %s", len(files), size / 1e6, self.shown)
         fetched: dict[str, Path] = {}
-        with whole_folder(self.folder) as part:
+        with atomic_directory(self.folder) as part:
             for name, file in sorted(files.items()):
                 path = part / _within(name, self.shown)
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -265,7 +265,7 @@ class Mirror:
         """Raises TakenOver where a process that has started later has written the index."""
         index = self._index()
         if index is not None and index["writer"] != self._writer and index["started"] > self._started:
-            raise TakenOver
+            raise MirrorTakeoverError
 
     # -------------------------------------------------------------------------------------------------------- both ends
 

@@ -12,8 +12,8 @@ import torch
 from contrastive_encoders.datamodules.row_datamodules import text_groups
 from contrastive_encoders.datamodules.sampling.neighbor_groups import grouped_rows, neighbour_groups
 from contrastive_encoders.encoders.objective import Objective
-from contrastive_encoders.io.atomic import write_whole
-from contrastive_encoders.runtime.process_group import from_rank_zero
+from contrastive_encoders.io.atomic import atomic_write
+from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
@@ -35,8 +35,8 @@ def group_neighbours(run: ResolvedRun, model: Any, data: Any) -> None:
         if size < 2 or not isinstance(model, Objective):
             continue
         path = run.folder / NEIGHBOURS / f"{place}-{one.data_id[:12]}.npy"
-        if not from_rank_zero(partial(_is_whole, path)):
-            from_rank_zero(partial(_write, run, model, one, size, path))
+        if not broadcast_from_rank_zero(partial(_is_whole, path)):
+            broadcast_from_rank_zero(partial(_write, run, model, one, size, path))
         one.groups = [group[group >= 0] for group in np.load(path, allow_pickle=False)]
 
 
@@ -56,7 +56,7 @@ def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path)
     content = io.BytesIO()
     np.save(content, groups[:number])
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, content.getvalue())
+    atomic_write(path, content.getvalue())
 
 
 def _is_whole(path: Path) -> bool:

@@ -71,7 +71,7 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
     return prepared
 
 
-def rehearse(run: ResolvedRun, backbone: str | None) -> None:
+def dry_run_stage(run: ResolvedRun, backbone: str | None) -> None:
     """Build a later stage as far as possible, so that its errors are raised before the stages before it are trained."""
     if run.is_finished:
         return

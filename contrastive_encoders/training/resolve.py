@@ -13,15 +13,15 @@ from typing import Any
 from hydra.errors import HydraException
 
 from contrastive_encoders.core import InputError, without_secrets
-from contrastive_encoders.core.config_schema import NO_KEY, UNSET, as_mapping, check, inherit, unset_keys
+from contrastive_encoders.core.config_schema import NOT_A_KEY, UNSET, as_mapping, check, inherit, unset_keys
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
-from contrastive_encoders.io.manifest import Damaged, is_finished, read_record
+from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record
 from contrastive_encoders.io.output_directory import FINISHED
 from contrastive_encoders.runtime.exit_codes import input_error
-from contrastive_encoders.runtime.process_group import launched
-from contrastive_encoders.training.compose import no_stage
-from contrastive_encoders.training.identity import following, identity_in, identity_of
+from contrastive_encoders.runtime.process_group import launcher_info
+from contrastive_encoders.training.compose import unknown_stage_message
+from contrastive_encoders.training.identity import identity_in, identity_of, stage_identity
 from contrastive_encoders.training.run_config import RunConfig, Trainer
 
 TRIPLETS = "triplets"  # directory of the triplets that are generated for a domain
@@ -48,12 +48,12 @@ class ResolvedRun(RunConfig):
     """
 
     output_dir: str
-    stage_name: str = field(default="", metadata=NO_KEY)
-    own_identity: str = field(default="", metadata=NO_KEY)
-    identity: str = field(default="", metadata=NO_KEY)
-    all_stages: tuple["ResolvedRun", ...] = field(default=(), metadata=NO_KEY)
-    unset: frozenset[str] = field(default=frozenset(), metadata=NO_KEY)
-    missing: Mapping[str, Any] = field(default_factory=dict, metadata=NO_KEY)
+    stage_name: str = field(default="", metadata=NOT_A_KEY)
+    own_identity: str = field(default="", metadata=NOT_A_KEY)
+    identity: str = field(default="", metadata=NOT_A_KEY)
+    all_stages: tuple["ResolvedRun", ...] = field(default=(), metadata=NOT_A_KEY)
+    unset: frozenset[str] = field(default=frozenset(), metadata=NOT_A_KEY)
+    missing: Mapping[str, Any] = field(default_factory=dict, metadata=NOT_A_KEY)
 
     @property
     def folder(self) -> Path:
@@ -105,7 +105,7 @@ class ResolvedRun(RunConfig):
 
     def begun_from(self, before: str) -> "ResolvedRun":
         """Return the stage as one that begins from a run of this identity, or, if that is empty, from the backbone."""
-        return replace(self, identity=following(before, self.stage_name, self.own_identity))
+        return replace(self, identity=stage_identity(before, self.stage_name, self.own_identity))
 
     @contextlib.contextmanager
     def named_in_errors(self) -> Iterator[None]:
@@ -182,7 +182,7 @@ def _trainer_arguments(run: ResolvedRun) -> dict[str, Any]:
     arguments = {
         name: values.get(name) if f"trainer.{name}" in run.unset else value for name, value in run.trainer.items()
     }
-    if found := launched():
+    if found := launcher_info():
         arguments["devices"], arguments["num_nodes"] = found.per_node, found.processes // found.per_node
         if arguments["strategy"] == "auto":
             arguments["strategy"] = "ddp"
@@ -209,7 +209,7 @@ def _no_such_stage(name: str, stages: Sequence[str]) -> InputError:
         return InputError(
             f"only_stage={name}: this run has no stages. Leave it out, or take experiment=NAME with some."
         )
-    return InputError(f"only_stage={name}: {no_stage(name, stages)}")
+    return InputError(f"only_stage={name}: {unknown_stage_message(name, stages)}")
 
 
 def finished_before(run: ResolvedRun) -> bool:
@@ -217,16 +217,16 @@ def finished_before(run: ResolvedRun) -> bool:
 
     It returns False if more has to be looked at: `training.stage_loop.run_stages` decides then, for all processes.
     """
-    if run.overwrite or run.resume != "auto" or run.domain.path or run.mirror or launched() or not run.is_finished:
+    if run.overwrite or run.resume != "auto" or run.domain.path or run.mirror or launcher_info() or not run.is_finished:
         return False
     if identity_in(run.folder) != run.identity:
         return False
-    say_finished(run.folder)
+    log_already_finished(run.folder)
     return True
 
 
-def say_finished(folder: Path) -> None:
+def log_already_finished(folder: Path) -> None:
     log.info(FINISHED, folder)
-    with contextlib.suppress(OSError, Damaged):
+    with contextlib.suppress(OSError, CorruptFileError):
         if verdict := read_record(folder / "results.json").get("verdict"):
             log.info("%s", verdict["sentence"])

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, ResumedSettings
 from contrastive_encoders.encoders.optimizers import make_schedule, planned_steps
 from contrastive_encoders.io.model_names import run_folder
-from contrastive_encoders.training.changed_settings import LENGTH, Change, changes, described
+from contrastive_encoders.training.changed_settings import LENGTH, SettingChange, changes, described
 
 CONFIG, RATES_DIFFER, RESUMED = "config", "rates_differ", "resumed"  # entries of a checkpoint
 OF_THE_RATES = (
@@ -34,7 +34,7 @@ class Resumption(NamedTuple):
 
     path: str
     step: int
-    changed: list[Change]
+    changed: list[SettingChange]
     total_steps: int
     rates_differ: bool  # whether earlier steps had other learning rates than the schedule gives them now
     earlier: list[ResumedSettings]  # changes of earlier resumptions
@@ -68,9 +68,9 @@ def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str
     fixed = [one for one in changes(checkpoint.get(CONFIG, recipe), recipe) if one.is_fixed and not _is_moved(one)]
     if not fixed:
         return
-    before = " ".join(word_of(one.key, one.shown_before) for one in fixed)
+    before = " ".join(format_override(one.key, one.shown_before) for one in fixed)
     run = Path(path).parent.parent
-    anew = f" To start a new run from its weights, set {word_of('backbone', str(run))} without resume."
+    anew = f" To start a new run from its weights, set {format_override('backbone', str(run))} without resume."
     raise InputError(
         key="resume",
         value=path,
@@ -134,7 +134,7 @@ def _rates(recipe: Mapping[str, Any], batches: int, examples: int) -> tuple[int,
     return total, lambda done: model["lr"] * factor(done)
 
 
-def _is_moved(one: Change) -> bool:
+def _is_moved(one: SettingChange) -> bool:
     """Return whether this is a backbone of the same name in another place."""
     names: Sequence[str] = [Path(str(value)).name for value in (one.before, one.now)]
     return one.key.removeprefix("model.") == "backbone" and names[0] == names[1]

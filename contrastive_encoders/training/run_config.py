@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from contrastive_encoders.composition.config_store import node, register
-from contrastive_encoders.core.config_schema import NO_KEY, config_field
+from contrastive_encoders.composition.config_store import config_node, register
+from contrastive_encoders.core.config_schema import NOT_A_KEY, config_field
 from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.model_configs import TinySizes
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
@@ -162,12 +162,12 @@ class RunConfig:
         (3, 0.05)
     """
 
-    model: Any = field(default=None, metadata=NO_KEY)
-    data: Any = field(default=None, metadata=NO_KEY)
-    trainer: Mapping[str, Any] = field(default_factory=lambda: node(Trainer), metadata=NO_KEY)
-    logger: Mapping[str, Any] = field(default_factory=dict, metadata=NO_KEY)
+    model: Any = field(default=None, metadata=NOT_A_KEY)
+    data: Any = field(default=None, metadata=NOT_A_KEY)
+    trainer: Mapping[str, Any] = field(default_factory=lambda: config_node(Trainer), metadata=NOT_A_KEY)
+    logger: Mapping[str, Any] = field(default_factory=dict, metadata=NOT_A_KEY)
     asked: Sequence[str] = field(
-        default=(), metadata=NO_KEY
+        default=(), metadata=NOT_A_KEY
     )  # keys that the user has set; a recipe's others give way where they cannot be
 
     # What is trained

@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, check_local_output
 from contrastive_encoders.export.atomic_export import EXPORT
 from contrastive_encoders.io.manifest import damage_of
@@ -18,14 +18,14 @@ from contrastive_encoders.io.output_directory import (
     Marker,
     check_owner,
     check_replaceable,
-    let_go,
     lock_folder,
     overwrite_hint,
+    release_lock,
     remove_entries,
     write_marker,
 )
 from contrastive_encoders.training.callbacks.checkpoints import LAST, find_resumable
-from contrastive_encoders.training.changed_settings import CONFIG, Change, changes_in, described
+from contrastive_encoders.training.changed_settings import CONFIG, SettingChange, changes_in, described
 from contrastive_encoders.training.mirror import SNAPSHOTS, Mirror
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def is_empty(folder: Path) -> bool:
     check_owner("output_dir", folder, RUN)
     if folder.exists():
         lock_folder("output_dir", folder)
-        let_go(folder / LOCK)
+        release_lock(folder / LOCK)
     return not _holds_work(folder)
 
 
@@ -147,13 +147,13 @@ def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping
     )
 
 
-def _ways_on(folder: Path, found: Sequence[Change]) -> str:
+def _ways_on(folder: Path, found: Sequence[SettingChange]) -> str:
     """Return what to set for a run whose settings differ from those of the run in its folder."""
     other, last = new_folder(folder), folder / "checkpoints" / LAST
-    anew = f"To train anew, set {word_of('output_dir', str(other))}, or overwrite=true, which removes that run."
+    anew = f"To train anew, set {format_override('output_dir', str(other))}, or overwrite=true, which removes that run."
     if not found or not last.is_file() or not all(one.can_be_resumed for one in found):
         return anew
-    words = f"{word_of('resume', str(last))} {word_of('output_dir', str(other))}"
+    words = f"{format_override('resume', str(last))} {format_override('output_dir', str(other))}"
     return f"To continue that run with the new settings, set {words}. {anew}"
 
 
@@ -208,8 +208,8 @@ def _given(resume: str | None, folder: Path) -> str | None:
     if not Path(resume).is_file():
         paths = (Path(resume) / LAST, Path(resume) / "checkpoints" / LAST)
         last = next((path for path in paths if path.is_file()), Path("...", "checkpoints", LAST))
-        words = word_of("resume", str(last))
+        words = format_override("resume", str(last))
         if last.parent.parent == folder:
-            words += f" {word_of('output_dir', str(new_folder(folder)))}"
+            words += f" {format_override('output_dir', str(new_folder(folder)))}"
         raise InputError(key="resume", value=resume, expected="a file, auto, or null", hint=f"Set {words}.")
     return resume

@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from transformers.utils import logging as transformers_logging
 
-from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError, without_secrets
 from contrastive_encoders.core.config_schema import as_mapping
 from contrastive_encoders.encoders.loading.own_encoder import own_encoder
@@ -23,11 +23,11 @@ from contrastive_encoders.encoders.loading.tiny import TINY_BACKBONES
 from contrastive_encoders.encoders.lora import is_adapter
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.encoders.pooling import POOLERS
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.io.checkpoint import load_checkpoint
-from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.runtime.local_ranks import start_ranks
-from contrastive_encoders.runtime.process_group import find_ranks, from_rank_zero, init_process_group
+from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero, find_ranks, init_process_group
 from contrastive_encoders.training.build import make_data, make_trainer
 from contrastive_encoders.training.callbacks.checkpoints import BEST
 from contrastive_encoders.training.changed_settings import changes_in, described
@@ -57,7 +57,7 @@ class Start(NamedTuple):
 
 
 @contextlib.contextmanager
-def hushed_libraries() -> Iterator[None]:
+def quiet_library_logging() -> Iterator[None]:
     """Their bars and hints would bury our own; what goes wrong still comes through. Afterwards all is as before."""
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
@@ -78,7 +78,7 @@ def hushed_libraries() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def said_once(*names: str) -> Iterator[None]:
+def deduplicate_log_messages(*names: str) -> Iterator[None]:
     """What these loggers say of each stage, and when it is rehearsed, is told once where the words are the same."""
     lines = set[str]()
 
@@ -117,7 +117,7 @@ def prepare_folder(run: ResolvedRun) -> Start:
     return Start(False, claim.checkpoint, write_tiny([run], run.folder / "backbone"))
 
 
-def prepare_whole(run: ResolvedRun) -> Start:
+def prepare_multi_stage_run(run: ResolvedRun) -> Start:
     """Take the directory of a run with stages, which share one tiny backbone.
 
     Raises:
@@ -136,7 +136,7 @@ def prepare_whole(run: ResolvedRun) -> Start:
         _refuse_lost_layers(before, after)
     alone = len(chosen) < len(stages)
     if alone and run.overwrite:
-        _refuse_what_others_stand_on(stages, chosen[-1], run.folder)
+        _check_no_dependent_stages(stages, chosen[-1], run.folder)
     claim = _claim(run, overwrite=run.overwrite and not alone)
     backbone = chosen[0].backbone
     if claim.finished or backbone != "tiny":
@@ -153,12 +153,14 @@ def _claim(run: ResolvedRun, overwrite: bool) -> Claim:
     return claim
 
 
-def begin(stages: Sequence[ResolvedRun], stage: ResolvedRun, backbone: str | None) -> tuple[ResolvedRun, Path | None]:
+def resolve_stage_backbone(
+    stages: Sequence[ResolvedRun], stage: ResolvedRun, backbone: str | None
+) -> tuple[ResolvedRun, Path | None]:
     """Return the stage with the weights that it begins from as its backbone, and the directory of the stage before
     if they are its weights.
     """
     place = stages.index(stage)
-    folder, identity = from_rank_zero(lambda: _finished_before(stages, place))
+    folder, identity = broadcast_from_rank_zero(lambda: _finished_before(stages, place))
     begun = stage.begun_from(identity).with_values(backbone=folder or backbone)
     if folder or not place:
         log.info("stage %s begins from %s", stage.stage_name, begun.backbone)
@@ -180,8 +182,8 @@ def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | N
     raise InputError(
         location=before.output_dir,
         expected=f"the settings of stage {before.stage_name} that was trained there: {there}",
-        hint=f"Set them as there, or set {word_of('output_dir', str(new_folder(before.folder.parent)))} to train all "
-        "stages anew.",
+        hint="Set them as there, or set "
+        f"{format_override('output_dir', str(new_folder(before.folder.parent)))} to train all stages anew.",
     )
 
 
@@ -194,7 +196,7 @@ def take_weights(model: pl.LightningModule, before: Path) -> None:
     best = before / "checkpoints" / BEST
     try:
         saved = load_checkpoint(best)["state_dict"]
-    except (OSError, Damaged) as error:
+    except (OSError, CorruptFileError) as error:
         raise InputError(
             f"{best}: wanted the weights that this stage begins from ({error}). Copy a good checkpoint there, or train "
             f"the stage before anew: remove {before}."
@@ -282,7 +284,7 @@ def _mlm_weight(stage: ResolvedRun) -> float:
     return float(stage.model.contrastive_weight == 0) if weight is None else float(weight)
 
 
-def _refuse_what_others_stand_on(stages: Sequence[ResolvedRun], stage: ResolvedRun, folder: Path) -> None:
+def _check_no_dependent_stages(stages: Sequence[ResolvedRun], stage: ResolvedRun, folder: Path) -> None:
     later = stages[[one.stage_name for one in stages].index(stage.stage_name) + 1 :]
     there = [one.folder for one in later if one.folder.exists()]
     if (folder / "results.json").exists():
@@ -304,7 +306,7 @@ def record_config(recipe: Mapping[str, Any], folder: Path) -> None:
         records |= {"hydra": hydra_config, "overrides": hydra_config.overrides.task}
     for name, record in records.items():
         text = OmegaConf.to_yaml(record if OmegaConf.is_config(record) else OmegaConf.create(record))
-        write_whole(folder / f"{name}.yaml", without_secrets(text))
+        atomic_write(folder / f"{name}.yaml", without_secrets(text))
 
 
 def write_tiny(stages: Sequence[ResolvedRun], folder: Path) -> str:

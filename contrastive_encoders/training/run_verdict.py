@@ -9,16 +9,16 @@ from contrastive_encoders.datamodules.sources.hub_datasets import NAME
 from contrastive_encoders.datamodules.sources.records import list_setting
 from contrastive_encoders.io.item_scores import read_items
 from contrastive_encoders.io.metrics import read_rows
-from contrastive_encoders.statistics.headline import Headline, choose_headline
-from contrastive_encoders.statistics.verdict import judge, with_before
-from contrastive_encoders.training.advice import Facts, of_manifest, to_try
+from contrastive_encoders.statistics.headline import RankingMetric, choose_headline
+from contrastive_encoders.statistics.verdict import compute_verdict, with_before
+from contrastive_encoders.training.advice import Facts, of_manifest, suggestions
 from contrastive_encoders.training.data_summary import multilingual
-from contrastive_encoders.training.fit import Fitted, mode_of
+from contrastive_encoders.training.fit import FitResult, mode_of
 from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.startup_summary import changed_keys
 
 
-def items_of(fitted: Fitted) -> ItemScores | None:
+def items_of(fitted: FitResult) -> ItemScores | None:
     """What test items came to at the end, by TF-IDF, and before training."""
     if (found := fitted.final.scores.items) is None:
         return None
@@ -68,7 +68,7 @@ def verdict_of(
         doubt=(verdict["interval"][1] - verdict["interval"][0]) / 2 if verdict["interval"] else 0.0,
         before=f"stages.{run.stage_name}." if run.stage_name else "",
     )
-    verdict["to_try"] = to_try(facts)
+    verdict["to_try"] = suggestions(facts)
     return verdict
 
 
@@ -117,15 +117,15 @@ def verdict_of_all(results: Results, last: Verdict | None, items: ItemScores | N
     return verdict
 
 
-def headline_of(results: Results) -> Headline | None:
+def headline_of(results: Results) -> RankingMetric | None:
     recipe, before = results["recipe"], results.get("scores_before", {})
     monitor = recipe.get("monitor")
     less = mode_of(monitor, recipe.get("monitor_mode")) == "min"
     return choose_headline(before, results["scores"], results.get("averages", {}), monitor, monitor_less_is_better=less)
 
 
-def _judged(headline: Headline, results: Results, items: ItemScores | None, best_of: int = 1) -> Verdict:
-    return judge(
+def _judged(headline: RankingMetric, results: Results, items: ItemScores | None, best_of: int = 1) -> Verdict:
+    return compute_verdict(
         headline,
         results["scores_before"],
         results["scores"],

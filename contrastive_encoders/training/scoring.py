@@ -13,11 +13,11 @@ from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.objective import Objective
 from contrastive_encoders.evaluation.callback import Suites, choose_suites
 from contrastive_encoders.evaluation.catalog import files, is_task, listing_hint
-from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.reranking import Reranking
+from contrastive_encoders.evaluation.reranking import RerankingScorer
 from contrastive_encoders.evaluation.task import Task
-from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
 from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.checks import check_scoring, names_of
 from contrastive_encoders.training.resolve import ResolvedRun
@@ -60,14 +60,14 @@ def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tup
 def reranked(suites: Suites, run: ResolvedRun) -> Suites:
     """Return the suites of a reranker: the retrieval tasks of a run. Other tasks are left out."""
     settings: Any = run.model
-    tasks = [task for task in suites.final if isinstance(task, Retrieval) and settings.retriever]
+    tasks = [task for task in suites.final if isinstance(task, RetrievalScores) and settings.retriever]
     if others := [task.name for task in suites.final if task not in tasks]:
         why = "reranks documents for queries" if settings.retriever else "has no model.retriever, which finds documents"
         log.warning("%s: this model %s, so they are not scored.", ", ".join(others), why)
     if tasks:
         load_encoder(settings.retriever, device="cpu")  # what is no encoder is refused before the training
     device = run.device
-    final = Reranking(tasks, lambda: load_encoder(settings.retriever, device=device), settings.rerank_top)
+    final = RerankingScorer(tasks, lambda: load_encoder(settings.retriever, device=device), settings.rerank_top)
     during = {task.name for task in suites.during}
     return Suites(final, final.of(task for task in tasks if task.name in during))
 
@@ -78,7 +78,7 @@ def own_suite(run: ResolvedRun, config: EvaluateConfig) -> list[Task]:
     Raises:
         InputError: one is not there or damaged.
     """
-    return [task for own in own_tasks(run.evaluation.tasks, "evaluation.tasks") for task in own.read(config)]
+    return [task for own in resolve_custom_tasks(run.evaluation.tasks, "evaluation.tasks") for task in own.read(config)]
 
 
 def _scoring(run: ResolvedRun, **changed: Any) -> ResolvedRun:
@@ -109,7 +109,7 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
             log.info("evaluation.data_root is not set: no scores of %s.", said)
         return run
     for name in of_tables:
-        if (plain := in_form_that_is_there(scoring.data_root, name)) != name:
+        if (plain := available_variant(scoring.data_root, name)) != name:
             log.warning(
                 "%s: its texts in SentEval's form are not in %s, so %s is scored in its place, which is not what was "
                 "published. %s",
@@ -122,7 +122,7 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
     return run
 
 
-def in_form_that_is_there(root: str, name: str) -> str:
+def available_variant(root: str, name: str) -> str:
     """Return the task, or where it lacks its texts in SentEval's form, the same with them as they are."""
     plain = ScoreName.parse(name).without_form()
     return plain if is_task(name) and not _is_there(root, name) and _is_there(root, plain) else name

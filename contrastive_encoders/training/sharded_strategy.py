@@ -19,7 +19,7 @@ from contrastive_encoders.encoders.sharding import load_weights
 from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.checkpoint import OF_OPTIMIZER, OF_WEIGHTS, SHARDS, new_shards, shards_of
 from contrastive_encoders.io.sharded_tensors import Shards, can_write_shards, read_shards, write_shards
-from contrastive_encoders.training.callbacks.checkpoint_io import PatientIO
+from contrastive_encoders.training.callbacks.checkpoint_io import SafeCheckpointIO
 
 
 class ShardedStrategy(ModelParallelStrategy):
@@ -55,7 +55,7 @@ class ShardedStrategy(ModelParallelStrategy):
         self, checkpoint: dict[str, Any], filepath: str | Path, storage_options: Any | None = None
     ) -> None:
         """A collective. An error of writing is kept by ``checkpoint_io``, on all ranks."""
-        path, io = Path(self.broadcast(filepath)), cast(PatientIO, self.checkpoint_io)
+        path, io = Path(self.broadcast(filepath)), cast(SafeCheckpointIO, self.checkpoint_io)
         name = self.broadcast(new_shards(path.parent, checkpoint["global_step"]) if self.is_global_zero else "")
         weights, optimizers = checkpoint.pop("state_dict"), checkpoint.pop("optimizer_states", [])
         same = _shared(cast(nn.Module, self.model), weights)

@@ -10,24 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 from contrastive_encoders.core import Results
-from contrastive_encoders.io.output_directory import LOCK, work_for
+from contrastive_encoders.io.output_directory import LOCK, register_worker
 from contrastive_encoders.io.results import read_results
-from contrastive_encoders.runtime.process_group import find_ranks, from_rank_zero
+from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero, find_ranks
 from contrastive_encoders.runtime.signals import TERMINATED
-from contrastive_encoders.training.callbacks.rank_failures import Companions
+from contrastive_encoders.training.callbacks.rank_failures import RankFailureMonitor
 from contrastive_encoders.training.checks import check_run
 from contrastive_encoders.training.finish import finish, finish_stages
 from contrastive_encoders.training.fit import fit, make_loggers
 from contrastive_encoders.training.gense_domain import synthesise_domain
-from contrastive_encoders.training.prepare import free_memory, prepare, rehearse
-from contrastive_encoders.training.resolve import ResolvedRun, say_finished
+from contrastive_encoders.training.prepare import dry_run_stage, free_memory, prepare
+from contrastive_encoders.training.resolve import ResolvedRun, log_already_finished
 from contrastive_encoders.training.run_directory import check_writable, is_empty, mirror_of
 from contrastive_encoders.training.run_setup import (
-    begin,
-    hushed_libraries,
+    deduplicate_log_messages,
     prepare_folder,
-    prepare_whole,
-    said_once,
+    prepare_multi_stage_run,
+    quiet_library_logging,
+    resolve_stage_backbone,
     start_processes,
 )
 from contrastive_encoders.training.teacher_comparison import score_teacher
@@ -57,7 +57,7 @@ def run_stages(run: ResolvedRun) -> Results | None:
         OutputError, TrainingError: the disk is full, or the training failed.
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the state is saved.
     """
-    with hushed_libraries(), said_once(*SAID_ONCE):
+    with quiet_library_logging(), deduplicate_log_messages(*SAID_ONCE):
         status = 1
         try:
             check_writable(run.folder)
@@ -76,13 +76,13 @@ def run_stages(run: ResolvedRun) -> Results | None:
 
 def _run(run: ResolvedRun) -> int:
     """Train a run, with copies of its directory if it has a ``mirror``, and return the exit status."""
-    companions = Companions()
+    companions = RankFailureMonitor()
     mirror = mirror_of(run.folder, run.mirror, run.identity)
     if mirror is None:
         with companions.named():  # between two stages, too
             return _train(run, companions, None)
     anew = run.overwrite and run.only_stage is None
-    from_rank_zero(lambda: mirror.begin(anew=anew, fetch=is_empty(run.folder)))
+    broadcast_from_rank_zero(lambda: mirror.begin(anew=anew, fetch=is_empty(run.folder)))
     try:
         with companions.named():
             status = _train(run, companions, mirror.copy)
@@ -96,34 +96,37 @@ def _run(run: ResolvedRun) -> int:
     return status
 
 
-def _train(run: ResolvedRun, companions: Companions, saved: Callable[[], None] | None) -> int:
+def _train(run: ResolvedRun, companions: RankFailureMonitor, saved: Callable[[], None] | None) -> int:
     """Train the stages of a run in turn, each from the best weights of the stage before it, and return the exit status.
     Finished stages are skipped.
     """
     if not run.all_stages:
         return train(run, companions, saved=saved)
-    from_rank_zero(lambda: synthesise_domain(run))
-    start = from_rank_zero(lambda: prepare_whole(run))
+    broadcast_from_rank_zero(lambda: synthesise_domain(run))
+    start = broadcast_from_rank_zero(lambda: prepare_multi_stage_run(run))
     if start.finished:
-        say_finished(run.folder)
+        log_already_finished(run.folder)
         return 0
     for stage in run.trainings[1:]:
         with stage.named_in_errors():
-            rehearse(stage, start.backbone)
+            dry_run_stage(stage, start.backbone)
     for stage in run.trainings:
         with stage.named_in_errors():
-            begun, before = begin(run.all_stages, stage, start.backbone)
+            begun, before = resolve_stage_backbone(run.all_stages, stage, start.backbone)
             status = train(begun, companions, before, saved)
         close_wandb(status)
         free_memory()
         if status:
             return status
-    from_rank_zero(lambda: finish_stages(run))
+    broadcast_from_rank_zero(lambda: finish_stages(run))
     return 0
 
 
 def train(
-    run: ResolvedRun, companions: Companions, before: Path | None = None, saved: Callable[[], None] | None = None
+    run: ResolvedRun,
+    companions: RankFailureMonitor,
+    before: Path | None = None,
+    saved: Callable[[], None] | None = None,
 ) -> int:
     """Train or continue a run without stages, or a stage; score and export it. Return the exit status.
 
@@ -132,12 +135,12 @@ def train(
         saved: called after each checkpoint.
     """
     loggers = make_loggers(run)  # a missing login shows here
-    start = from_rank_zero(lambda: prepare_folder(run))
+    start = broadcast_from_rank_zero(lambda: prepare_folder(run))
     if start.finished:
-        say_finished(run.folder)
+        log_already_finished(run.folder)
         return 0
     if find_ranks().rank > 0:
-        work_for(run.folder / LOCK)
+        register_worker(run.folder / LOCK)
     prepared = prepare(run, start, before)
     for logger in loggers:
         logger.log_hyperparams(run.recipe())

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.encoders.kernels.compiled_layers import compiled
 from contrastive_encoders.encoders.kernels.compiler import check_compiler
 from contrastive_encoders.encoders.objective import Objective
@@ -79,7 +79,7 @@ def changed_keys(changes: Mapping[str, Sequence[Any]]) -> list[str]:
 def overrides(values: Mapping[str, Any]) -> list[str]:
     """Return ``KEY=VALUE`` of each key."""
     return [
-        word_of(key, value)
+        format_override(key, value)
         if isinstance(value, str) and value
         else f"{key}={json.dumps(None if value == '' else value)}"
         for key, value in values.items()

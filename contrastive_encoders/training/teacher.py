@@ -14,14 +14,14 @@ from hydra.utils import get_class
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.row_datamodules import TextRows
-from contrastive_encoders.datamodules.store.teacher_embeddings import VERSION, VectorStore, make_or_go_on
+from contrastive_encoders.datamodules.store.teacher_embeddings import VERSION, TeacherEmbeddingStore, build_or_resume
 from contrastive_encoders.encoders.cross_encoder import SCORES_PAIRS
 from contrastive_encoders.encoders.loading.load import load_encoder_of
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_json
 from contrastive_encoders.io.manifest import read_record, write_record
 from contrastive_encoders.io.output_directory import overwrite_hint
-from contrastive_encoders.runtime.process_group import from_rank_zero
+from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
@@ -55,7 +55,7 @@ def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
         loaded.append(load_encoder_of("model.teacher", str(name), run.device))
         _refuse_reranker(str(name))
 
-    from_rank_zero(load)
+    broadcast_from_rank_zero(load)
     return loaded[0] if loaded else None
 
 
@@ -95,10 +95,10 @@ def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedE
             expected="null for rows with lists of positives or negatives",
             hint="Set model.teacher=null, or write one positive and as many negatives in each row.",
         )
-    from_rank_zero(lambda: _write_embeddings(run, data, cast(LoadedEncoder, teacher)))
+    broadcast_from_rank_zero(lambda: _write_embeddings(run, data, cast(LoadedEncoder, teacher)))
     record = read_record(run.folder / RECORD)
     for place, one in data_modules(data).items():
-        one.taught = VectorStore(record["stores"][place], one.rows_used)
+        one.taught = TeacherEmbeddingStore(record["stores"][place], one.rows_used)
     model.learn_from_teacher(int(record["width"]), run.seed)
 
 
@@ -115,7 +115,7 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
         directory = one.cache / f"teacher-{digest}"
         log.info("teacher: vectors of %d rows in %s", one.num_examples, directory)
         embed = partial(_embed_rows, teacher, prompts, autocast)
-        width = make_or_go_on(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
+        width = build_or_resume(directory, one.used_texts, one.num_examples, embed, quiet=run.quiet)
         stores[place] = str(directory)
     record = {"stores": stores, "width": width, "teacher": teacher.fingerprint}
     path = run.folder / RECORD

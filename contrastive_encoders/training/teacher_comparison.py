@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from contrastive_encoders.core import BesideTeacher, EncoderCost, Results
+from contrastive_encoders.core import EncoderCost, Results, TeacherComparison
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.evaluation.callback import HEADLINES, ScoreCallback
@@ -37,7 +37,9 @@ def score_teacher(run: ResolvedRun, scorer: ScoreCallback) -> dict[str, float] |
     return dict(found.values)
 
 
-def beside_teacher(run: ResolvedRun, data: Any, results: Results, of_teacher: Mapping[str, float]) -> BesideTeacher:
+def compare_with_teacher(
+    run: ResolvedRun, data: Any, results: Results, of_teacher: Mapping[str, float]
+) -> TeacherComparison:
     """Compare the exported encoder with the teacher; both embed the same training texts, in turn."""
     autocast = torch.bfloat16 if run.evaluation.precision == "bf16" else None
     sides = {"teacher": _loaded(run, run.model.teacher), "student": _loaded(run, run.folder / "encoder")}
@@ -50,7 +52,7 @@ def beside_teacher(run: ResolvedRun, data: Any, results: Results, of_teacher: Ma
         for name, value in of_teacher.items()
         if ScoreName.parse(name).measure in HEADLINES and value and name in results["scores"]
     }
-    return BesideTeacher(
+    return TeacherComparison(
         teacher=str(run.model.teacher),
         scores={**of_teacher},
         kept=kept,
@@ -59,7 +61,7 @@ def beside_teacher(run: ResolvedRun, data: Any, results: Results, of_teacher: Ma
     )
 
 
-def table_beside_teacher(found: BesideTeacher, results: Results) -> Table:
+def teacher_comparison_table(found: TeacherComparison, results: Results) -> Table:
     """Size, speed, averages, and what is in no average."""
     table = Table(title="Beside the teacher", title_justify="left")
     for name in ("", "teacher", "student", "kept"):

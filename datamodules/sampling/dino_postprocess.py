@@ -21,7 +21,7 @@ class Pair(NamedTuple):
     added: bool = False  # by a step: nobody wrote it
 
 
-class Report(NamedTuple):
+class StepReport(NamedTuple):
     """What a step did."""
 
     step: str
@@ -30,7 +30,7 @@ class Report(NamedTuple):
     left: int  # pairs behind it
 
 
-class Settings(NamedTuple):
+class PostprocessSettings(NamedTuple):
     """``normalise`` compares x1 with x2 stripped and case-folded. ``cap`` is pairs per x1 and label, 0 for no limit.
 
     ``variant="published"`` draws random x2 from all entries, as the code does; ``paper`` from those of other x1.
@@ -60,7 +60,7 @@ class Settings(NamedTuple):
             raise InputError(f"data.variant={self.variant!r}: wanted paper or published.")
 
 
-def postprocess(pairs: Sequence[Pair], settings: Settings) -> tuple[list[Pair], list[Report]]:
+def postprocess(pairs: Sequence[Pair], settings: PostprocessSettings) -> tuple[list[Pair], list[StepReport]]:
     """The pairs behind all steps, in order, and what each step did."""
     settings.check()
     found, reports = list(pairs), []
@@ -72,35 +72,35 @@ def postprocess(pairs: Sequence[Pair], settings: Settings) -> tuple[list[Pair], 
             dropped = added = 0
         else:
             dropped, added = (before - after).total(), (after - before).total()
-        reports.append(Report(name, dropped, added, len(found)))
+        reports.append(StepReport(name, dropped, added, len(found)))
     return found, reports
 
 
-def shuffle(pairs: list[Pair], settings: Settings) -> list[Pair]:
+def shuffle(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
     """Which pairs the cap keeps depends on their order."""
     order = list(pairs)
     _random(settings, "shuffle").shuffle(order)
     return order
 
 
-def deduplicate(pairs: list[Pair], settings: Settings) -> list[Pair]:
+def deduplicate(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
     """The first of equal (x1, x2, label). Published was a set, whose order changed from run to run."""
     return list(dict.fromkeys(pairs))
 
 
-def drop_identical(pairs: list[Pair], settings: Settings) -> list[Pair]:
+def drop_identical(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
     """Without pairs of a text with itself."""
     form: Callable[[str], str] = (lambda text: text.strip().casefold()) if settings.normalise else str
     return [pair for pair in pairs if form(pair.left) != form(pair.right)]
 
 
-def smooth(pairs: list[Pair], settings: Settings) -> list[Pair]:
+def smooth(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
     """label * (1 - s) + s / 2: with s = 0.2 the labels 0, 0.5, 1 become 0.1, 0.5, 0.9."""
     keep = 1 - settings.smoothing
     return [pair._replace(score=pair.score * keep + settings.smoothing / 2) for pair in pairs]
 
 
-def cap(pairs: list[Pair], settings: Settings) -> list[Pair]:
+def cap(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
     """The first ``settings.cap`` pairs of each (x1, label)."""
     if not settings.cap:
         return list(pairs)
@@ -112,7 +112,7 @@ def cap(pairs: list[Pair], settings: Settings) -> list[Pair]:
     return kept
 
 
-def augment(pairs: list[Pair], settings: Settings) -> list[Pair]:
+def augment(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
     """And for each x1 some x2 of random entries, label 0: not smoothed. An x1 that has no others gets none."""
     draw = _random(settings, "augment")
     entries: dict[str, list[Pair]] = {}
@@ -130,7 +130,7 @@ def augment(pairs: list[Pair], settings: Settings) -> list[Pair]:
     return [*pairs, *added]
 
 
-_STEPS: dict[str, Callable[[list[Pair], Settings], list[Pair]]] = {
+_STEPS: dict[str, Callable[[list[Pair], PostprocessSettings], list[Pair]]] = {
     step.__name__: step for step in (shuffle, deduplicate, drop_identical, smooth, cap, augment)
 }
 
@@ -168,5 +168,5 @@ def split_dev(
     return [*train, *(pair for pair in added if pair.left not in held_out)], dev
 
 
-def _random(settings: Settings, step: str) -> random.Random:
+def _random(settings: PostprocessSettings, step: str) -> random.Random:
     return random.Random(f"{settings.seed}/{step}")  # seeded with a text: the same on every platform and run

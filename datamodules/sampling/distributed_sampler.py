@@ -74,7 +74,7 @@ def nested_subset(n: int, fraction: float, seed: int) -> NestedSubset:
     return NestedSubset(n, fraction, seed)
 
 
-class Order:
+class DistributedBatchSampler:
     """Which examples this rank takes in batch k of a pass: block k of the pass's permutation, dealt like cards.
 
     Rank r takes places r, r + world, ... of the block. What does not fill a batch at the end of a pass is left out

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contrastive_encoders.core import InputError, Prompted, RetrievalTask
-from contrastive_encoders.datamodules.near_duplicates import NearCopies, words_of
+from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.token_store import RowSource
 from contrastive_encoders.io.atomic import build_once
@@ -42,7 +42,7 @@ class HeldOutOptions(NamedTuple):
 DEFAULT_OPTIONS = HeldOutOptions()
 
 
-class Choice(NamedTuple):
+class HeldOutRows(NamedTuple):
     """Rows of the task."""
 
     rows: set[int]
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
     prefers: bool  # whether the data has enough pairs of the preferred kind
 
 
-class AllButHeldOut:
+class HeldOutSplit:
     """The rows of ``source`` but for a ``share`` of the first `MOST_GROUPED`, at most `MOST_QUERIES`.
 
     Rows are of one group if they come from the same place (a document), or if they have an equal text in one of
@@ -68,7 +68,7 @@ class AllButHeldOut:
     @classmethod
     def of(
         cls, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS
-    ) -> "AllButHeldOut | None":
+    ) -> "HeldOutSplit | None":
         """None where the share is 0."""
         return cls(source, share, cache, options) if share else None
 
@@ -123,7 +123,7 @@ class AllButHeldOut:
         ranking = Ranking(scored, self.options.max_documents)
         columns = choice.columns
         compared = [[record.texts[column] for column in _compared(record, columns)] for record in held.values()]
-        known, near = {key for texts in compared for key in _keys(texts)}, NearCopies(list(chain(*compared)))
+        known, near = {key for texts in compared for key in _keys(texts)}, NearDuplicateIndex(list(chain(*compared)))
         left_out, rows, equal = list[int](), 0, 0
         for row, record in enumerate(self.source):
             keys = _keys(record.texts)
@@ -154,7 +154,7 @@ class AllButHeldOut:
         }
         (folder / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
 
-    def _choose(self) -> Choice:
+    def _choose(self) -> HeldOutRows:
         for columns, of_places in ((self.options.columns, True), ((0, 1), False), ((0,), False)):
             groups, preferred, positives = Groups(), dict[int, int](), list[int]()
             for row, record in enumerate(islice(self.source, MOST_GROUPED)):
@@ -170,7 +170,7 @@ class AllButHeldOut:
             held = {positives[row] for row in chosen}
             if 2 * len(chosen) >= wanted and 2 <= len(held) <= len(set(positives)) / 2:
                 break
-        return Choice(set(chosen), columns, prefers)
+        return HeldOutRows(set(chosen), columns, prefers)
 
     def _scored(self, held: Sequence[Record], *, prefers: bool) -> tuple[str, list[Record]]:
         """Return the kind of pair that is scored, and its rows: the preferred kind, else the most frequent one.
@@ -241,7 +241,7 @@ class Ranking:
     def _near_copies(self, documents: Mapping[int, str]) -> Mapping[int, list[int]]:
         """Return the places of the documents that nearly repeat each right document."""
         keys, found = list(self.right_documents), defaultdict[int, list[int]](list)
-        near = NearCopies(list(self.right_documents.values()))
+        near = NearDuplicateIndex(list(self.right_documents.values()))
         for place, text in enumerate(documents.values()):
             for copied in near.like(words_of(text)):
                 found[keys[copied]].append(place)

@@ -10,7 +10,11 @@ import torch
 from torch.utils.data import Dataset
 
 from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged
-from contrastive_encoders.datamodules.sampling.distributed_sampler import Order, check_batch_size, uneven_batch
+from contrastive_encoders.datamodules.sampling.distributed_sampler import (
+    DistributedBatchSampler,
+    check_batch_size,
+    uneven_batch,
+)
 from contrastive_encoders.datamodules.sampling.interleaving import Interleaving
 from contrastive_encoders.datamodules.text_datamodule import TextData
 
@@ -84,7 +88,10 @@ class AllPartsBatches(MixedBatches):
         check_batch_size(examples, self.batch_size, world)
         if examples % self.batch_size % world:
             raise uneven_batch(examples % self.batch_size, world)
-        self.orders = [Order(part.num_examples, 1, seed=part.settings.seed, groups=part.groups) for part in self.parts]
+        self.orders = [
+            DistributedBatchSampler(part.num_examples, 1, seed=part.settings.seed, groups=part.groups)
+            for part in self.parts
+        ]
 
     def __len__(self) -> int:
         return -(-len(self.interleaving) // self.batch_size)

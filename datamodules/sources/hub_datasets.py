@@ -14,7 +14,7 @@ from contrastive_encoders.io.file_discovery import DOCUMENTS, FORMS, TextFile, f
 from contrastive_encoders.io.hub import hub_answers
 from contrastive_encoders.io.manifest import describe_files
 from contrastive_encoders.io.nested_columns import top_level
-from contrastive_encoders.io.rows import AUTO, BadRow, Encoding, Row, read_rows
+from contrastive_encoders.io.rows import AUTO, BadRow, Encoding, ParsedRow, read_rows
 
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
 LARGE = 10 * 2**30  # bytes: sets from here on are read as they come, without a copy on the disk
@@ -56,7 +56,7 @@ class HubSet:
     def __str__(self) -> str:
         return f"{self.id}[{self.split}]"
 
-    def rows(self, columns: Sequence[str] = ()) -> Iterator[Row]:
+    def rows(self, columns: Sequence[str] = ()) -> Iterator[ParsedRow]:
         """Yield all rows in order with the wanted columns; with all where the first wanted one is missing."""
         wanted = top_level(columns, self.columns)
         dataset = self.dataset.select_columns(wanted) if wanted else self.dataset
@@ -66,7 +66,7 @@ class HubSet:
             for values in zip(*batch.values(), strict=True):
                 line += 1
                 row = dict(zip(batch, values, strict=True))
-                yield Row(row | {name: known.get(row[name], row[name]) for name, known in words.items()}, line)
+                yield ParsedRow(row | {name: known.get(row[name], row[name]) for name, known in words.items()}, line)
 
     @cached_property
     def columns(self) -> list[str]:
@@ -235,7 +235,7 @@ def is_saved(folder: Path) -> bool:
 
 def rows_in(
     where: Rows, columns: Sequence[str] = (), encoding: Encoding = AUTO, form: str = ""
-) -> Iterator[Row | BadRow]:
+) -> Iterator[ParsedRow | BadRow]:
     if isinstance(where, HubSet):
         return where.rows([name for name in columns if name != "split"])  # it is of one split as a whole
     return read_rows(where, columns, form, encoding)

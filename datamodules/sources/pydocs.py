@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from contrastive_encoders.core import InputError, RetrievalTask
-from contrastive_encoders.datamodules.near_duplicates import NearCopies, words_of
+from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
 from contrastive_encoders.datamodules.sources.docstrings import Module, documented_modules, installed
-from contrastive_encoders.datamodules.sources.raw_documents import Document, DocumentSource
+from contrastive_encoders.datamodules.sources.raw_documents import DocumentSource, RawDocument
 from contrastive_encoders.io.atomic import build_once
 
 VERSION = 5  # part of the key: raise it when the same packages would give other documents
@@ -51,12 +51,12 @@ class PydocsSource(DocumentSource):
         digest = hashlib.sha256(json.dumps(self.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
         self.directory = Path(cache_dir).expanduser() / f"pydocs-{digest}"
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[RawDocument]:
         self._prepare()
         with (self.directory / "documents.jsonl").open(encoding="utf-8") as file:
             for line in file:
                 record = json.loads(line)
-                yield Document(record["text"], f"docstrings of {record['module']}:1")
+                yield RawDocument(record["text"], f"docstrings of {record['module']}:1")
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """(summary, rest) of the docstrings of these modules."""
@@ -148,10 +148,10 @@ def number_of_docstrings(modules: Sequence[Module]) -> int:
 def without_task(modules: list[Module], task: list[tuple[str, str]]) -> list[Module]:
     """Return the modules without docstrings that say a text of the task, word for word or nearly so.
 
-    Case, punctuation and white space do not count; see `NearCopies`.
+    Case, punctuation and white space do not count; see `NearDuplicateIndex`.
     """
     asked = {tuple(words_of(side)) for pair in task for side in pair}
-    near = NearCopies([document for _, document in task])
+    near = NearDuplicateIndex([document for _, document in task])
 
     def tells(text: str) -> bool:
         sides = [words_of(side) for side in (text, *split_summary(text))]

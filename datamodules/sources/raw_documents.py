@@ -21,11 +21,11 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
     rows_in,
     what_was_read,
 )
-from contrastive_encoders.datamodules.sources.sections import Section, sections
+from contrastive_encoders.datamodules.sources.sections import DocumentSection, sections
 from contrastive_encoders.io.documents import SOURCE
-from contrastive_encoders.io.file_discovery import DOCUMENTS, count_kinds, form_of, passed_over
+from contrastive_encoders.io.file_discovery import DOCUMENTS, count_kinds, count_skipped, form_of
 from contrastive_encoders.io.html_cells import has_tags
-from contrastive_encoders.io.rows import DOCUMENT, LINE, BadRow, Row, text_in
+from contrastive_encoders.io.rows import DOCUMENT, LINE, BadRow, ParsedRow, text_in
 from contrastive_encoders.io.text_files import Encoding
 
 MOST_LISTED = 20  # skipped rows of each fault whose place is listed; all are counted
@@ -35,7 +35,7 @@ MAX_SKIPPED = 0.05  # share of the rows that may be undecodable or malformed wit
 FAULTS = ("empty", "undecodable", "malformed")
 
 
-class Document(NamedTuple):
+class RawDocument(NamedTuple):
     """A raw document, and its place for messages."""
 
     text: str
@@ -43,9 +43,9 @@ class Document(NamedTuple):
     title: str = ""  # where a row has one
     markdown: str = ""  # of which the text is what a reader sees
 
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[DocumentSection]:
         """Its texts, each with the headings above it; a title is the outermost."""
-        found = sections(self.markdown) if self.markdown else [Section((), self.text)]
+        found = sections(self.markdown) if self.markdown else [DocumentSection((), self.text)]
         return [one._replace(headings=(self.title, *one.headings)) for one in found] if self.title else found
 
 
@@ -53,7 +53,7 @@ class DocumentSource(ABC):
     """A source of documents for the token store."""
 
     @abstractmethod
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[RawDocument]:
         """The documents in a fixed order; blank ones are left out and counted."""
 
     def texts(self) -> Iterator[str]:
@@ -111,7 +111,7 @@ class RowFilter:
     def skipped(self) -> int:
         return sum(self.faults.values())
 
-    def rows(self, rows: Iterable[Row | BadRow], name: str) -> Iterator[Row]:
+    def rows(self, rows: Iterable[ParsedRow | BadRow], name: str) -> Iterator[ParsedRow]:
         """Yield the rows of this split that can be read; InputError at one that cannot, unless it may be skipped."""
         for row in rows:
             if self._first is not None and self.on_error == "fail":
@@ -128,8 +128,8 @@ class RowFilter:
                 self.other_splits[str(split)] = self.other_splits.get(str(split), 0) + 1
 
     def documents(
-        self, rows: Iterable[Row | BadRow], name: str, column: str = "text", *, markdown: bool = False
-    ) -> Iterator[Document]:
+        self, rows: Iterable[ParsedRow | BadRow], name: str, column: str = "text", *, markdown: bool = False
+    ) -> Iterator[RawDocument]:
         """Yield the texts of these rows that are not blank, with the ``markdown`` that they were made of."""
         for row in self.rows(rows, name):
             strip_html = self.strip_html and not markdown
@@ -143,7 +143,7 @@ class RowFilter:
                 self.leave_out("blank")
             else:
                 self.keep(() if markdown else (text, titled))
-                yield Document(text, where, titled.strip(), row.values[SOURCE] if markdown else "")
+                yield RawDocument(text, where, titled.strip(), row.values[SOURCE] if markdown else "")
 
     def keep(self, texts: Sequence[str]) -> None:
         """Count a row that is used, and whether one of its texts has HTML tags."""
@@ -253,12 +253,12 @@ class TextSource(DocumentSource):
     ) -> None:
         self.tally = RowFilter(split, on_error, max_skipped, prefix, strip_html)
         self.files = find_rows(path, split, hub, documents="all", key=self.tally.path_key)
-        self.passed_over = passed_over(path, [file for file in self.files if not isinstance(file, HubSet)])
+        self.passed_over = count_skipped(path, [file for file in self.files if not isinstance(file, HubSet)])
         self.document, self.column = document, column
         self.unreadable = dict[Path, BadRow]()  # files that are one document each, of the last reading
         self.encoding = Encoding(encoding, f"{prefix}encoding")
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[RawDocument]:
         self.tally, self.unreadable = self.tally.anew(), {}
         for file in self.files:
             if isinstance(file, HubSet):
@@ -346,11 +346,11 @@ def changed_options(tally: RowFilter, encoding: Encoding) -> dict[str, Any]:
     }
 
 
-def _as_one(lines: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
+def _as_one(lines: Iterable[ParsedRow | BadRow]) -> Iterator[ParsedRow | BadRow]:
     texts: list[str] = []
     for line in lines:
         if isinstance(line, BadRow):
             yield line  # the file is one document: half of it is not
             return
         texts.append(line.values["text"])
-    yield Row({"text": "\n".join(texts)}, 1)
+    yield ParsedRow({"text": "\n".join(texts)}, 1)

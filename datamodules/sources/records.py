@@ -21,8 +21,8 @@ from contrastive_encoders.datamodules.sources.hub_datasets import (
 )
 from contrastive_encoders.datamodules.sources.raw_documents import LOOK_AHEAD, MAX_SKIPPED, RowFilter, changed_options
 from contrastive_encoders.datamodules.sources.row_schemas import (
-    NoExample,
     RowSchema,
+    SkippedRow,
     described,
     numbered_columns,
     own_columns,
@@ -30,9 +30,9 @@ from contrastive_encoders.datamodules.sources.row_schemas import (
 from contrastive_encoders.datamodules.sources.text_lists import TextLists, are_lists, read_lists
 from contrastive_encoders.io.column_names import choose_columns
 from contrastive_encoders.io.file_discovery import form_of, local
-from contrastive_encoders.io.manifest import Damaged, read_record
+from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.nested_columns import value_in
-from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, Row, text_in
+from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, ParsedRow, text_in
 from contrastive_encoders.io.text_files import Encoding, Fault
 
 LOOKED_AT = 50  # rows, to find out whether their positives are lists
@@ -101,7 +101,7 @@ class RecordSource:
                 if isinstance(record, Record):
                     self.tally.keep(record.texts)
                     yield record
-                elif isinstance(record, NoExample):
+                elif isinstance(record, SkippedRow):
                     self.tally.leave_out(record.reason)
                 else:
                     self.tally.refuse(record, str(file))
@@ -136,7 +136,7 @@ class RecordSource:
         if any(isinstance(file, HubSet) and split in file.splits for file in self.files):
             return True
         rows = (row for file in self.files if isinstance(file, Path) for row in self._rows(file))
-        return any(isinstance(row, Row) and row.values.get("split") == split for row in rows)
+        return any(isinstance(row, ParsedRow) and row.values.get("split") == split for row in rows)
 
     def of_split(self, split: str, kind: RowSchema, path: str | None = None) -> "RecordSource":
         """The rows of another split, or of another path, as this kind."""
@@ -160,7 +160,7 @@ class RecordSource:
         names, label = self.columns[file]
         if (*names, label) != tuple(columns) or (isinstance(file, Path) and form_of(file, TABLES_OF_TEXTS)):
             return False
-        rows = (row for row in self._rows(file) if isinstance(row, Row) and row.values)
+        rows = (row for row in self._rows(file) if isinstance(row, ParsedRow) and row.values)
         return all(isinstance(row.values.get(columns[-1]), str) for row in rows)
 
     def manifest(self) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class RecordSource:
             found["synthesis"] = [_synthesis(folder / "manifest.json") for folder in self.folders]
         return found
 
-    def _rows(self, file: Rows) -> Iterator[Row | BadRow]:
+    def _rows(self, file: Rows) -> Iterator[ParsedRow | BadRow]:
         names, label = self.columns[file]
         return rows_in(file, [*names, *([label] if label else []), "split"], self.encoding)
 
@@ -188,7 +188,7 @@ class RecordSource:
             return False
         if names in self.lists:
             return True
-        found = (row for row in self._rows(file) if isinstance(row, Row) and row.values)
+        found = (row for row in self._rows(file) if isinstance(row, ParsedRow) and row.values)
         rows = list(itertools.islice(found, LOOKED_AT))
         return any(are_lists(value_in(row.values, name) for row in rows) for name in names[1:])
 
@@ -205,13 +205,15 @@ class RecordSource:
         for file in self.files:
             names, _ = self.columns[file]
             for row in self._rows(file) if names else ():
-                found = read_lists(row, names, self.tally.strip_html) if isinstance(row, Row) and row.values else None
+                found = (
+                    read_lists(row, names, self.tally.strip_html) if isinstance(row, ParsedRow) and row.values else None
+                )
                 if isinstance(found, TextLists):
                     positives, negatives = max(positives, len(found.positives)), max(negatives, len(found.negatives))
         self.positives = positives
         return 1 + positives + negatives
 
-    def _record_of_lists(self, row: Row, file: Rows, names: Sequence[str]) -> Record | NoExample | BadRow:
+    def _record_of_lists(self, row: ParsedRow, file: Rows, names: Sequence[str]) -> Record | SkippedRow | BadRow:
         found = read_lists(row, names, self.tally.strip_html)
         if not isinstance(found, TextLists):
             return found
@@ -220,7 +222,9 @@ class RecordSource:
         texts += [""] * (self.width - len(texts))
         return Record(tuple(texts), None, f"{file}:{row.line}", positives=self.positives)
 
-    def _record(self, row: Row, file: Rows, names: Sequence[str], of_label: str | None) -> Record | NoExample | BadRow:
+    def _record(
+        self, row: ParsedRow, file: Rows, names: Sequence[str], of_label: str | None
+    ) -> Record | SkippedRow | BadRow:
         if file in self.list_files:
             return self._record_of_lists(row, file, names)
         texts = list[str]()
@@ -230,9 +234,9 @@ class RecordSource:
                 return text
             if not text.strip():
                 if isinstance(file, Path) and form_of(file) == ".txt":
-                    return NoExample("blank")
+                    return SkippedRow("blank")
                 if self.kind.drop_blank:
-                    return NoExample("with an empty text")
+                    return SkippedRow("with an empty text")
                 return BadRow(f"{name} is empty. Give it a text or delete the row", row.line, "empty")
             texts.append(text)
         where = f"{file}:{row.line}"
@@ -253,7 +257,7 @@ class RecordSource:
                 "for each of them. Correct it or delete the row",
                 row.line,
             )
-        return label if isinstance(label, NoExample) else Record(tuple(texts), label, where)
+        return label if isinstance(label, SkippedRow) else Record(tuple(texts), label, where)
 
     def _rescaling(self, file: Rows, of_label: str) -> str:
         """Return advice about a label in another range, by the first labels of the file."""
@@ -261,14 +265,14 @@ class RecordSource:
             return ""
         if file not in self._advice:
             rows = itertools.islice(self._rows(file), LOOK_AHEAD)
-            values = [row.values.get(of_label) for row in rows if isinstance(row, Row)]
+            values = [row.values.get(of_label) for row in rows if isinstance(row, ParsedRow)]
             self._advice[file] = self.kind.label.rescaling(values)
         return self._advice[file]
 
     def _columns(self, file: Rows) -> tuple[tuple[str, ...], str | None]:
         """The names under which this file has the texts and the label, by its first row that can be read."""
         rows = rows_in(file, encoding=self.encoding)
-        first = next((row for row in rows if isinstance(row, Row) and row.values), None)
+        first = next((row for row in rows if isinstance(row, ParsedRow) and row.values), None)
         if first is None:
             return (), None
         labels = self.kind.label.columns if self.kind.label else ()
@@ -338,7 +342,7 @@ class RecordSource:
 def _synthesis(manifest: Path) -> dict[str, Any]:
     try:
         return read_record(manifest)
-    except Damaged as error:
+    except CorruptFileError as error:
         raise InputError(f"{manifest}: {error}. The command that wrote it writes it again.") from error
 
 

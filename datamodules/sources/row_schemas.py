@@ -13,7 +13,7 @@ BOOLEANS: dict[object, float] = {"true": 1.0, "false": 0.0}  # scores as a .csv 
 MOST_SCORE = 3.4e38  # float32's largest
 
 
-class NoExample(NamedTuple):
+class SkippedRow(NamedTuple):
     """A row that is sound, and is left out and counted under this reason."""
 
     reason: str
@@ -23,7 +23,7 @@ class LabelColumn(NamedTuple):
     """The label of a row; ``read`` raises ValueError that says which values are wanted."""
 
     columns: tuple[str, ...]  # names that it goes by
-    read: Callable[[object], "float | tuple[float, ...] | NoExample"]
+    read: Callable[[object], "float | tuple[float, ...] | SkippedRow"]
     several: bool = False  # a number for each text behind the first
     rescaling: Callable[[Iterable[object]], str] | None = None  # returns advice about labels in another range
 
@@ -95,7 +95,7 @@ _RELATION_OF = {**{name: i for i, name in enumerate(RELATIONS)}, **{str(i): i fo
 _NO_GOLD = ("-1", "-", "")
 
 
-def relation(value: object) -> float | NoExample:
+def relation(value: object) -> float | SkippedRow:
     """0 entailment, 1 neutral, 2 contradiction; -1 and "-" are SNLI's marks of pairs that the raters disagreed on."""
     text = value
     if isinstance(value, int | float) and value in (-1, 0, 1, 2) and not isinstance(value, bool):
@@ -103,7 +103,7 @@ def relation(value: object) -> float | NoExample:
     if isinstance(text, str):
         text = text.strip().lower()
         if text in _NO_GOLD:
-            return NoExample("no gold label")
+            return SkippedRow("no gold label")
         if text in _RELATION_OF:
             return _RELATION_OF[text]
     raise ValueError(f"wanted {', '.join(RELATIONS)}, or 0, 1, 2 in that order (-1 or - for none)")

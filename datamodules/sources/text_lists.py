@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from contrastive_encoders.datamodules.sources.row_schemas import NoExample
+from contrastive_encoders.datamodules.sources.row_schemas import SkippedRow
 from contrastive_encoders.io.nested_columns import MISSING, value_in
-from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, Row, text_in
+from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, ParsedRow, text_in
 
 
 class TextLists(NamedTuple):
@@ -22,7 +22,7 @@ class TextLists(NamedTuple):
     negatives: list[str]
 
 
-def read_lists(row: Row, names: Sequence[str], strip_html: bool = False) -> TextLists | NoExample | BadRow:
+def read_lists(row: ParsedRow, names: Sequence[str], strip_html: bool = False) -> TextLists | SkippedRow | BadRow:
     """Return the texts of a row; a column of negatives may be missing or empty."""
     anchor = text_in(row, names[0], strip_html)
     if isinstance(anchor, BadRow):
@@ -36,7 +36,7 @@ def read_lists(row: Row, names: Sequence[str], strip_html: bool = False) -> Text
             return texts
         found.append(texts)
     if not found[0]:
-        return NoExample("without a positive")
+        return SkippedRow("without a positive")
     negatives = found[1] if len(found) > 1 else []
     return TextLists(anchor, found[0], [text for text in negatives if text not in found[0]])
 
@@ -49,7 +49,7 @@ def are_lists(values: Iterable[Any]) -> bool:
     )
 
 
-def _texts(row: Row, name: str, strip_html: bool) -> list[str] | BadRow:
+def _texts(row: ParsedRow, name: str, strip_html: bool) -> list[str] | BadRow:
     value = _parsed(value_in(row.values, name))
     if isinstance(value, str) and value.strip()[:2] in ("['", '["') and value.rstrip().endswith("]"):
         got = repr(value)[:LONGEST_QUOTE]
@@ -61,7 +61,7 @@ def _texts(row: Row, name: str, strip_html: bool) -> list[str] | BadRow:
             continue
         text = _passage(item) if isinstance(item, dict) else item
         is_text = isinstance(text, str | int | float) and not isinstance(text, bool)
-        checked = text_in(Row({name: text}, row.line), name, strip_html) if is_text else None
+        checked = text_in(ParsedRow({name: text}, row.line), name, strip_html) if is_text else None
         if isinstance(checked, BadRow):
             return checked
         if checked is None:

@@ -16,9 +16,9 @@ import torch
 from filelock import FileLock
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.atomic import explained, remove
+from contrastive_encoders.io.atomic import remove, translate_write_errors
 from contrastive_encoders.io.manifest import read_record, write_record
-from contrastive_encoders.reports.progress import Progress
+from contrastive_encoders.reports.progress import ProgressBar
 
 VERSION = 1  # part of the key: raise it when the same vectors would be stored otherwise
 PART = 4096  # rows whose vectors are written at once: what a kill can cost
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 Embed = Callable[[list[str]], np.ndarray]  # texts -> (texts, width) float32
 
 
-class VectorStore:
+class TeacherEmbeddingStore:
     """R rows of C vectors of W numbers.
 
     ``rows`` says of which rows of the token store they are, in ascending order; None: of all.
@@ -66,7 +66,7 @@ class VectorStore:
         return torch.from_numpy(self._vectors[places])
 
 
-def make_or_go_on(
+def build_or_resume(
     directory: Path, texts: Callable[[], Iterable[tuple[str, ...]]], rows: int, embed: Embed, *, quiet: bool = False
 ) -> int:
     """Write the vectors of so many rows of ``texts`` unless a whole store is there, or those that it lacks. One that is
@@ -79,7 +79,7 @@ def make_or_go_on(
         InputError: there are other rows, a vector is not finite, or the directory is read-only.
         OutputError: the disk is full.
     """
-    with explained(directory, "data.cache_dir"):
+    with translate_write_errors(directory, "data.cache_dir"):
         directory.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{directory}.lock"):  # others wait here
             meta = _begun(directory, rows)
@@ -136,7 +136,7 @@ def _write(
     with (directory / VECTORS).open("r+b" if begun else "wb") as file:
         file.truncate(0 if begun is None else done * meta["texts_per_row"] * meta["width"] * DTYPE.itemsize)
         file.seek(0, 2)
-        with Progress("teacher", "rows", rows, before=done, quiet=quiet) as progress:
+        with ProgressBar("teacher", "rows", rows, before=done, quiet=quiet) as progress:
             for part in _in_parts(itertools.islice(texts, done, None)):
                 vectors = embed([text for row in part for text in row])
                 with np.errstate(over="ignore"):

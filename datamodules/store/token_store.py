@@ -20,12 +20,12 @@ import numpy as np
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.row_statistics import Repeats, TextLengths
-from contrastive_encoders.datamodules.store.tokenization import Reading, keep_rows
+from contrastive_encoders.datamodules.store.tokenization import RowTokenizer, tokenize_rows
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import read_record, sha256_of, write_record
-from contrastive_encoders.reports.progress import Progress
-from contrastive_encoders.runtime.worker_pool import WorkersLost, in_order, open_pool
-from contrastive_encoders.runtime.worker_tasks import Task, TasksLost
+from contrastive_encoders.reports.progress import ProgressBar
+from contrastive_encoders.runtime.worker_pool import WorkerCrashError, in_order, open_pool
+from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
 
 STORE_VERSION = 4  # part of the key: raise it when the same input would be stored otherwise
 BATCH_CHARACTERS = 4_000_000  # what is tokenised at once, by all workers; a few hundred MB at most meanwhile
@@ -212,7 +212,13 @@ class RowSource(Protocol):
 
 
 def build_or_open(
-    source: RowSource, reading: Reading, cache: Path, *, quiet: bool = False, verify: bool = False, workers: int = 1
+    source: RowSource,
+    reading: RowTokenizer,
+    cache: Path,
+    *,
+    quiet: bool = False,
+    verify: bool = False,
+    workers: int = 1,
 ) -> TokenStore:
     """Open the store of this source as this reading tokenises it; ``workers`` processes build it first if it is
     missing or not whole. With ``verify`` its files are compared with their checksums.
@@ -229,7 +235,7 @@ def build_or_open(
         with StoreWriter(folder, source.width, reading.dtype, reading.labelled) as writer:
             try:
                 repeated = _write_rows(source, reading, writer, quiet, workers)
-            except (TasksLost, WorkersLost) as error:
+            except (TaskFailedError, WorkerCrashError) as error:
                 raise OutputError(
                     f"{directory}: processes that tokenise ended each time, mostly for want of memory. Nothing of it "
                     f"is kept; start the command again with data.tokenizer_workers smaller than {workers}."
@@ -251,7 +257,9 @@ def build_or_open(
     return opened[0] if opened else TokenStore(directory)
 
 
-def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool, workers: int) -> int:
+def _write_rows(
+    records: Iterable[Record], reading: RowTokenizer, writer: StoreWriter, quiet: bool, workers: int
+) -> int:
     """Tokenise and write all rows; return the number of kept rows that repeat an earlier one. Rows that a source makes
     of other texts do not count, since nobody can remove them from a file.
 
@@ -259,14 +267,14 @@ def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter
     """
     repeats, read = Repeats(), deque[list[Record]]()
 
-    def tasks() -> Iterator[Task]:
+    def tasks() -> Iterator[WorkItem]:
         for number, batch in enumerate(batches(records, BATCH_CHARACTERS // workers)):
             read.append(batch)
-            yield Task(number, [record.texts for record in batch])
+            yield WorkItem(number, [record.texts for record in batch])
 
     start = partial(_ready, reading, workers)
-    with Progress("tokenising", reading.unit, quiet=quiet) as progress, open_pool(start, workers) as pool:
-        for kept in in_order(pool.run(keep_rows, tasks(), window=WINDOW * workers)):
+    with ProgressBar("tokenising", reading.unit, quiet=quiet) as progress, open_pool(start, workers) as pool:
+        for kept in in_order(pool.run(tokenize_rows, tasks(), window=WINDOW * workers)):
             batch = read.popleft()
             labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labelled else None
             writer.write(kept.ids, kept.lengths, labels)
@@ -276,7 +284,7 @@ def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter
     return repeats.count()
 
 
-def _ready(reading: Reading, workers: int) -> Reading:
+def _ready(reading: RowTokenizer, workers: int) -> RowTokenizer:
     """Prepare a worker: one alone uses all threads of the tokenizer, each of several uses one."""
     if workers > 1:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.records import Record
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 
 Texts = tuple[str, ...]  # of a row
 
@@ -32,7 +32,7 @@ class TokenisedRows(NamedTuple):
     longest: tuple[int, int] = (0, 0)  # of those, its length and its place, where documents are measured
 
 
-class Reading(ABC):
+class RowTokenizer(ABC):
     """A tokenisation of rows, with the rule which of them are stored. It counts the rows of one store.
 
     Each worker has a copy and calls `keep` alone; the driver calls `add`, and so has the counts.
@@ -99,7 +99,7 @@ class Reading(ABC):
         """Return why no row was kept, and a remedy."""
 
 
-class WholeRows(Reading):
+class WholeRows(RowTokenizer):
     """Whole rows: the ids that ``tokenizer(text)`` has between its special tokens.
 
     A row is left out if one of its texts has no token, except for "", which fills up a row with lists of texts.
@@ -152,7 +152,7 @@ class LengthRule(NamedTuple):
         return f"more than {self.min_length} words and at least {self.min_tokens} tokens"
 
 
-class LongDocuments(Reading):
+class LongDocuments(RowTokenizer):
     """Documents: rows of one text each, which is normalised. Those that are long enough are stored.
 
     A special token that a text spells out is tokenised as plain text.
@@ -262,7 +262,7 @@ def serialised(tokenizer: Any) -> str:
     return str(tokenizer.backend_tokenizer.to_str())
 
 
-def keep_rows(reading: Reading, tasks: Iterator[Task]) -> Iterator[tuple[int, TokenisedRows]]:
+def tokenize_rows(reading: RowTokenizer, tasks: Iterator[WorkItem]) -> Iterator[tuple[int, TokenisedRows]]:
     """Yield the tokenised rows of each task, in order. A thread tokenises, while the next task is fetched."""
     with ThreadPoolExecutor(1) as tokeniser:
         under_way = deque[tuple[int, Future[TokenisedRows]]]()

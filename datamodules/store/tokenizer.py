@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.hub import only_local
-from contrastive_encoders.io.model_names import append_end, located, lowercase_if_stated, mask_id
+from contrastive_encoders.io.model_names import append_end, lowercase_if_stated, mask_id, resolve_model_name
 
 BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
 
@@ -19,7 +19,7 @@ def load_tokenizer(name: str, *, ends: bool = False) -> Any:
     InputError where there is none.
     """
     tokenizer = _loaded(AutoTokenizer, "tokenizer", name)
-    lowercase_if_stated(tokenizer, located(name).name)
+    lowercase_if_stated(tokenizer, resolve_model_name(name).name)
     if ends:
         append_end(tokenizer, name)
     return tokenizer
@@ -31,7 +31,7 @@ def load_config(name: str) -> Any:
 
 
 def _loaded(factory: Any, what: str, name: str) -> Any:
-    found = located(name)
+    found = resolve_model_name(name)
     try:
         local = only_local(found.name, weights=False, gguf_file=found.gguf_file)
         # without trust_remote_code it would ask

@@ -14,7 +14,7 @@ from transformers.pytorch_utils import Conv1D
 from contrastive_encoders.compat import raw_parameters
 
 
-class Held:
+class BF16WeightMixin:
     """What makes a layer of torch read its matrix in float32."""
 
     _parameters: dict[str, Any]
@@ -25,14 +25,14 @@ class Held:
         return held if isinstance(held, DTensor) else held.float()  # FSDP asks for its own part, and keeps what it gets
 
 
-class HeldEmbedding(Held, nn.Embedding):  # type: ignore[override]
+class HeldEmbedding(BF16WeightMixin, nn.Embedding):  # type: ignore[override]
     """Rows are looked up before they are widened: the matrix has the size of the vocabulary."""
 
     def forward(self, input: Tensor) -> Tensor:
         return nn.functional.embedding(input, raw_parameters(self)["weight"], self.padding_idx).float()
 
 
-class _HeldProduct(Held):
+class _HeldProduct(BF16WeightMixin):
     @property
     def weight(self) -> Tensor:
         held = raw_parameters(self)["weight"]
@@ -50,7 +50,7 @@ class HeldConv1D(_HeldProduct, Conv1D):  # type: ignore[misc]
 HELD: dict[type, type] = {nn.Linear: HeldLinear, nn.Embedding: HeldEmbedding, Conv1D: HeldConv1D}
 
 
-def hold(*modules: nn.Module, rounded: bool = True) -> None:
+def cast_frozen_to_bf16(*modules: nn.Module, rounded: bool = True) -> None:
     """Turn the frozen matrices of linear layers and embeddings into bfloat16; norms and biases stay as they are.
     Without ``rounded`` those alone that lose nothing by it, as of a model that was published in bfloat16.
     """
@@ -69,7 +69,7 @@ def hold(*modules: nn.Module, rounded: bool = True) -> None:
             weight.data = weight.data.clone()
 
 
-def release(module: nn.Module) -> None:
+def restore_float32(module: nn.Module) -> None:
     """Turn them back: plain layers in float32."""
     plain = {held: kind for kind, held in HELD.items()}
     for layer in module.modules():

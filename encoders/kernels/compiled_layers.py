@@ -17,9 +17,9 @@ from torch import nn
 from transformers import AttentionInterface
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.encoders.kernels.compiler import USUAL, settle
+from contrastive_encoders.encoders.kernels.compiler import USUAL, configure_compiler
 from contrastive_encoders.encoders.kernels.onednn_layers import fast_linears, replaced
-from contrastive_encoders.encoders.kernels.unpadded import BY_RUNS, attention_by_runs
+from contrastive_encoders.encoders.kernels.unpadded import BY_RUNS, packed_attention
 from contrastive_encoders.encoders.layers import layers_of
 
 WIDTH = 8
@@ -45,8 +45,8 @@ def compile_layers(how: bool | str, *models: nn.Module) -> None:
     if backend not in torch.compiler.list_backends(exclude_tags=()):
         usual = ", ".join(sorted(torch.compiler.list_backends()))
         raise InputError(f"model.compile={how}: wanted true, false or a backend of torch's compiler, such as {usual}.")
-    settle()
-    AttentionInterface.register(BY_RUNS, torch.compiler.disable(attention_by_runs))  # runs differ from row to row
+    configure_compiler()
+    AttentionInterface.register(BY_RUNS, torch.compiler.disable(packed_attention))  # runs differ from row to row
     for model in models:
         trunk = cast(Any, model).base_model
         if not (layers := layers_of(trunk)):

@@ -52,7 +52,7 @@ def cost() -> Cost:
     return Cost(_watch().seconds, compiled_graphs())
 
 
-def settle() -> None:
+def configure_compiler() -> None:
     """Set up torch's compiler for single layers, and start the clock of compilation."""
     set_up_compiler(MAX_GRAPHS)
     call_around_compilations(_watch().start, _watch().stop)
@@ -64,7 +64,7 @@ def check_compiler(device: torch.device, backend: str) -> None:
     Raises:
         InputError: nothing can be compiled on this device.
     """
-    if (why := why_not(device, backend)) is not None:
+    if (why := compiler_error(device, backend)) is not None:
         raise InputError(
             key="model.compile",
             value=True,
@@ -74,7 +74,7 @@ def check_compiler(device: torch.device, backend: str) -> None:
 
 
 @functools.cache
-def why_not(device: torch.device, backend: str) -> str | None:
+def compiler_error(device: torch.device, backend: str) -> str | None:
     """Compile a small function, which takes a second or two. Return the compiler's error, or None if it works."""
     try:
         torch.compile(lambda x: x.sin() * x, backend=backend)(torch.ones(8, device=device))

@@ -17,7 +17,7 @@ from transformers import masking_utils
 from contrastive_encoders.encoders.kernels.chunks import Chunk, on_device
 
 
-class Places(NamedTuple):
+class TokenIndices(NamedTuple):
     """Where some tokens of a batch lie in a chunk of it, row by row. Shape letter: M such tokens."""
 
     rows_M: Tensor
@@ -31,7 +31,7 @@ class Places(NamedTuple):
 
 def places_in_chunks(
     flat: np.ndarray, lengths: np.ndarray, chunks: Sequence[Chunk], device: torch.device
-) -> list[Places]:
+) -> list[TokenIndices]:
     """Where the tokens at these places of a ragged batch lie in its chunks: what a boolean index would ask for."""
     ends = np.cumsum(lengths)
     sequence = np.searchsorted(ends, flat, side="right")
@@ -41,10 +41,10 @@ def places_in_chunks(
     rows, columns, chunk_M = row_of[sequence], flat - (ends - lengths)[sequence], chunk_of[sequence]
     order = np.lexsort((columns, rows, chunk_M))
     together = on_device(np.stack([rows, columns, flat])[:, order], device)
-    return [Places(*part) for part in together.split(np.bincount(chunk_M, minlength=len(chunks)).tolist(), dim=1)]
+    return [TokenIndices(*part) for part in together.split(np.bincount(chunk_M, minlength=len(chunks)).tolist(), dim=1)]
 
 
-def brought_home(found: Iterable[Tensor]) -> Iterator[Tensor]:
+def prefetch_to_cpu(found: Iterable[Tensor]) -> Iterator[Tensor]:
     """The same on the host, each when the next has been begun: a device is never left without work."""
     under_way = deque[tuple[Tensor, torch.cuda.Event | None]]()
     for values in found:
@@ -71,7 +71,7 @@ def _arrived(home: Tensor, sent: torch.cuda.Event | None) -> Tensor:
 
 
 @contextlib.contextmanager
-def masks_unread() -> Iterator[None]:
+def skip_mask_inspection() -> Iterator[None]:
     """Inside, transformers makes the mask that it is asked for; else it reads the padding first, to spare a mask where
     there is none, and waits for the device at every forward pass.
     """

@@ -77,7 +77,7 @@ def quantise(module: nn.Module, weights: Set[nn.Parameter]) -> None:
             layer.__class__, layer.state = Nf4Linear, states[weight]
 
 
-def put_back(module: nn.Module, original: nn.Module) -> None:
+def dequantize(module: nn.Module, original: nn.Module) -> None:
     """Undo `quantise`, in place: layers in 4 bits become those of the same names in ``original``, and share weights."""
     for name, layer in module.named_modules():
         if isinstance(layer, Nf4Linear):

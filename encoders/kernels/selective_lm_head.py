@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from contrastive_encoders.encoders.kernels.gpu_kernels import is_unaligned, product_of_aligned_rows
-from contrastive_encoders.encoders.kernels.host_layout import Places
+from contrastive_encoders.encoders.kernels.host_layout import TokenIndices
 from contrastive_encoders.encoders.kernels.onednn_layers import replaced
 
 
 @contextlib.contextmanager
-def _only_rows(trunk: nn.Module, pool: Callable[[Any], Tensor], chosen: Places) -> Iterator[list[Tensor]]:
+def _only_rows(trunk: nn.Module, pool: Callable[[Any], Tensor], chosen: TokenIndices) -> Iterator[list[Tensor]]:
     pooled: list[Tensor] = []
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
@@ -36,7 +36,7 @@ def _only_rows(trunk: nn.Module, pool: Callable[[Any], Tensor], chosen: Places) 
 
 
 @contextlib.contextmanager
-def head_sees(model: PreTrainedModel, places: Places) -> Iterator[None]:
+def head_sees(model: PreTrainedModel, places: TokenIndices) -> Iterator[None]:
     """Inside, the product with the vocabulary is given the states of these places alone, whatever was done to them
     before it: the logits of ``model`` are (M, V).
     """
@@ -49,7 +49,7 @@ def head_sees(model: PreTrainedModel, places: Places) -> Iterator[None]:
 
 
 def vectors_and_logits(
-    model: PreTrainedModel, pool: Callable[[Any], Tensor], chosen: Places, inputs: Mapping[str, Any]
+    model: PreTrainedModel, pool: Callable[[Any], Tensor], chosen: TokenIndices, inputs: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """Run a language model once; return the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
     head = cast(nn.Module, model.get_output_embeddings())

@@ -14,7 +14,7 @@ LEAST_TOKENS = 512  # of a chunk, whatever the memory
 LAYER_BYTES, INPUT_BYTES = 68, 4  # of a feature of a token: what a layer keeps in float32, and its input alone
 
 
-def budget_of(
+def resolve_token_budget(
     asked: int | None,
     device: torch.device,
     *halves: PreTrainedModel,

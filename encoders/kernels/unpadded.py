@@ -24,10 +24,10 @@ from contrastive_encoders.compat import attention_implementation, attention_repl
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.kernels.chunks import Chunk, chunk_cost, on_device, plan_chunks
 from contrastive_encoders.encoders.kernels.gpu_kernels import varlen_attention
-from contrastive_encoders.encoders.kernels.host_layout import Places
+from contrastive_encoders.encoders.kernels.host_layout import TokenIndices
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for
 
-OURS = ("auto", "unpadded")
+PACKED_MODES = ("auto", "unpadded")
 BY_RUNS = "sdpa_by_runs"  # as transformers knows it
 FLEX = "flex_attention"  # transformers' own, over padded sequences
 RUN_COST_TOKENS_CPU = 128  # padding that costs as much as one more run; elsewhere it is that of a chunk
@@ -35,7 +35,7 @@ SAME_CPU, SAME_ELSEWHERE = 1e-4, 2e-3  # of a state, beside the largest; a GPU's
 SAME_HALF = 0.2  # of all states, by their norms: 30 layers in bfloat16 change 0.05 of them
 
 
-class Run(NamedTuple):
+class LengthBucket(NamedTuple):
     """Some sequences of a row, of similar lengths, which attention and pooling compute as one padded batch."""
 
     tokens: int  # of the row
@@ -57,19 +57,19 @@ class Run(NamedTuple):
         return tokens if self.place is None else tokens.index_select(0, self.place)
 
 
-class Row(NamedTuple):
+class PackedRow(NamedTuple):
     """Sequences one behind the other, the longest first, and behind them tokens that only make the row longer."""
 
     origin: Tensor  # (N,) where each token stands in the batch
     position: Tensor  # (N,) within its sequence
     bounds: Tensor  # (B + 1,) int32, where each sequence begins, and the last one ends
-    runs: list[Run]
+    runs: list[LengthBucket]
 
     @property
     def longest(self) -> int:
         return self.runs[0].width
 
-    def places(self, chosen: Places) -> Places:
+    def places(self, chosen: TokenIndices) -> TokenIndices:
         """Return where tokens lie in this row; ``chosen`` says where they lie in the padded batch."""
         return chosen._replace(
             rows_M=torch.zeros_like(chosen.rows_M), columns_M=self.bounds[chosen.rows_M] + chosen.columns_M
@@ -98,7 +98,7 @@ def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
     return [Chunk(rows, int(lengths[rows[0]])) for rows in np.split(order, cuts)]
 
 
-def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> Row:
+def pack_sequences(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> PackedRow:
     """Lay the sequences that the chunk names one behind the other, the longest first."""
     starts, own = (np.cumsum(lengths) - lengths)[chunk.rows], lengths[chunk.rows]
     bounds = np.concatenate([[0], np.cumsum(own)])
@@ -106,12 +106,12 @@ def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> Row:
     cost = RUN_COST_TOKENS_CPU if device.type == "cpu" else chunk_cost(device)
     parts = plan_chunks(own, sys.maxsize, cost)
     places = np.stack([np.repeat(starts, own) + position, position])
-    origin, positions = on_device(np.pad(places, ((0, 0), (0, filling(len(position), device)))), device)
+    origin, positions = on_device(np.pad(places, ((0, 0), (0, num_filler_tokens(len(position), device)))), device)
     runs = [_run(own[part.rows], part.width, device) for part in parts]
-    return Row(origin, positions, on_device(bounds.astype(np.int32), device), runs)
+    return PackedRow(origin, positions, on_device(bounds.astype(np.int32), device), runs)
 
 
-def filling(tokens: int, device: torch.device) -> int:
+def num_filler_tokens(tokens: int, device: torch.device) -> int:
     """Return how many tokens to put behind those of a row. On a CPU in half precision rows should have few different
     lengths: oneDNN prepares its products for each length, which takes 8 % of a step, and keeps them.
     """
@@ -120,20 +120,20 @@ def filling(tokens: int, device: torch.device) -> int:
     return -tokens % max(32, (1 << tokens.bit_length()) // 64)
 
 
-def _run(lengths: np.ndarray, width: int, device: torch.device) -> Run:
+def _run(lengths: np.ndarray, width: int, device: torch.device) -> LengthBucket:
     mask = np.arange(width) < lengths[:, None]
     place = None if mask.all() else on_device(np.flatnonzero(mask), device)
-    return Run(int(lengths.sum()), len(lengths), width, place, on_device(mask, device))
+    return LengthBucket(int(lengths.sum()), len(lengths), width, place, on_device(mask, device))
 
 
-def attention_by_runs(
+def packed_attention(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attention_mask: Any,
     *,
-    row: Row,
+    row: PackedRow,
     sliding_window: int | None = None,
     is_causal: bool | None = None,
     **options: Any,
@@ -161,7 +161,7 @@ def attention_by_runs(
     return torch.cat([*found, filler])[None], None
 
 
-def _seen(run: Run, causal: bool, window: int | None) -> Tensor | None:
+def _seen(run: LengthBucket, causal: bool, window: int | None) -> Tensor | None:
     """Return which tokens a token looks at, (B or 1, 1, T or 1, T) bool; None: all, or all before it."""
     mask = None if causal or run.place is None else run.mask_BT[:, None, None]
     if window is None or run.width <= window:
@@ -172,17 +172,17 @@ def _seen(run: Run, causal: bool, window: int | None) -> Tensor | None:
     return near_TT[None, None] if mask is None else mask & near_TT
 
 
-AttentionInterface.register(BY_RUNS, attention_by_runs)
+AttentionInterface.register(BY_RUNS, packed_attention)
 
 
-class Way(NamedTuple):
+class AttentionPlan(NamedTuple):
     """How attention is computed in a training step: over rows of sequences, or over padded sequences."""
 
     rows: bool  # False: sequences are padded
     first: int  # position of a sequence's first token
     why: str  # for the log
 
-    def inputs(self, ids: Tensor, row: Row) -> dict[str, Any]:
+    def inputs(self, ids: Tensor, row: PackedRow) -> dict[str, Any]:
         """Return the keyword arguments of a trunk's call for a row. ``ids`` (tokens,) are the batch's token ids."""
         positions = row.position[None] + self.first
         return {"input_ids": ids[row.origin][None], "position_ids": positions, "attention_mask": None, "row": row}
@@ -194,7 +194,7 @@ def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: 
     Raises:
         InputError: there is none of this name, or not for this family or on this machine.
     """
-    if asked in OURS:
+    if asked in PACKED_MODES:
         return
     take = "Take auto, unpadded, sdpa or eager."
     if not isinstance(asked, str) or asked == BY_RUNS or "|" in asked:
@@ -215,7 +215,7 @@ def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: 
         ) from error
 
 
-def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
+def choose_attention(trunk: PreTrainedModel, asked: str, device: torch.device) -> AttentionPlan:
     """Return how attention is computed. ``asked`` is auto, unpadded, or an attention of transformers' own, under which
     sequences are padded.
 
@@ -224,8 +224,8 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
     """
     if asked == FLEX and device.type == "cpu":
         raise InputError(f"model.attn_implementation={asked}: on a CPU it has no backward pass. Take auto or sdpa.")
-    if asked not in OURS:
-        return Way(False, 0, f"padded, {asked} of transformers")
+    if asked not in PACKED_MODES:
+        return AttentionPlan(False, 0, f"padded, {asked} of transformers")
     kind, first = trunk.config.model_type, first_position(trunk)
     if first is None and asked == "unpadded":
         raise InputError(
@@ -233,8 +233,8 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
             "pads them, or another family (BERT, RoBERTa, ModernBERT, Llama, Mistral, Qwen ...)."
         )
     if first is None:
-        return Way(False, 0, f"padded, as a {kind} cannot read texts one behind the other")
-    return Way(True, first, "unpadded")
+        return AttentionPlan(False, 0, f"padded, as a {kind} cannot read texts one behind the other")
+    return AttentionPlan(True, first, "unpadded")
 
 
 @torch.no_grad()
@@ -271,9 +271,11 @@ def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> boo
     keeps = {"use_cache": False} if "use_cache" in inspect.signature(trunk.forward).parameters else {}
     with torch.autocast(device.type, enabled=autocast), _window_of(trunk, 3):
         states = trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **keeps).last_hidden_state[mask_BT]
-        row = lay_out(lengths, Chunk(np.arange(4), 9), device)
-        with attending_to_rows(trunk):
-            found = trunk(**Way(True, first, "").inputs(ids_BT[mask_BT], row), **keeps).last_hidden_state.squeeze(0)
+        row = pack_sequences(lengths, Chunk(np.arange(4), 9), device)
+        with use_packed_attention(trunk):
+            found = trunk(
+                **AttentionPlan(True, first, "").inputs(ids_BT[mask_BT], row), **keeps
+            ).last_hidden_state.squeeze(0)
     half = autocast or states.dtype in (torch.float16, torch.bfloat16)
     apart, states = (found[: len(states)] - states).float(), states.float()
     if half:
@@ -304,7 +306,7 @@ def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def attending_to_rows(trunk: PreTrainedModel) -> Iterator[None]:
-    """Inside, the trunk's attention is `attention_by_runs`."""
+def use_packed_attention(trunk: PreTrainedModel) -> Iterator[None]:
+    """Inside, the trunk's attention is `packed_attention`."""
     with attention_replaced(trunk, BY_RUNS):
         yield

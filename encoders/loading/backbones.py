@@ -36,12 +36,12 @@ from contrastive_encoders.encoders.attention import (
     set_dropout,
 )
 from contrastive_encoders.encoders.layers import keep_layers
-from contrastive_encoders.encoders.lora import RECORD, Record, restore
+from contrastive_encoders.encoders.lora import RECORD, AdapterRecord, restore
 from contrastive_encoders.encoders.pooling import Pooler, pooler_of
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.hub import only_local
-from contrastive_encoders.io.manifest import Damaged
-from contrastive_encoders.io.model_names import append_end, has_checkpoint, located, lowercase_if_stated
+from contrastive_encoders.io.manifest import CorruptFileError
+from contrastive_encoders.io.model_names import append_end, has_checkpoint, lowercase_if_stated, resolve_model_name
 
 T5_FAMILY = ("t5", "mt5", "umt5")
 
@@ -54,7 +54,7 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
         InputError: there is none, or nothing to pad with.
     """
     tokenizer = from_pretrained(AutoTokenizer, backbone)
-    lowercase_if_stated(tokenizer, located(backbone).name)
+    lowercase_if_stated(tokenizer, resolve_model_name(backbone).name)
     tokenizer.padding_side = "right"
     if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -68,7 +68,7 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
     return tokenizer
 
 
-class NoMaskedLM(InputError):
+class NoMaskedLMHeadError(InputError):
     """A backbone that predicts no masked tokens, and why in a few words."""
 
     def __init__(self, message: str, why: str) -> None:
@@ -111,7 +111,7 @@ def load_masked_lm(
     model = _with_head(weights, factory, config, dtype)
     check_attention(model, attention, backbone)
     if not fills and not reads_ahead(model):
-        raise NoMaskedLM(
+        raise NoMaskedLMHeadError(
             f"backbone={backbone}: model.mlm_weight above 0 fills gaps from both sides, and this causal language model "
             "sees one alone. Set model.attention=bidirectional, or model.mlm_weight=0.",
             "reads one way",
@@ -199,7 +199,7 @@ def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = 
     best = folder / "checkpoints" / "best.ckpt"
     try:
         state = load_checkpoint(best)
-    except Damaged as error:
+    except CorruptFileError as error:
         raise InputError(f"backbone={folder}: {best.name} cannot be used ({error}). Copy a good one there.") from error
     if record := state.get(RECORD):
         return restore(_with_head(record["base"], factory, config), record, state["state_dict"], f"backbone={folder}")
@@ -239,8 +239,8 @@ def kept_pooler(model: PreTrainedModel) -> nn.Module | None:
     return next(iter(vars(model).get("kept_pooler", ())), None)
 
 
-def _no_head(backbone: str, why: str) -> NoMaskedLM:
-    return NoMaskedLM(
+def _no_head(backbone: str, why: str) -> NoMaskedLMHeadError:
+    return NoMaskedLMHeadError(
         f"backbone={backbone} cannot be trained with MLM: no masked-LM head ({why}). Set model.mlm_weight=0, or take a "
         "masked LM such as BERT, RoBERTa, or MPNet.",
         "has no masked-LM head",
@@ -252,7 +252,7 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
 
     The weights of a GGUF file are unpacked into the type asked for: they are trained and saved like any other.
     """
-    found = located(name, setting)
+    found = resolve_model_name(name, setting)
     verbosity = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()  # its loading report lists keys that we drop on purpose
@@ -283,13 +283,13 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
 
 
 NOT_LOADED = (OSError, ValueError, KeyError, ImportError, RuntimeError, UnpicklingError, SafetensorError)
-OF_OUR_ENCODER = "encoder.transformer."  # what the weights' names begin with in a checkpoint
-OF_ITS_HEAD = "encoder.head."
+ENCODER_PREFIX = "encoder.transformer."  # what the weights' names begin with in a checkpoint
+HEAD_PREFIX = "encoder.head."
 PROMPTS = "prompts"  # the entry of a checkpoint with the prompts of its encoder, if it has any
-BEHIND = "behind_pooling"  # the entry of a checkpoint about what stands behind the pooling
+POST_POOLING_KEY = "behind_pooling"  # the entry of a checkpoint about what stands behind the pooling
 
 
-class Trained(NamedTuple):
+class CheckpointInfo(NamedTuple):
     """What a checkpoint of a run says about its encoder."""
 
     weights: dict[str, torch.Tensor]  # names as in the transformer
@@ -300,7 +300,7 @@ class Trained(NamedTuple):
     prompt_suffix: str
     append_end: bool
     attention: str | None
-    adapters: Record | None  # what the weights are, where they are adapters
+    adapters: AdapterRecord | None  # what the weights are, where they are adapters
     normalize: bool
     layers: list[dict[str, Any]]  # what ``head`` consists of
     prompts: EncoderPrompts = EncoderPrompts()
@@ -322,11 +322,11 @@ def without_extras(model: PreTrainedModel) -> PreTrainedModel:
     return _without_pooler(model, ["pooler."])
 
 
-def read_checkpoint(path: Path) -> Trained:
+def read_checkpoint(path: Path) -> CheckpointInfo:
     """Raises InputError where the file is damaged or not one of ours."""
     try:
         found = load_checkpoint(path)
-    except (OSError, Damaged) as error:
+    except (OSError, CorruptFileError) as error:
         raise InputError(
             f"encoder={path}: wanted a whole checkpoint, got one that cannot be read ({error}). "
             "Use another one of its folder, or copy it again."
@@ -334,9 +334,9 @@ def read_checkpoint(path: Path) -> Trained:
     state, settings = found.get("state_dict"), found.get("hyper_parameters")
     weights, head = (
         {name.removeprefix(prefix): value for name, value in (state or {}).items() if name.startswith(prefix)}
-        for prefix in (OF_OUR_ENCODER, OF_ITS_HEAD)
+        for prefix in (ENCODER_PREFIX, HEAD_PREFIX)
     )
-    whole = {"max_length", BEHIND} <= found.keys() and {"backbone", "pooling"} <= (settings or {}).keys()
+    whole = {"max_length", POST_POOLING_KEY} <= found.keys() and {"backbone", "pooling"} <= (settings or {}).keys()
     if not weights or not settings or not whole:
         raise InputError(
             f"encoder={path}: wanted a checkpoint of a run here, with the weights of an encoder and its settings; "
@@ -344,9 +344,9 @@ def read_checkpoint(path: Path) -> Trained:
         )
     backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt"))
     ends, attention = bool(settings.get("append_end")), settings.get("attention")
-    length, adapters, behind = found["max_length"], found.get(RECORD), found[BEHIND]
+    length, adapters, behind = found["max_length"], found.get(RECORD), found[POST_POOLING_KEY]
     kept, prompts = settings.get("layers"), EncoderPrompts(**found.get(PROMPTS) or {})
-    return Trained(
+    return CheckpointInfo(
         *(weights, backbone, pooler_of(pooling), length, head, suffix, ends, attention, adapters),
         **behind,
         prompts=prompts,
@@ -356,7 +356,7 @@ def read_checkpoint(path: Path) -> Trained:
 
 def trunk_of_checkpoint(
     path: Path,
-    trained: Trained,
+    trained: CheckpointInfo,
     architecture: str,
     *,
     decoder: bool,
@@ -389,11 +389,11 @@ def trunk_of_checkpoint(
     return model.eval()
 
 
-def _adapted(path: Path, trained: Trained, config: Any, *, decoder: bool) -> PreTrainedModel:
-    record = cast(Record, trained.adapters)
+def _adapted(path: Path, trained: CheckpointInfo, config: Any, *, decoder: bool) -> PreTrainedModel:
+    record = cast(AdapterRecord, trained.adapters)
     model = load_states(record["base"], decoder=trained.pooler.decodes, setting="encoder", config=config)
-    prefix = record["prefix"].removeprefix(OF_OUR_ENCODER)
-    model = restore(model, Record(**{**record, "prefix": prefix}), trained.weights, f"encoder={path}")
+    prefix = record["prefix"].removeprefix(ENCODER_PREFIX)
+    model = restore(model, AdapterRecord(**{**record, "prefix": prefix}), trained.weights, f"encoder={path}")
     return model if decoder else without_extras(model)
 
 

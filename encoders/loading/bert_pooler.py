@@ -13,7 +13,11 @@ from contrastive_encoders.encoders.attention import PREFIX
 from contrastive_encoders.encoders.dense import TanhHead
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.loading.own_encoder import directory_of, has_tanh_layer
-from contrastive_encoders.encoders.loading.sentence_transformers_folder import BeyondUs, read_exported, read_head
+from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
+    UnsupportedModelError,
+    read_exported,
+    read_head,
+)
 
 
 def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
@@ -54,7 +58,7 @@ def _behind_cls(name: str) -> tuple[str, str] | None:
     """Return the directory, and in it the Dense behind CLS."""
     try:
         exported = read_exported(name, "")
-    except BeyondUs:
+    except UnsupportedModelError:
         return None
     return (name, exported.layers[0]) if exported and has_tanh_layer(name, exported) else None
 

@@ -28,8 +28,8 @@ from contrastive_encoders.encoders.loading.backbones import (
 from contrastive_encoders.encoders.loading.bert_pooler import shipped_pooler
 from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
-    BeyondUs,
     Exported,
+    UnsupportedModelError,
     not_found,
     read_exported,
     read_head,
@@ -44,7 +44,7 @@ from contrastive_encoders.io.model_names import GGUF, run_folder
 log = logging.getLogger(__name__)
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
-WANTED = (
+LOADABLE_FORMS = (
     "Wanted one of: a run's folder (with encoder/ or checkpoints/), a checkpoint (*.ckpt), a sentence-transformers "
     "folder (modules.json), a transformers folder (config.json), a hub id, a GGUF file, or word vectors "
     "(*.txt, *.vec, or either with .gz)."
@@ -140,7 +140,7 @@ def load_encoder(
     if Path(name).is_dir():
         return _from_folder(Path(name), options)
     if Path(name).suffix in (".ckpt", ".txt", ".vec", ".gz") or name.startswith((".", "/")) or name.count("/") > 1:
-        raise InputError(f"encoder={name}: no such file or folder. {WANTED}")
+        raise InputError(f"encoder={name}: no such file or folder. {LOADABLE_FORMS}")
     return _from_transformers(name, options)
 
 
@@ -172,7 +172,7 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
     if path.suffix == ".ckpt":
         return _from_checkpoint(path, options)
     if not is_word_vector_file(path.name):
-        raise InputError(f"encoder={path} is a file that is neither checkpoint nor word vectors. {WANTED}")
+        raise InputError(f"encoder={path} is a file that is neither checkpoint nor word vectors. {LOADABLE_FORMS}")
     given = {"prompt": options.prompt, "prompt_suffix": options.prompt_suffix, "max_length": options.max_length}
     unfit = [f"{key}={value}" for key, value in given.items() if value]
     unfit += [f"pooling={options.pooling}"] * (options.pooling not in (None, "mean", FALLBACK))
@@ -198,7 +198,7 @@ def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
             return _from_checkpoint(path, options)
     if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
         holds = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
-        raise InputError(f"encoder={folder} is a folder without an encoder; it holds {holds}. {WANTED}")
+        raise InputError(f"encoder={folder} is a folder without an encoder; it holds {holds}. {LOADABLE_FORMS}")
     return _from_transformers(str(folder), options)
 
 
@@ -250,7 +250,7 @@ def _from_transformers(
     """A folder or hub id."""
     try:
         exported = read_exported(name, options.prompt)
-    except BeyondUs as reason:
+    except UnsupportedModelError as reason:
         log.info("encoder=%s goes through the sentence-transformers library: %s.", name, reason)
         return _from_library(name, options, str(reason))
     if exported is None:

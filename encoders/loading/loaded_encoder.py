@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contrastive_encoders.core import EncoderPrompts, InputError
-from contrastive_encoders.core.config_schema import cut
+from contrastive_encoders.core.config_schema import shorten
 from contrastive_encoders.encoders.similarity import similarity_matrix
 
 LONE_SURROGATE = re.compile("[\\ud800-\\udfff]")  # as of a text that was cut inside of an emoji
@@ -218,15 +218,15 @@ def list_of_texts(texts: Any) -> list[str]:
         InputError: an item is not a text.
     """
     if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping) or getattr(texts, "ndim", 1) != 1:
-        raise InputError(key="texts", value=cut(texts), expected="a text or a list of texts")
+        raise InputError(key="texts", value=shorten(texts), expected="a text or a list of texts")
     several = list(texts)
     for position, text in enumerate(several):
         if not isinstance(text, str):
-            raise InputError(key=f"texts[{position}]", value=cut(text), expected="a text")
+            raise InputError(key=f"texts[{position}]", value=shorten(text), expected="a text")
         if lone := LONE_SURROGATE.search(text):
             raise InputError(
                 key=f"texts[{position}]",
-                value=cut(ascii(text)),
+                value=shorten(ascii(text)),
                 expected=f"Unicode text; character {lone.start()} is half of a surrogate pair",
                 hint='Replace such characters: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").',
             )

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders.dense import is_tanh_layer
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import (
-    BeyondUs,
     Exported,
+    UnsupportedModelError,
     leaves_prompt_out,
     read_exported,
     read_json,
@@ -73,7 +73,7 @@ def own_encoder(backbone: str, pooling: str | None = None) -> OwnEncoder:
         return OwnEncoder(None)
     try:
         exported = read_exported(directory, "", setting="backbone")
-    except BeyondUs as reason:
+    except UnsupportedModelError as reason:
         if pooling is None:
             raise InputError(
                 key="backbone",

@@ -72,7 +72,7 @@ class Exported(NamedTuple):
     similarity: str = "cosine"
 
 
-class BeyondUs(Exception):
+class UnsupportedModelError(Exception):
     """A model of sentence-transformers that is more than a transformer and a pooling; the message names the rest."""
 
 
@@ -90,19 +90,19 @@ def read_exported(name: str, prompt: str | None, *, setting: str = "encoder") ->
     before, behind = _parted(modules)
     kinds = [_kind(module) for module in modules[: len(modules) - len(behind)]]
     if kinds != [kind for kind in BEFORE if kind in kinds] or not {"Transformer", "Pooling"} <= set(kinds):
-        raise BeyondUs(f"its modules are {', '.join(map(_kind, modules))}")
+        raise UnsupportedModelError(f"its modules are {', '.join(map(_kind, modules))}")
     transformer, options = _transformer(name, before["Transformer"])
     decodes = options.get("transformer_task") == DECODER_TASK
     pooler, includes_prompt = _pooler(name, before["Pooling"], before.get("WeightedLayerPooling"), decodes=decodes)
     layers, normalize = _behind(name, behind)
     prompts = read_prompts(name, setting) if prompt is None else EncoderPrompts.same(prompt)
     if prompts and not includes_prompt:
-        raise BeyondUs("its pooling leaves the prompt out")
+        raise UnsupportedModelError("its pooling leaves the prompt out")
     length = options.get("max_seq_length")
     suffix = _appended(transformer, options, decodes=decodes)
     truncate = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim")
     if truncate is not None and normalize:
-        raise BeyondUs("its vectors are cut after they were normalised")
+        raise UnsupportedModelError("its vectors are cut after they were normalised")
     if layers and normalize and (size := _cut_by(name, layers[-1])):
         truncate, layers = size, layers[:-1]
     return Exported(transformer, pooler, normalize, length, prompts, layers, suffix, truncate, read_similarity(name))
@@ -147,13 +147,15 @@ def _behind(name: str, modules: list[dict[str, Any]]) -> tuple[tuple[str, ...], 
     for module in modules:
         options = read_json(name, f"{module['path']}/config.json") or {} if module["path"] else {}
         if _kind(module) not in ("Dense", "Normalize"):
-            raise BeyondUs(f"behind its pooling is {_kind(module)}")
+            raise UnsupportedModelError(f"behind its pooling is {_kind(module)}")
         if _kind(module) == "Normalize" and module is not modules[-1]:
-            raise BeyondUs("behind its pooling is a Normalize before another module")
+            raise UnsupportedModelError("behind its pooling is a Normalize before another module")
         if not all(options.get(key) in (None, place) for key, place in OF_THE_VECTOR.items()):
-            raise BeyondUs(f"behind its pooling is a {_kind(module)} of something else than the pooled vector")
+            raise UnsupportedModelError(
+                f"behind its pooling is a {_kind(module)} of something else than the pooled vector"
+            )
         if _kind(module) == "Dense" and (why := _unlike_ours(options)):
-            raise BeyondUs(f"behind its pooling is a Dense {why}")
+            raise UnsupportedModelError(f"behind its pooling is a Dense {why}")
     return tuple(module["path"] for module in layers), normalize
 
 
@@ -261,25 +263,25 @@ def _refuse_foreign_code(name: str, modules: list[dict[str, Any]], setting: str)
 def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
     """The folder or hub id of the transformer, and its options."""
     if path and not Path(name).is_dir():
-        raise BeyondUs("its transformer lies in a folder of its own")
+        raise UnsupportedModelError("its transformer lies in a folder of its own")
     folder = str(Path(name) / path) if path else name
     options = _options(folder)
     unknown = sorted(options.keys() - FOLLOWED)
     if unknown:
-        raise BeyondUs(f"its transformer has the option {unknown[0]}")
+        raise UnsupportedModelError(f"its transformer has the option {unknown[0]}")
     for group in ("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs"):
         foreign = sorted((options.get(group) or {}).keys() - HARMLESS_ARGUMENTS)
         if foreign:
-            raise BeyondUs(f"its transformer is loaded with {foreign[0]}")
+            raise UnsupportedModelError(f"its transformer is loaded with {foreign[0]}")
     modality = options.get("modality_config", {"text": {}}).get("text", {"method_output_name": None})
     output = modality.get("method_output_name", "last_hidden_state")
     if (options.get("transformer_task", "feature-extraction"), output) not in (
         ("feature-extraction", "last_hidden_state"),
         (DECODER_TASK, DECODER_STATES),
     ):
-        raise BeyondUs("its transformer is more than a text encoder")
+        raise UnsupportedModelError("its transformer is more than a text encoder")
     if options.get("processing_kwargs"):
-        raise BeyondUs("its texts are processed by options of its own")
+        raise UnsupportedModelError("its texts are processed by options of its own")
     return folder, options
 
 
@@ -287,12 +289,12 @@ def _appended(name: str, options: dict[str, Any], *, decodes: bool) -> str:
     """The prompt behind every text, out of the chat template that the texts go through; "" where there is none."""
     if "message" not in options.get("modality_config", {}):
         if decodes:
-            raise BeyondUs("its decoder is read without a rule for ends of sequence inside texts")
+            raise UnsupportedModelError("its decoder is read without a rule for ends of sequence inside texts")
         return ""
     found = find_file(name, TEMPLATE_FILE, local_files_only=only_local(name, weights=False))
     parsed = read_template(Path(found).read_text(encoding="utf-8")) if found else None
     if parsed is None or parsed[1] != decodes:
-        raise BeyondUs("its texts go through a chat template of its own")
+        raise UnsupportedModelError("its texts go through a chat template of its own")
     return parsed[0]
 
 
@@ -315,15 +317,15 @@ def _pooler(name: str, path: str, averaged: str | None, *, decodes: bool) -> tup
     modes = [mode] if isinstance(mode, str) else list(mode)
     same_tokens = [pooler for pooler in POOLERS.values() if [pooler.tokens.library_mode] == modes]
     if not same_tokens:
-        raise BeyondUs(f"its pooling is {' and '.join(modes)}")
+        raise UnsupportedModelError(f"its pooling is {' and '.join(modes)}")
     if decodes and (same_tokens[0].tokens != CLS or averaged):
-        raise BeyondUs("its pooling is of more than the decoder's first state")
+        raise UnsupportedModelError("its pooling is of more than the decoder's first state")
     wanted = None if averaged is None else _averaged_layers(name, averaged)
     for pooler in same_tokens:
         layers = {layer % wanted.states for layer in pooler.layers} if wanted and pooler.averages_layers else None
         if pooler.decodes == decodes and not pooler.is_shipped and layers == (wanted and wanted.layers):
             return pooler, bool(options.get("include_prompt", True))
-    raise BeyondUs("it weighs the layers of its transformer")
+    raise UnsupportedModelError("it weighs the layers of its transformer")
 
 
 OF_THE_VECTOR = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
@@ -347,7 +349,7 @@ def _averaged_layers(name: str, path: str) -> _Average:
         raise _damaged(name, path, f"wanted {last + 1 - first} layer_weights")
     used = {first + place: float(weight) for place, weight in enumerate(weights) if weight}
     if len(set(used.values())) != 1:
-        raise BeyondUs("it weighs the layers of its transformer")
+        raise UnsupportedModelError("it weighs the layers of its transformer")
     return _Average(set(used), last + 1)
 
 

@@ -18,7 +18,7 @@ from transformers import (
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.model_configs import TinySizes
-from contrastive_encoders.io.atomic import whole_folder
+from contrastive_encoders.io.atomic import atomic_directory
 
 TOKENIZER_TEXTS = 20_000  # texts that the vocabulary is counted on
 TOKENIZER_CHARACTERS = 20_000_000
@@ -36,7 +36,7 @@ def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **nam
         InputError: the sizes do not fit each other, or there is no text.
     """
     sizes = checked(named)
-    with whole_folder(folder) as draft:
+    with atomic_directory(folder) as draft:
         bpe = train_bpe(texts, ROBERTA_SPECIALS, sizes)
         ids = bpe.get_vocab()
         ends = ("</s>", ids["</s>"]), ("<s>", ids["<s>"])
@@ -68,7 +68,7 @@ def write_tiny_t5(folder: Path, texts: Iterator[str], *, seed: int, **named: Any
     The 100 sentinels come on top of ``vocab_size``.
     """
     sizes = checked(named)
-    with whole_folder(folder) as draft:
+    with atomic_directory(folder) as draft:
         bpe = train_bpe(texts, T5_SPECIALS, sizes)
         bpe.post_processor = processors.TemplateProcessing(
             single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", bpe.get_vocab()["</s>"])]

@@ -23,7 +23,7 @@ from contrastive_encoders.encoders.loading.bert_pooler import shipped_pooler
 from contrastive_encoders.encoders.loading.meta_weights import dtype_to_load, forget_weights
 from contrastive_encoders.encoders.loading.own_encoder import OwnEncoder, directory_of, layers_to_keep, own_encoder
 from contrastive_encoders.encoders.loading.sentence_transformers_folder import read_head, read_prompts, read_similarity
-from contrastive_encoders.encoders.lora import Below, adapt, below, wanted
+from contrastive_encoders.encoders.lora import AdapterBase, adapt, base_and_adapters, lora_enabled
 from contrastive_encoders.encoders.model_configs import EncoderConfig, TrainableConfig
 from contrastive_encoders.encoders.pooling import pooler_of
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
@@ -36,9 +36,9 @@ class TrainableBackbone:
         self.settings = settings
 
     @cached_property
-    def below(self) -> Below:
+    def below(self) -> AdapterBase:
         """The weights to load: the backbone, or what lies below the adapters that it has and this run keeps."""
-        return below(self.settings.backbone, self.settings.lora.keys)
+        return base_and_adapters(self.settings.backbone, self.settings.lora.keys)
 
     def prepare(self, transformer: PreTrainedModel, *beside: nn.Module) -> None:
         """Put an adapter into a loaded transformer where ``lora.rank`` asks for one, freeze layers and have layers
@@ -48,7 +48,7 @@ class TrainableBackbone:
             InputError: a key does not go with this transformer.
         """
         lora = self.settings.lora.keys
-        if wanted(lora, self.settings.frozen_weights):
+        if lora_enabled(lora, self.settings.frozen_weights):
             adapt(transformer, lora, self.below, self.settings.frozen_weights, *beside)
         freeze(transformer, self.settings.freeze, self.settings.backbone)
         check_decay(transformer, self.settings.layer_decay)

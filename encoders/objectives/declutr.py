@@ -14,9 +14,9 @@ from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged, SpanBat
 from contrastive_encoders.encoders.attention import is_decoder_alone
 from contrastive_encoders.encoders.contrastive import ContrastiveObjective
 from contrastive_encoders.encoders.kernels.chunks import concatenate, on_device
-from contrastive_encoders.encoders.loading.backbones import NoMaskedLM
+from contrastive_encoders.encoders.loading.backbones import NoMaskedLMHeadError
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
-from contrastive_encoders.encoders.objective import Computed
+from contrastive_encoders.encoders.objective import StepResult
 from contrastive_encoders.encoders.objectives.declutr_config import DeCLUTRConfig
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.io.model_names import mask_id
@@ -74,7 +74,7 @@ class DeCLUTR(ContrastiveObjective):
             return trainable.load(lm_head=weight > 0)
         try:
             encoder = trainable.load(lm_head=True)
-        except NoMaskedLM as error:
+        except NoMaskedLMHeadError as error:
             if self.settings.contrastive_weight == 0:
                 raise
             self.settled = {
@@ -100,7 +100,7 @@ class DeCLUTR(ContrastiveObjective):
             return [masked, batch.positives]
         return [batch.anchors, batch.positives, masked]
 
-    def compute(self, views: Sequence[Ragged], batch: SpanBatch) -> Computed:
+    def compute(self, views: Sequence[Ragged], batch: SpanBatch) -> StepResult:
         """One forward pass for both losses."""
         if self._predicts_next:
             batch = one_before(batch)
@@ -115,7 +115,7 @@ class DeCLUTR(ContrastiveObjective):
             contrast = self.compare([anchors_AND, averaged(positives_APND, len(anchors_AND))], batch)
             loss = loss + self.settings.contrastive_weight * contrast.loss
             metrics |= contrast.metrics | {"contrastive": contrast.loss.detach()}
-        return Computed(loss, metrics, int(sequences.lengths.sum()), encoded.padded_tokens)
+        return StepResult(loss, metrics, int(sequences.lengths.sum()), encoded.padded_tokens)
 
     def loss(
         self,

@@ -77,7 +77,7 @@ class GenSEGenerator(TrainedModule):
             losses.append(self._write(batch).losses_N.double().cpu().numpy())
             tokens.append(batch.targets.lengths)
         for batch in data.dev_batches("discrimination", size, rank, world):
-            right.append(said_right(self._write(batch).answers_NA, batch.kinds).cpu().numpy())
+            right.append(is_correct(self._write(batch).answers_NA, batch.kinds).cpu().numpy())
         per_batch = self.settings.perplexity == "mean_of_batches"
         whole = [np.concatenate(in_order(batches)) for batches in (losses, tokens, right)]
         return HeldOutTexts(whole[0], whole[1], whole[2], size if per_batch else None)
@@ -96,12 +96,12 @@ class GenSEGenerator(TrainedModule):
             chosen = torch.from_numpy(chosen_N).to(losses_N.device)
             parts[name] = global_mean(losses_N[chosen].sum(), int(batch.targets.lengths[chosen_N].sum()))
         pairs = torch.from_numpy(~is_text_N).to(losses_N.device)
-        right = said_right(answers_NA[pairs], batch.kinds[~is_text_N])
+        right = is_correct(answers_NA[pairs], batch.kinds[~is_text_N])
         parts["accuracy"] = global_mean(right.float().sum(), len(right))
         return parts
 
 
-def said_right(answers_NA: Tensor, kinds: np.ndarray) -> Tensor:
+def is_correct(answers_NA: Tensor, kinds: np.ndarray) -> Tensor:
     """(N,) whether the likelier of yes and no is the answer of the instance."""
     says_yes_N = answers_NA[:, 0] >= answers_NA[:, 1]
     return says_yes_N == torch.from_numpy(kinds == TRUE).to(says_yes_N.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 from contrastive_encoders.core import InputError, Ragged, TripletBatch
 from contrastive_encoders.encoders.contrastive import HardNegativesObjective
 from contrastive_encoders.encoders.objectives.pairs_config import PairsConfig
-from contrastive_encoders.losses.contrastive import Contrast
+from contrastive_encoders.losses.contrastive import ContrastiveOutput
 from contrastive_encoders.losses.directions import check_directions, contrast_in_directions
 
 
@@ -37,7 +37,7 @@ class Pairs(HardNegativesObjective):
         """Return the texts by their role: anchors, positives, and hard negatives where the rows have them."""
         return self.with_negatives([batch.anchors, batch.positives], batch.negatives)
 
-    def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, **known: Any) -> Contrast:
+    def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, **known: Any) -> ContrastiveOutput:
         return contrast_in_directions(
             *vectors,
             directions=self.settings.directions,

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from contrastive_encoders.core import InputError, Ragged, ScoredPairBatch, StepOutput, TripletBatch
 from contrastive_encoders.encoders.attention import has_dropout
 from contrastive_encoders.encoders.base_module import TrainedModule
-from contrastive_encoders.encoders.cross_encoder import CrossEncoder, Scored, load_cross_encoder
+from contrastive_encoders.encoders.cross_encoder import CrossEncoder, CrossEncoderOutput, load_cross_encoder
 from contrastive_encoders.encoders.kernels.chunks import concatenate
 from contrastive_encoders.encoders.lengths import length_to_train, usual_length
 from contrastive_encoders.encoders.loading.backbones import check_vocabulary, load_tokenizer
@@ -131,7 +131,7 @@ class Reranker(TrainedModule):
             },
         }
 
-    def _score(self, queries: Ragged, documents: Sequence[Ragged]) -> Scored:
+    def _score(self, queries: Ragged, documents: Sequence[Ragged]) -> CrossEncoderOutput:
         rows = np.arange(len(queries.lengths))
         query_of = np.concatenate([np.repeat(rows, len(one.lengths) // len(rows)) for one in documents])
         return self.cross_encoder.score(self.cross_encoder.join(queries, concatenate(documents), query_of))

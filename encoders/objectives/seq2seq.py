@@ -28,16 +28,16 @@ from contrastive_encoders.encoders.kernels.chunks import (
     recomputes,
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
-from contrastive_encoders.encoders.kernels.host_layout import Places, places_in_chunks
+from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for, shared_between_chunks
 from contrastive_encoders.encoders.kernels.selective_lm_head import head_sees
-from contrastive_encoders.encoders.kernels.token_budget import budget_of
+from contrastive_encoders.encoders.kernels.token_budget import resolve_token_budget
 from contrastive_encoders.encoders.lengths import longest_input
 from contrastive_encoders.encoders.loading.backbones import check_vocabulary, load_tokenizer, load_whole
 from contrastive_encoders.losses.cross_entropy import token_losses
 
 
-class Written(NamedTuple):
+class Seq2SeqLoss(NamedTuple):
     """What writing the targets of a batch came to, in the order of the batch."""
 
     losses_N: Tensor  # float32, -log p of each target given its source, with gradient
@@ -75,9 +75,9 @@ class Seq2Seq(nn.Module, ABC):
     def budget(self, device: torch.device) -> int:
         """Return how many tokens a chunk of a training step has on this device."""
         beside = [self.transformer]
-        return budget_of(self.token_budget, device, *self.halves, beside=beside, recompute=self.recompute)
+        return resolve_token_budget(self.token_budget, device, *self.halves, beside=beside, recompute=self.recompute)
 
-    def write(self, sources: Ragged, targets: Ragged) -> Written:
+    def write(self, sources: Ragged, targets: Ragged) -> Seq2SeqLoss:
         """Under ``recompute="auto"`` chunks are recomputed in the backward pass only when they exceed the budget."""
         budget = self.budget(sources.ids.device)
         cut = self.cut(sources, targets, budget)
@@ -87,7 +87,7 @@ class Seq2Seq(nn.Module, ABC):
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))
         place_N = places_in(cut.chunks, sources.ids.device)
         padding = cut.laid_out - int(sources.lengths.sum() + targets.lengths.sum())
-        return Written(losses[place_N], logits[place_N].detach(), padding)
+        return Seq2SeqLoss(losses[place_N], logits[place_N].detach(), padding)
 
     @abstractmethod
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> "Cut":
@@ -109,7 +109,7 @@ class Seq2Seq(nn.Module, ABC):
         """Share what the chunks of a step have in common, inside a with statement, where no chunk is computed again."""
         return contextlib.nullcontext()
 
-    def outcome(self, logits_MV: Tensor, ids_BT: Tensor, targets: Places) -> tuple[Tensor, Tensor]:
+    def outcome(self, logits_MV: Tensor, ids_BT: Tensor, targets: TokenIndices) -> tuple[Tensor, Tensor]:
         """Return what `write_chunk` returns, from the (M, V) logits that predict the target tokens."""
         losses_M, row_M = token_losses(logits_MV, targets.of(ids_BT)), targets.rows_M
         losses_B = losses_M.new_zeros(len(ids_BT)).index_add(0, row_M, losses_M)
@@ -172,7 +172,7 @@ class CausalWriter(Seq2Seq):
     factory = AutoModelForCausalLM
 
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> Cut:
-        whole, of_targets = one_behind_the_other(sources, targets)
+        whole, of_targets = concatenate_source_target(sources, targets)
         most = longest_input(self.transformer.config)
         if whole.lengths.max() > most:
             raise InputError(
@@ -197,7 +197,7 @@ class CausalWriter(Seq2Seq):
         return shared_between_chunks(self.transformer.get_input_embeddings(), torch.cat(ids), self.pad)
 
 
-def one_behind_the_other(sources: Ragged, targets: Ragged) -> tuple[Ragged, np.ndarray]:
+def concatenate_source_target(sources: Ragged, targets: Ragged) -> tuple[Ragged, np.ndarray]:
     """Join each of N sources to its target; return the sequences, and the places of target tokens among their ids."""
     lengths_N = sources.lengths + targets.lengths
     row_M = np.repeat(np.arange(len(lengths_N)), lengths_N)

@@ -29,13 +29,13 @@ from contrastive_encoders.encoders.kernels.chunks import (
     recomputes,
 )
 from contrastive_encoders.encoders.kernels.compiled_layers import even, fast_layers
-from contrastive_encoders.encoders.kernels.host_layout import Places, places_in_chunks
+from contrastive_encoders.encoders.kernels.host_layout import TokenIndices, places_in_chunks
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for
 from contrastive_encoders.encoders.kernels.selective_lm_head import head_sees
 from contrastive_encoders.encoders.layers import keep_layers
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.encoders.loading.trainable import TrainableEncoder
-from contrastive_encoders.encoders.objective import Computed, Objective
+from contrastive_encoders.encoders.objective import Objective, StepResult
 from contrastive_encoders.encoders.objectives.tsdae_config import TSDAEConfig
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.losses.cross_entropy import masked_lm_sum
@@ -46,7 +46,7 @@ CROSS_ATTENTION = "BERT, RoBERTa, XLM-RoBERTa or ELECTRA"  # families that have 
 log = logging.getLogger(__name__)
 
 
-class Written(NamedTuple):
+class ReconstructionLoss(NamedTuple):
     """The loss of reconstructing the whole texts on this rank."""
 
     loss: Tensor
@@ -106,16 +106,16 @@ class TSDAE(Objective):
             )
         return [batch.damaged]
 
-    def loss(self, vectors: Sequence[Tensor], batch: SentenceBatch) -> Written:
+    def loss(self, vectors: Sequence[Tensor], batch: SentenceBatch) -> ReconstructionLoss:
         summed, padding = self._write(vectors[0], batch.sentences)
-        return Written(global_mean(summed, int((batch.sentences.lengths - 1).sum())), padding)
+        return ReconstructionLoss(global_mean(summed, int((batch.sentences.lengths - 1).sum())), padding)
 
-    def compute(self, views: Sequence[Ragged], batch: SentenceBatch) -> Computed:
+    def compute(self, views: Sequence[Ragged], batch: SentenceBatch) -> StepResult:
         """The decoder's tokens count, too."""
         encoded = self.encoder.encode_sequences(views[0])
         written = self.loss([encoded.vectors], batch)
         real_tokens = int(views[0].lengths.sum() + batch.sentences.lengths.sum())
-        return Computed(written.loss, {}, real_tokens, encoded.padded_tokens + written.padded_tokens)
+        return StepResult(written.loss, {}, real_tokens, encoded.padded_tokens + written.padded_tokens)
 
     def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
         """Return the summed loss of the texts given their vectors, and the number of padding tokens computed."""
@@ -134,7 +134,7 @@ class TSDAE(Objective):
         padding = padded_tokens(chunks) - int(texts.lengths.sum())
         return torch.stack(sums).sum(), padding
 
-    def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: Places) -> Tensor:
+    def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: TokenIndices) -> Tensor:
         """Return the summed loss of a chunk. It calls no collective, and only dropout is random. Padding stands behind
         the text, which a causal decoder does not see."""
         before = wanted._replace(columns_M=wanted.columns_M - 1)

@@ -9,11 +9,11 @@ import torch
 from scipy import stats
 
 from contrastive_encoders.comparison.arms import Arm
-from contrastive_encoders.comparison.collect import Run
-from contrastive_encoders.comparison.contrasts import Contrast, contrasts
+from contrastive_encoders.comparison.collect import FinishedRun
+from contrastive_encoders.comparison.contrasts import PairwiseComparison, contrasts
 from contrastive_encoders.core import ItemScores
 from contrastive_encoders.statistics.bootstrap import spearman
-from contrastive_encoders.statistics.headline import Headline
+from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import (
     centred_ranks,
     holm,
@@ -61,7 +61,7 @@ def test_ties_alarm_as_often_as_alpha(seeds):
     assert alarms / repeats > 0.05 - 3 * 0.0126
 
 
-def contrast_of(sides, gold: np.ndarray) -> Contrast:
+def contrast_of(sides, gold: np.ndarray) -> PairwiseComparison:
     """Of two arms with these similarities, those of each seed."""
     arms = []
     for label, cosines in zip("ab", sides, strict=True):
@@ -69,9 +69,9 @@ def contrast_of(sides, gold: np.ndarray) -> Contrast:
         for seed, one in enumerate(cosines):
             scores = {SCORE: 100 * float(stats.spearmanr(one, gold)[0])}
             items = ItemScores({"stsb": one}, {"stsb": gold}, {}, {"stsb": "0"}, {})
-            runs.append(Run(Path(label), {"scores": scores, "seeds": [seed]}, [], items))
+            runs.append(FinishedRun(Path(label), {"scores": scores, "seeds": [seed]}, [], items))
         arms.append(Arm(label, runs, {}))
-    [found] = contrasts(arms, Headline(SCORE, [SCORE]))
+    [found] = contrasts(arms, RankingMetric(SCORE, [SCORE]))
     return found
 
 

@@ -17,11 +17,11 @@ from contrastive_encoders.cli.compare import run as compare_command
 from contrastive_encoders.cli.sweep import read_words, run
 from contrastive_encoders.comparison import run_scheduler as processes
 from contrastive_encoders.comparison.collect import collect
-from contrastive_encoders.comparison.hyperparameter_selection import Choice, choice_of, choose
+from contrastive_encoders.comparison.hyperparameter_selection import HyperparameterChoice, choice_of, choose
 from contrastive_encoders.comparison.outputs import COMPARISON, ENTRIES
 from contrastive_encoders.comparison.race import Race, plan
 from contrastive_encoders.comparison.race import train_all as train_race
-from contrastive_encoders.comparison.run_scheduler import Done, Job, open_workers
+from contrastive_encoders.comparison.run_scheduler import Job, JobResult, open_workers
 from contrastive_encoders.comparison.study import Trials
 from contrastive_encoders.comparison.sweep_file import read_sweep
 from contrastive_encoders.comparison.sweep_file import words_of as words_of_values
@@ -90,12 +90,12 @@ def trials_of(path: Path, output: Path, **more) -> Trials:
     return Trials(read_sweep(path), output, [], more.get("trials"), more.get("seed", 1))
 
 
-def run_all(jobs: list[Job], output: Path, parallel: int = 1) -> list[Done]:
+def run_all(jobs: list[Job], output: Path, parallel: int = 1) -> list[JobResult]:
     with open_workers(output, parallel) as pool:
         return processes.run_all(pool, jobs, output / "record.jsonl")
 
 
-def train_all(race: Race, output: Path, **more) -> list[Done]:
+def train_all(race: Race, output: Path, **more) -> list[JobResult]:
     with open_workers(output) as pool:
         return train_race(race, output, pool, **more)
 
@@ -254,7 +254,7 @@ def test_bayes_is_not_random(tmp_path, fake_train):
         job.folder.mkdir(parents=True, exist_ok=True)
         scores = {"scores": {"stsb/cosine/spearman": -abs(drawn[-1] - 80)}}
         (job.folder / "results.json").write_text(json.dumps(scores), encoding="utf-8")
-        trials.record(job, Done(job.name, 0, 1.0, 1, ""))
+        trials.record(job, JobResult(job.name, 0, 1.0, 1, ""))
     assert sum(abs(one - 80) for one in drawn[-15:]) / 15 < 34 / 2  # 34: of numbers drawn at random
 
 
@@ -426,9 +426,9 @@ def test_an_arm_of_two_stages_has_the_budget_of_one(tmp_path, fake_train, budget
     assert kind == "seconds" or spent["a"][name] == amount  # the fake's clock counts otherwise than its account
 
 
-def chosen(race: Race, output: Path, values: dict, score: str = "stsb/cosine/spearman") -> tuple[Race, list[Done]]:
+def chosen(race: Race, output: Path, values: dict, score: str = "stsb/cosine/spearman") -> tuple[Race, list[JobResult]]:
     with open_workers(output) as pool:
-        return choose(Choice("model.lr", values, score, ["of=choice"]), race, output, pool)
+        return choose(HyperparameterChoice("model.lr", values, score, ["of=choice"]), race, output, pool)
 
 
 def test_each_arm_keeps_the_value_that_scores_best(tmp_path, fake_train):

@@ -11,14 +11,14 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sampling.dino_postprocess import (
     STEPS,
     Pair,
-    Settings,
+    PostprocessSettings,
     augment,
     postprocess,
     shuffle,
     split_dev,
 )
 
-PUBLISHED = Settings(
+PUBLISHED = PostprocessSettings(
     steps=STEPS, normalise=False, smoothing=0.2, cap=2, random_pairs=2, variant="paper", seed=42
 )  # but for the variant
 PAIRS = st.lists(

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from contrastive_encoders.core import RetrievalTask
-from contrastive_encoders.datamodules.sampling.held_out import AllButHeldOut, HeldOutOptions
+from contrastive_encoders.datamodules.sampling.held_out import HeldOutOptions, HeldOutSplit
 from contrastive_encoders.datamodules.sources.records import Record
-from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
 from contrastive_encoders.training.data_summary import account_of
 
 WORDS = [f"word{number}" for number in range(3_000)]
@@ -74,7 +74,7 @@ def questions(number=600, seed=1):
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, share):
     rows = questions()
-    source = AllButHeldOut(Rows(rows), share, tmp_path)
+    source = HeldOutSplit(Rows(rows), share, tmp_path)
     task, trained = source.tasks(["", ""])[0], [record.texts for record in source]
     asked = {plain(one) for one in task.queries}
     found = {plain(document) for _, document in right_pairs(task)}
@@ -99,7 +99,7 @@ def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, shar
 
 def test_right_are_the_answers_of_the_rows_of_a_query_and_near_copies_are_not_ranked(tmp_path):
     rows = [*questions(), *((question, f"{answer} once more") for question, answer in questions(60, seed=9))]
-    task = AllButHeldOut(Rows(rows), 0.2, tmp_path).tasks(["ask: ", "text: "])[0]
+    task = HeldOutSplit(Rows(rows), 0.2, tmp_path).tasks(["ask: ", "text: "])[0]
     assert (task.queries.prompt, task.documents.prompt) == ("ask: ", "text: ")
     answers = {plain(answer): runs_of_eight(plain(answer)) for _, answer in rows}
     right, copies = set(), set()
@@ -124,17 +124,17 @@ def test_the_rank_of_a_near_copy_changes_no_score(copy):
     task = RetrievalTask("held_out", ["query"], ["exact", "near copy", "other"], None, unranked_documents={0: [1]})
     pool = SimpleNamespace(of=lambda texts: torch.tensor([vectors[text] for text in texts]))
     how = SimpleNamespace(device=torch.device("cpu"), intervals=False)
-    scores = {name: float(found.value) for name, found in Retrieval(task).score(pool, how).items()}
+    scores = {name: float(found.value) for name, found in RetrievalScores(task).score(pool, how).items()}
     assert scores["held_out/cosine/ndcg@10"] == scores["held_out/cosine/mrr"] == 100.0
 
 
 def test_a_large_corpus_is_a_sample_with_all_right_documents(tmp_path):
     rng = random.Random(11)
     rows = [(text(rng, 6), text(rng, 12)) for _ in range(400)]
-    whole = AllButHeldOut(Rows(rows), 0.1, tmp_path).tasks(["", ""])[0]
+    whole = HeldOutSplit(Rows(rows), 0.1, tmp_path).tasks(["", ""])[0]
     options = HeldOutOptions(max_documents=100)
     shuffled = random.Random(3).sample(rows, 400)
-    one, other = (AllButHeldOut(Rows(some), 0.1, tmp_path, options).tasks(["", ""])[0] for some in (rows, shuffled))
+    one, other = (HeldOutSplit(Rows(some), 0.1, tmp_path, options).tasks(["", ""])[0] for some in (rows, shuffled))
     assert (len(whole.documents), len(one.documents), len(set(one.documents))) == (400, 100, 100)
     assert set(one.queries) == set(whole.queries)
     assert right_pairs(one) == right_pairs(whole) == {pair for pair in rows if pair[0] in whole.queries}
@@ -145,20 +145,18 @@ def test_every_document_of_a_query_that_other_rows_ask_too_is_right(tmp_path):
     """Titles: rows of several documents may have the same, and only those of one document are held out."""
     rng = random.Random(12)
     rows = [(f"title {row // 2 % 60}", text(rng, 30)) for row in range(240)]
-    source = AllButHeldOut(Rows(rows, where=lambda row: row // 2), 0.1, tmp_path, HeldOutOptions((1,)))
+    source = HeldOutSplit(Rows(rows, where=lambda row: row // 2), 0.1, tmp_path, HeldOutOptions((1,)))
     (task,) = source.tasks(["", ""])
     assert right_pairs(task) == {pair for pair in rows if pair[0] in task.queries}
     assert {title for title, _ in rows} & {record.texts[0] for record in source} & set(task.queries)
 
 
 def test_the_task_depends_on_the_texts_alone(tmp_path):
-    one, other = (
-        AllButHeldOut(Rows(questions(), name), 0.1, tmp_path).tasks(["", ""])[0] for name in ("here", "there")
-    )
+    one, other = (HeldOutSplit(Rows(questions(), name), 0.1, tmp_path).tasks(["", ""])[0] for name in ("here", "there"))
     assert one == other
     assert one.queries
     shuffled = random.Random(2).sample(questions(), 600)
-    again = AllButHeldOut(Rows(shuffled), 0.1, tmp_path).tasks(["", ""])[0]
+    again = HeldOutSplit(Rows(shuffled), 0.1, tmp_path).tasks(["", ""])[0]
     assert {one.lower() for one in again.queries} == {two.lower() for two in one.queries}
     assert {plain(one) for one in again.documents} == {plain(two) for two in one.documents}
 
@@ -167,7 +165,7 @@ def test_rows_of_one_place_stay_together(tmp_path):
     rng = random.Random(3)
     rows = [(text(rng, 5), text(rng, 30)) for _ in range(400)]
     document_of = {texts: row // 8 for row, texts in enumerate(rows)}
-    source = AllButHeldOut(Rows(rows, where=lambda row: row // 8), 0.2, tmp_path, HeldOutOptions((1,)))
+    source = HeldOutSplit(Rows(rows, where=lambda row: row // 8), 0.2, tmp_path, HeldOutOptions((1,)))
     trained = {document_of[record.texts] for record in source}
     asked = {
         document_of[question, answer] for question, answer in rows if question in source.tasks(["", ""])[0].queries
@@ -180,7 +178,7 @@ def test_answers_that_many_questions_share_are_in_the_task_and_in_training(tmp_p
     rng = random.Random(4)
     answers = [text(rng, 20) for _ in range(4)]
     rows = [(text(rng, 6), answers[row % 4]) for row in range(400)]
-    source = AllButHeldOut(Rows(rows), 0.1, tmp_path)
+    source = HeldOutSplit(Rows(rows), 0.1, tmp_path)
     task, trained = source.tasks(["", ""])[0], [record.texts for record in source]
     assert (len(task.queries), len(trained)) == (40, 360)
     assert not set(task.queries) & {question for question, _ in trained}
@@ -192,7 +190,7 @@ def test_answers_that_many_questions_share_are_in_the_task_and_in_training(tmp_p
 def test_an_answer_is_not_held_out_with_all_its_questions_if_there_are_few(tmp_path, counts):
     rng = random.Random(5)
     rows = [(text(rng, 6), f"answer {answer}") for answer, number in enumerate(counts) for _ in range(number)]
-    source = AllButHeldOut(Rows(rng.sample(rows, len(rows))), 0.1, tmp_path)
+    source = HeldOutSplit(Rows(rng.sample(rows, len(rows))), 0.1, tmp_path)
     (task,) = source.tasks(["", ""])
     assert {record.texts[1] for record in source} == set(task.documents) == {answer for _, answer in rows}
     assert len(task.queries) == round(0.1 * len(rows))
@@ -202,7 +200,7 @@ def test_hard_negatives_of_the_task_are_documents_that_belong_to_nothing(tmp_pat
     rng = random.Random(6)
     rows = Rows([(text(rng, 5), text(rng, 10), text(rng, 10)) for _ in range(100)])
     rows.width = 3
-    task = AllButHeldOut(rows, 0.1, tmp_path).tasks(["", "", ""])[0]
+    task = HeldOutSplit(rows, 0.1, tmp_path).tasks(["", "", ""])[0]
     assert (len(task.queries), len(task.documents)) == (10, 200)
     assert right_pairs(task) == {texts[:2] for texts in rows.rows if texts[0] in task.queries}
     assert sorted(task.documents) == sorted(document for texts in rows.rows for document in texts[1:])
@@ -212,7 +210,7 @@ def test_of_one_long_document_its_sections_are_kept_apart(tmp_path):
     rng = random.Random(7)
     passages = [text(rng, 30) for _ in range(300)]
     rows = [(f"section {number // 3} of it", passage) for number, passage in enumerate(passages)]
-    source = AllButHeldOut(Rows(rows, where=lambda row: 0), 0.1, tmp_path, HeldOutOptions((1,)))
+    source = HeldOutSplit(Rows(rows, where=lambda row: 0), 0.1, tmp_path, HeldOutOptions((1,)))
     (task,), trained = source.tasks(["", ""]), [record.texts for record in source]
     assert (len(task.queries), len(task.documents), len(right_pairs(task)), len(trained)) == (10, 300, 30, 270)
     assert not set(task.queries) & {title for title, _ in trained}
@@ -228,7 +226,7 @@ def test_of_one_long_document_its_sections_are_kept_apart(tmp_path):
     ],
 )
 def test_of_a_few_rows_or_texts_none_is_held_out(tmp_path, rows):
-    source = AllButHeldOut(Rows(rows), 0.1, tmp_path)
+    source = HeldOutSplit(Rows(rows), 0.1, tmp_path)
     assert source.tasks(["", ""]) == []
     assert len(list(source)) == len(rows)
     held = source.manifest()["held_out"]
@@ -243,7 +241,7 @@ def test_a_text_is_asked_or_found_but_not_both(tmp_path):
     paraphrases = [*pairs, *((other.upper(), one) for one, other in pairs)]
     chains = [(texts[row], texts[row + 1]) for row in range(899) if row % 9 < 8]  # neighbouring sentences of documents
     for name, rows in (("both", paraphrases), ("chains", chains)):
-        source = AllButHeldOut(Rows(rows, name), 0.2, tmp_path)
+        source = HeldOutSplit(Rows(rows, name), 0.2, tmp_path)
         (task,) = source.tasks(["", ""])
         assert not {one.lower() for one in task.queries} & {one.lower() for one in task.documents}
         assert len(task.queries) > 30
@@ -267,7 +265,7 @@ def of_two_kinds(tmp_path, titles, spans, share=0.2, preferred="title"):
         rows += pairs
         kinds += KINDS[-len(pairs) :]
         places += [place] * len(pairs)
-    source = AllButHeldOut(
+    source = HeldOutSplit(
         Rows(rows, f"{titles} {spans}", lambda row: places[row], lambda row: kinds[row]),
         share,
         tmp_path,
@@ -306,7 +304,7 @@ def test_documents_with_the_most_titles_for_their_rows_are_held_out_first(tmp_pa
     places = [place for place, size in enumerate(sizes) for _ in range(size)]
     kinds = [KINDS[number > 0] for size in sizes for number in range(size)]
     rows = Rows([(text(rng, 8), text(rng, 30)) for _ in kinds], "", lambda row: places[row], lambda row: kinds[row])
-    (task,) = AllButHeldOut(rows, 0.1, tmp_path, HeldOutOptions((1,), "title")).tasks(["", ""])
+    (task,) = HeldOutSplit(rows, 0.1, tmp_path, HeldOutOptions((1,), "title")).tasks(["", ""])
     anchors = {pair[0]: sizes[place] for pair, place in zip(rows.rows, places, strict=True)}
     assert [anchors[query] for query in task.queries] == [2] * 36
 
@@ -327,6 +325,6 @@ def test_without_a_preferred_kind_the_most_frequent_one_is_scored(tmp_path):
 def test_the_reason_that_none_is_held_out(tmp_path, equal, reason):
     """The other answers are the same text, so that these rows make no test either."""
     rows = [(f"Question {row}", f"question {row}!" if row < equal else "Yes.") for row in range(120)]
-    held = AllButHeldOut(Rows(rows), 0.1, tmp_path).manifest()["held_out"]
+    held = HeldOutSplit(Rows(rows), 0.1, tmp_path).manifest()["held_out"]
     assert held["rows"] == 0
     assert reason in dict(account_of({"source": {"held_out": held}}))["held out"]

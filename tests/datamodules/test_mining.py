@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from contrastive_encoders.cli import mine_negatives
-from contrastive_encoders.cli.mine_negatives import KeptScores
+from contrastive_encoders.cli.mine_negatives import CachedReranker
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from tests.conftest import COMMON, ROOT, SENTENCES, TOPICS
@@ -475,10 +475,10 @@ def test_a_database_that_cannot_be_opened_or_is_damaged_behind_its_beginning_is_
     model, file = type("Model", (), {"predict": lambda _, pairs: torch.zeros(len(pairs))})(), tmp_path / "scores.sqlite"
     file.mkdir()
     with pytest.raises(InputError, match=r"scores\.sqlite cannot be read and written"):
-        KeptScores(model, file)
+        CachedReranker(model, file)
     file.rmdir()
     pairs = [("a", str(number)) for number in range(2000)]
-    kept = KeptScores(model, file)
+    kept = CachedReranker(model, file)
     kept.predict(pairs)
     kept.base.close()
     whole = file.read_bytes()
@@ -486,7 +486,7 @@ def test_a_database_that_cannot_be_opened_or_is_damaged_behind_its_beginning_is_
         (page,) = base.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index'").fetchone()
     file.write_bytes(whole[: (page - 1) * 4096] + b"\xff" * 4096 + whole[page * 4096 :])
     with pytest.raises(InputError, match="no database of scores"):
-        KeptScores(model, file).predict(pairs)
+        CachedReranker(model, file).predict(pairs)
 
 
 def test_two_commands_keep_scores_in_one_place(tmp_path):
@@ -502,8 +502,10 @@ def test_two_commands_keep_scores_in_one_place(tmp_path):
                 self.meanwhile.predict(pairs)
             return torch.arange(len(pairs)).float()
 
-    second = KeptScores(Model(), file)
-    assert KeptScores(Model(second), file).predict(pairs).tolist() == [0, 1]
+    second = CachedReranker(Model(), file)
+    assert CachedReranker(Model(second), file).predict(pairs).tolist() == [0, 1]
     assert second.predict(pairs[::-1]).tolist() == [1, 0]
     with pytest.raises(InputError, match=r"reranker: .*no finite numbers"):
-        KeptScores(type("Broken", (), {"predict": lambda *_: torch.tensor([torch.nan])})(), file).predict([("x", "y")])
+        CachedReranker(type("Broken", (), {"predict": lambda *_: torch.tensor([torch.nan])})(), file).predict(
+            [("x", "y")]
+        )

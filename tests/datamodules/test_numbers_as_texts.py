@@ -9,7 +9,7 @@ import pytest
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.records import RecordSource
 from contrastive_encoders.datamodules.sources.row_schemas import PAIRS, QA
-from contrastive_encoders.training.in_memory_rows import keys_of_rows
+from contrastive_encoders.training.in_memory_rows import overrides_for_rows
 
 
 def read(path: Path, kind=QA) -> list:
@@ -46,6 +46,6 @@ def test_booleans_are_scores_of_one_and_zero(tmp_path):
 @pytest.mark.parametrize("scores", [["1", "0"], [True, False], ["true", "false"], [1, 0]])
 def test_scores_of_rows_in_memory_are_numbers(scores, tmp_path):
     frame = pd.DataFrame({"sentence1": ["a", "b"], "sentence2": ["c", "d"], "score": scores})
-    choices, _, cached = keys_of_rows(frame, {}, tmp_path)
+    choices, _, cached = overrides_for_rows(frame, {}, tmp_path)
     assert choices["data"] == "dino"
     assert [json.loads(line)["score"] for line in cached.path.read_text().splitlines()] == [1.0, 0.0]

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.sampling.distributed_sampler import Order, Permutation, nested_subset
+from contrastive_encoders.datamodules.sampling.distributed_sampler import (
+    DistributedBatchSampler,
+    Permutation,
+    nested_subset,
+)
 
 
 @given(n=st.integers(1, 5000), seed=st.integers(0, 2**32), epoch=st.integers(0, 1000))
@@ -74,9 +78,9 @@ def test_a_smaller_fraction_lies_inside_a_larger_one(n, seed, fractions):
 @settings(max_examples=60, deadline=None)
 def test_a_batch_is_the_same_set_on_one_two_and_three_ranks(examples, factor, epoch):
     batch_size = min(6 * factor, examples // 6 * 6)
-    single = Order(examples, batch_size, seed=3)
+    single = DistributedBatchSampler(examples, batch_size, seed=3)
     for world in (2, 3):
-        ranks = [Order(examples, batch_size, seed=3, rank=rank, world=world) for rank in range(world)]
+        ranks = [DistributedBatchSampler(examples, batch_size, seed=3, rank=rank, world=world) for rank in range(world)]
         for k in range(len(single)):
             shares = [rank.batch(epoch, k) for rank in ranks]
             assert {len(share) for share in shares} == {batch_size // world}
@@ -86,13 +90,13 @@ def test_a_batch_is_the_same_set_on_one_two_and_three_ranks(examples, factor, ep
 @pytest.mark.parametrize("world", [1, 2])
 def test_the_last_batch_may_be_smaller(world):
     """Every example of a pass, once; the rest is dealt out as evenly as the others."""
-    ranks = [Order(106, 12, seed=0, rank=rank, world=world, drop_last=False) for rank in range(world)]
+    ranks = [DistributedBatchSampler(106, 12, seed=0, rank=rank, world=world, drop_last=False) for rank in range(world)]
     batches = [np.stack([rank.batch(4, k) for rank in ranks], 1).reshape(-1) for k in range(len(ranks[0]))]
     assert [len(batch) for batch in batches] == [12] * 8 + [10]
     assert sorted(np.concatenate(batches)) == list(range(106))
-    assert np.array_equal(batches[3], Order(106, 12, seed=0).batch(4, 3))
+    assert np.array_equal(batches[3], DistributedBatchSampler(106, 12, seed=0).batch(4, 3))
     with pytest.raises(InputError, match=r"data.drop_last=false: expected true, since the 10 rows .* 3 processes"):
-        Order(106, 12, seed=0, world=3, drop_last=False)
+        DistributedBatchSampler(106, 12, seed=0, world=3, drop_last=False)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +108,12 @@ def test_the_last_batch_may_be_smaller(world):
 )
 def test_a_batch_that_cannot_be_is_refused_with_advice(examples, batch_size, world, advice):
     with pytest.raises(InputError, match=advice):
-        Order(examples, batch_size, seed=0, world=world)
+        DistributedBatchSampler(examples, batch_size, seed=0, world=world)
 
 
 def test_the_first_and_the_last_batch_of_61_million_need_no_array_of_them():
     tracemalloc.start()
-    order = Order(61_000_000, 1_024, seed=1)
+    order = DistributedBatchSampler(61_000_000, 1_024, seed=1)
     first, last = order.batch(7, 0), order.batch(7, len(order) - 1)
     (_, peak) = tracemalloc.get_traced_memory()
     tracemalloc.stop()

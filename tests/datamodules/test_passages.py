@@ -10,7 +10,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import build
 from contrastive_encoders.datamodules.data_configs import DocumentDataConfig
 from contrastive_encoders.datamodules.passages import LONGEST, SHORTEST, PassagePairs, pairs_of, passages_of, spans_of
-from contrastive_encoders.datamodules.sources.raw_documents import Document
+from contrastive_encoders.datamodules.sources.raw_documents import RawDocument
 from tests.data import as_rank, write_rows
 from tests.objectives import settings
 
@@ -26,7 +26,7 @@ def sentences(number, seed=0, words=(3, 30)):
     "text", [sentences(1), sentences(40), sentences(3, words=(300, 400)), sentences(200, 5, (1, 3))]
 )
 def test_passages_have_every_word_of_the_document_in_order(text):
-    passages = passages_of(Document(text.replace(". ", ".\n\n"), "a:1"))
+    passages = passages_of(RawDocument(text.replace(". ", ".\n\n"), "a:1"))
     assert " ".join(one.text for one in passages) == text
     lengths = [len(one.text.split()) for one in passages]
     assert max(lengths) <= LONGEST + SHORTEST
@@ -34,7 +34,7 @@ def test_passages_have_every_word_of_the_document_in_order(text):
 
 
 def test_a_title_goes_with_each_passage_and_neighbours_with_each_other():
-    passages = passages_of(Document(sentences(20), "a:1", "On wings"))
+    passages = passages_of(RawDocument(sentences(20), "a:1", "On wings"))
     found = list(pairs_of(passages))
     texts = [one.text for one in passages]
     assert [pair for _, kind, pair in found if kind == "title and passage"] == [("On wings", text) for text in texts]
@@ -43,7 +43,7 @@ def test_a_title_goes_with_each_passage_and_neighbours_with_each_other():
 
 
 def test_a_title_without_letters_is_none():
-    assert {kind for _, kind, _ in pairs_of(passages_of(Document(sentences(20), "a:1", "12.3 --")))} == {
+    assert {kind for _, kind, _ in pairs_of(passages_of(RawDocument(sentences(20), "a:1", "12.3 --")))} == {
         "neighbouring passages",
         "spans of a passage",
     }
@@ -123,7 +123,7 @@ def test_titles_are_ranked_among_all_passages_also_of_documents_without_a_title(
     data = module([str(titled), str(plain)], tmp_path, tokenizer=str(tiny_bert), held_out_share=0.1)
     (task,) = as_rank(data, 0, 1).held_out()
     rows = [json.loads(line) for path in (titled, plain) for line in path.read_text().splitlines()]
-    passages = [one.text for row in rows for one in passages_of(Document(row["text"], "a:1"))]
+    passages = [one.text for row in rows for one in passages_of(RawDocument(row["text"], "a:1"))]
     assert sorted(task.documents) == sorted(passages)
     assert task.query_kind == "titles"
     assert 10 <= len(task.queries) <= 20, "titled documents are held out first: a tenth of the rows has 10 of them"

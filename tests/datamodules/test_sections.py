@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from contrastive_encoders.datamodules.sources.sections import Section, sections
+from contrastive_encoders.datamodules.sources.sections import DocumentSection, sections
 
 DOCS = [path for path in sorted((Path(__file__).parents[2] / "docs").glob("*.md")) if path.stat().st_size > 2_000]
 
@@ -36,20 +36,20 @@ More.
 # Appendix
 """
     assert sections(text) == [
-        Section((), "Above all."),
-        Section((), "Second paragraph."),
-        Section(("Guide",), "Welcome here.\n\nMore."),
-        Section(("Guide", "Install", "With pip"), "pip install it"),
-        Section(("Guide", "Use"), "one\ntwo"),
+        DocumentSection((), "Above all."),
+        DocumentSection((), "Second paragraph."),
+        DocumentSection(("Guide",), "Welcome here.\n\nMore."),
+        DocumentSection(("Guide", "Install", "With pip"), "pip install it"),
+        DocumentSection(("Guide", "Use"), "one\ntwo"),
     ]
 
 
 def test_a_plain_text_is_its_paragraphs_and_nothing_in_it_is_a_mark():
     text = "# no *heading*\r\nsame paragraph\r\n\r\n   \n    indented\n\n\n---\n"
     assert sections(text, markdown=False) == [
-        Section((), "# no *heading*\nsame paragraph"),
-        Section((), "indented"),
-        Section((), "---"),
+        DocumentSection((), "# no *heading*\nsame paragraph"),
+        DocumentSection((), "indented"),
+        DocumentSection((), "---"),
     ]
     assert sections("", markdown=False) == sections(" \n\n") == []
 

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.datamodules.documents import RowsOfDocuments
-from contrastive_encoders.datamodules.row_datamodules import Sequences, text_groups
+from contrastive_encoders.datamodules.row_datamodules import SequenceReader, text_groups
 from contrastive_encoders.datamodules.sources import raw_documents as sources
 from contrastive_encoders.datamodules.sources import records
 from contrastive_encoders.datamodules.sources.row_schemas import PAIRS, QA, SENTENCES, TRIPLETS
@@ -27,7 +27,7 @@ from contrastive_encoders.datamodules.store import token_store
 from contrastive_encoders.datamodules.store.token_store import StoreWriter, TokenStore, build_or_open
 from contrastive_encoders.datamodules.store.tokenization import LengthRule, LongDocuments, WholeRows
 from contrastive_encoders.datamodules.store.tokenizer import word_start_table
-from contrastive_encoders.io.atomic import unfinished
+from contrastive_encoders.io.atomic import partial_path
 from tests.damage import flip
 from tests.data import RecordSource, TextSource, sequences_of, write_rows
 from tests.datamodules.dying import Dying
@@ -89,7 +89,7 @@ def test_sequences_of_rows_are_those_of_the_tokenizer(tmp_path, tokenizer, max_l
     table = triplets_of(tmp_path / "d.jsonl", TEXTS)
     store = rows(tmp_path / "d.jsonl", tokenizer, tmp_path, TRIPLETS)
     monkeypatch.setattr(tokenizer, "truncation_side", side)
-    sequences = Sequences(tokenizer, max_length)
+    sequences = SequenceReader(tokenizer, max_length)
     order = np.array([4, 0, 5, 3, 3, 1, 2])
     for column in range(3):
         expected = tokenizer([table[row][column] for row in order], truncation=True, max_length=max_length)["input_ids"]
@@ -105,7 +105,7 @@ def test_any_text_that_has_a_token(tmp_path_factory, tokenizer, texts, max_lengt
     texts = [f"x{text}" for text in texts]
     store = rows(write_rows(folder / "d.jsonl", ({"text": text} for text in texts)), tokenizer, folder)
     assert len(store) == len(texts)
-    found = sequences_of(Sequences(tokenizer, max_length)(store, np.arange(len(texts)), 0))
+    found = sequences_of(SequenceReader(tokenizer, max_length)(store, np.arange(len(texts)), 0))
     assert found == tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
 
 
@@ -120,7 +120,7 @@ def test_special_tokens_in_documents_are_text_and_in_rows_what_the_tokenizer_rea
     assert tokenizer.backend_tokenizer.to_str() == before  # the caller's tokenizer is as it was
     assert not (set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}) & set(ids.tolist())
     assert len(ids) > len(read_as_document(tokenizer, "the clock the clock"))
-    assert sequences_of(Sequences(tokenizer, 50)(store, np.arange(len(texts)), 0)) == tokenizer(texts)["input_ids"]
+    assert sequences_of(SequenceReader(tokenizer, 50)(store, np.arange(len(texts)), 0)) == tokenizer(texts)["input_ids"]
 
 
 def test_a_large_vocabulary_takes_four_bytes(corpus, tmp_path):
@@ -248,7 +248,7 @@ def test_a_changed_byte_is_found_by_verify(build, corpus, bpe, tmp_path, name):
 def test_leftovers_of_a_killed_build_do_no_harm(corpus, bpe, tmp_path):
     directory = documents(corpus, bpe, tmp_path / "cache").directory
     shutil.rmtree(directory)
-    stale = unfinished(directory) / "stale"
+    stale = partial_path(directory) / "stale"
     stale.mkdir(parents=True)
     (stale / "ids.bin").write_bytes(b"half")
     assert len(documents(corpus, bpe, tmp_path / "cache")) == len(LINES)
@@ -445,7 +445,7 @@ def test_opening_millions_of_rows_takes_no_time_and_no_memory_for_each(tmp_path,
     tracemalloc.start()
     began = time.perf_counter()
     store = TokenStore(tmp_path)
-    batch = Sequences(unigram, 8)(store, np.array([0, count - 1]), 2)
+    batch = SequenceReader(unigram, 8)(store, np.array([0, count - 1]), 2)
     seconds, peak = time.perf_counter() - began, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sequences_of(batch) == [[2, unigram.eos_token_id], [(count * 3 - 1) % 60_000, unigram.eos_token_id]]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.store.teacher_embeddings import PART, VectorStore, make_or_go_on
+from contrastive_encoders.datamodules.store.teacher_embeddings import PART, TeacherEmbeddingStore, build_or_resume
 
 ROWS, COLUMNS, WIDTH = 3 * PART + 100, 2, 4
 # A process of its own, whose encoder is slow behind the first part, so that it can be killed there
@@ -37,8 +37,8 @@ def vectors_of(texts):
 
 
 def made(folder, embed=vectors_of):
-    make_or_go_on(folder, numbered, ROWS, embed, quiet=True)
-    return VectorStore(folder, verify=True)
+    build_or_resume(folder, numbered, ROWS, embed, quiet=True)
+    return TeacherEmbeddingStore(folder, verify=True)
 
 
 def wanted(rows):
@@ -61,7 +61,7 @@ def test_rows_are_found_in_any_order(folder):
 def test_some_rows_of_the_token_store(folder):
     made(folder)
     used = np.arange(ROWS) * 3 + 5
-    np.testing.assert_array_equal(VectorStore(folder, used).of(used[[9, 2]]).numpy(), wanted([9, 2]))
+    np.testing.assert_array_equal(TeacherEmbeddingStore(folder, used).of(used[[9, 2]]).numpy(), wanted([9, 2]))
 
 
 def test_a_whole_store_asks_no_teacher(folder):
@@ -80,12 +80,12 @@ def test_a_killed_process_goes_on_behind_its_last_part(folder):
     begun.send_signal(signal.SIGKILL)
     begun.wait()
     with pytest.raises(InputError, match="1 of 4 parts are there"):
-        VectorStore(folder)
+        TeacherEmbeddingStore(folder)
     with (folder / "vectors.bin").open("ab") as file:
         file.write(b"what a kill left of the next part")
     asked = subprocess.run([*run, "0"], capture_output=True, text=True, check=True).stdout.splitlines()
     assert asked == [f"at {PART * part} 0" for part in (1, 2, 3)]
-    store = VectorStore(folder, verify=True)
+    store = TeacherEmbeddingStore(folder, verify=True)
     np.testing.assert_array_equal(store.of(np.arange(ROWS)).numpy(), wanted(range(ROWS)))
 
 
@@ -104,7 +104,7 @@ def test_a_damaged_store_is_made_anew_with_a_warning(folder, caplog, damage):
     made(folder)
     damage(folder / "vectors.bin")
     with pytest.raises(InputError, match="not a whole store of a teacher's vectors"):
-        VectorStore(folder, verify=True)
+        TeacherEmbeddingStore(folder, verify=True)
     store = made(folder)
     np.testing.assert_array_equal(store.of(np.arange(ROWS)).numpy(), wanted(range(ROWS)))
     assert "The teacher's vectors are made anew" in caplog.text or damage not in (cut_short, one_bit)
@@ -127,5 +127,5 @@ def test_vectors_that_16_bits_do_not_hold_are_refused(folder, number):
 def test_data_that_have_changed_meanwhile_are_refused(folder, there):
     texts = ((f"{row} 0", f"{row} 1") for row in range(there))
     with pytest.raises(InputError, match=f"the data had {ROWS} rows, and has others now"):
-        make_or_go_on(folder, lambda: texts, ROWS, vectors_of, quiet=True)
+        build_or_resume(folder, lambda: texts, ROWS, vectors_of, quiet=True)
     assert not folder.exists()

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from contrastive_encoders.losses.angle import angle
-from contrastive_encoders.losses.contrastive import Contrast, Guide, info_nce, nt_xent
+from contrastive_encoders.losses.contrastive import ContrastiveOutput, Guide, info_nce, nt_xent
 from contrastive_encoders.losses.cosent import cosent
 from contrastive_encoders.losses.cross_entropy import masked_lm_sum
 from contrastive_encoders.losses.directions import DIRECTIONS, contrast_in_directions
@@ -51,12 +51,12 @@ def own_scores() -> Tensor:
     return torch.tensor([0.1, 0.9, 0.5, 0.5, 1.0, 0.0]).chunk(world)[rank]
 
 
-def two_hard(anchors: Tensor, positives: Tensor, third: Tensor) -> Contrast:
+def two_hard(anchors: Tensor, positives: Tensor, third: Tensor) -> ContrastiveOutput:
     negatives = torch.stack([third, third.flip(1)], 1).flatten(0, 1)
     return info_nce(anchors, positives, negatives, temperature=0.1, hard_negative_weight=0.8, groups=own_groups())
 
 
-def in_directions(anchors: Tensor, positives: Tensor, third: Tensor, **options: object) -> Contrast:
+def in_directions(anchors: Tensor, positives: Tensor, third: Tensor, **options: object) -> ContrastiveOutput:
     return contrast_in_directions(anchors, positives, third, temperature=0.1, **options)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from contrastive_encoders.core import NLIBatch, ScoredPairBatch, ScoredTripletBatch, SentenceBatch, TripletBatch
-from contrastive_encoders.encoders.lora import narrow
+from contrastive_encoders.encoders.lora import quantize_frozen_layers
 from contrastive_encoders.losses.directions import DIRECTIONS
 from tests.decoders import save_decoder
 from tests.distributed import steps
@@ -135,7 +135,7 @@ def every_case(rank: int, world: int, encoder: str, decoder: str, cases: dict = 
         if "teacher" in options:
             model.learn_from_teacher(16, seed=5)
         step = stepping(model, world)
-        narrow(model)  # as a trainer does, behind DDP
+        quantize_frozen_layers(model)  # as a trainer does, behind DDP
         found[name] = stepped(step, batch_of(model, rank, world))
     return found
 

@@ -5,8 +5,8 @@ import torch
 
 from contrastive_encoders.core import RetrievalTask
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.evaluation.reranking import Reranking
-from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.evaluation.reranking import RerankingScorer
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
 from tests.conftest import SENTENCES
 from tests.data import as_rank, data_module, write_rows
 from tests.distributed import steps
@@ -26,13 +26,13 @@ def every_case(rank: int, world: int, backbone: str, folder: str) -> dict:
         "triplets", path=f"{folder}/rows.jsonl", tokenizer=backbone, batch_size=6, cache_dir=f"{folder}/cache{world}"
     )
     (batch,) = list(as_rank(data, rank, world).train_dataloader())[:1]
-    task = Retrieval(RetrievalTask("mine", SENTENCES[:5], [text[5:] for text in SENTENCES]))
+    task = RetrievalScores(RetrievalTask("mine", SENTENCES[:5], [text[5:] for text in SENTENCES]))
     for name, options in OPTIONS.items():
         model = built("reranker", backbone, dropout=0.0, **options).double()
         for weight in model.transformer.classifier.parameters():
             weight.data *= 20  # a fresh head hardly has a gradient
         step = stepped(stepping(model, world), batch)
-        reranking = Reranking([task], lambda: load_encoder(backbone, device="cpu"), 7)
+        reranking = RerankingScorer([task], lambda: load_encoder(backbone, device="cpu"), 7)
         scores = reranking.score(model, intervals=True).values, reranking.before(model, intervals=True).values
         found[name] = (*step, scores)
     return found

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, T5Tokenizer
 
 from contrastive_encoders.core import InputError, Ragged
 from contrastive_encoders.encoders.loading.tiny import write_tiny_t5
-from contrastive_encoders.encoders.prompt_suffix import AppendedPrompt, read_template
+from contrastive_encoders.encoders.prompt_suffix import PromptSuffix, read_template
 from tests.decoders import sentencepiece
 
 PROMPT = " Question: what can we draw from the above sentence?"
@@ -64,7 +64,7 @@ def rows(sequences):
 
 def behind(tokenizer, texts):
     """Of training, and of `embed`, which has the texts."""
-    appended = AppendedPrompt(tokenizer, PROMPT, 512)
+    appended = PromptSuffix(tokenizer, PROMPT, 512)
     found = rows(appended(appended.without_last_blanks(ragged(tokenizer, texts))))
     assert found == rows(appended(ragged(tokenizer, [appended.ended(text) for text in texts])))
     return found
@@ -106,7 +106,7 @@ def test_a_long_text_loses_its_end_and_never_the_prompt(name, cut_before, tokeni
     tokenizer, room = tokenizers[name], 9
     joined = tokenizer(PROMPT)["input_ids"]
     most = len(joined) + room
-    appended = AppendedPrompt(tokenizer, PROMPT, most)
+    appended = PromptSuffix(tokenizer, PROMPT, most)
     sequences = ragged(tokenizer, TORTURE, truncation=True, max_length=most + cut_before)
     for text, found in zip(TORTURE, rows(appended(sequences)), strict=True):
         plain = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -121,7 +121,7 @@ def test_official_truncation_cuts_the_joined_string(name, tokenizers):
     for room in (1, 2, 9, 40):
         most = len(tokenizer(PROMPT)["input_ids"]) + room
         sequences = ragged(tokenizer, TORTURE, truncation=True, max_length=most)
-        found = rows(AppendedPrompt(tokenizer, PROMPT, most)(sequences, keep_prompt=False))
+        found = rows(PromptSuffix(tokenizer, PROMPT, most)(sequences, keep_prompt=False))
         expected = tokenizer([text + PROMPT for text in TORTURE], truncation=True, max_length=most)["input_ids"]
         assert found == expected
 
@@ -130,11 +130,11 @@ def test_official_truncation_cuts_the_joined_string(name, tokenizers):
 @pytest.mark.parametrize("prompt", [PROMPT, ""])
 def test_an_end_of_sequence_in_a_text_is_the_unknown_token(name, prompt, tokenizers):
     tokenizer = tokenizers[name]
-    found = rows(AppendedPrompt(tokenizer, prompt, 512, escape_end=True)(ragged(tokenizer, TORTURE[:9:2])))
+    found = rows(PromptSuffix(tokenizer, prompt, 512, escape_end=True)(ragged(tokenizer, TORTURE[:9:2])))
     replaced = [text.replace("</s>", "<unk>") + prompt for text in TORTURE[:9:2]]
     assert found == tokenizer(replaced, truncation=True, max_length=512)["input_ids"] or prompt
     assert all(row.count(tokenizer.eos_token_id) == 1 and row[-1] == tokenizer.eos_token_id for row in found)
-    appended = AppendedPrompt(tokenizer, prompt, 512, escape_end=True)
+    appended = PromptSuffix(tokenizer, prompt, 512, escape_end=True)
     text = "literal </s> inside </s></s>"
     expected = tokenizer("literal <unk> inside <unk><unk>" + prompt)["input_ids"]
     assert rows(appended(ragged(tokenizer, [text])))[0] == expected
@@ -146,7 +146,7 @@ def test_the_template_renders_the_same_ids_and_is_read_back(name, tokenizers):
     for prompt, escape in ((PROMPT, False), (' Say "it" \\ {{ twice }} é:', False), (PROMPT, True), ("", True)):
         if escape and name not in OF_T5.args[1]:
             continue
-        appended = AppendedPrompt(tokenizer, prompt, 512, escape_end=escape)
+        appended = PromptSuffix(tokenizer, prompt, 512, escape_end=escape)
         assert read_template(appended.template) == (prompt, escape)
         texts = [*(text for text in TORTURE if len(text) < 1000), "</s>x", "x</s> ", "▁x ▁", "▁"]
         messages = [[{"role": "user", "content": text}] for text in texts]
@@ -156,7 +156,7 @@ def test_the_template_renders_the_same_ids_and_is_read_back(name, tokenizers):
 
 
 def test_templates_of_others_are_not_ours(tokenizers):
-    ours = AppendedPrompt(tokenizers["t5"], PROMPT, 64).template
+    ours = PromptSuffix(tokenizers["t5"], PROMPT, 64).template
     for other in (
         "{{ messages[0]['content'] }}",
         "",
@@ -169,11 +169,11 @@ def test_templates_of_others_are_not_ours(tokenizers):
 @pytest.mark.parametrize("name", ["tiny", "bert", "roberta", "t5"])
 def test_a_prompt_that_grows_together_with_the_text_is_refused(name, tokenizers):
     with pytest.raises(InputError, match=r"'s more'.*Begin the prompt with a blank"):
-        AppendedPrompt(tokenizers[name], "s more", 64)
+        PromptSuffix(tokenizers[name], "s more", 64)
 
 
 def test_a_prompt_that_leaves_no_room_is_refused(tokenizers):
     length = len(tokenizers["t5"](PROMPT)["input_ids"])
     with pytest.raises(InputError, match=rf"max_length={length}.*leave no room for a text.*Wanted {length + 1}"):
-        AppendedPrompt(tokenizers["t5"], PROMPT, length)
-    assert AppendedPrompt(tokenizers["t5"], PROMPT, length + 1).room == 1
+        PromptSuffix(tokenizers["t5"], PROMPT, length)
+    assert PromptSuffix(tokenizers["t5"], PROMPT, length + 1).room == 1

@@ -83,7 +83,7 @@ def test_a_signal_to_all_processes_ends_no_compiler():
         return graph.forward
 
     torch.compiler.reset()
-    compiler.settle()
+    compiler.configure_compiler()
     before = compiler.cost()
     assert torch.compile(lambda x: x + 1, backend=backend)(torch.zeros(1)) == 1
     assert compiler.cost().seconds > before.seconds
@@ -100,8 +100,8 @@ def test_where_nothing_can_be_compiled_one_sentence_says_so(monkeypatch):
     from torch._inductor import config
 
     monkeypatch.setattr(config.cpp, "cxx", (None, "no-such-compiler"))
-    compiler.why_not.cache_clear()
+    compiler.compiler_error.cache_clear()
     with pytest.raises(InputError) as refused:
         compiler.check_compiler(torch.device("cpu"), compiler.USUAL)
     assert (refused.value.key, refused.value.value) == ("model.compile", True)
-    compiler.why_not.cache_clear()
+    compiler.compiler_error.cache_clear()

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoModel
 
 import contrastive_encoders.encoders.sentence_encoder as under_test
-from contrastive_encoders.encoders.kernels.bf16_weights import hold
+from contrastive_encoders.encoders.kernels.bf16_weights import cast_frozen_to_bf16
 from contrastive_encoders.encoders.kernels.gpu_kernels import product_of_aligned_rows
 from contrastive_encoders.encoders.kernels.onednn_layers import available, fast_linears, shared_between_chunks
 from contrastive_encoders.encoders.loading.backbones import load_tokenizer
@@ -53,7 +53,7 @@ def test_values_and_gradients_of_layers_with_an_adapter(autocast, dropout, held)
         for layer in (module[0], module[2]):
             nn.init.normal_(layer.lora_B["default"].weight, generator=torch.Generator().manual_seed(3))
             nn.init.normal_(layer.lora_A["default"].weight, generator=torch.Generator().manual_seed(4))
-        hold(*([module] if held else []))
+        cast_frozen_to_bf16(*([module] if held else []))
         x = torch.linspace(-1, 1, 2 * 5 * 16).view(2, 5, 16).requires_grad_()
         torch.manual_seed(1)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast), fast_linears(module) if fast else nothing():

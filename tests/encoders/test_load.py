@@ -12,7 +12,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from contrastive_encoders.core import RECORD_VERSION, EncoderPrompts, InputError
-from contrastive_encoders.encoders.loading.backbones import BEHIND, load_masked_lm, load_tokenizer
+from contrastive_encoders.encoders.loading.backbones import POST_POOLING_KEY, load_masked_lm, load_tokenizer
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 from contrastive_encoders.export.sentence_transformers import export_encoder
@@ -319,7 +319,7 @@ def saved_by_a_run(state, settings):
     behind = {"normalize": False, "layers": []}
     settings = dict(settings)
     length = settings.pop("max_length")
-    return {"state_dict": state, "hyper_parameters": settings, "max_length": length, BEHIND: behind}
+    return {"state_dict": state, "hyper_parameters": settings, "max_length": length, POST_POOLING_KEY: behind}
 
 
 def make_run(folder, backbone, *, lm_head, pooling="cls", max_length=30):

@@ -12,7 +12,13 @@ from transformers import AutoModelForCausalLM
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.kernels.bf16_weights import HeldLinear
 from contrastive_encoders.encoders.kernels.nf4_weights import Nf4Linear, is_quantised, quantise
-from contrastive_encoders.encoders.lora import is_adapter, merged, narrow, record_of, widen
+from contrastive_encoders.encoders.lora import (
+    dequantize_frozen_layers,
+    is_adapter,
+    merged,
+    quantize_frozen_layers,
+    record_of,
+)
 from tests.decoders import save_decoder
 from tests.distributed.steps import Step, stepped
 from tests.distributed.test_objective_processes import damaged, pairs
@@ -32,7 +38,7 @@ def dequantised(weight):
 
 
 def narrowed(model):
-    narrow(model)
+    quantize_frozen_layers(model)
     return model
 
 
@@ -109,14 +115,14 @@ def test_a_weight_takes_four_bits_and_an_eighth():
 def test_the_weights_come_back_as_they_were(folders, tmp_path):
     model = adapted(folders["llama"], frozen_weights="nf4")
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    narrow(model)
+    quantize_frozen_layers(model)
     assert record_of(model)["digest"] == record_of(adapted(folders["llama"]))["digest"], "that of the backbone"
     with pytest.raises(RuntimeError, match="merged into the weights as they were"):
         merged(model.encoder.trunk)
-    assert widen(model, lambda: adapted(folders["llama"], frozen_weights="nf4"), "here")
+    assert dequantize_frozen_layers(model, lambda: adapted(folders["llama"], frozen_weights="nf4"), "here")
     assert not is_quantised(model)
     assert all(torch.equal(before[name], weight) for name, weight in model.named_parameters())
-    assert not widen(model, lambda: pytest.fail("there is nothing to load"), "here")
+    assert not dequantize_frozen_layers(model, lambda: pytest.fail("there is nothing to load"), "here")
 
 
 def test_a_backbone_that_was_changed_meanwhile_is_refused(folders):
@@ -128,7 +134,7 @@ def test_a_backbone_that_was_changed_meanwhile_is_refused(folders):
         return other
 
     with pytest.raises(InputError, match=r"here: .*other weights.*Put back the backbone"):
-        widen(model, changed, "here")
+        dequantize_frozen_layers(model, changed, "here")
 
 
 def test_what_was_published_in_16_bits_waits_in_16_bits(tmp_path):

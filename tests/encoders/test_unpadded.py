@@ -12,12 +12,12 @@ from transformers import modeling_utils
 from contrastive_encoders.core import IGNORED_LABEL, InputError, Ragged
 from contrastive_encoders.encoders import sentence_encoder
 from contrastive_encoders.encoders.kernels import unpadded
-from contrastive_encoders.encoders.kernels.bf16_weights import hold
+from contrastive_encoders.encoders.kernels.bf16_weights import cast_frozen_to_bf16
 from contrastive_encoders.encoders.kernels.chunks import Chunk
 from contrastive_encoders.encoders.kernels.unpadded import (
-    attention_by_runs,
     first_position,
-    lay_out,
+    pack_sequences,
+    packed_attention,
     set_attn_implementation,
 )
 from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
@@ -125,7 +125,7 @@ def test_rows_in_half_precision_have_few_lengths(recompute):
     assert ours[3] == 160 - sum(LENGTHS)
     lengths = np.arange(1, 40_000)
     with torch.autocast("cpu", torch.bfloat16):
-        filled = np.array([unpadded.filling(int(one), torch.device("cpu")) for one in lengths])
+        filled = np.array([unpadded.num_filler_tokens(int(one), torch.device("cpu")) for one in lengths])
     assert len(set(lengths + filled)) < 250
     assert (filled[lengths >= 1024] <= lengths[lengths >= 1024] / 31).all()
 
@@ -147,7 +147,7 @@ def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
 
 
 @pytest.mark.parametrize("tolerance", ["SAME_CPU", "SAME_ELSEWHERE"])
-@pytest.mark.parametrize("cast", [lambda trunk: trunk.float(), lambda trunk: trunk.bfloat16(), hold])
+@pytest.mark.parametrize("cast", [lambda trunk: trunk.float(), lambda trunk: trunk.bfloat16(), cast_frozen_to_bf16])
 @pytest.mark.parametrize(
     ("made", "first"),
     [
@@ -183,7 +183,7 @@ def test_a_window_of_an_odd_number_of_tokens_stays_as_it_was():
 
 def row_of(lengths, device):
     lengths = np.sort(np.array(lengths))[::-1].copy()
-    return lay_out(lengths, Chunk(np.arange(len(lengths)), int(lengths[0])), torch.device(device))
+    return pack_sequences(lengths, Chunk(np.arange(len(lengths)), int(lengths[0])), torch.device(device))
 
 
 @pytest.mark.gpu
@@ -203,7 +203,7 @@ def test_a_kernel_of_a_gpu_attends_as_runs_do(options, groups, dtype):
         module.is_causal, module.num_key_value_groups = False, groups
         states = [one.clone().to(device, dtype if device == "cuda" else torch.float32) for one in inputs]
         states = [one.detach().requires_grad_() for one in states]
-        attended = attention_by_runs(module, *states, None, row=row_of(LENGTHS, device), **options)[0]
+        attended = packed_attention(module, *states, None, row=row_of(LENGTHS, device), **options)[0]
         attended.float().square().sum().backward()
         found.append([one.cpu().float() for one in (attended.detach(), *(one.grad for one in states))])
     for slow, fast in zip(*found, strict=True):
@@ -215,7 +215,7 @@ def test_a_kernel_of_a_gpu_attends_as_runs_do(options, groups, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_kernel_of_a_gpu_drops_what_it_is_asked_to(dtype):
     query, key, value = (torch.full((1, 2, 400, 8), one, device="cuda", dtype=dtype) for one in (0, 0, 1))
-    found = attention_by_runs(torch.nn.Module(), query, key, value, None, row=row_of([400], "cuda"), dropout=0.5)[0]
+    found = packed_attention(torch.nn.Module(), query, key, value, None, row=row_of([400], "cuda"), dropout=0.5)[0]
     assert found.float().std() > 0.01  # without it each is 1
     assert found.float().mean().item() == pytest.approx(1, abs=0.02)
 

@@ -13,12 +13,12 @@ from torch import nn
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.task import ScoringOptions
 from contrastive_encoders.evaluation.tasks.captions import (
     FILES,
+    CaptionEmbeddings,
     CaptionRetrieval,
     Sizes,
-    Vectors,
     fit,
     fold_ranks,
     median_rank,
@@ -30,14 +30,14 @@ CPU = torch.device("cpu")
 SMALL = Sizes(width=7, batch=16, others=3, folds=2, fold_images=12)
 
 
-def vectors(images: int, seed: int, dtype=torch.float64) -> Vectors:
+def vectors(images: int, seed: int, dtype=torch.float64) -> CaptionEmbeddings:
     """Captions that are noisy views of what is in the image."""
     rng = np.random.default_rng(seed)
     meaning = rng.standard_normal((images, 4))
     to_image, to_caption = np.random.default_rng(99).standard_normal((2, 4, 6))
     pictures = meaning @ to_image
     told = np.repeat(meaning, 5, 0) @ to_caption[:, :5] + rng.standard_normal((5 * images, 5))
-    return Vectors(torch.from_numpy(pictures).to(dtype), torch.from_numpy(told).to(dtype))
+    return CaptionEmbeddings(torch.from_numpy(pictures).to(dtype), torch.from_numpy(told).to(dtype))
 
 
 # ---------------------------------------------------------------------------------------- slow
@@ -185,10 +185,10 @@ def test_scores_of_files(coco, bag_of_words):
         line.split("\t")[1] + " ." for line in (coco / "COCO/test.tsv").read_text().split("\n")[1:3]
     ]
     pool = embed_pool(bag_of_words, task.texts())
-    scores = task.score(pool, How(CPU))
+    scores = task.score(pool, ScoringOptions(CPU))
     assert list(scores) == task.score_names()
     with torch.inference_mode():  # as in a callback
-        again = task.score(pool, How(CPU, intervals=False))
+        again = task.score(pool, ScoringOptions(CPU, intervals=False))
     assert {name: one.value for name, one in again.items()} == {name: one.value for name, one in scores.items()}
     recalls = [one.value for name, one in scores.items() if name.startswith("coco/default/recall@")]
     assert len(recalls) == 6

@@ -8,11 +8,17 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import How
-from contrastive_encoders.evaluation.tasks.classification import Classification, Part, Recipe, _Rows, best
-from contrastive_encoders.evaluation.tasks.features import Dense
+from contrastive_encoders.evaluation.task import ScoringOptions
+from contrastive_encoders.evaluation.tasks.classification import (
+    Classification,
+    ClassificationSpec,
+    LabeledSplit,
+    _Rows,
+    best,
+)
+from contrastive_encoders.evaluation.tasks.features import DenseFeatures
 from tests.evaluation import senteval_reference
 from tests.evaluation.senteval_reference import Rules
 
@@ -34,7 +40,7 @@ class World:
         texts = tuple(
             [self._text(f"{name} {side} {n}", label) for n, label in enumerate(labels)] for side in range(sides)
         )
-        return Part(f"{name}.tsv", texts, labels)
+        return LabeledSplit(f"{name}.tsv", texts, labels)
 
     def _text(self, text, label):
         self.row_of[text] = len(self.rows)
@@ -44,7 +50,7 @@ class World:
     @property
     def pool(self):
         """float64, so that the decisions can be compared."""
-        return Pool(self.row_of, torch.from_numpy(np.array(self.rows)))
+        return EmbeddingPool(self.row_of, torch.from_numpy(np.array(self.rows)))
 
     def pair(self, part):
         return self.pool.of(part.sides[0]), torch.from_numpy(part.labels_N)
@@ -52,7 +58,9 @@ class World:
 
 def task(name, parts, protocol, classes, recipe=None, nhid=0):
     names = [str(number) for number in range(classes)]
-    return Classification(name, recipe or Recipe(), names, parts, EvaluateConfig(protocol=protocol, nhid=nhid))
+    return Classification(
+        name, recipe or ClassificationSpec(), names, parts, EvaluateConfig(protocol=protocol, nhid=nhid)
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,7 +72,7 @@ def test_nested_folds_decide_as_the_original(protocol, folds, items, nhid):
     one = task("mr", {"all": part}, protocol, 2, nhid=nhid)
     assert one.folds == FOLDS[protocol]
     one.folds = folds  # the original's loop over ten times ten folds takes too long here
-    found = one.score(world.pool, How(CPU, intervals=False))
+    found = one.score(world.pool, ScoringOptions(CPU, intervals=False))
     rules = RULES[protocol]._replace(hidden=nhid)
     truth = senteval_reference.nested(*world.pair(part), 2, folds, rules)
     assert found[f"mr/{protocol}/accuracy"].value == truth.test
@@ -83,7 +91,7 @@ def test_nested_folds_decide_as_the_original(protocol, folds, items, nhid):
 def test_folds_of_train_and_given_splits_decide_as_the_original(protocol, classes, sizes):
     world, rules = World(classes, seed=len(sizes)), RULES[protocol]
     parts = {name: world.part(name, items) for name, items in sizes.items()}
-    found = task("sst", parts, protocol, classes).score(world.pool, How())
+    found = task("sst", parts, protocol, classes).score(world.pool, ScoringOptions())
     train, *dev, test = (world.pair(part) for part in parts.values())
     if dev:
         truth = senteval_reference.given(train, *dev, test, classes, rules)
@@ -101,7 +109,9 @@ def test_pairs_and_f1():
         a, b = (world.pool.of(side) for side in part.sides)
         return torch.cat([torch.abs(a - b), a * b], 1), torch.from_numpy(part.labels_N)
 
-    found = task("mrpc", {"train": train, "test": test}, "fast", 2, Recipe("pair", f1=True)).score(world.pool, How())
+    found = task("mrpc", {"train": train, "test": test}, "fast", 2, ClassificationSpec("pair", f1=True)).score(
+        world.pool, ScoringOptions()
+    )
     truth = senteval_reference.kfold(*features(train), features(test), 2, 5, RULES["fast"])
     assert found["mrpc/fast/accuracy"].value == truth.test
     assert found["mrpc/fast/f1"].value == pytest.approx(100 * f1_score(test.labels_N, truth.predicted[0]), abs=0.0051)
@@ -110,8 +120,8 @@ def test_pairs_and_f1():
 def test_snli_has_one_weak_regularisation_and_its_own_settings():
     world = World(3, width=4, seed=6)
     parts = {name: world.part(name, items, sides=2) for name, items in (("train", 150), ("dev", 60), ("test", 66))}
-    recipe = Recipe("inference", changes={"max_epoch": 15, "passes": 1}, regularised=False)
-    found = task("snli", parts, "default", 3, recipe).score(world.pool, How())
+    recipe = ClassificationSpec("inference", changes={"max_epoch": 15, "passes": 1}, regularised=False)
+    found = task("snli", parts, "default", 3, recipe).score(world.pool, ScoringOptions())
 
     def features(part):
         a, b = (world.pool.of(side) for side in part.sides)
@@ -145,7 +155,7 @@ def test_sklearn_nested():
         c = 2.0 ** (int(np.argmax(scores)) - 2)
         devs.append(max(scores))
         tests.append(round(100 * LogisticRegression(C=c).fit(x[train], y[train]).score(x[test], y[test]), 2))
-    found = task("mr", {"all": part}, "sklearn", 2).score(world.pool, How(CPU, intervals=False))
+    found = task("mr", {"all": part}, "sklearn", 2).score(world.pool, ScoringOptions(CPU, intervals=False))
     assert found["mr/sklearn/accuracy"].value == pytest.approx(np.mean(tests), abs=0.0051)
     assert found["mr-dev/sklearn/accuracy"].value == pytest.approx(np.mean(devs), abs=0.0051)
 
@@ -154,7 +164,7 @@ def test_sklearn_on_test_sets_uses_all_of_train():
     world = World(3, seed=8)
     train, dev, test = (world.part(name, 70) for name in ("train", "dev", "test"))
     x, y = world.pool.of(train.sides[0]), train.labels_N
-    given = task("sst5", {"train": train, "dev": dev, "test": test}, "sklearn", 3).score(world.pool, How())
+    given = task("sst5", {"train": train, "dev": dev, "test": test}, "sklearn", 3).score(world.pool, ScoringOptions())
     models = [LogisticRegression(C=2.0**power).fit(x, y) for power in range(-2, 4)]
     scores = [round(100 * model.score(world.pool.of(dev.sides[0]), dev.labels_N), 2) for model in models]
     truth = models[int(np.argmax(scores))].score(world.pool.of(test.sides[0]), test.labels_N)
@@ -173,17 +183,17 @@ def test_equal_to_two_decimals_is_a_tie_and_the_first_wins():
 def test_every_score_has_an_interval_around_it(parts):
     world = World(2, seed=9)
     one = task("mr@senteval", {name: world.part(name, size) for name, size in parts.items()}, "fast", 2)
-    found = one.score(world.pool, How())
+    found = one.score(world.pool, ScoringOptions())
     assert list(found) == one.score_names() == ["mr@senteval/fast/accuracy", "mr-dev@senteval/fast/accuracy"]
     for estimate in found.values():
         low, high = estimate.interval()
         assert low < estimate.value < high
     # the items' values average to the score, which the original rounds
     labels_N = np.concatenate([part.labels_N for part in one.parts.values()])
-    outcome = one._outcome(_Rows(Dense(world.pool.vectors_UD), labels_N, 2))
+    outcome = one._outcome(_Rows(DenseFeatures(world.pool.vectors_UD), labels_N, 2))
     assert 100 * float(outcome.dev_N.mean()) == pytest.approx(outcome.dev, abs=0.011)
     assert 100 * float(outcome.test_N.mean()) == pytest.approx(outcome.test, abs=0.011)
-    assert all(one.replicates_R is None for one in one.score(world.pool, How(intervals=False)).values())
+    assert all(one.replicates_R is None for one in one.score(world.pool, ScoringOptions(intervals=False)).values())
 
 
 def test_nothing_of_the_global_generators_is_used_or_moved():
@@ -194,7 +204,7 @@ def test_nothing_of_the_global_generators_is_used_or_moved():
         np.random.seed(seed)  # noqa: NPY002
         torch.manual_seed(seed)
         before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
-        found.append({name: e.value for name, e in one.score(world.pool, How()).items()})
+        found.append({name: e.value for name, e in one.score(world.pool, ScoringOptions()).items()})
         assert np.array_equal(np.random.get_state()[1], before[0])  # noqa: NPY002
         assert torch.equal(torch.get_rng_state(), before[1])
     assert found[0] == found[1]
@@ -213,7 +223,7 @@ def test_what_cannot_be_trained_is_one_clear_message(counts, protocol, message):
     parts = {}
     for name, (zeros, ones) in counts.items():
         texts = [f"{name} {n}" for n in range(zeros + ones)]
-        parts[name] = Part("x.tsv", (texts,), np.array([0] * zeros + [1] * ones, dtype=np.int64))
+        parts[name] = LabeledSplit("x.tsv", (texts,), np.array([0] * zeros + [1] * ones, dtype=np.int64))
     with pytest.raises(InputError, match="wanted") as caught:
         task("mr", parts, protocol, 2)
     assert message in str(caught.value)
@@ -224,7 +234,7 @@ def test_no_hidden_units_for_scikit_learn_nor_where_a_task_forbids_them():
     parts = {"all": world.part("all", 60)}
     with pytest.raises(InputError, match="nhid=3"):
         task("mr", parts, "sklearn", 2, nhid=3)
-    one = task("wordcontent", parts, "default", 2, Recipe(linear_only=True), nhid=3)
+    one = task("wordcontent", parts, "default", 2, ClassificationSpec(linear_only=True), nhid=3)
     assert one.trainer.settings.hidden == 0
 
 
@@ -234,10 +244,12 @@ def test_vectors_that_are_not_finite_count_as_zeros(protocol, combination, caplo
     world = World(2, seed=11)
     sides = 1 if combination == "sentence" else 2
     parts = {name: world.part(name, 40, sides) for name in ("train", "dev", "test")}
-    one, pool = task("sst2", parts, protocol, 2, Recipe(combination)), world.pool
+    one, pool = task("sst2", parts, protocol, 2, ClassificationSpec(combination)), world.pool
     pool.vectors_UD[3] = float("nan")
     pool.vectors_UD[50, 2] = float("inf")
-    found = one.score(pool, How())
+    found = one.score(pool, ScoringOptions())
     assert "not finite" in caplog.text
     pool.vectors_UD[[3, 50]] = 0.0
-    assert {name: e.value for name, e in found.items()} == {name: e.value for name, e in one.score(pool, How()).items()}
+    assert {name: e.value for name, e in found.items()} == {
+        name: e.value for name, e in one.score(pool, ScoringOptions()).items()
+    }

@@ -11,26 +11,26 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from contrastive_encoders.core import PairTask
-from contrastive_encoders.evaluation.embedding_pool import Pool
-from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
+from contrastive_encoders.evaluation.task import ScoringOptions
 from contrastive_encoders.evaluation.tasks import cqadupstack
-from contrastive_encoders.evaluation.tasks.askubuntu import Candidates, Reranking
+from contrastive_encoders.evaluation.tasks.askubuntu import AskUbuntuTask, CandidateList
 from contrastive_encoders.evaluation.tasks.cqadupstack import Forum, ForumRetrieval, average_precisions
 from contrastive_encoders.evaluation.tasks.paraphrase import Paraphrases
 
-NO_INTERVALS = How(intervals=False)
+NO_INTERVALS = ScoringOptions(intervals=False)
 
 
-def pool_of(vectors: dict[str, list[float]]) -> Pool:
-    return Pool({text: row for row, text in enumerate(vectors)}, torch.tensor(list(vectors.values())).float())
+def pool_of(vectors: dict[str, list[float]]) -> EmbeddingPool:
+    return EmbeddingPool({text: row for row, text in enumerate(vectors)}, torch.tensor(list(vectors.values())).float())
 
 
-def random_pool(texts, seed, width=8) -> Pool:
+def random_pool(texts, seed, width=8) -> EmbeddingPool:
     rng = np.random.default_rng(seed)
     return pool_of({text: rng.standard_normal(width).tolist() for text in texts})
 
 
-def cosine(pool: Pool, a: str, b: str) -> float:
+def cosine(pool: EmbeddingPool, a: str, b: str) -> float:
     x, y = (pool.of([text])[0].double().numpy() for text in (a, b))
     return float(x @ y / math.sqrt((x @ x) * (y @ y)))
 
@@ -58,8 +58,8 @@ def test_reranking_is_that_of_a_slow_loop():
     for number in range(15):
         relevant = (rng.random(20) < 0.2).tolist()
         relevant[int(rng.integers(20))] = True
-        queries.append(Candidates(f"q{number}", [f"c{int(i)}" for i in rng.choice(60, 20, replace=False)], relevant))
-    task = Reranking("askubuntu", queries)
+        queries.append(CandidateList(f"q{number}", [f"c{int(i)}" for i in rng.choice(60, 20, replace=False)], relevant))
+    task = AskUbuntuTask("askubuntu", queries)
     pool = random_pool(sorted({text for texts in task.texts() for text in texts}), seed=2)
     found = task.score(pool, NO_INTERVALS)
     assert list(found) == task.score_names() == [f"askubuntu/cosine/{m}" for m in ("map", "p@1", "p@5", "mrr")]
@@ -70,7 +70,7 @@ def test_ties_keep_the_order_of_the_file():
     """The same vector in other lengths, which float32 gives cosines that differ in the last digit."""
     vectors = {"q": [0.1, 0.7, 0.3], **{f"c{i}": [0.1 * i, 0.7 * i, 0.3 * i] for i in range(1, 8)}}
     relevant = [False, False, True, False, False, False, True]
-    task = Reranking("askubuntu", [Candidates("q", [f"c{i}" for i in range(1, 8)], relevant)])
+    task = AskUbuntuTask("askubuntu", [CandidateList("q", [f"c{i}" for i in range(1, 8)], relevant)])
     found = task.score(pool_of(vectors), NO_INTERVALS)
     assert found["askubuntu/cosine/mrr"].value == pytest.approx(100 / 3)
     assert found["askubuntu/cosine/map"].value == pytest.approx(100 * (1 / 3 + 2 / 7) / 2)
@@ -89,7 +89,7 @@ def test_average_precisions_are_those_of_scikit_learn_ties_included(data):
     assert found.item() == pytest.approx(wanted, abs=1e-12)
 
 
-def slow_forum(forum: Forum, pool: Pool) -> tuple[float, float]:
+def slow_forum(forum: Forum, pool: EmbeddingPool) -> tuple[float, float]:
     """Query by query over the whole forum, as useb describes it."""
     aps, ndcgs = [], []
     for query, relevant, duplicates in zip(forum.queries, forum.relevant, forum.duplicates, strict=True):
@@ -122,7 +122,7 @@ def forums() -> ForumRetrieval:
     return ForumRetrieval("cqadupstack", [make_forum("android", 1), make_forum("tex", 2, queries=7, documents=60)])
 
 
-def forum_pool(task: ForumRetrieval) -> Pool:
+def forum_pool(task: ForumRetrieval) -> EmbeddingPool:
     return random_pool([text for texts in task.texts() for text in texts], seed=4, width=5)
 
 
@@ -165,7 +165,7 @@ def test_average_precision_leaves_the_debatable_out_and_spearman_keeps_them():
     pairs = PairTask("twitterurl", [f"a{i}" for i in range(80)], [f"b{i % 50}" for i in range(80)], votes, ["x"] * 80)
     task = Paraphrases(pairs)
     pool = random_pool(sorted({text for texts in task.texts() for text in texts}), seed=6)
-    found = task.score(pool, How())
+    found = task.score(pool, ScoringOptions())
     similar = np.array([cosine(pool, a, b) for a, b in zip(pairs.left, pairs.right, strict=True)])
     decided = votes != 3
     assert list(found) == task.score_names()

@@ -9,12 +9,12 @@ import torch
 from scipy.stats import entropy
 
 from contrastive_encoders.core import InputError, PairTask
-from contrastive_encoders.evaluation.embedding_pool import Pool
-from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
+from contrastive_encoders.evaluation.task import ScoringOptions
 from contrastive_encoders.evaluation.tasks import geometry
 from contrastive_encoders.evaluation.tasks.geometry import Geometry, uniformities
 
-NO_INTERVALS = How(intervals=False)
+NO_INTERVALS = ScoringOptions(intervals=False)
 
 
 def task_of(pairs: list[tuple[str, str, float]], threshold: float = 4.0) -> Geometry:
@@ -22,8 +22,8 @@ def task_of(pairs: list[tuple[str, str, float]], threshold: float = 4.0) -> Geom
     return Geometry("geometry", PairTask("stsb", [*left], [*right], np.array(gold), ["stsb"] * len(gold)), threshold)
 
 
-def values(task: Geometry, vectors: dict[str, list[float]], how: How = NO_INTERVALS) -> dict[str, float]:
-    pool = Pool({text: row for row, text in enumerate(vectors)}, torch.tensor(list(vectors.values())).float())
+def values(task: Geometry, vectors: dict[str, list[float]], how: ScoringOptions = NO_INTERVALS) -> dict[str, float]:
+    pool = EmbeddingPool({text: row for row, text in enumerate(vectors)}, torch.tensor(list(vectors.values())).float())
     return {name.removeprefix("stsb/geometry/"): one.value for name, one in task.score(pool, how).items()}
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from contrastive_encoders.evaluation.tasks.features import Dense
-from contrastive_encoders.evaluation.tasks.linear_probe import Settings, Split, fit
+from contrastive_encoders.evaluation.tasks.features import DenseFeatures
+from contrastive_encoders.evaluation.tasks.linear_probe import ProbeSettings, Split, fit
 from tests.evaluation.senteval_reference import Rules, train_alone
 
-DEFAULT = Settings()
-FAST = Settings("rmsprop", batch=128, tenacity=3, passes=2)
+DEFAULT = ProbeSettings()
+FAST = ProbeSettings("rmsprop", batch=128, tenacity=3, passes=2)
 L2 = [1e-5, 1e-4, 1e-3, 1e-2]
 
 
@@ -43,7 +43,7 @@ def random_splits(items, seed, sizes=(150, 151, 128, 129, 192)):
 def test_every_member_decides_as_if_it_were_trained_alone(classes, settings):
     x, y = problem(classes, seed=classes)
     splits = random_splits(len(x), classes)
-    fits = fit(Dense(x), y, classes, splits, torch.tensor([L2] * len(splits), dtype=torch.float64), settings)
+    fits = fit(DenseFeatures(x), y, classes, splits, torch.tensor([L2] * len(splits), dtype=torch.float64), settings)
     everything = torch.arange(len(x))
     stops = set()
     for place, split in enumerate(splits):
@@ -53,7 +53,7 @@ def test_every_member_decides_as_if_it_were_trained_alone(classes, settings):
             assert fits.accuracy_FR[place, member] == best
             with torch.no_grad():
                 predicted = model(x).argmax(1)
-            assert torch.equal(fits.predict(place, member, Dense(x), everything), predicted)
+            assert torch.equal(fits.predict(place, member, DenseFeatures(x), everything), predicted)
             assert torch.equal(fits.hits[place][member], (predicted == y)[split.dev_N])
     assert len(stops) > 1, "members must stop at different looks for this to say anything"
 
@@ -62,7 +62,7 @@ def test_training_ends_after_the_look_that_follows_the_last_allowed_pass():
     x, y = problem(2, items=600, noise=2.5, seed=5)
     splits = random_splits(len(x), 1, sizes=(150,))
     endless = DEFAULT._replace(tenacity=10**9, max_epoch=8)
-    fits = fit(Dense(x), y, 2, splits, torch.tensor([[1e-3]], dtype=torch.float64), endless)
+    fits = fit(DenseFeatures(x), y, 2, splits, torch.tensor([[1e-3]], dtype=torch.float64), endless)
     best, _, looks = reference(x, y, 2, splits[0], 1e-3, endless)
     assert looks == 3  # after 4, 8 and 12 passes
     assert best > reference(x, y, 2, splits[0], 1e-3, endless._replace(max_epoch=4))[0], "the last look is the best"
@@ -77,7 +77,7 @@ def test_a_gpu_decides_as_the_cpu(classes, settings):
     x, y = problem(classes, seed=classes)
     splits = random_splits(len(x), classes)
     l2 = torch.tensor([L2] * len(splits), dtype=torch.float64)
-    here, there = (fit(Dense(x, device), y, classes, splits, l2, settings) for device in ("cpu", "cuda"))
+    here, there = (fit(DenseFeatures(x, device), y, classes, splits, l2, settings) for device in ("cpu", "cuda"))
     assert np.array_equal(here.accuracy_FR, there.accuracy_FR)
     for place in range(len(splits)):
         assert torch.equal(here.hits[place], there.hits[place])
@@ -87,7 +87,7 @@ def test_autocast_around_it_changes_nothing():
     x, y = problem(2, seed=9)
     splits = random_splits(len(x), 2, sizes=(150,))
     l2 = torch.tensor([L2], dtype=torch.float64)
-    outside = fit(Dense(x.float()), y, 2, splits, l2, FAST)
+    outside = fit(DenseFeatures(x.float()), y, 2, splits, l2, FAST)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = fit(Dense(x.float()), y, 2, splits, l2, FAST)
+        inside = fit(DenseFeatures(x.float()), y, 2, splits, l2, FAST)
     assert torch.equal(outside.weights[0], inside.weights[0])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.statistics.bootstrap import of_function, pearson
@@ -45,7 +45,7 @@ def test_it_is_a_score_of_its_task_where_its_package_is_allowed(scores, bag_of_w
         for place, score in enumerate(scores)
     ]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (own,) = own_tasks({"mine": {"path": str(tmp_path / "mine.jsonl"), "metric": f"{__name__}.correlation"}})
+    (own,) = resolve_custom_tasks({"mine": {"path": str(tmp_path / "mine.jsonl"), "metric": f"{__name__}.correlation"}})
     with pytest.raises(InputError, match=r"task mine: metric=.*allow_targets=\[tests\]"):
         own.read(EvaluateConfig())
     found = Suite(own.read(EvaluateConfig(allow_targets=["tests"]))).run(bag_of_words, intervals=True)

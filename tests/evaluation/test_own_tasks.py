@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from tests.evaluation.conftest import BagOfWords
@@ -36,7 +36,7 @@ def lines(path: Path, rows: list[dict]) -> Path:
 
 
 def scored(words: object, embedder: object) -> dict[str, float]:
-    tasks = [task for one in own_tasks(words) for task in one.read(EvaluateConfig(protocol="fast"))]
+    tasks = [task for one in resolve_custom_tasks(words) for task in one.read(EvaluateConfig(protocol="fast"))]
     suite = Suite(tasks)
     found = suite.run(embedder, intervals=True)
     assert list(found.values) == suite.score_names()
@@ -257,7 +257,7 @@ def test_a_tasks_prompts_take_the_place_of_the_encoders(tiny_bert, tmp_path):
     assert encoder.prompt == "the comet and "
     assert found["t/cosine/accuracy"] == scored(other, plain)["p/cosine/accuracy"]
     assert found["own/cosine/accuracy"] == scored(path, encoder)["t/cosine/accuracy"]
-    sentences = Suite(task for one in own_tasks(both) for task in one.read(EvaluateConfig())).sentences()
+    sentences = Suite(task for one in resolve_custom_tasks(both) for task in one.read(EvaluateConfig())).sentences()
     assert sentences["t"] == sentences["own"], "a leak is looked for without prompts"
 
 
@@ -335,14 +335,14 @@ QRELS = {  # what the files say is: 0 -> document 0; 1 -> 1 (gain 2) and 2; 2 ->
 @pytest.mark.parametrize("layout", QRELS)
 def test_every_judgment_of_qrels_counts(layout, tmp_path):
     file, text = QRELS[layout]
-    (own,) = own_tasks(str(named_set(tmp_path / "set", text, file)))
+    (own,) = resolve_custom_tasks(str(named_set(tmp_path / "set", text, file)))
     (task,) = own.read(EvaluateConfig())
     assert task.texts_to_match.queries == ["apple pear", "iron copper", "violin drum"]
     assert task.texts_to_match.relevant == [{0: 1}, {1: 2, 2: 1}, {3: 1}]
 
 
 def test_two_columns_without_names_are_judgments(tmp_path):
-    (own,) = own_tasks(str(named_set(tmp_path / "set", "0\t0\n2\t2\n", ids=("", ""))))
+    (own,) = resolve_custom_tasks(str(named_set(tmp_path / "set", "0\t0\n2\t2\n", ids=("", ""))))
     (task,) = own.read(EvaluateConfig())
     assert task.texts_to_match.relevant == [{0: 1}, {2: 1}]
 
@@ -393,7 +393,7 @@ def test_a_querys_own_document_is_not_ranked(tmp_path, bag_of_words, caplog):
 
 @pytest.mark.parametrize("name", ["cisi", "cranfield"])
 def test_equal_ids_of_unrelated_texts_leave_nothing_out(name, shared_data):
-    (own,) = own_tasks(str(shared_data / "eval" / "retrieval" / name))
+    (own,) = resolve_custom_tasks(str(shared_data / "eval" / "retrieval" / name))
     (task,) = own.read(EvaluateConfig())
     assert not task.texts_to_match.unranked_documents
 
@@ -401,10 +401,10 @@ def test_equal_ids_of_unrelated_texts_leave_nothing_out(name, shared_data):
 def test_a_document_that_is_judged_relevant_is_ranked_unless_ids_alone_count(tmp_path):
     folder = arguments(tmp_path / "set", own="A{n} b{n}, C{n}.")
     (folder / "qrels" / "test.tsv").write_text("0\t0\t1\n1\tcon1\t1\n")
-    (own,) = own_tasks(str(folder))
+    (own,) = resolve_custom_tasks(str(folder))
     (task,) = own.read(EvaluateConfig())
     assert task.texts_to_match.unranked_documents == {1: [1]}
-    (own,) = own_tasks({"forced": {"path": str(folder), "ignore_identical_ids": True}})
+    (own,) = resolve_custom_tasks({"forced": {"path": str(folder), "ignore_identical_ids": True}})
     (task,) = own.read(EvaluateConfig())
     assert task.texts_to_match.unranked_documents == {0: [0], 1: [1]}
     assert max(task.texts_to_match.relevant[0]) < 0, "it cannot be found"
@@ -427,7 +427,7 @@ def test_a_task_in_another_encoding_has_the_same_texts(tmp_path, codec, encoding
     pairs.write_bytes(
         "\r".join(["sentence1,sentence2,score", *(",".join(map(str, row)) for row in rows)]).encode(codec)
     )
-    [task] = own_tasks({"mine": {"path": str(pairs), "encoding": encoding}})[0].read(EvaluateConfig())
+    [task] = resolve_custom_tasks({"mine": {"path": str(pairs), "encoding": encoding}})[0].read(EvaluateConfig())
     assert list(task.pairs.left) == [row[0] for row in rows]
     assert list(task.pairs.right) == [row[1] for row in rows]
     folder = tmp_path / "beir"
@@ -436,7 +436,7 @@ def test_a_task_in_another_encoding_has_the_same_texts(tmp_path, codec, encoding
         line = json.dumps({"_id": name, "text": text}, ensure_ascii=False)
         (folder / f"{name}.jsonl").write_bytes(line.encode(codec))
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nqueries\tcorpus\t1\n")
-    [task] = own_tasks({"mine": {"path": str(folder), "encoding": encoding}})[0].read(EvaluateConfig())
+    [task] = resolve_custom_tasks({"mine": {"path": str(folder), "encoding": encoding}})[0].read(EvaluateConfig())
     assert [list(texts) for texts in task.texts()] == [[rows[0][0]], [rows[0][1]]]
 
 
@@ -444,4 +444,4 @@ def test_an_encoding_that_a_task_needs_is_named(tmp_path):
     pairs = tmp_path / "pairs.csv"
     pairs.write_bytes("sentence1,sentence2,score\nüber,a,1\nb,c,0\n".encode("cp850"))
     with pytest.raises(InputError, match=r"set encoding=NAME"):
-        own_tasks(str(pairs))[0].read(EvaluateConfig())
+        resolve_custom_tasks(str(pairs))[0].read(EvaluateConfig())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from contrastive_encoders.core import PairTask
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.task import ScoringOptions
 from contrastive_encoders.evaluation.tasks.relatedness import (
     ENTRIES,
     Relatedness,
@@ -141,7 +141,9 @@ def test_equals_modules_and_optimiser_in_float64(select, oracle):
     assert fitted.epochs == checks[0]
     np.testing.assert_allclose(predict(fitted.weight_5F, features(test, pool)), wanted, rtol=0, atol=1e-10)
 
-    scores = Relatedness("toy-regressor", train, dev, test, select=select).score(pool, How(CPU, intervals=True))
+    scores = Relatedness("toy-regressor", train, dev, test, select=select).score(
+        pool, ScoringOptions(CPU, intervals=True)
+    )
     assert scores["toy/regressor/spearman"].value == pytest.approx(100 * spearmanr(wanted, test.gold)[0], abs=1e-5)
     assert scores["toy/regressor/pearson"].value == pytest.approx(100 * pearsonr(wanted, test.gold)[0], abs=1e-5)
     assert scores["toy/regressor/mse"].value == pytest.approx(np.mean((wanted - test.gold) ** 2), abs=1e-9)
@@ -188,7 +190,7 @@ def test_reads_both_sets_and_both_forms_of_text(tmp_path, bag_of_words):
         assert (len(task.train.gold), len(task.dev.gold), len(task.test.gold)) == (70, 20, 21)
         assert (task.name, task.seed) == (name, 7)
         assert task.select == ("spearman" if "-spearman" in name else "pearson")
-        scores = task.score(embed_pool(bag_of_words, task.texts()), How(CPU))
+        scores = task.score(embed_pool(bag_of_words, task.texts()), ScoringOptions(CPU))
         assert list(scores) == task.score_names()
         assert f"{begin}/spearman" in scores
         assert begin.replace("/", "-dev/", 1).replace("@senteval-dev", "-dev@senteval") + "/pearson" in scores

@@ -10,10 +10,10 @@ import torch
 from contrastive_encoders.cli import evaluate as command
 from contrastive_encoders.core import InputError, RetrievalTask
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.evaluation.embedding_pool import VectorStore
-from contrastive_encoders.evaluation.reranking import Reranking
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingCache
+from contrastive_encoders.evaluation.reranking import RerankingScorer
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
 from tests.conftest import SENTENCES
 from tests.data import write_rows
 from tests.in_process import run_here
@@ -82,8 +82,10 @@ def test_it_is_trec_evals_too(tiny_bert, small_reranker):
     wanted = pytrec_eval.RelevanceEvaluator(gains, {"ndcg_cut_10"}).evaluate(run)
     from contrastive_encoders.encoders.cross_encoder import load_reranker
 
-    suite = Reranking(
-        [Retrieval(RetrievalTask("mine", QUERIES, DOCUMENTS, GAINS))], lambda: load_encoder(tiny_bert, device="cpu"), 12
+    suite = RerankingScorer(
+        [RetrievalScores(RetrievalTask("mine", QUERIES, DOCUMENTS, GAINS))],
+        lambda: load_encoder(tiny_bert, device="cpu"),
+        12,
     )
     found = suite.score(load_reranker(small_reranker, device="cpu"), intervals=True)
     values = [100 * one["ndcg_cut_10"] for one in wanted.values()]
@@ -99,8 +101,8 @@ class Constant:
 
 def test_a_reranker_that_tells_nothing_apart_scores_the_mean_over_all_orders(bag_of_words):
     documents = ["one fish", "two fish", "red fish", "blue whale"]
-    task = Retrieval(RetrievalTask("mine", ["one fish"], documents, [{0: 1.0}]))
-    reranking = Reranking([task], lambda: bag_of_words, 3)
+    task = RetrievalScores(RetrievalTask("mine", ["one fish"], documents, [{0: 1.0}]))
+    reranking = RerankingScorer([task], lambda: bag_of_words, 3)
     found = reranking.score(Constant(), intervals=False).values["mine/reranked/ndcg@10"]
     alone = reranking.before(Constant(), intervals=False).values["mine/reranked/ndcg@10"]
     assert alone == pytest.approx(100)
@@ -113,18 +115,18 @@ def test_a_score_that_is_nan_puts_its_document_behind_the_others_and_is_told(bag
             return torch.tensor([math.nan if text == "two fish" else -1.0 * len(text) for text in documents])
 
     documents = ["one fish", "two fish", "red fish", "blue whale"]
-    task = Retrieval(RetrievalTask("mine", ["one fish"], documents, [{1: 1.0}]))
-    reranking = Reranking([task], lambda: bag_of_words, 4)
+    task = RetrievalScores(RetrievalTask("mine", ["one fish"], documents, [{1: 1.0}]))
+    reranking = RerankingScorer([task], lambda: bag_of_words, 4)
     found = reranking.score(Broken(), intervals=False).values["mine/reranked/ndcg@10"]
     assert found == pytest.approx(100 / math.log2(1 + 4))
     assert "mine: 1 of 4 scores of the reranker are NaN" in caplog.text
 
 
 def test_no_text_is_embedded_twice(bag_of_words):
-    tasks = [Retrieval(RetrievalTask(name, QUERIES, DOCUMENTS, GAINS)) for name in ("mine", "again")]
-    store, bag_of_words.calls = VectorStore(None, ""), []
+    tasks = [RetrievalScores(RetrievalTask(name, QUERIES, DOCUMENTS, GAINS)) for name in ("mine", "again")]
+    store, bag_of_words.calls = EmbeddingCache(None, ""), []
     alone = Suite(tasks).run(bag_of_words, intervals=False, store=store).values
-    reranking = Reranking(tasks, lambda: bag_of_words, 5, store)
+    reranking = RerankingScorer(tasks, lambda: bag_of_words, 5, store)
     again = reranking.before(Constant(), intervals=False).values
     assert again == {name.replace("cosine", "reranked"): value for name, value in alone.items()}
     texts = [text for call in bag_of_words.calls for text in call]

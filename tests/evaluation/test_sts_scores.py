@@ -16,7 +16,7 @@ from contrastive_encoders.evaluation.catalog import load_tasks
 from contrastive_encoders.evaluation.embedding_pool import embed_pool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.task import ScoringOptions
 from contrastive_encoders.evaluation.tasks.sts import Similarity
 from tests.embedders import OnTheCPU
 
@@ -114,7 +114,7 @@ def test_one_broken_vector_counts_as_no_similarity(caplog):
             return torch.tensor([[float("nan") if text == "x" else len(text), 1.0] for text in texts])
 
     task = PairTask("stsb", ["a", "bb", "x", "dddd"], ["eee", "ff", "g", "h"], np.array([1.0, 5, 0, 3]), ["stsb"] * 4)
-    found = Similarity(task).score(embed_pool(OneNaN(), [task.left, task.right]), How())
+    found = Similarity(task).score(embed_pool(OneNaN(), [task.left, task.right]), ScoringOptions())
     cosines = [4 / np.sqrt(2 * 10), 1.0, 0.0, 5 / np.sqrt(17 * 2)]
     assert found["stsb/cosine/pearson"].value == pytest.approx(100 * pearsonr(cosines, task.gold).statistic, abs=1e-6)
     assert "1 of 4 pairs" in caplog.text

@@ -6,7 +6,7 @@ import torch
 
 from contrastive_encoders.core import RetrievalTask
 from contrastive_encoders.evaluation.suite import Suite
-from contrastive_encoders.evaluation.tasks.retrieval import Retrieval
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
 
 SHUFFLES = 10_000
 METRICS = ("mrr", "mrr@3", "recall@1", "recall@3", "recall@5", "ndcg@1", "ndcg@4", "ndcg@10", "map@3", "map@20")
@@ -41,7 +41,7 @@ def by_trec_eval(qrels, run, metric):
 def own_metrics(similarity_QN, relevant, metrics=METRICS):
     queries, documents = similarity_QN.shape
     task = RetrievalTask("ties", ["q"] * queries, ["d"] * documents, relevant)
-    scores = Retrieval(task, metrics).scores("cosine", lambda start, stop: similarity_QN[start:stop])
+    scores = RetrievalScores(task, metrics).scores("cosine", lambda start, stop: similarity_QN[start:stop])
     return {name.removeprefix("ties/cosine/"): estimate.values_N / 100 for name, estimate in scores.items()}
 
 

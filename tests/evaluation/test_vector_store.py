@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.embedding_pool import VectorStore, embed_pool
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingCache, embed_pool
 
 TEXTS = ["", "a", "naïve", "\ud800 lone", "x" * 5000]
 
@@ -14,28 +14,28 @@ def vectors(count: int, seed: int) -> torch.Tensor:
 
 def test_what_was_added_is_read_back_also_by_another_process(tmp_path):
     first, second = vectors(5, 0), vectors(2, 1)
-    store = VectorStore(tmp_path, "abc")
+    store = EmbeddingCache(tmp_path, "abc")
     store.add(TEXTS, first)
     store.add(["b", "c"], second)
-    for found in (store, VectorStore(tmp_path, "abc")):
+    for found in (store, EmbeddingCache(tmp_path, "abc")):
         assert found.knows(["c", "d", ""]) == [True, False, True]
         assert torch.equal(found.read(["c", "", "naïve"]), torch.stack([second[1], first[0], first[2]]))
 
 
 def test_the_second_time_only_new_texts_are_encoded(tmp_path, bag_of_words):
     lists = [["tea salt", "gull"], ["tea salt", "drum"]]
-    first = embed_pool(bag_of_words, lists, VectorStore(tmp_path, "abc"))
-    again = embed_pool(bag_of_words, [*lists, ["moss"]], VectorStore(tmp_path, "abc"))
+    first = embed_pool(bag_of_words, lists, EmbeddingCache(tmp_path, "abc"))
+    again = embed_pool(bag_of_words, [*lists, ["moss"]], EmbeddingCache(tmp_path, "abc"))
     assert [sorted(call) for call in bag_of_words.calls] == [["drum", "gull", "tea salt"], ["moss"]]
     for text in ("tea salt", "gull", "drum"):
         assert torch.equal(first.of([text]), again.of([text]))
     assert torch.equal(again.of(["moss"]), bag_of_words.embed(["moss"]))
-    embed_pool(bag_of_words, lists, VectorStore(tmp_path, "abc"))
+    embed_pool(bag_of_words, lists, EmbeddingCache(tmp_path, "abc"))
     assert len(bag_of_words.calls) == 3
 
 
 def test_two_commands_that_share_a_folder_may_both_add_a_text(tmp_path):
-    one, other = VectorStore(tmp_path, "abc"), VectorStore(tmp_path, "abc")
+    one, other = EmbeddingCache(tmp_path, "abc"), EmbeddingCache(tmp_path, "abc")
     assert one.knows(["b", "c"]) == other.knows(["b", "c"]) == [False, False]
     one.add(["b", "c"], vectors(2, 1))
     other.add(["b", "c"], vectors(2, 1))
@@ -45,4 +45,4 @@ def test_two_commands_that_share_a_folder_may_both_add_a_text(tmp_path):
 def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match=r"cache_dir=.*name another folder"):
-        VectorStore(tmp_path / "file", "abc")
+        EmbeddingCache(tmp_path / "file", "abc")

@@ -10,8 +10,8 @@ from scipy import stats
 
 from contrastive_encoders.core import ItemScores
 from contrastive_encoders.statistics.bootstrap import Estimate, mean, spearman
-from contrastive_encoders.statistics.headline import Headline, choose_headline
-from contrastive_encoders.statistics.verdict import judge, with_before
+from contrastive_encoders.statistics.headline import RankingMetric, choose_headline
+from contrastive_encoders.statistics.verdict import compute_verdict, with_before
 
 NDCG, OTHER = "faq/cosine/ndcg@10", "forum/cosine/ndcg@10"
 
@@ -46,13 +46,13 @@ def retrieval(sides: dict[str, tuple[np.ndarray, np.ndarray]]):
     digests = {name.split("/")[0]: "0" for name in sides}
     items = with_before(of_estimates(both[1], digests), of_estimates(both[0], digests))
     before, after = ({name: one.value for name, one in found.items()} for found in both)
-    return Headline.mean_of(list(sides)), before, after, items
+    return RankingMetric.mean_of(list(sides)), before, after, items
 
 
 @pytest.mark.parametrize("gain", [0.04, 0.0, -0.05])
 def test_the_interval_over_queries_is_that_of_a_paired_bootstrap(gain):
     sides = queries(112, gain)
-    found = judge(*retrieval({NDCG: sides}))
+    found = compute_verdict(*retrieval({NDCG: sides}))
     oracle = stats.bootstrap(
         sides[::-1],
         lambda after, before, axis: 100 * (after - before).mean(axis),
@@ -82,14 +82,14 @@ def test_the_interval_over_queries_is_that_of_a_paired_bootstrap(gain):
     ],
 )
 def test_the_sentence_says_among_how_many_documents_which_queries_were_ranked(scores, corpora, documents, shown):
-    found = judge(*retrieval({name: queries(112, 0.1) for name in scores}), corpora=corpora)
+    found = compute_verdict(*retrieval({name: queries(112, 0.1) for name in scores}), corpora=corpora)
     assert found["documents"] == documents
     assert re.search(shown, found["sentence"]), found["sentence"]
 
 
 def test_tasks_of_different_sizes_weigh_alike():
     few, many = queries(20, 0.1, 1), queries(300, -0.01, 2)
-    found = judge(*retrieval({NDCG: few, OTHER: many}))
+    found = compute_verdict(*retrieval({NDCG: few, OTHER: many}))
     gains = [100 * (after - before) for before, after in (few, many)]
     assert found["after"] - found["before"] == pytest.approx(np.mean([gain.mean() for gain in gains]))
     rng = np.random.default_rng(0)
@@ -102,13 +102,13 @@ def test_p_is_the_share_of_all_signs_that_change_as_much():
     before, after = queries(9, 0.08, 5)
     gains = after - before
     every = np.array(list(itertools.product((1, -1), repeat=9))) @ gains / 9
-    found = judge(*retrieval({NDCG: (before, after)}))
+    found = compute_verdict(*retrieval({NDCG: (before, after)}))
     assert found["p"] == pytest.approx((np.abs(every) >= abs(gains.mean()) - 1e-12).mean())
 
 
 def test_a_handful_of_queries_is_never_told_apart():
     before = np.array([0.1, 0.3, 0.0, 0.5, 0.4])
-    found = judge(*retrieval({NDCG: (before, before + np.array([0.2, 0.3, 0.25, 0.2, 0.3]))}))
+    found = compute_verdict(*retrieval({NDCG: (before, before + np.array([0.2, 0.3, 0.25, 0.2, 0.3]))}))
     assert found["interval"][0] > 0
     assert (found["outcome"], found["p"]) == ("not told apart", 2 / 2**5)
     assert re.search(r"26\.0 -> 51\.0 \(\+25\.0, .*p = 0\.06 .*5 queries", found["sentence"])
@@ -122,7 +122,7 @@ def test_correlations_are_of_the_same_pairs_before_and_after():
     sides = [{name: spearman(torch.from_numpy(one), torch.from_numpy(gold), "stsb")} for one in cosines]
     items = [of_estimates(one, digests, gold={"stsb": gold}) for one in sides]
     scores = [{name: one[name].value} for one in sides]
-    found = judge(Headline.mean_of([name]), *scores, with_before(items[1], items[0]))
+    found = compute_verdict(RankingMetric.mean_of([name]), *scores, with_before(items[1], items[0]))
 
     def change(rated, before, after):
         return 100 * (stats.spearmanr(after, rated).statistic - stats.spearmanr(before, rated).statistic)
@@ -143,16 +143,16 @@ def test_correlations_are_of_the_same_pairs_before_and_after():
 def test_less_perplexity_is_better():
     name, rng = "generator-dev/perplexity", np.random.default_rng(0)
     items = ItemScores({}, {}, {}, {}, {name: rng.normal(30, 1, 1000)}, {}, {name: rng.normal(90, 1, 1000)}, {})
-    found = judge(Headline.mean_of([name], less_is_better=True), {name: 90.0}, {name: 30.0}, items)
+    found = compute_verdict(RankingMetric.mean_of([name], less_is_better=True), {name: 90.0}, {name: 30.0}, items)
     assert (found["outcome"], found["before"], found["after"]) == ("better", 90.0, 30.0)
 
 
 def test_other_test_items_than_before_judge_nothing():
     headline, before, after, items = retrieval({NDCG: queries(400, 0.2)})
     begun = items._replace(values=items.values_before, replicates=items.replicates_before, digests={"faq": "other"})
-    found = judge(headline, before, after, with_before(items, begun))
+    found = compute_verdict(headline, before, after, with_before(items, begun))
     assert (found["outcome"], found["interval"], found["p"]) == ("not told apart", None, None)
-    assert judge(headline, before, after)["outcome"] == "not told apart"
+    assert compute_verdict(headline, before, after)["outcome"] == "not told apart"
 
 
 RETRIEVAL = ["faq/cosine/mrr", NDCG, OTHER, "faq-dev/cosine/ndcg@10", "faq@64/cosine/ndcg@10"]

@@ -14,7 +14,7 @@ from contrastive_encoders.cli.compare import plain
 from contrastive_encoders.cli.main import ADAPTED, adapt_words, main
 from contrastive_encoders.comparison.race_data import commands_of, needed, words_of
 from contrastive_encoders.composition.config_files import CONFIGS
-from contrastive_encoders.composition.config_keys import word_of
+from contrastive_encoders.composition.config_keys import format_override
 from contrastive_encoders.core import InputError
 from tests.forks import Started, run_command
 from tests.synthesis.test_queries import PROMPTS
@@ -89,7 +89,7 @@ def adapted(desk, words):
             "contrastive_encoders",
             "compare",
             "race=documents",
-            word_of("race.texts", DOCUMENTS),
+            format_override("race.texts", DOCUMENTS),
             f"output='{OUTPUT}'",
             *words,
         ],
@@ -174,7 +174,7 @@ def test_adapt_calls_its_output_directory_as_improve_does(tmp_path, capsys):
 def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_path):
     line = [
         "race=documents",
-        word_of("race.texts", str(desk / DOCUMENTS)),
+        format_override("race.texts", str(desk / DOCUMENTS)),
         f"output={tmp_path / 'out'}",
         *words,
         "seeds=[1]",
@@ -194,7 +194,7 @@ def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, words,
     documents = shutil.copytree(desk / DOCUMENTS, desk / "some broken")
     for number in range(3):
         (documents / f"{number}.docx").write_text("not a zip file")
-    line = ["race=documents", word_of("race.texts", str(documents)), f"output={tmp_path / 'out'}", *words]
+    line = ["race=documents", format_override("race.texts", str(documents)), f"output={tmp_path / 'out'}", *words]
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = run_command(["-m", "contrastive_encoders", "compare", *line, "race.plan_only=true", "race.known=null"])
     assert done.returncode == 0, done.stderr

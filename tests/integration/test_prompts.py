@@ -15,7 +15,7 @@ from contrastive_encoders.composition.literal_values import literal_words
 from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.encoders.objectives.guide import GuideEncoder
-from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 from contrastive_encoders.training import compose, train
@@ -145,7 +145,7 @@ def scores_of_the_library(folder: Path, tasks: dict) -> dict[str, float]:
 def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, newer, tasks, tmp_path):
     folder = {"e5": e5, "newer": newer}[kind]
     given = {name: {"path": path} for name, path in tasks.items()}
-    suite = Suite([task for one in own_tasks(given) for task in one.read(EvaluateConfig(protocol="fast"))])
+    suite = Suite([task for one in resolve_custom_tasks(given) for task in one.read(EvaluateConfig(protocol="fast"))])
     wanted = scores_of_the_library(folder, tasks)
     found = suite.run(load_encoder(folder, device="cpu"), intervals=False).values
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-2)

@@ -17,14 +17,14 @@ from omegaconf import open_dict
 
 import contrastive_encoders.cli.preview as preview
 from contrastive_encoders.composition.config_files import CONFIGS
-from contrastive_encoders.composition.config_store import composed
-from contrastive_encoders.composition.override_checks import check_words
+from contrastive_encoders.composition.config_store import compose_config
+from contrastive_encoders.composition.override_checks import check_override_syntax
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.item_scores import read_items
-from contrastive_encoders.io.manifest import Damaged
-from contrastive_encoders.reports.page import Section, page
+from contrastive_encoders.io.manifest import CorruptFileError
+from contrastive_encoders.reports.page import ReportSection, page
 from contrastive_encoders.training.compose import compose, run_of
 from contrastive_encoders.training.resolve import resolve
 from contrastive_encoders.training.target_checks import check_targets
@@ -63,7 +63,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path, mark, form):
         torch.save({"state_dict": {}, "x": Attack(mark)}, path)
     else:
         path.write_bytes(pickle.dumps({"state_dict": Attack(mark)}))
-    with pytest.raises(Damaged) as raised:
+    with pytest.raises(CorruptFileError) as raised:
         load_checkpoint(path)
     assert "weights_only" not in str(raised.value), "advice to run it after all"
     with pytest.raises(InputError, match=r"best\.ckpt"):
@@ -99,7 +99,7 @@ def test_a_folder_that_brings_its_own_code_is_refused(tmp_path, mark):
 
 def test_a_text_is_shown_in_a_page_and_not_run():
     text = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-    made = page(text, [Section(text, [text])], [text])
+    made = page(text, [ReportSection(text, [text])], [text])
     assert "<script>alert" not in made
     assert "<img src=x" not in made
     assert made.count("&lt;script&gt;alert(1)") >= 4
@@ -148,7 +148,7 @@ def test_what_is_no_class_of_the_expected_kind_is_not_built(attack, mark):
 
 def refused_or_not(changed):
     """Compose a run with these keys, and check the classes that it names."""
-    cfg = composed("train", ["model=simcse", "data=sentences", "data.path=x"])
+    cfg = compose_config("train", ["model=simcse", "data=sentences", "data.path=x"])
     with open_dict(cfg):
         for key, value in changed.items():
             cfg[key] = value
@@ -230,7 +230,7 @@ def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built(tmp_p
 )
 def test_hydra_builds_nothing_that_a_command_line_names(word):
     with pytest.raises(InputError, match="expected no code"):
-        check_words("train", [word])
+        check_override_syntax("train", [word])
 
 
 def test_hydra_logs_by_nothing_that_a_command_line_names(mark):

@@ -9,13 +9,13 @@ import fsspec
 import pytest
 
 from contrastive_encoders.core import InputError, without_secrets
-from contrastive_encoders.evaluation.custom_tasks.resolve import own_tasks
+from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.export.input_texts import open_texts
 from contrastive_encoders.io import remote_files
 from contrastive_encoders.io.file_discovery import list_files, local
 from contrastive_encoders.io.manifest import describe_files
-from contrastive_encoders.io.rows import Row, read_rows
+from contrastive_encoders.io.rows import ParsedRow, read_rows
 from contrastive_encoders.synthesis.task_spec import read_spec_file
 
 KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -56,7 +56,7 @@ def anew():
 
 def texts(path, **options):
     rows = [row for file in list_files(path, **options) for row in read_rows(file.path)]
-    return [row.values["text"] if isinstance(row, Row) else row for row in rows]
+    return [row.values["text"] if isinstance(row, ParsedRow) else row for row in rows]
 
 
 def test_a_file_a_folder_and_a_pattern_are_read_as_local_ones(bucket, tmp_path):
@@ -174,7 +174,7 @@ def test_tasks_specs_and_texts_at_an_address_are_those_of_the_same_files_here(bu
         (here / name).write_text(text)
         bucket.system.pipe(f"{bucket.name}/{name}", text.encode())
     for word in ("tasks.yaml", "beir"):
-        remote, local_one = (own_tasks(f"{root}/{word}")[0] for root in (bucket.url, here))
+        remote, local_one = (resolve_custom_tasks(f"{root}/{word}")[0] for root in (bucket.url, here))
         assert remote.name == local_one.name
         assert remote.read(EvaluateConfig())[0].texts_to_match == local_one.read(EvaluateConfig())[0].texts_to_match
         assert [file["path"] for file in remote.manifest()["files"]] == [

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from contrastive_encoders.core import InputError, OutputError
-from contrastive_encoders.io.atomic import build_once, unfinished, whole_file, whole_folder, write_whole
+from contrastive_encoders.io.atomic import atomic_directory, atomic_file, atomic_write, build_once, partial_path
 from tests.damage import full_disk
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = pytest.mark.parametrize(("whole", "content"), [(whole_file, None), (whole_folder, "inside")])
+KINDS = pytest.mark.parametrize(("whole", "content"), [(atomic_file, None), (atomic_directory, "inside")])
 
 
 def fill(part, content, text):
@@ -32,7 +32,7 @@ def test_what_was_there_stays_until_the_new_is_whole(tmp_path, whole, content):
     path = tmp_path / "new" / "name"
     with whole(path) as part:
         fill(part, content, "first")
-        assert part == unfinished(path) == tmp_path / "new" / ".name.part"
+        assert part == partial_path(path) == tmp_path / "new" / ".name.part"
         assert not path.exists()
     with contextlib.suppress(KeyboardInterrupt), whole(path) as part:
         fill(part, content, "second")
@@ -63,7 +63,7 @@ def test_what_a_kill_left_is_begun_anew(tmp_path, whole, content):
     )
     path = tmp_path / "name"
     died = subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, check=False)
-    assert (died.returncode, path.exists(), unfinished(path).exists()) == (9, False, True)
+    assert (died.returncode, path.exists(), partial_path(path).exists()) == (9, False, True)
     with whole(path) as part:
         fill(part, content, "new")
     assert text_of(path, content) == "new"
@@ -80,11 +80,11 @@ def test_a_kill_between_the_two_renames_takes_nothing(tmp_path):
         "    (part / 'inside').write_text('new')\n"
     )
     path = tmp_path / "name"
-    with whole_folder(path) as part:
+    with atomic_directory(path) as part:
         fill(part, "inside", "old")
     died = subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, check=False)
     assert (died.returncode, path.exists()) == (9, False)
-    with contextlib.suppress(KeyboardInterrupt), whole_folder(path):
+    with contextlib.suppress(KeyboardInterrupt), atomic_directory(path):
         assert text_of(path, "inside") == "old"
         raise KeyboardInterrupt
     assert [one.name for one in tmp_path.iterdir()] == ["name"]
@@ -92,17 +92,17 @@ def test_a_kill_between_the_two_renames_takes_nothing(tmp_path):
 
 def test_a_rename_that_fails_puts_the_folder_back(tmp_path, monkeypatch):
     path = tmp_path / "name"
-    with whole_folder(path) as part:
+    with atomic_directory(path) as part:
         fill(part, "inside", "old")
     rename = Path.rename
 
     def fail(one, to):
-        if one == unfinished(path):
+        if one == partial_path(path):
             raise OSError(5, "Input/output error")
         return rename(one, to)
 
     monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(OSError, match="Input/output"), whole_folder(path) as part:
+    with pytest.raises(OSError, match="Input/output"), atomic_directory(path) as part:
         fill(part, "inside", "new")
     assert text_of(path, "inside") == "old"
     assert [one.name for one in tmp_path.iterdir()] == ["name"]
@@ -111,7 +111,7 @@ def test_a_rename_that_fails_puts_the_folder_back(tmp_path, monkeypatch):
 @KINDS
 @pytest.mark.parametrize("stale", ["file", "folder", "link"])
 def test_a_part_of_another_kind_is_removed(tmp_path, whole, content, stale):
-    part = unfinished(tmp_path / "name")
+    part = partial_path(tmp_path / "name")
     if stale == "file":
         part.write_text("left")
     elif stale == "folder":
@@ -127,9 +127,9 @@ def test_a_part_of_another_kind_is_removed(tmp_path, whole, content, stale):
 def write_often(path, letter, content):
     for _ in range(20):
         if content is None:
-            write_whole(path, letter * 100_000, sync=False)
+            atomic_write(path, letter * 100_000, sync=False)
         else:
-            with whole_folder(path) as part:
+            with atomic_directory(path) as part:
                 (part / content).write_text(letter * 100_000)
 
 

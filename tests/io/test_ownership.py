@@ -15,12 +15,12 @@ from contrastive_encoders.io import output_directory
 from contrastive_encoders.io.output_directory import (
     LOCK,
     MARKER,
+    acquire_lock,
     check_owner,
-    claim_folder,
+    claim_output_directory,
     differences,
-    foreign_entries,
-    hold,
     remove_entries,
+    unowned_entries,
     write_marker,
 )
 from contrastive_encoders.synthesis.shards.store import ShardStore
@@ -31,7 +31,7 @@ COMMANDS = {
     "run": lambda folder: claim_run(folder, "abc", resume="auto", overwrite=True),
     "data set": lambda folder: ShardStore(folder).claim({}, overwrite=True),
     "export": lambda folder: export_folder(folder).__enter__(),
-    "comparison": lambda folder: claim_folder("output", folder, "comparison", []),
+    "comparison": lambda folder: claim_output_directory("output", folder, "comparison", []),
 }
 
 
@@ -107,11 +107,11 @@ def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path):
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "kept").write_text("x")
     folder = tmp_path / "folder"
-    claim_folder("output", folder, "run", ["link", "deep", ".a.part", "a"])
+    claim_output_directory("output", folder, "run", ["link", "deep", ".a.part", "a"])
     (folder / "link").symlink_to(tmp_path / "far")
     (folder / "deep" / "er").mkdir(parents=True)
     (folder / ".a.part").write_text("unfinished")
-    assert foreign_entries(folder) == []
+    assert unowned_entries(folder) == []
     remove_entries(folder)
     assert {path.name for path in folder.iterdir()} == {MARKER, LOCK}
     assert (tmp_path / "far" / "kept").read_text() == "x"
@@ -153,8 +153,8 @@ def test_what_differs_is_said(before, now, told):
 
 def test_who_holds_a_lock_may_come_back(tmp_path):
     """That others may not, tests/training/test_folder.py knows."""
-    assert hold(tmp_path / "new" / "lock")
-    assert hold(tmp_path / "new" / ".." / "new" / "lock")
+    assert acquire_lock(tmp_path / "new" / "lock")
+    assert acquire_lock(tmp_path / "new" / ".." / "new" / "lock")
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,13 +178,13 @@ def test_a_claim_outlives_its_owner_until_its_workers_are_gone(tmp_path, monkeyp
     owner = subprocess.Popen([sys.executable, "-c", OWNER, lock, WORKER], cwd=ROOT, text=True, **pipes)
     worker = owner.stdout.readline().strip()
     monkeypatch.setattr(output_directory, "SECONDS_TO_LEAVE", 0.2)
-    assert not hold(lock), "its owner is there"
+    assert not acquire_lock(lock), "its owner is there"
     owner.kill()
     owner.wait()
     with pytest.raises(InputError, match=f"process {worker}"):
-        hold(lock)
+        acquire_lock(lock)
     owner.stdin.close()
     owner.stdout.close()
     monkeypatch.setattr(output_directory, "SECONDS_TO_LEAVE", 30)
-    assert hold(lock)
+    assert acquire_lock(lock)
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from contrastive_encoders.io.checkpoint import link_checkpoint, load_checkpoint
-from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.io.sharded_tensors import Shards, compare_shards, read_shards, shapes, write_shards
 from tests.distributed import steps
 
@@ -96,11 +96,11 @@ def test_a_changed_byte_and_a_lost_file_are_found(folder, sums, tmp_path):
     name, other = sorted(sums)
     whole = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(Damaged, match=f"{name} has changed since it was written"):
+    with pytest.raises(CorruptFileError, match=f"{name} has changed since it was written"):
         compare_shards(tmp_path, sums)
     (tmp_path / name).write_bytes(whole)
     (tmp_path / other).unlink()
-    with pytest.raises(Damaged, match=rf"{other} cannot be read \(No such file"):
+    with pytest.raises(CorruptFileError, match=rf"{other} cannot be read \(No such file"):
         compare_shards(tmp_path, sums)
 
 
@@ -123,8 +123,8 @@ def test_a_crafted_checkpoint_is_damaged_and_removes_nothing(case, folder, sums,
     shutil.copytree(folder, tmp_path / "checkpoints" / "shards-1")
     path = tmp_path / "checkpoints" / "last.ckpt"
     torch.save({"shards": CRAFTED[case], "optimizer_states": []}, path)
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptFileError):
         load_checkpoint(path)
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptFileError):
         link_checkpoint(path, tmp_path / "run" / "checkpoints" / "best.ckpt")
     assert (tmp_path / "checkpoints" / "shards-1").is_dir()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.rows import count_rows, read_rows
-from contrastive_encoders.io.text_files import BadRow, Encoding, Row, opened
+from contrastive_encoders.io.text_files import BadRow, Encoding, ParsedRow, opened
 
 MARKED = {
     "utf-8": codecs.BOM_UTF8,
@@ -190,7 +190,7 @@ def test_damaged_bytes_far_behind_the_beginning_do_not_make_a_utf_8_file_cp1252(
         (25_001, "undecodable"),
         (29_001, "undecodable"),
     ]
-    assert {row.values["text"] for row in rows if isinstance(row, Row)} == {"Größe und Gewicht"}
+    assert {row.values["text"] for row in rows if isinstance(row, ParsedRow)} == {"Größe und Gewicht"}
     assert not caplog.records
 
 

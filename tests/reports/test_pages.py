@@ -20,7 +20,7 @@ from rich.console import Console
 from contrastive_encoders.core import OutputError
 from contrastive_encoders.reports import figure
 from contrastive_encoders.reports.figure import INK, Figure, draw
-from contrastive_encoders.reports.page import Section, in_markdown, page
+from contrastive_encoders.reports.page import ReportSection, in_markdown, page
 from contrastive_encoders.reports.tables import (
     CODE,
     Cell,
@@ -93,7 +93,9 @@ def test_a_link_leads_to_its_file():
     name = "a b (1) #2?%20|<x>.y"
     table = Table(columns("a"), [[Cell("", links=((name, f"../{name}"),))]])
     [written] = re.findall('href="(.*?)"', MarkdownIt("commonmark").enable("table").render(markdown(table)))
-    [on_page] = re.findall('<td .*?href="(.*?)"|<th scope="row".*?href="(.*?)"', page("T", [Section("S", [table])]))
+    [on_page] = re.findall(
+        '<td .*?href="(.*?)"|<th scope="row".*?href="(.*?)"', page("T", [ReportSection("S", [table])])
+    )
     assert unquote(written) == unquote("".join(on_page)) == f"../{name}"
     assert not set(" #?|<") & set(written + "".join(on_page))
 
@@ -106,7 +108,7 @@ def test_a_terminal_shows_brackets_as_they_are():
 
 def test_a_page_escapes_texts_and_needs_nothing_beside_it():
     parts = ["<script>", TABLE, TABLE._replace(name="", folded=True), Markup("<b>bold</b>")]
-    sections = [Section("A & b", parts)]
+    sections = [ReportSection("A & b", parts)]
     text = page("T<", sections, ["lead"], key=["</script><b>"], data={"said": "</script><b>"})
     HTMLParser().feed(text)
     assert "<h1>T&lt;</h1>" in text
@@ -135,11 +137,11 @@ def test_a_figure_is_a_picture_and_a_page_of_the_same():
     shown = [html.unescape(word).strip() for word in words]
     assert [word for word in shown if word in said] == 2 * said  # in their order
     assert '"var(--' not in drawn.svg.decode()
-    text = page("T", [Section("S", [figure])], drawn={"one": drawn})
+    text = page("T", [ReportSection("S", [figure])], drawn={"one": drawn})
     assert "var(--ink)" in text
     assert text.count('data-figure="one"') == 2
     assert len(text.encode()) < 1.5e6
-    assert "![A caption.](pictures/one.png)" in in_markdown("T", [Section("S", [figure])])
+    assert "![A caption.](pictures/one.png)" in in_markdown("T", [ReportSection("S", [figure])])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from contrastive_encoders.reports import progress
-from contrastive_encoders.reports.progress import Progress
+from contrastive_encoders.reports.progress import ProgressBar
 
 
 @pytest.mark.parametrize(("quiet", "lines"), [(False, 2), (True, 0)])
@@ -13,7 +13,7 @@ def test_a_line_every_half_minute(quiet, lines, monkeypatch, caplog):
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     caplog.set_level("INFO", logger="contrastive_encoders.reports.progress")
-    with Progress("encoding", "texts", 4_000, before=1_000, quiet=quiet) as one:
+    with ProgressBar("encoding", "texts", 4_000, before=1_000, quiet=quiet) as one:
         for done in range(1_500, 4_001, 500):
             now[0] += 12.5
             one.to(done, "7 tokens")

@@ -13,7 +13,7 @@ from contrastive_encoders.comparison import run_scheduler
 from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime import ray_workers
 from contrastive_encoders.runtime.worker_pool import open_pool
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 from tests.comparison.slow_runs import kill_first, recorded, steps, when_under_way, write_sweep
 from tests.in_process import run_here
 
@@ -87,13 +87,13 @@ def test_a_worker_with_other_software_is_refused(cluster, monkeypatch):
     monkeypatch.setattr(ray_workers, "software_here", lambda: here | {"contrastive-encoders": "9.0"})  # of the driver
     message = r"contrastive-encoders 0.* instead of 9\.0\. Install the same"
     with open_pool(load, 2, cluster.address, num_cpus=1) as pool, pytest.raises(InputError, match=message):
-        list(pool.run(slowly, [Task(0)]))
+        list(pool.run(slowly, [WorkItem(0)]))
 
 
 @pytest.mark.slow
 def test_a_node_that_goes_away_loses_nothing(cluster):
     with open_pool(load, 2, cluster.address, num_cpus=1) as pool:
-        results = pool.run(slowly, (Task(number) for number in range(40)))
+        results = pool.run(slowly, (WorkItem(number) for number in range(40)))
         found = list(itertools.islice(results, 6))
         assert len({node for _, (node, _) in found}) == 2
         cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)

@@ -156,7 +156,7 @@ def environ():
 def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, others, address, environ):
     environ.update(variables)
     assert processes.find_ranks() == ranks
-    assert processes.launched() == others
+    assert processes.launcher_info() == others
     if address is None:
         return
     assert processes.main_address() == address
@@ -210,9 +210,9 @@ def decide_as_task(task: dict[str, str], seconds: float, folder: Path) -> None:
 
     os.environ.update(task)
     logging.basicConfig(filename=folder / f"said-{task['SLURM_PROCID']}", force=True)
-    children.begin_process()
+    children.init_process()
     processes.init_process_group("gloo")
-    sys.exit(processes.from_rank_zero(decide))
+    sys.exit(processes.broadcast_from_rank_zero(decide))
 
 
 @pytest.mark.parametrize(

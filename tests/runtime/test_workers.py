@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.worker_pool import WorkersLost, in_order, open_pool
-from contrastive_encoders.runtime.worker_tasks import Dealer, Task, TasksLost
+from contrastive_encoders.runtime.worker_pool import WorkerCrashError, in_order, open_pool
+from contrastive_encoders.runtime.worker_tasks import TaskFailedError, TaskQueue, WorkItem
 
 
 def load():
@@ -49,39 +49,39 @@ def answered(pool, tasks):
 def test_every_task_is_answered_and_workers_do_job_after_job(workers):
     with open_pool(load, workers) as pool:
         for job in (60, 7, 0, 1):
-            assert answered(pool, (Task(number) for number in range(job))) == {n: n * n for n in range(job)}
+            assert answered(pool, (WorkItem(number) for number in range(job))) == {n: n * n for n in range(job)}
 
 
 def test_tasks_of_a_worker_that_dies_are_done_by_another(tmp_path):
     (tmp_path / "once").touch()
-    tasks = [Task(number, tmp_path / "once" if number == 5 else None) for number in range(30)]
+    tasks = [WorkItem(number, tmp_path / "once" if number == 5 else None) for number in range(30)]
     with open_pool(load, 2) as pool:
         assert answered(pool, tasks) == {n: n * n for n in range(30)}
 
 
 def test_a_task_that_kills_three_workers_is_named_and_all_others_are_answered(tmp_path):
     (tmp_path / "always").touch()
-    tasks = [Task(number, tmp_path / "always" if number == 5 else None) for number in range(30)]
+    tasks = [WorkItem(number, tmp_path / "always" if number == 5 else None) for number in range(30)]
     found = []
     with open_pool(load, 2) as pool:
-        with pytest.raises(TasksLost) as error:
+        with pytest.raises(TaskFailedError) as error:
             found.extend(pool.run(square, tasks))
         assert error.value.numbers == [5]
         assert {n: value for n, value in found if n is not None} == {n: n * n for n in range(30) if n != 5}
-        assert answered(pool, [Task(3)]) == {3: 9}, "the pool can still be used"
+        assert answered(pool, [WorkItem(3)]) == {3: 9}, "the pool can still be used"
 
 
 def test_what_a_worker_cannot_load_is_said_by_the_driver():
     with open_pool(load_wrong, 2) as pool, pytest.raises(InputError, match="there is no such model") as error:
-        answered(pool, [Task(0), Task(1)])
+        answered(pool, [WorkItem(0), WorkItem(1)])
     assert "in load_wrong" in error.value.__notes__[0]
-    with open_pool(load_nothing, 2) as pool, pytest.raises(WorkersLost):
-        answered(pool, [Task(0), Task(1)])
+    with open_pool(load_nothing, 2) as pool, pytest.raises(WorkerCrashError):
+        answered(pool, [WorkItem(0), WorkItem(1)])
 
 
 def test_workers_end_with_the_pool():
     with open_pool(load, 2) as pool:
-        answered(pool, [Task(number) for number in range(9)])
+        answered(pool, [WorkItem(number) for number in range(9)])
         processes = [worker.process.pid for worker in pool.workers.values()]
     end = time.monotonic() + 10
     while any(Path(f"/proc/{process}").exists() for process in processes):
@@ -91,7 +91,7 @@ def test_workers_end_with_the_pool():
 
 def test_a_task_that_was_lost_is_dealt_alone():
     """So that a task beside it is not held to be the one that kills."""
-    dealer = Dealer([Task(number) for number in range(4)])
+    dealer = TaskQueue([WorkItem(number) for number in range(4)])
     assert [dealer.next_for(0).number, dealer.next_for(0).number, dealer.next_for(1).number] == [0, 1, 2]
     assert dealer.lost(0) == [0, 1]
     assert dealer.next_for(1).number == 3, "it holds another, so that it gets a new one"
@@ -111,7 +111,7 @@ def test_resources_are_those_of_a_cluster(workers, resources, said):
 
 
 def test_no_task_is_dealt_far_behind_one_without_a_result():
-    dealer = Dealer((Task(number) for number in range(6)), window=3)
+    dealer = TaskQueue((WorkItem(number) for number in range(6)), window=3)
     assert [dealer.next_for(0).number, dealer.next_for(1).number, dealer.next_for(1).number] == [0, 1, 2]
     dealer.done(1, 1)
     dealer.done(1, 2)
@@ -127,7 +127,7 @@ def test_no_task_is_dealt_far_behind_one_without_a_result():
 @pytest.mark.parametrize("window", [1, 4])
 def test_results_come_in_the_order_of_the_tasks(tmp_path, window):
     (tmp_path / "once").touch()
-    tasks = (Task(number, tmp_path / "once" if number == 5 else None) for number in range(30))
+    tasks = (WorkItem(number, tmp_path / "once" if number == 5 else None) for number in range(30))
     with open_pool(load, 2) as pool:
         answers = ((number, value) for number, value in pool.run(square, tasks, window=window) if number is not None)
         assert list(in_order(answers)) == [n * n for n in range(30)]

@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from contrastive_encoders.reports.figure import NotDrawn
+from contrastive_encoders.reports.figure import RenderError
 from contrastive_encoders.synthesis.decoding.generator import Generator
 
 CONTEXT = 128
@@ -32,7 +32,7 @@ def no_pictures(monkeypatch):
 
     def fails(figures, **_):
         if figures:
-            raise NotDrawn("no pictures in this test")
+            raise RenderError("no pictures in this test")
         return {}
 
     monkeypatch.setattr("contrastive_encoders.reports.page.draw", fails)

@@ -24,7 +24,7 @@ from contrastive_encoders.core.gense_prompts import PromptIds, parse_prompts
 from contrastive_encoders.datamodules.sources.row_schemas import TRIPLETS
 from contrastive_encoders.synthesis.recipe_configs import Bm25, Language, Search
 from contrastive_encoders.synthesis.recipes.gense_back_translation import Translator
-from contrastive_encoders.synthesis.recipes.gense_retrieval import Neighbours
+from contrastive_encoders.synthesis.recipes.gense_retrieval import BM25Index
 from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
 from tests.data import RecordSource
 from tests.synthesis.commands import ROOT, here, rows_of
@@ -77,7 +77,7 @@ def slow_bm25(corpus, query, k1, b):
 def test_neighbours_are_those_of_the_formula(place):
     corpus = (place / "in.txt").read_text().splitlines()
     how = Bm25(top=7, k1=1.2, b=0.6)
-    for query, found in enumerate(Neighbours(corpus, how).of(range(10))):
+    for query, found in enumerate(BM25Index(corpus, how).of(range(10))):
         scores = slow_bm25(corpus, corpus[query], how.k1, how.b)
         best = sorted((score for place, score in enumerate(scores) if place != query), reverse=True)[:7]
         assert corpus[query] not in found

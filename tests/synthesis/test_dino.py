@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation
 from contrastive_encoders.synthesis.recipe_configs import Plan
 from contrastive_encoders.synthesis.recipes.dino import DinoShardBuilder, x1_units, x2_units
@@ -60,7 +60,7 @@ def x2_job(plan, texts=7, shard_size=3, spec=SPEC):
 def tasks(units, shard_size):
     units = list(units)
     return [
-        Task(number, ShardInputs(first, units[first : first + shard_size]))
+        WorkItem(number, ShardInputs(first, units[first : first + shard_size]))
         for number, first in enumerate(range(0, len(units), shard_size))
     ]
 

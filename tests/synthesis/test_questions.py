@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.near_duplicates import NearCopies, words_of
+from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
 from contrastive_encoders.datamodules.passages import passages_of
-from contrastive_encoders.datamodules.sources.raw_documents import Document
+from contrastive_encoders.datamodules.sources.raw_documents import RawDocument
 from contrastive_encoders.synthesis.questions.generation import question_in
 from contrastive_encoders.synthesis.questions.passages import (
     PARTS,
     Collection,
-    Passage,
+    CorpusPassage,
     divide,
     groups_of,
     read_collection,
@@ -73,7 +73,7 @@ def candidate(passage, text, **more):
 
 
 def collection_of(*texts, groups=None):
-    passages = [Passage(place, 0, "", text) for place, text in enumerate(texts)]
+    passages = [CorpusPassage(place, 0, "", text) for place, text in enumerate(texts)]
     found = Collection(passages, [str(place) for place in range(len(texts))], groups or list(range(len(texts))), {})
     found.part_of = dict.fromkeys(range(len(texts)), "train")
     return found
@@ -123,7 +123,7 @@ def test_near_copies_and_chains_of_them_are_one_group():
     assert groups_of([one, other, story("bees", 1), one.upper()]) == [0, 1, 0, 0]
     assert groups_of([one, other, halves]) == [0, 0, 0]
     assert groups_of(["short", "Short.", "else"]) == [0, 0, 2]
-    assert sorted(NearCopies([one, other]).like(words_of(halves))) == [0, 1]
+    assert sorted(NearDuplicateIndex([one, other]).like(words_of(halves))) == [0, 1]
 
 
 def test_no_group_is_divided_and_documents_that_come_later_move_no_others(documents):
@@ -193,7 +193,7 @@ def test_nothing_can_be_held_out_of_one_document_or_of_copies(tmp_path, texts):
 
 def test_windows_overlap_by_whole_sentences_within_a_section():
     sentences = [f"Sentence number {n} has six words." for n in range(8)]
-    document = Document("", "f:1", markdown=f"# One\n\n{' '.join(sentences)}\n\n# Two\n\nOnly this here.")
+    document = RawDocument("", "f:1", markdown=f"# One\n\n{' '.join(sentences)}\n\n# Two\n\nOnly this here.")
     plain, with_overlap = (passages_of(document, shortest=1, longest=18, overlap=overlap) for overlap in (0, 7))
     assert [one.text for one in plain] == [*(" ".join(sentences[at : at + 3]) for at in (0, 3, 6)), "Only this here."]
     assert [one.text for one in with_overlap] == [
@@ -253,7 +253,7 @@ def test_a_question_ends_at_its_mark_and_lines_with_a_heading_go_where_there_is_
     )
     assert asks.examples == "Answer from the text.\n\nText: bees\nQ: who?"
     asks = parse({"styles": {"s": "Title: {heading}\nText: {passage}\nQ:"}, "judge": judge})
-    tricky = Passage(0, 0, "On {passage}", "")
+    tricky = CorpusPassage(0, 0, "On {passage}", "")
     assert asks.asked("s", tricky, "a {heading} b") == "Title: On {passage}\nText: a {heading} b\nQ:"
     assert asks.asked("s", tricky._replace(heading=""), "a b") == "Text: a b\nQ:"
     with pytest.raises(InputError, match=r"prompts.styles.s.*\{passage\}"):

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from contrastive_encoders.core.gense_prompts import parse_prompts
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding
 from contrastive_encoders.synthesis.questions.generation import question_in
 from contrastive_encoders.synthesis.recipe_configs import Plan
@@ -36,7 +36,7 @@ SENTENCES = [
 
 def written(sentences, model):
     """Shard that DINO makes of what a model writes: ``model`` returns a text for each prompt, up to any length."""
-    job = DinoShardBuilder(SPEC, Plan(per_label=1), [Task(0, ShardInputs(0, list(x2_units(SPEC, sentences))))])
+    job = DinoShardBuilder(SPEC, Plan(per_label=1), [WorkItem(0, ShardInputs(0, list(x2_units(SPEC, sentences))))])
     shard = None
     for prompt in job.prompts():
         text, mark, _ = model(prompt.text).partition('"')
@@ -161,7 +161,7 @@ class Judge:
 @pytest.mark.parametrize("sentence", [*SENTENCES, "Without any."])
 def test_triplets_of_an_instruct_model_are_not_cut_at_an_inner_mark(sentence):
     shards = GenseShards(DECODING, parse_prompts(yaml.safe_load(GENSE.read_text()), "string", "prompts"), 1, 96, 96)
-    job = GenseShardBuilder(shards, Judge(), [Task(0, ShardInputs(0, [sentence]))])
+    job = GenseShardBuilder(shards, Judge(), [WorkItem(0, ShardInputs(0, [sentence]))])
     shard = None
     for prompt in job.prompts():
         inside = prompt.text.removeprefix('Sentence 1: "').rpartition('"\n')[0]

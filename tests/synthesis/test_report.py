@@ -19,7 +19,7 @@ from contrastive_encoders.synthesis.report.examples import draw_examples, with_c
 from contrastive_encoders.synthesis.report.figures import lengths
 from contrastive_encoders.synthesis.report.measures import measure
 from contrastive_encoders.synthesis.report.report import write_report
-from contrastive_encoders.synthesis.report.texts import ReportText, Texts, texts_of
+from contrastive_encoders.synthesis.report.texts import GeneratedTexts, ReportText, texts_of
 from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines
 from tests.synthesis.commands import here
 
@@ -104,7 +104,7 @@ def test_examples_are_random_with_equally_many_of_each_label_and_reason():
     refused = [ReportText(None, f"{n}", "1", "short" if n % 10 else "copy") for n in range(1000)]
     drawn = Counter[str]()
     for seed in range(100):
-        found = draw_examples(Texts(accepted(pairs), refused), seed)
+        found = draw_examples(GeneratedTexts(accepted(pairs), refused), seed)
         assert Counter((one.fate, one.label) for one in found) == {
             **{("accepted", label): 40 for label in LABELS},
             ("copy", "1"): 60,
@@ -212,7 +212,7 @@ def test_what_a_person_says_comes_back_as_table_3(tmp_path):
     assert sum(row["0.9"] for row in found.percent.values()) == pytest.approx(100)
 
 
-@pytest.mark.advice("contrastive_encoders.synthesis.report.actions:hand_out")
+@pytest.mark.advice("contrastive_encoders.synthesis.report.actions:write_annotation_sheet")
 def test_a_sheet_that_was_filled_in_is_taken_back_as_its_message_says(tmp_path, caplog):
     caplog.set_level("INFO")
     data_set(tmp_path, MANY)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from contrastive_encoders.synthesis.decoding.sampling import Candidates, candidates, digest, pick, uniforms
+from contrastive_encoders.synthesis.decoding.sampling import TokenCandidates, candidates, digest, pick, uniforms
 
 
-def distribution(found: Candidates, vocabulary: int) -> torch.Tensor:
+def distribution(found: TokenCandidates, vocabulary: int) -> torch.Tensor:
     weights = found.cumulative_RK.diff(dim=1, prepend=torch.zeros(len(found.cumulative_RK), 1, dtype=torch.float64))
     empty = torch.zeros(len(weights), vocabulary, dtype=torch.float64)
     return (empty.scatter_add_(1, found.ids_RK, weights)) / weights.sum(1, keepdim=True)
@@ -72,7 +72,7 @@ def test_what_is_drawn_follows_the_distribution(restriction):
     found = candidates(scores, **restriction)
     draws = 20_000
     u = torch.from_numpy(uniforms(digest(1, ("x",)), range(draws), 1)[:, 0])
-    drawn = pick(Candidates(*(part.expand(draws, -1) for part in found)), u).bincount(minlength=12)
+    drawn = pick(TokenCandidates(*(part.expand(draws, -1) for part in found)), u).bincount(minlength=12)
     wanted = warped(scores, restriction.get("top_k"), restriction.get("top_p"), 1.0)[0]
     assert drawn[wanted == 0].eq(0).all()
     assert (
@@ -94,7 +94,8 @@ def test_the_last_bit_of_a_logit_changes_no_token():
     other = torch.tensor([[0.3 + 1e-7, 0.3, 0.2, 0.1]]).log()
     u = torch.arange(200, dtype=torch.float64) / 200 + 0.0013  # away from the borders 0.25 and 0.625
     picked = [
-        pick(Candidates(*(part.expand(200, -1) for part in candidates(scores, top_k=3))), u) for scores in (one, other)
+        pick(TokenCandidates(*(part.expand(200, -1) for part in candidates(scores, top_k=3))), u)
+        for scores in (one, other)
     ]
     assert (picked[0] == picked[1]).all()
 

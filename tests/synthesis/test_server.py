@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.synthesis.server.protocol import Answer, probability, read_answer, text_of
+from contrastive_encoders.synthesis.server.protocol import ServerAnswer, probability, read_answer, text_of
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 from tests.synthesis.commands import here, rows_of, start
 from tests.synthesis.openai_server import JUDGED, Stand, text_for
@@ -184,7 +184,7 @@ def test_without_probabilities_judging_is_refused_before_anything_is_written(sta
 def test_a_text_over_two_lines_is_not_closed():
     """As the decoder gives it up, which nothing else says of a candidate."""
     how = decoding(stop='"', abandon="\n")
-    answer = Answer(text="A cat.\nA dog.", whole=True, tokens=4, listed=[], refused="")
+    answer = ServerAnswer(text="A cat.\nA dog.", whole=True, tokens=4, listed=[], refused="")
     assert text_of(answer, 'Say: "', how, chat=False) == ("A cat.\nA dog.", False)
 
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from contrastive_encoders.runtime.child_processes import begin_process
+from contrastive_encoders.runtime.child_processes import init_process
 from tests.torture import faults
 from tests.torture.campaign import Campaign
 from tests.torture.jobs import jobs, lay_out
@@ -22,7 +22,7 @@ SLOW = ("sweep", "race")  # they start other commands
 
 def main(words: list[str]) -> int:
     given = {"MINUTES": "30", "SEED": "1", "ONLY": "", **dict(word.split("=", 1) for word in words)}
-    begin_process()
+    init_process()
     minutes, seed = float(given["MINUTES"]), int(given["SEED"])
     home = Path(tempfile.mkdtemp(prefix="torture-"))
     try:

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from transformers import AutoTokenizer
 
-from contrastive_encoders.training.callbacks.estimate import Estimate, run_probe, shown, tokens_of_step
+from contrastive_encoders.training.callbacks.estimate import RunEstimate, run_probe, shown, tokens_of_step
 from tests.data import data_module, write_rows
 from tests.objectives import built
 
@@ -112,7 +112,7 @@ def test_time_after_three_steps(every, accumulate, expected, monkeypatch, caplog
     trainer = pl.Trainer(
         max_steps=10,
         accumulate_grad_batches=accumulate,
-        callbacks=[Scoring(), Estimate(scorer, quiet=False)],
+        callbacks=[Scoring(), RunEstimate(scorer, quiet=False)],
         accelerator="cpu",
         logger=False,
         enable_checkpointing=False,

@@ -13,7 +13,7 @@ import toy
 from contrastive_encoders.core import InputError, OutputError
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.training.callbacks.checkpoints import find_resumable
-from contrastive_encoders.training.callbacks.rank_failures import Companions
+from contrastive_encoders.training.callbacks.rank_failures import RankFailureMonitor
 
 
 def step_of(path):
@@ -57,7 +57,7 @@ def test_a_full_disk_keeps_the_old_checkpoint_and_says_so(tmp_path, in_child):
 
 def test_what_the_first_process_alone_could_not_write_is_said_when_the_others_have_left():
     """They leave after the last step, and it writes the results; that they are gone is not what is wrong."""
-    companions = Companions()
+    companions = RankFailureMonitor()
     other = subprocess.Popen(["true"])
     other.wait()
     companions.places = [companions.here, companions.here._replace(number=other.pid)]

@@ -31,8 +31,8 @@ from contrastive_encoders.encoders.objectives.tsdae_config import TSDAEConfig
 from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.output_directory import LOCK
 from contrastive_encoders.training import RunConfig, api, compose, run, train
-from contrastive_encoders.training.callbacks.progress import Progress
-from contrastive_encoders.training.in_memory_rows import keys_of_rows
+from contrastive_encoders.training.callbacks.progress import TrainingProgress
+from contrastive_encoders.training.in_memory_rows import overrides_for_rows
 from contrastive_encoders.training.resolve import resolve
 from tests.forks import TRAIN, run_command
 
@@ -103,7 +103,7 @@ def test_interrupted_it_has_saved_its_state_goes_on_and_leaves_the_process_as_it
     before = surroundings()
     given = {**TINY, "output_dir": tmp_path / "run", "data__cache_dir": tmp_path / "cache"}
     with monkeypatch.context() as patched:
-        patched.setattr(Progress, "on_train_batch_end", interrupt)
+        patched.setattr(TrainingProgress, "on_train_batch_end", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(ROWS, **given)
     assert load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 2
@@ -413,13 +413,13 @@ GIVEN = [  # rows, keys that are given -> words, first line of the file
 
 @pytest.mark.parametrize(("rows", "given", "words", "line"), GIVEN, ids=lambda value: str(value)[:30])
 def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
-    chosen, keys, _ = keys_of_rows(rows, given, tmp_path)
+    chosen, keys, _ = overrides_for_rows(rows, given, tmp_path)
     path = keys["data.path"]
     assert {f"{name}={value}" for name, value in {**chosen, **keys}.items()} - {f"data.path={path}"} == set(
         words.split()
     )
     assert json.loads(Path(path).read_text(encoding="utf-8").splitlines()[0]) == line
-    assert keys_of_rows(rows, given, tmp_path)[:2] == (chosen, keys)
+    assert overrides_for_rows(rows, given, tmp_path)[:2] == (chosen, keys)
     assert [one.name for one in tmp_path.iterdir()] == [Path(path).name]
 
 
@@ -533,7 +533,7 @@ def test_tables_are_trained_on_without_their_rows_with_empty_cells(form, name, t
 
 def test_half_of_a_surrogate_pair_changes_no_other_row(tmp_path):
     rows = [("Wo hält er?", "In Köln."), ("cut \ud83d", "b"), ("an emoji \U0001f600", "c")]
-    _, keys, _ = keys_of_rows(rows, {}, tmp_path)
+    _, keys, _ = overrides_for_rows(rows, {}, tmp_path)
     lines = Path(keys["data.path"]).read_bytes().decode("utf-8").splitlines()
     assert [tuple(json.loads(line).values()) for line in lines] == rows
     with pytest.raises(InputError, match="half a surrogate pair"):

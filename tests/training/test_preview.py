@@ -20,7 +20,7 @@ from contrastive_encoders.training.preview.batch import (
     sequences_of,
     usable_negatives,
 )
-from contrastive_encoders.training.preview.span_positions import Document, span_panel
+from contrastive_encoders.training.preview.span_positions import SpanLayout, span_panel
 from contrastive_encoders.training.preview.summary import histogram, plural, summaries, summary
 
 
@@ -104,7 +104,7 @@ def test_negatives_of_an_anchor_are_counted_without_equal_texts(spans):
 
 
 def test_each_span_is_drawn_beside_its_own_document():
-    documents = [Document(row, 100, [("anchor", 5, 20), ("positive", 60, 10)]) for row in range(3)]
+    documents = [SpanLayout(row, 100, [("anchor", 5, 20), ("positive", 60, 10)]) for row in range(3)]
     picture = draw([Figure("spans", "", "", [span_panel(documents)])])["spans"].svg
     lines, bars = {}, []
     for mark in ElementTree.fromstring(picture).iter():

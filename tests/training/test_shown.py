@@ -15,7 +15,7 @@ from test_results import RESULTS
 from contrastive_encoders.io.metrics import read_rows
 from contrastive_encoders.reports.curves import Curves, add_scores
 from contrastive_encoders.reports.figure import draw
-from contrastive_encoders.training.callbacks.progress import Progress, described
+from contrastive_encoders.training.callbacks.progress import TrainingProgress, described
 from contrastive_encoders.training.callbacks.telemetry import Telemetry
 from contrastive_encoders.training.curve import Reference, draw_curve, loss_names, others_of, score_names
 from contrastive_encoders.training.curve_figure import curve_figure
@@ -38,7 +38,7 @@ def shown(table):
 
 def progress_of_a_run(folder, monkeypatch, terminal, quiet=False):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=200)
-    progress = Progress(quiet=quiet, monitor=toy.SCORE, console=console)
+    progress = TrainingProgress(quiet=quiet, monitor=toy.SCORE, console=console)
     monkeypatch.setattr(toy, "Reseed", lambda seed: Telemetry(every_n_steps=2))  # which stands before it in a run
     monkeypatch.setattr(toy, "Telemetry", lambda every_n_steps, resumed: progress)
     toy.train(folder, max_steps=8)

@@ -9,7 +9,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.training.checks import check_model_and_data
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.resolve import resolve
-from contrastive_encoders.training.run_setup import prepare_whole
+from contrastive_encoders.training.run_setup import prepare_multi_stage_run
 from contrastive_encoders.training.teacher import check_teacher_keys, load_teacher
 
 
@@ -35,7 +35,7 @@ def test_layers_that_the_first_stage_has_taken_out(tmp_path):
         run = run_of(*words, said, f"output_dir={tmp_path}")
         message = pytest.raises(InputError, match=r"model\.layers=\[0, 2\]")
         with message if refused else contextlib.nullcontext():
-            prepare_whole(run)
+            prepare_multi_stage_run(run)
 
 
 def test_a_reranker_is_no_teacher_of_vectors(tiny_bert, tmp_path):

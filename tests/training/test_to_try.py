@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from contrastive_encoders.datamodules.sources.records import list_setting
-from contrastive_encoders.training.advice import MAX_REASONS, Facts, end_of, of_manifest, to_try
+from contrastive_encoders.training.advice import MAX_REASONS, Facts, end_of, of_manifest, suggestions
 from contrastive_encoders.training.checks import check_values
 from contrastive_encoders.training.compose import compose
 from contrastive_encoders.training.data_summary import multilingual
@@ -135,7 +135,7 @@ def test_the_end_of_a_curve(losses, end):
     ],
 )
 def test_each_reason_is_a_number_of_the_run_with_the_words_to_type(shown, fact, words):
-    [said] = to_try(ENOUGH._replace(**shown))
+    [said] = suggestions(ENOUGH._replace(**shown))
     assert said.startswith(fact)
     assert said.endswith(words)
 
@@ -165,12 +165,12 @@ def test_each_reason_is_a_number_of_the_run_with_the_words_to_type(shown, fact, 
     ],
 )
 def test_without_a_reason_nothing_is_said(shown):
-    assert to_try(ENOUGH._replace(**shown)) == []
+    assert suggestions(ENOUGH._replace(**shown)) == []
 
 
 def test_at_most_three_the_strongest_first():
     every = {"examples": 420, "worse": True, "scores": [42.0, 30.0], "cut": 0.3, "length": 32, "longer": "64"}
-    found = to_try(ENOUGH._replace(**every, losses=FAST, copies=0.5, files="faq.csv"))
+    found = suggestions(ENOUGH._replace(**every, losses=FAST, copies=0.5, files="faq.csv"))
     assert len(found) == MAX_REASONS
     assert [one.split()[1] for one in found] == ["score", "of", "loss"]
 
@@ -234,19 +234,19 @@ ADVISED = [
 
 @pytest.mark.parametrize("before", ["", "stages.nli."])
 @pytest.mark.advice(
-    "contrastive_encoders.training.advice:to_try#1",
-    "contrastive_encoders.training.advice:to_try#2",
-    "contrastive_encoders.training.advice:to_try#3",
-    "contrastive_encoders.training.advice:to_try#4",
-    "contrastive_encoders.training.advice:to_try#5",
-    "contrastive_encoders.training.advice:to_try#6",
+    "contrastive_encoders.training.advice:suggestions#1",
+    "contrastive_encoders.training.advice:suggestions#2",
+    "contrastive_encoders.training.advice:suggestions#3",
+    "contrastive_encoders.training.advice:suggestions#4",
+    "contrastive_encoders.training.advice:suggestions#5",
+    "contrastive_encoders.training.advice:suggestions#6",
 )
 def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
     stages = ["+stages.nli.max_steps=2", "+stages.next.max_steps=2"] if before else []
     words = ["experiment=improve", "data.path=faq.csv", "max_epochs=3", "max_time=00:01:00:00", *stages]
     left = list[str]()
     for shown in ADVISED:
-        [advice] = to_try(ENOUGH._replace(before=before, **shown))
+        [advice] = suggestions(ENOUGH._replace(before=before, **shown))
         settings = [word.rstrip(".") for word in shlex.split(advice) if "=" in word]
         assert settings, advice
         left += settings

@@ -16,12 +16,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from contrastive_encoders.runtime.child_processes import begin_process
+from contrastive_encoders.runtime.child_processes import init_process
 from contrastive_encoders.runtime.local_ranks import start_ranks
-from contrastive_encoders.runtime.process_group import init_process_group, launched
+from contrastive_encoders.runtime.process_group import init_process_group, launcher_info
 from contrastive_encoders.training.callbacks.checkpoints import RunCheckpoints, find_resumable
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
-from contrastive_encoders.training.callbacks.rank_failures import Companions
+from contrastive_encoders.training.callbacks.rank_failures import RankFailureMonitor
 from contrastive_encoders.training.callbacks.reseed import Reseed
 from contrastive_encoders.training.callbacks.telemetry import Telemetry
 from contrastive_encoders.training.metrics_csv import MetricsCSV
@@ -148,7 +148,7 @@ def train(
         max_epochs=-1,
         logger=[MetricsCSV(folder), *loggers],
         callbacks=[
-            Companions(),
+            RankFailureMonitor(),
             Interruption(),
             Reseed(seed=5),
             Accident(kill_at, signal_at, signum, pause),
@@ -178,11 +178,11 @@ def train(
 
 def main(arguments: list[str]) -> None:
     """``stays=7``: the first process leaves so many seconds later than it could."""
-    begin_process()
+    init_process()
     given = dict(argument.split("=") for argument in arguments[1:])
     stays = float(given.pop("stays", 0))
     numbers = {name: float(value) if name == "pause" else int(value) for name, value in given.items()}
-    if numbers.get("devices", 1) > 1 and not launched():
+    if numbers.get("devices", 1) > 1 and not launcher_info():
         start_ranks(int(numbers["devices"]))
     trainer = train(Path(arguments[0]), **numbers)
     if trainer.global_rank == 0:

@@ -20,7 +20,7 @@ from contrastive_encoders.evaluation.custom_tasks.columns import TableRow, colum
 from contrastive_encoders.io.column_names import GAINS, IDS, RELEVANCE, choose_columns
 from contrastive_encoders.io.delimited import LOOKED_AT, found_separator
 from contrastive_encoders.io.file_discovery import FORMS, form_of
-from contrastive_encoders.io.rows import AUTO, LINE, Encoding, Row, read_rows, sound
+from contrastive_encoders.io.rows import AUTO, LINE, Encoding, ParsedRow, read_rows, require_valid_row
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +212,7 @@ def _judgments_of_table(file: Path, encoding: Encoding) -> Iterator[Judgment]:
 def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
     """Yield the rows of qrels with tabs, blanks, or (.csv) commas between the columns, with or without a header."""
     found = read_rows(file, form=".txt", encoding=encoding)
-    lines = [row for one in found if (row := sound(one, file)).values[LINE].strip()]
+    lines = [row for one in found if (row := require_valid_row(one, file)).values[LINE].strip()]
     texts = [str(row.values[LINE]) for row in lines]
     rows = [_cells(text, found_separator(texts[:LOOKED_AT]) if form_of(file) == ".csv" else "") for text in texts]
     names = tuple(rows[0]) if rows and _is_header(rows[0]) else ()
@@ -243,7 +243,7 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
                 value=row.values[LINE],
                 hint="Correct the line or delete it.",
             )
-        yield TableRow(where, Row(dict(zip(columns, cells, strict=True)), row.line)), query, document, gain
+        yield TableRow(where, ParsedRow(dict(zip(columns, cells, strict=True)), row.line)), query, document, gain
 
 
 def _cells(line: str, separator: str) -> list[str]:

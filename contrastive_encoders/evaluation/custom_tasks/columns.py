@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.task import EMPTY
 from contrastive_encoders.io.file_discovery import list_files
-from contrastive_encoders.io.rows import AUTO, LONGEST_QUOTE, BadRow, Encoding, Row, read_rows, sound, text_in
+from contrastive_encoders.io.rows import (
+    AUTO,
+    LONGEST_QUOTE,
+    BadRow,
+    Encoding,
+    ParsedRow,
+    read_rows,
+    require_valid_row,
+    text_in,
+)
 
 SPLIT = "split"  # a column that says which rows belong together
 
@@ -17,7 +26,7 @@ class TableRow(NamedTuple):
     """A row of a file of a custom task, with its file and line."""
 
     where: str  # "file:line"
-    row: Row
+    row: ParsedRow
 
     def text(self, name: str, *, may_be_empty: bool = False) -> str:
         text = text_in(self.row, name)
@@ -61,7 +70,7 @@ def files_of(path: str | Path | Sequence[str | Path], key: str) -> list[Path]:
 
 def columns_in(file: Path, encoding: Encoding = AUTO) -> list[str]:
     """Return the names in the first row that is not empty; none where all rows are."""
-    rows = (sound(one, file) for one in read_rows(file, encoding=encoding))
+    rows = (require_valid_row(one, file) for one in read_rows(file, encoding=encoding))
     return next((list(row.values) for row in rows if row.values), [])
 
 
@@ -76,7 +85,7 @@ def read(
     rows = 0
     for file in files:
         for one in read_rows(file, [*names, *optional, SPLIT], encoding=encoding):
-            row = sound(one, file)
+            row = require_valid_row(one, file)
             if not row.values:
                 continue
             if missing := [name for name in names if name not in row.values]:

@@ -29,7 +29,7 @@ PATHS = ("path", "queries", "corpus", "qrels")  # keys
 Words = str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None
 
 
-class Own(NamedTuple):
+class CustomTaskEntry(NamedTuple):
     """A task as it was asked for; nothing but the names of its columns has been read."""
 
     name: str
@@ -50,12 +50,12 @@ class Own(NamedTuple):
         return {"task": self.name, "kind": self.kind, **describe_files(self.keys.files())}
 
 
-def own_tasks(words: Words, key: str = "tasks") -> list[Own]:
+def resolve_custom_tasks(words: Words, key: str = "tasks") -> list[CustomTaskEntry]:
     """
     Raises:
         InputError: there is no such file, a key is unknown, or a name is taken.
     """
-    found = list[Own]()
+    found = list[CustomTaskEntry]()
     for word in [words] if isinstance(words, str | Mapping) else words or []:
         for name, given, base in _described(word, key):
             if name in SUITES or is_task(name):
@@ -113,7 +113,7 @@ def _read_yaml(path: Path) -> Any:
         raise InputError(f"{path}: no YAML ({' '.join(str(error).split())}). Correct it.") from error
 
 
-def _own(name: str, given: Mapping[str, Any], base: Path | str) -> Own:
+def _own(name: str, given: Mapping[str, Any], base: Path | str) -> CustomTaskEntry:
     keys = {str(key): value for key, value in given.items()}
     for one in PATHS:
         if (value := keys.get(one)) is not None:
@@ -127,7 +127,7 @@ def _own(name: str, given: Mapping[str, Any], base: Path | str) -> Own:
         raise InputError(f"kind={kind}: wanted one of {', '.join(KINDS)}.")
     task = build(KINDS[kind], keys, f"{kind}.")
     task.check()
-    return Own(name, kind, task)
+    return CustomTaskEntry(name, kind, task)
 
 
 def _seen_from(base: Path | str, path: str, key: str) -> Path:

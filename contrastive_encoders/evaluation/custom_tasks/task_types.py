@@ -21,16 +21,16 @@ from contrastive_encoders.evaluation.custom_tasks.beir import (
     sets_in,
 )
 from contrastive_encoders.evaluation.custom_tasks.columns import TableRow, columns_in, files_of, read
-from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import How, Task
-from contrastive_encoders.evaluation.tasks.classification import Classification, Recipe
-from contrastive_encoders.evaluation.tasks.knn_kmeans import SCORES, Neighbours
+from contrastive_encoders.evaluation.task import ScoringOptions, Task
+from contrastive_encoders.evaluation.tasks.classification import Classification, ClassificationSpec
+from contrastive_encoders.evaluation.tasks.knn_kmeans import SCORES, KNNKMeansTask
 from contrastive_encoders.evaluation.tasks.labeled import arranged, read_label
 from contrastive_encoders.evaluation.tasks.paraphrase import Paraphrases
-from contrastive_encoders.evaluation.tasks.retrieval import Retrieval, kind_and_most
-from contrastive_encoders.evaluation.tasks.sts import Measured, Similarity
-from contrastive_encoders.evaluation.tasks.triplets import Triplets
+from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores, kind_and_most
+from contrastive_encoders.evaluation.tasks.sts import CustomMetricPairs, Similarity
+from contrastive_encoders.evaluation.tasks.triplets import TripletTask
 from contrastive_encoders.io import column_names
 from contrastive_encoders.io.column_names import Names, choose_columns
 from contrastive_encoders.io.file_discovery import form_of, list_files
@@ -39,7 +39,7 @@ from contrastive_encoders.statistics.bootstrap import Estimate, average
 
 CLASSIFIER = "classifier"
 SETS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test"}
-OF_A_SET = re.compile(rf"({'|'.join(SETS)})(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # a file of a folder
+SPLIT_FILE_PATTERN = re.compile(rf"({'|'.join(SETS)})(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # a file of a folder
 
 
 PROMPT = 'text in front of every input; null: that of the encoder; "": none'
@@ -133,7 +133,7 @@ class OwnPairs(OwnTask):
         sides = Prompted(left, self.prompt), Prompted(right, self.prompt)
         pairs = PairTask(name, *sides, np.array(gold), [name] * len(gold))
         usual: Task = Paraphrases(pairs, 0.5, f1=True) if values == {0, 1} else Similarity(pairs)
-        return [usual] if measured is None else [usual, Measured(pairs, measured)]
+        return [usual] if measured is None else [usual, CustomMetricPairs(pairs, measured)]
 
 
 def _function(target: str, allowed: Sequence[str]) -> Callable[[np.ndarray, np.ndarray], float]:
@@ -157,7 +157,7 @@ class OwnTriplets(OwnTask):
         rows = [[found.text(one) for one in names] for found, names in self._rows(self.split)]
         anchors, *others = zip(*rows, strict=True)
         documents = [Prompted(side, self.document_prompt, "document") for side in others]
-        return [Triplets(name, [Prompted(anchors, self.query_prompt, "query"), *documents])]
+        return [TripletTask(name, [Prompted(anchors, self.query_prompt, "query"), *documents])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,8 +205,8 @@ class OwnRetrieval(OwnTask):
                 part: read_set(f"{name}-{part}" if part else name, files, self.ignore_identical_ids, self.text_encoding)
                 for part, files in sets.items()
             }
-        tasks = [Retrieval(self._prompted(one), self.metrics) for one in found.values()]
-        return [tasks[0]] if list(found) == [""] else [Together(name, tasks)]
+        tasks = [RetrievalScores(self._prompted(one), self.metrics) for one in found.values()]
+        return [tasks[0]] if list(found) == [""] else [TaskGroup(name, tasks)]
 
     def _prompted(self, task: RetrievalTask) -> RetrievalTask:
         queries = Prompted(task.queries, self.query_prompt, "query")
@@ -250,12 +250,12 @@ class OwnLabels(OwnTask):
         """Return the files of a folder that are named after a set; all where there are none."""
         there = Path(self.path) if isinstance(self.path, str) else None
         inside = sorted(there.iterdir()) if there and there.is_dir() else []
-        return [one for one in inside if OF_A_SET.fullmatch(one.name) and form_of(one)] or super().files()
+        return [one for one in inside if SPLIT_FILE_PATTERN.fullmatch(one.name) and form_of(one)] or super().files()
 
     def read(self, name: str, config: EvaluateConfig) -> list[Task]:
         rows = dict[str, list[tuple[TableRow, str, str]]]()
         for found, (text, label) in self._rows(None):
-            named = OF_A_SET.fullmatch(Path(found.where.rpartition(":")[0]).name)
+            named = SPLIT_FILE_PATTERN.fullmatch(Path(found.where.rpartition(":")[0]).name)
             split = found.split_name() or (named[1] if named else None)
             rows.setdefault("all" if split is None else SETS.get(split, split), []).append((found, text, label))
         rows = _usual_parts(rows)
@@ -272,9 +272,9 @@ class OwnLabels(OwnTask):
             parts[part] = made._replace(sides=(Prompted(made.sides[0], self.prompt),))
         tasks = list[Task]()
         if CLASSIFIER in self.scores:
-            tasks.append(Classification(name, Recipe(), list(known), parts, config))
+            tasks.append(Classification(name, ClassificationSpec(), list(known), parts, config))
         if set(self.scores) & set(SCORES):
-            tasks.append(Neighbours(name, parts, self.scores, self.neighbours, config.seed))
+            tasks.append(KNNKMeansTask(name, parts, self.scores, self.neighbours, config.seed))
         return tasks
 
 
@@ -289,10 +289,10 @@ def _usual_parts(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[str, 
     return {part: rows[part] for part in ("train", "dev", "test") if part in rows}
 
 
-class Together:
+class TaskGroup:
     """Sets that are scored one by one, and the means of their scores."""
 
-    def __init__(self, name: str, tasks: Sequence[Retrieval]) -> None:
+    def __init__(self, name: str, tasks: Sequence[RetrievalScores]) -> None:
         self.name, self.tasks = name, list(tasks)
 
     def texts(self) -> Iterator[Sequence[str]]:
@@ -303,7 +303,7 @@ class Together:
         means = [f"{self.name}/cosine/{metric}" for metric in self.tasks[0].metrics]
         return [*means, *(name for task in self.tasks for name in task.score_names())]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         found = [task.score(pool, how) for task in self.tasks]
         means = [average(values) for values in zip(*(one.values() for one in found), strict=True)]
         parts = {name: value for one in found for name, value in one.items()}

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from contrastive_encoders.evaluation.download.dataset_specs import Maker, Origin, Place, Rows, Table
+from contrastive_encoders.evaluation.download.dataset_specs import DatasetSpec, DownloadLocation, Maker, Rows, TableSpec
 from contrastive_encoders.evaluation.tasks.captions import CAPTIONS, IMAGES
-from contrastive_encoders.io.archives import BadArchive, Members
+from contrastive_encoders.io.archives import InvalidArchiveError, Members
 from contrastive_encoders.io.download import File
 
 _BASE = "https://dl.fbaipublicfiles.com/senteval/coco_r101_feat"
@@ -29,7 +29,7 @@ class Arrays(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise BadArchive(f"the pickle asks for {module}.{name}, which is no array of numbers; refused")
+            raise InvalidArchiveError(f"the pickle asks for {module}.{name}, which is no array of numbers; refused")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 
@@ -38,10 +38,10 @@ def _load(split: str, members: Members) -> dict[str, Any]:
     try:
         data = Arrays(io.BytesIO(members.read(name)), encoding="latin1").load()
     except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError, ImportError) as error:
-        raise BadArchive(f"{name}: no readable pickle of arrays ({error})") from None
+        raise InvalidArchiveError(f"{name}: no readable pickle of arrays ({error})") from None
     wanted = {"features", "captions", "image_to_caption_ids"}
     if not isinstance(data, dict) or wanted - set(data):
-        raise BadArchive(f"{name}: wanted a dictionary with {', '.join(sorted(wanted))}")
+        raise InvalidArchiveError(f"{name}: wanted a dictionary with {', '.join(sorted(wanted))}")
     return data
 
 
@@ -50,7 +50,7 @@ def _captions(split: str, members: Members) -> Rows:
     for image in range(len(data["features"])):
         keys = data["image_to_caption_ids"][image][:CAPTIONS]  # some have more
         if len(keys) != CAPTIONS:
-            raise BadArchive(f"{split}.pkl: image {image} has {len(keys)} captions, wanted {CAPTIONS}")
+            raise InvalidArchiveError(f"{split}.pkl: image {image} has {len(keys)} captions, wanted {CAPTIONS}")
         for key in keys:
             yield str(image), data["captions"][key]["cleaned_caption"]
 
@@ -62,16 +62,16 @@ def _vectors(split: str, members: Members) -> np.ndarray:
     return np.stack(rows)
 
 
-def _origin() -> Origin:
+def _origin() -> DatasetSpec:
     tables, places = [], []
     for split, images in IMAGES.items():
-        texts = Table(f"COCO/{split}", ("image", "caption"), CAPTIONS * images, packed=split == "train")
-        vectors = Table(f"COCO/{split}", ("images",), images, format="safetensors")
+        texts = TableSpec(f"COCO/{split}", ("image", "caption"), CAPTIONS * images, packed=split == "train")
+        vectors = TableSpec(f"COCO/{split}", ("images",), images, format="safetensors")
         tables += [texts, vectors]
         made: dict[str, Maker] = {texts.key: partial(_captions, split), vectors.key: partial(_vectors, split)}
         file = File(f"COCO/{split}.pkl", f"{_BASE}/{split}.pkl")
-        places.append(Place("SentEval (dl.fbaipublicfiles.com)", (file,), made))
-    return Origin("COCO", "captions CC BY 4.0 (COCO); images: Flickr's terms", tuple(tables), tuple(places))
+        places.append(DownloadLocation("SentEval (dl.fbaipublicfiles.com)", (file,), made))
+    return DatasetSpec("COCO", "captions CC BY 4.0 (COCO); images: Flickr's terms", tuple(tables), tuple(places))
 
 
 ORIGINS = (_origin(),)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.download.dataset_specs import TEXTS, Origin, Table
-from contrastive_encoders.evaluation.download.registry import Report, Row, chosen, needed
+from contrastive_encoders.evaluation.download.dataset_specs import TEXTS, DatasetSpec, TableSpec
+from contrastive_encoders.evaluation.download.registry import DataStatus, TableStatus, chosen, needed
 from contrastive_encoders.evaluation.tsv import read_columns, read_number
 
 _AGAIN = "Delete it and fetch it again."
@@ -14,7 +14,7 @@ _READ = ("label", "score", "subset", "split", "entailment")
 _NO_WORDS = "\ufffd"  # what a decoder leaves where it met bytes it did not know
 
 
-def check(data_root: Path, tasks: Sequence[str] | None = None) -> Report:
+def check(data_root: Path, tasks: Sequence[str] | None = None) -> DataStatus:
     """Reads the tables of ``tasks`` (names of suites, tasks or sets; None: all).
 
     It is well when something is there, every table that is there is whole, and none is missing that a task or set asked
@@ -28,37 +28,39 @@ def check(data_root: Path, tasks: Sequence[str] | None = None) -> Report:
     rows = [_check_table(data_root, origin, table) for origin in chosen(tasks) for table in origin.tables]
     asked = needed(tasks or ())
     bad = [row for row in rows if row.state not in ("ok", "missing") or (row.state == "missing" and row.table in asked)]
-    return Report(rows, well=not bad and any(row.state == "ok" for row in rows))
+    return DataStatus(rows, well=not bad and any(row.state == "ok" for row in rows))
 
 
-def _check_table(root: Path, origin: Origin, table: Table) -> Row:
+def _check_table(root: Path, origin: DatasetSpec, table: TableSpec) -> TableStatus:
     path = table.path(root)
     if not path.is_file():
-        return Row(table.key, "missing", f"action=fetch suite={origin.name} gets it from {origin.places[0].name}")
+        return TableStatus(
+            table.key, "missing", f"action=fetch suite={origin.name} gets it from {origin.places[0].name}"
+        )
     try:
         return _check_vectors(table, path) if table.format != "tsv" else _check_texts(table, path)
     except InputError as error:
-        return Row(table.key, "damaged", str(error))
+        return TableStatus(table.key, "damaged", str(error))
 
 
-def _check_texts(table: Table, path: Path) -> Row:
+def _check_texts(table: TableSpec, path: Path) -> TableStatus:
     columns = [name for name in table.columns if name in _READ or name in TEXTS]
     rows = list(read_columns(path, columns))
     if state := _state_of_count(table, len(rows)):
-        return Row(table.key, state, f"{path}: {len(rows)} rows instead of {table.rows}. {_AGAIN}")
+        return TableStatus(table.key, state, f"{path}: {len(rows)} rows instead of {table.rows}. {_AGAIN}")
     if problem := next(_problems(table, columns, rows), None):
-        return Row(table.key, "damaged", f"{path}: {problem}. {_AGAIN}")
-    return Row(table.key, "ok", f"{len(rows)} rows")
+        return TableStatus(table.key, "damaged", f"{path}: {problem}. {_AGAIN}")
+    return TableStatus(table.key, "ok", f"{len(rows)} rows")
 
 
-def _state_of_count(table: Table, rows: int) -> str:
+def _state_of_count(table: TableSpec, rows: int) -> str:
     """Return ``short`` or ``long``; empty if the number of rows is the official one."""
     if rows == 0 or (table.rows is not None and rows < table.rows):
         return "short"
     return "long" if table.rows is not None and rows > table.rows else ""
 
 
-def _problems(table: Table, columns: list[str], rows: list[tuple[str, list[str]]]) -> Iterator[str]:
+def _problems(table: TableSpec, columns: list[str], rows: list[tuple[str, list[str]]]) -> Iterator[str]:
     at = {name: columns.index(name) for name in columns}
     if table.labels:
         found = Counter(cells[at["label"]] for _, cells in rows)
@@ -75,7 +77,7 @@ def _problems(table: Table, columns: list[str], rows: list[tuple[str, list[str]]
     yield from _odd_texts(table, texts, rows)
 
 
-def _odd_texts(table: Table, texts: list[int], rows: list[tuple[str, list[str]]]) -> Iterator[str]:
+def _odd_texts(table: TableSpec, texts: list[int], rows: list[tuple[str, list[str]]]) -> Iterator[str]:
     empty = [where for where, cells in rows if not all(cells[column].strip() for column in texts)]
     if table.empty is not None and len(empty) != table.empty:
         yield f"{len(empty)} rows with an empty text, officially {table.empty}" + (
@@ -101,14 +103,14 @@ def _garbled(text: str) -> bool:
         return False
 
 
-def _check_vectors(table: Table, path: Path) -> Row:
+def _check_vectors(table: TableSpec, path: Path) -> TableStatus:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="np") as stored:
             shape = stored.get_slice(table.columns[0]).get_shape()
     except SafetensorError as error:
-        return Row(table.key, "damaged", f"{path}: {error}. {_AGAIN}")
+        return TableStatus(table.key, "damaged", f"{path}: {error}. {_AGAIN}")
     if state := _state_of_count(table, shape[0]):
-        return Row(table.key, state, f"{path}: {shape[0]} vectors instead of {table.rows}. {_AGAIN}")
-    return Row(table.key, "ok", f"{shape[0]} vectors, {shape[1]} wide")
+        return TableStatus(table.key, state, f"{path}: {shape[0]} vectors instead of {table.rows}. {_AGAIN}")
+    return TableStatus(table.key, "ok", f"{shape[0]} vectors, {shape[1]} wide")

@@ -3,25 +3,27 @@
 from collections.abc import Sequence
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.custom_tasks.resolve import Own
-from contrastive_encoders.evaluation.download.registry import Report, Row
+from contrastive_encoders.evaluation.custom_tasks.resolve import CustomTaskEntry
+from contrastive_encoders.evaluation.download.registry import DataStatus, TableStatus
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.suite import Suite
 
 
-def own_report(own: Sequence[Own], config: EvaluateConfig | None) -> Report:
+def own_report(own: Sequence[CustomTaskEntry], config: EvaluateConfig | None) -> DataStatus:
     """A row per task: its kind and files, and with ``config`` its number of texts and scores; then all is read."""
-    rows = list[Row]()
+    rows = list[TableStatus]()
     for one in own:
         files = ", ".join(map(str, one.keys.files()))
         try:
-            rows.append(Row(one.name, "ok" if config else "there", f"{one.kind} of {files}{_contents(one, config)}"))
+            rows.append(
+                TableStatus(one.name, "ok" if config else "there", f"{one.kind} of {files}{_contents(one, config)}")
+            )
         except InputError as error:
-            rows.append(Row(one.name, "damaged", str(error)))
-    return Report(rows, well=all(row.state != "damaged" for row in rows))
+            rows.append(TableStatus(one.name, "damaged", str(error)))
+    return DataStatus(rows, well=all(row.state != "damaged" for row in rows))
 
 
-def _contents(one: Own, config: EvaluateConfig | None) -> str:
+def _contents(one: CustomTaskEntry, config: EvaluateConfig | None) -> str:
     if config is None:
         return ""
     suite = Suite(one.read(config))

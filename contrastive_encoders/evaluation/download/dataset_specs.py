@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from contrastive_encoders.evaluation.tsv import table
-from contrastive_encoders.io.archives import BadArchive, Members
+from contrastive_encoders.io.archives import InvalidArchiveError, Members
 from contrastive_encoders.io.download import File
 
 FORM = ".senteval"
@@ -19,7 +19,7 @@ Rows = Iterable[Sequence[str]]
 Maker = Callable[[Members], Rows | np.ndarray]  # an array is (vectors, width)
 
 
-class Table(NamedTuple):
+class TableSpec(NamedTuple):
     """A table under ``data_root``: its columns, its official number of rows, and what its cells may hold."""
 
     name: str  # "MR/all", or "MR/all.senteval" for the same rows as SentEval feeds them to an encoder
@@ -46,7 +46,7 @@ class Table(NamedTuple):
         return path.with_name(f"{path.name}.gz") if self.packed and not path.is_file() else path
 
 
-class Place(NamedTuple):
+class DownloadLocation(NamedTuple):
     """It has some or all tables of a set."""
 
     name: str
@@ -54,23 +54,23 @@ class Place(NamedTuple):
     tables: Mapping[str, Maker]  # table's key -> its rows, made of the files' members
 
 
-class Origin(NamedTuple):
+class DatasetSpec(NamedTuple):
     """A set, for example ``STS12``."""
 
     name: str
     licence: str
-    tables: tuple[Table, ...]
-    places: tuple[Place, ...]
+    tables: tuple[TableSpec, ...]
+    places: tuple[DownloadLocation, ...]
     note: str = ""  # what a reader of the listing should know
 
 
-def labelled(name: str, columns: str, labels: Mapping[str, int | None], **more: object) -> Table:
+def labelled(name: str, columns: str, labels: Mapping[str, int | None], **more: object) -> TableSpec:
     """A table of as many rows as its labels have together."""
     count = sum(rows or 0 for rows in labels.values())
-    return Table(name, tuple(columns.split()), count, labels)._replace(**more)  # type: ignore[arg-type]
+    return TableSpec(name, tuple(columns.split()), count, labels)._replace(**more)  # type: ignore[arg-type]
 
 
-def senteval(table: Table, change: Callable[[str], str]) -> Table:
+def senteval(table: TableSpec, change: Callable[[str], str]) -> TableSpec:
     """The same rows in the text form of SentEval, which ``change`` makes of a text."""
     return table._replace(name=f"{table.name}{FORM}", change=change)
 
@@ -86,10 +86,10 @@ def github(repository: str, commit: str, path: str, name: str | None = None) -> 
     return file._replace(name=name or file.name)
 
 
-def simcse(tables: Mapping[str, Maker]) -> Place:
+def simcse(tables: Mapping[str, Maker]) -> DownloadLocation:
     """One archive with every downstream set in the form in which SentEval's script leaves it: STS is lower-cased."""
     hub = "https://huggingface.co/datasets/princeton-nlp/datasets-for-simcse/resolve/main"
-    return Place(SIMCSE, (file_at(f"{hub}/senteval.tar"),), tables)
+    return DownloadLocation(SIMCSE, (file_at(f"{hub}/senteval.tar"),), tables)
 
 
 def number(cell: str) -> str:
@@ -97,7 +97,7 @@ def number(cell: str) -> str:
     try:
         return f"{float(cell):.6g}"
     except ValueError:
-        raise BadArchive(f"a score is {cell!r}") from None
+        raise InvalidArchiveError(f"a score is {cell!r}") from None
 
 
 def cells(lines: Sequence[str], least: int, name: str) -> Iterator[list[str]]:
@@ -105,7 +105,7 @@ def cells(lines: Sequence[str], least: int, name: str) -> Iterator[list[str]]:
     for at, line in enumerate(lines, start=1):
         row = line.split("\t")
         if len(row) < least:
-            raise BadArchive(f"{name}, line {at}: {len(row)} tab-separated cells, wanted {least}")
+            raise InvalidArchiveError(f"{name}, line {at}: {len(row)} tab-separated cells, wanted {least}")
         yield row
 
 

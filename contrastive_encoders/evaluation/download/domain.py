@@ -6,25 +6,25 @@ from functools import partial
 from typing import Any
 
 from contrastive_encoders.evaluation.download.dataset_specs import (
+    DatasetSpec,
+    DownloadLocation,
     Maker,
-    Origin,
-    Place,
     Rows,
-    Table,
+    TableSpec,
     cells,
     file_at,
     github,
     labelled,
     picked,
 )
-from contrastive_encoders.io.archives import BadArchive, Members
+from contrastive_encoders.io.archives import InvalidArchiveError, Members
 
 _HOST = "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/tsdae-evaluation"
 _UNDECIDED = 3  # votes or rating between paraphrase and none
 
 
-def _useb(tables: dict[str, Maker]) -> Place:
-    return Place("data-eval.zip of useb", (file_at(f"{_HOST}/data-eval.zip"),), tables)
+def _useb(tables: dict[str, Maker]) -> DownloadLocation:
+    return DownloadLocation("data-eval.zip of useb", (file_at(f"{_HOST}/data-eval.zip"),), tables)
 
 
 # ----------------------------------------------------------------------------------------- AskUbuntu
@@ -36,7 +36,7 @@ def _questions(split: str, members: Members) -> Rows:
     for query, similar, candidates, scores, *_ in cells(members.lines(_askubuntu(members, name)), 4, name):
         ids, values = candidates.split(), [float(score) for score in scores.split()]
         if len(ids) != len(values):
-            raise BadArchive(f"{name}: query {query} has {len(ids)} candidates, but {len(values)} BM25 scores")
+            raise InvalidArchiveError(f"{name}: query {query} has {len(ids)} candidates, but {len(values)} BM25 scores")
         ranked = sorted(zip(ids, values, strict=True), key=lambda pair: -pair[1])
         yield query, " ".join(similar.split()), " ".join(one for one, _ in ranked)
 
@@ -50,12 +50,12 @@ def _askubuntu(members: Members, name: str) -> str:
     return f"askubuntu/{name}" if members.has(f"askubuntu/{name}") else name
 
 
-def _askubuntu_origin() -> Origin:
+def _askubuntu_origin() -> DatasetSpec:
     columns = ("query_id", "positive_ids", "candidate_ids")
     tables = (
-        Table("AskUbuntu/dev", columns, 200, empty=None),
-        Table("AskUbuntu/test", columns, 200, empty=None),
-        Table("AskUbuntu/texts", ("id", "title", "body"), None, empty=None, packed=True),
+        TableSpec("AskUbuntu/dev", columns, 200, empty=None),
+        TableSpec("AskUbuntu/test", columns, 200, empty=None),
+        TableSpec("AskUbuntu/texts", ("id", "title", "body"), None, empty=None, packed=True),
     )
     made: dict[str, Maker] = {
         "AskUbuntu/dev": partial(_questions, "dev"),
@@ -64,13 +64,15 @@ def _askubuntu_origin() -> Origin:
     }
     taolei = ("taolei87/askubuntu", "4d0a9169ef0bfa4c93ff1aa9f25bc426a7fa559e")
     files = ("dev.txt", "test.txt", "text_tokenized.txt.gz")
-    return Origin(
+    return DatasetSpec(
         "AskUbuntu",
         "texts CC BY-SA 3.0 (Stack Exchange)",
         tables,
         (
             _useb(made),
-            Place("GitHub taolei87/askubuntu", tuple(github(*taolei, one, f"askubuntu/{one}") for one in files), made),
+            DownloadLocation(
+                "GitHub taolei87/askubuntu", tuple(github(*taolei, one, f"askubuntu/{one}") for one in files), made
+            ),
         ),
         note="mteb/AskUbuntuDupQuestions is another protocol (361 queries)",
     )
@@ -83,7 +85,7 @@ def _json(members: Members, name: str) -> Any:
     try:
         return json.loads(members.read(f"cqadupstack/{name}"))
     except ValueError as error:
-        raise BadArchive(f"{name}: no readable JSON ({error})") from None
+        raise InvalidArchiveError(f"{name}: no readable JSON ({error})") from None
 
 
 def _corpus(members: Members) -> Rows:
@@ -98,7 +100,7 @@ def _asked(split: str, members: Members) -> Rows:
             yield forum, query, " ".join(relevant)
 
 
-def _cqadupstack_origin() -> Origin:
+def _cqadupstack_origin() -> DatasetSpec:
     columns = ("forum", "query_id", "relevant_ids")
     made: dict[str, Maker] = {
         "CQADupStack/corpus": _corpus,
@@ -106,11 +108,11 @@ def _cqadupstack_origin() -> Origin:
         "CQADupStack/test": partial(_asked, "test"),
     }
     tables = (
-        Table("CQADupStack/corpus", ("forum", "id", "text"), None, empty=None, packed=True),
-        Table("CQADupStack/valid", columns, None, empty=None),
-        Table("CQADupStack/test", columns, None, empty=None),
+        TableSpec("CQADupStack/corpus", ("forum", "id", "text"), None, empty=None, packed=True),
+        TableSpec("CQADupStack/valid", columns, None, empty=None),
+        TableSpec("CQADupStack/test", columns, None, empty=None),
     )
-    return Origin(
+    return DatasetSpec(
         "CQADupStack",
         "texts CC BY-SA 3.0 (Stack Exchange)",
         tables,
@@ -128,7 +130,7 @@ def votes(cell: str) -> int:
     """``(4, 6)`` -> 4, ``4`` -> 4"""
     match = _VOTES.fullmatch(cell.strip())
     if not match and not cell.strip().isdigit():
-        raise BadArchive(f"votes are {cell!r}, wanted for example (4, 6)")
+        raise InvalidArchiveError(f"votes are {cell!r}, wanted for example (4, 6)")
     return int(match[1] if match else cell)
 
 
@@ -141,11 +143,11 @@ def _twitter_url(file: str, decided: bool, members: Members) -> Rows:
             yield str(int(count > _UNDECIDED)), str(count), left, right
 
 
-def _twitter_origin() -> Origin:
+def _twitter_origin() -> DatasetSpec:
     both, decided = "TwitterURL/test_with_debatable", "TwitterURL/test"
     columns = "label votes_of_6 sentence1 sentence2"
     tables = (
-        Table(both, ("votes_of_6", "sentence1", "sentence2"), 10120),
+        TableSpec(both, ("votes_of_6", "sentence1", "sentence2"), 10120),
         labelled(decided, columns, {"1": 1821, "0": 7513}),
     )
 
@@ -155,14 +157,14 @@ def _twitter_origin() -> Origin:
     name, larger = "Twitter_URL_Corpus_test.txt", "Twitter_URL_Corpus_testNew.larger.txt"
     own = github("lanwuwei/Twitter-URL-Corpus", "ea41a9cd3710c774d6ebf969c7c7788227488761", name)
     castor = github("castorini/data", "056cbbcbf997cc0b35032430110c5e5e5525700a", f"twitterPPDB/{larger}")
-    return Origin(
+    return DatasetSpec(
         "TwitterURL",
         "CC BY-NC-SA 3.0 and Twitter's terms",
         tables,
         (
             _useb(made(f"twitterpara/{name}")),
-            Place("GitHub lanwuwei/Twitter-URL-Corpus", (own,), made(name)),
-            Place("GitHub castorini/data", (castor,), made(larger)),
+            DownloadLocation("GitHub lanwuwei/Twitter-URL-Corpus", (own,), made(name)),
+            DownloadLocation("GitHub castorini/data", (castor,), made(larger)),
         ),
         note="mteb's TwitterURLCorpus is train and test together",
     )
@@ -176,7 +178,7 @@ def _pit(undecided: int, file: str, members: Members) -> Rows:
         yield topic_id, topic, str(label), str(score), left, right
 
 
-def _pit_origin() -> Origin:
+def _pit_origin() -> DatasetSpec:
     columns, test, dev = "topic_id topic label score sentence1 sentence2", "PIT2015/test", "PIT2015/dev"
     tables = (
         labelled(test, columns, {"1": 175, "0": 663, "-1": 134}, scores=(0, 5)),
@@ -185,13 +187,15 @@ def _pit_origin() -> Origin:
     copy = ("tochenan/Twitter-Paraphrase-and-Semantic-Similarity", "7e40bff3e09ae94948a537f6918c6bb3728be33d")
     files = tuple(github(*copy, f"data/{split}.data", f"PIT2015/{split}.data") for split in ("test", "dev"))
     rated, voted = partial(_pit, _UNDECIDED), partial(_pit, 2)
-    return Origin(
+    return DatasetSpec(
         "PIT2015",
         "not stated (SemEval 2015 task 1); Twitter's terms",
         tables,
         (
             _useb({test: partial(rated, "twitterpara/test.data")}),
-            Place("GitHub tochenan", files, {test: partial(rated, "test.data"), dev: partial(voted, "dev.data")}),
+            DownloadLocation(
+                "GitHub tochenan", files, {test: partial(rated, "test.data"), dev: partial(voted, "dev.data")}
+            ),
         ),
         note="label -1: undecided",
     )

@@ -10,12 +10,12 @@ from typing import BinaryIO
 import numpy as np
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.download.dataset_specs import FORM, TEXTS, Origin, Rows, Table
-from contrastive_encoders.evaluation.download.registry import Report, Row, chosen
+from contrastive_encoders.evaluation.download.dataset_specs import FORM, TEXTS, DatasetSpec, Rows, TableSpec
+from contrastive_encoders.evaluation.download.registry import DataStatus, TableStatus, chosen
 from contrastive_encoders.evaluation.tsv import read_columns
-from contrastive_encoders.io.archives import BadArchive, Members
-from contrastive_encoders.io.atomic import whole_file, write_whole
-from contrastive_encoders.io.download import Downloads, NotGot, in_folder
+from contrastive_encoders.io.archives import InvalidArchiveError, Members
+from contrastive_encoders.io.atomic import atomic_file, atomic_write
+from contrastive_encoders.io.download import DownloadError, Downloads, in_folder
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def fetch(
     source: str | None = None,
     quiet: bool = False,
     timeout: float = 30,
-) -> Report:
+) -> DataStatus:
     """Make the tables of ``tasks`` (names of tasks or sets; None: all) that are not under ``data_root`` yet.
 
     Args:
@@ -51,7 +51,7 @@ def fetch(
             key="data_root", value=data_root, expected=f"a directory that can be made ({reason})"
         ) from None
     rows = [row for origin in origins for row in _fetch_set(data_root, origin, downloads)]
-    return Report(rows, well=not any(row.state == "failed" for row in rows))
+    return DataStatus(rows, well=not any(row.state == "failed" for row in rows))
 
 
 def in_senteval_folder(folder: Path, name: str) -> Path:
@@ -63,8 +63,10 @@ def in_senteval_folder(folder: Path, name: str) -> Path:
     return found[0] if found else in_folder(folder, name)
 
 
-def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:
-    rows = {table.key: Row(table.key, "kept", "was there") for table in origin.tables if table.path(root).is_file()}
+def _fetch_set(root: Path, origin: DatasetSpec, downloads: Downloads) -> list[TableStatus]:
+    rows = {
+        table.key: TableStatus(table.key, "kept", "was there") for table in origin.tables if table.path(root).is_file()
+    }
     reasons: dict[str, list[str]] = {table.key: [] for table in origin.tables}  # why a place did not give it
     _derive(root, origin, rows, reasons)
     for place in origin.places:
@@ -73,7 +75,7 @@ def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:
             continue
         try:
             members = Members([downloads.get(file) for file in place.files])
-        except (NotGot, BadArchive) as error:
+        except (DownloadError, InvalidArchiveError) as error:
             log.info("%s from %s: %s", origin.name, place.name, error)
             for table in missing:
                 reasons[table.key].append(f"{place.name}: {error}")
@@ -90,24 +92,24 @@ def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:
                 reasons[table.key].append(f"{place.name}: {error}")
             else:
                 parts = [f"{count} rows from {place.name}", *reasons[table.key], *remarks]
-                rows[table.key] = Row(table.key, "fetched", "; ".join(parts))
+                rows[table.key] = TableStatus(table.key, "fetched", "; ".join(parts))
         _derive(root, origin, rows, reasons)
     return [rows.get(table.key) or _failed(origin, table, reasons) for table in origin.tables]
 
 
-def _failed(origin: Origin, table: Table, reasons: Mapping[str, list[str]]) -> Row:
+def _failed(origin: DatasetSpec, table: TableSpec, reasons: Mapping[str, list[str]]) -> TableStatus:
     raw = table.key.removesuffix(FORM)
     parts = [*([f"no {raw} to make it of"] if raw != table.key else []), *reasons[table.key]]
     places = (place for place in origin.places if {raw, table.key} & set(place.tables))
     files = dict.fromkeys(" and ".join(file.name for file in place.files) for place in places)
     parts.append(f"put {', or '.join(files)} into a folder and say source=FOLDER")
-    return Row(table.key, "failed", "; ".join(parts))
+    return TableStatus(table.key, "failed", "; ".join(parts))
 
 
-def _write_rows(root: Path, table: Table, rows: Rows) -> int:
+def _write_rows(root: Path, table: TableSpec, rows: Rows) -> int:
     """Header and rows, blanks around cells removed; ValueError: a row without the right number of cells."""
     path, count = table.path(root), 0
-    with whole_file(path) as part, _opened(part, path) as file:
+    with atomic_file(path) as part, _opened(part, path) as file:
         file.write(_line(table.columns))
         for row in rows:
             if len(row) != len(table.columns):
@@ -118,15 +120,15 @@ def _write_rows(root: Path, table: Table, rows: Rows) -> int:
     return count
 
 
-def _write_vectors(root: Path, table: Table, rows: np.ndarray) -> int:
+def _write_vectors(root: Path, table: TableSpec, rows: np.ndarray) -> int:
     from safetensors.numpy import save
 
     _check_official(table, len(rows), "vectors")
-    write_whole(table.path(root), save({"images": np.ascontiguousarray(rows)}))
+    atomic_write(table.path(root), save({"images": np.ascontiguousarray(rows)}))
     return len(rows)
 
 
-def _check_official(table: Table, count: int, what: str) -> None:
+def _check_official(table: TableSpec, count: int, what: str) -> None:
     if table.rows not in (None, count):
         raise ValueError(f"{count} {what} instead of {table.rows}")
 
@@ -147,7 +149,7 @@ def _line(cells: Sequence[str]) -> bytes:
     return ("\t".join(cell.strip().replace("\t", " ").replace("\n", " ") for cell in cells) + "\n").encode()
 
 
-def _derive(root: Path, origin: Origin, rows: dict[str, Row], reasons: Mapping[str, list[str]]) -> None:
+def _derive(root: Path, origin: DatasetSpec, rows: dict[str, TableStatus], reasons: Mapping[str, list[str]]) -> None:
     """Makes the text form of SentEval of raw tables that are there."""
     for table in origin.tables:
         raw = table._replace(name=table.name.removesuffix(FORM))
@@ -158,10 +160,10 @@ def _derive(root: Path, origin: Origin, rows: dict[str, Row], reasons: Mapping[s
             except (InputError, ValueError) as error:
                 reasons[table.key].append(f"from {raw.name}: {error}")
             else:
-                rows[table.key] = Row(table.key, "fetched", f"{count} rows made of {raw.name}")
+                rows[table.key] = TableStatus(table.key, "fetched", f"{count} rows made of {raw.name}")
 
 
-def _changed(table: Table, path: Path) -> Rows:
+def _changed(table: TableSpec, path: Path) -> Rows:
     change = table.change
     assert change is not None, "only tables in SentEval's form are made of others"
     for _, cells in read_columns(path, table.columns):

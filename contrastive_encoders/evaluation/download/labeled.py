@@ -9,11 +9,11 @@ from functools import partial
 from itertools import islice
 
 from contrastive_encoders.evaluation.download.dataset_specs import (
+    DatasetSpec,
+    DownloadLocation,
     Maker,
-    Origin,
-    Place,
     Rows,
-    Table,
+    TableSpec,
     cells,
     file_at,
     github,
@@ -29,7 +29,7 @@ from contrastive_encoders.evaluation.download.senteval_preprocessing import (
     windows,
 )
 from contrastive_encoders.evaluation.tasks.labeled import PROBING, PROBING_ROWS, PROBING_SPLITS
-from contrastive_encoders.io.archives import BadArchive, Members
+from contrastive_encoders.io.archives import InvalidArchiveError, Members
 
 _FAIR, _FAIR_NAME = "https://dl.fbaipublicfiles.com/senteval/senteval_data", "SentEval (dl.fbaipublicfiles.com)"
 _KIM, _KIM_NAME = (
@@ -61,23 +61,23 @@ def _binary_rows(name: str, folder: str, members: Members) -> Rows:
             yield label, windows(line)
 
 
-def _binary(name: str) -> Origin:
+def _binary(name: str) -> DatasetSpec:
     folder, files, licence, empty = _BINARY[name]
     counts = dict(zip("10", files.values(), strict=True))
     raw = labelled(f"{name}/all", "label sentence", counts, empty=empty, distinct=name in ("MR", "SUBJ"))
     done = senteval(raw, visible_treebank)
     kim = tuple(github(*_KIM, f"data/raw/{file}") for file in files)
-    return Origin(
+    return DatasetSpec(
         name,
         licence,
         (raw, done),
         (
-            Place(
+            DownloadLocation(
                 _FAIR_NAME,
                 (file_at(f"{_FAIR}/datasmall_NB_ACL12.zip"),),
                 {raw.name: partial(_binary_rows, name, f"{folder}/")},
             ),
-            Place(_KIM_NAME, kim, {raw.name: partial(_binary_rows, name, "")}),
+            DownloadLocation(_KIM_NAME, kim, {raw.name: partial(_binary_rows, name, "")}),
             simcse({done.name: partial(_binary_rows, name, f"{name}/")}),
         ),
     )
@@ -104,39 +104,39 @@ def _label_first(name: str, members: Members) -> Rows:
         yield label, text
 
 
-def _sst_tables(name: str, counts: _Counts) -> list[Table]:
+def _sst_tables(name: str, counts: _Counts) -> list[TableSpec]:
     tables = [labelled(name.format(split), "label sentence", of) for split, of in counts.items()]
     return [table._replace(packed=(table.rows or 0) > 5e4) for table in tables]
 
 
-def _sst2() -> Origin:
+def _sst2() -> DatasetSpec:
     phrases, sentences = "SST2/{}", "SST2/{}.sentences"
     sif = tuple(github("PrincetonML/SIF", "master", f"data/sentiment-{split}") for split in _SPLITS)
     kim = tuple(github(*_KIM, f"data/stsa.binary.{split}") for split in _SPLITS)
-    return Origin(
+    return DatasetSpec(
         "SST2",
         "not stated (Socher et al. 2013)",
         (*_sst_tables(phrases, _PHRASES), *_sst_tables(sentences, _SENTENCES)),
         (
-            Place("GitHub PrincetonML/SIF", sif, _made(phrases, _label_last, "sentiment-{}", _SPLITS)),
+            DownloadLocation("GitHub PrincetonML/SIF", sif, _made(phrases, _label_last, "sentiment-{}", _SPLITS)),
             simcse(_made(phrases, _label_last, "SST/binary/sentiment-{}", _SPLITS)),
-            Place(_KIM_NAME, kim, _made(sentences, _label_first, "stsa.binary.{}", _SPLITS)),
+            DownloadLocation(_KIM_NAME, kim, _made(sentences, _label_first, "stsa.binary.{}", _SPLITS)),
         ),
         note="67,349 phrases (SentEval, GLUE); SST2/*.sentences are the 6,920 of other papers: never mix the two",
     )
 
 
-def _sst5() -> Origin:
+def _sst5() -> DatasetSpec:
     made = _made("SST5/{}", _label_first, "stsa.fine.{}", _SPLITS)
     sinica = tuple(github("AcademiaSinicaNLPLab/sentiment_dataset", "master", f"data/stsa.fine.{s}") for s in _SPLITS)
     kim = tuple(github(*_KIM, f"data/stsa.fine.{split}") for split in _SPLITS)
-    return Origin(
+    return DatasetSpec(
         "SST5",
         "not stated (Socher et al. 2013)",
         tuple(_sst_tables("SST5/{}", _FINE)),
         (
-            Place("GitHub AcademiaSinicaNLPLab", sinica, made),
-            Place(_KIM_NAME, kim, made),
+            DownloadLocation("GitHub AcademiaSinicaNLPLab", sinica, made),
+            DownloadLocation(_KIM_NAME, kim, made),
             simcse(_made("SST5/{}", _label_first, "SST/fine/sentiment-{}", _SPLITS)),
         ),
     )
@@ -156,20 +156,22 @@ def _trec_rows(file: str, members: Members) -> Rows:
         kind, _, text = line.partition(" ")
         label, colon, fine = kind.partition(":")
         if not colon:
-            raise BadArchive(f"{file}: a line begins with {kind!r}, wanted LABEL:fine")
+            raise InvalidArchiveError(f"{file}: a line begins with {kind!r}, wanted LABEL:fine")
         yield label, fine, text
 
 
-def _trec() -> Origin:
+def _trec() -> DatasetSpec:
     raw = [labelled(f"TREC/{split}", "label fine_label sentence", of) for split, of in _TREC.values()]
     done = [senteval(table, unquoted) for table in raw]
     made = {table.name: partial(_trec_rows, file) for table, file in zip(raw, _TREC, strict=True)}
     places = [
-        Place(host.partition("//")[2], tuple(file_at(f"{host}/Data/QA/QC/{file}") for file in _TREC), made)
+        DownloadLocation(host.partition("//")[2], tuple(file_at(f"{host}/Data/QA/QC/{file}") for file in _TREC), made)
         for host in _TREC_HOSTS
     ]
     tokenised = simcse({table.name: partial(_trec_rows, file) for table, file in zip(done, _TREC, strict=True)})
-    return Origin("TREC", "not stated (Li, Roth 2002)", (*raw, *done), (*places, tokenised), note="6 coarse labels")
+    return DatasetSpec(
+        "TREC", "not stated (Li, Roth 2002)", (*raw, *done), (*places, tokenised), note="6 coarse labels"
+    )
 
 
 _MRPC = {"train": {"1": 2753, "0": 1323}, "test": {"1": 1147, "0": 578}}
@@ -179,14 +181,14 @@ def _mrpc_rows(name: str, members: Members) -> Rows:
     return picked(name, range(5), members, header=True)
 
 
-def _mrpc() -> Origin:
+def _mrpc() -> DatasetSpec:
     made = _made("MRPC/{}", _mrpc_rows, "msr_paraphrase_{}.txt", tuple(_MRPC))
     official = tuple(file_at(f"{_FAIR}/msr_paraphrase_{split}.txt") for split in _MRPC)
-    return Origin(
+    return DatasetSpec(
         "MRPC",
         "Microsoft research licence",
         tuple(labelled(f"MRPC/{split}", "label id1 id2 sentence1 sentence2", of) for split, of in _MRPC.items()),
-        (Place(_FAIR_NAME, official, made), simcse(made)),
+        (DownloadLocation(_FAIR_NAME, official, made), simcse(made)),
         note="4,076 and 1,725 pairs; GLUE's split of the training pairs is another one",
     )
 
@@ -208,13 +210,13 @@ def _snli_rows(name: str, members: Members) -> Rows:
 def _snli_tokenised(split: str, members: Members) -> Iterator[tuple[str, str, str]]:
     columns = [members.lines(f"SNLI/{part}.{split}") for part in ("labels", "s1", "s2")]
     if len({len(column) for column in columns}) != 1:
-        raise BadArchive(f"SNLI/{{labels,s1,s2}}.{split} have {[len(column) for column in columns]} lines")
+        raise InvalidArchiveError(f"SNLI/{{labels,s1,s2}}.{split} have {[len(column) for column in columns]} lines")
     yield from zip(*columns, strict=True)
 
 
-def _snli() -> Origin:
+def _snli() -> DatasetSpec:
     archive = file_at("https://nlp.stanford.edu/projects/snli/snli_1.0.zip")
-    return Origin(
+    return DatasetSpec(
         "SNLI",
         "CC BY-SA 4.0",
         tuple(
@@ -222,7 +224,7 @@ def _snli() -> Origin:
             for split, (rows, of) in _SNLI.items()
         ),
         (
-            Place("nlp.stanford.edu", (archive,), _made("SNLI/{}", _snli_rows, "snli_1.0_{}.txt", _SPLITS)),
+            DownloadLocation("nlp.stanford.edu", (archive,), _made("SNLI/{}", _snli_rows, "snli_1.0_{}.txt", _SPLITS)),
             simcse(_made("SNLI/{}", _snli_tokenised, "{}", _SPLITS)),
         ),
         note="Treebank-tokenised as SentEval has it",
@@ -235,21 +237,21 @@ def _snli() -> Origin:
 def _probing_rows(name: str, members: Members) -> Rows:
     for row in cells(members.lines(name), 3, name):
         if row[0] not in PROBING_SPLITS:
-            raise BadArchive(f"{name}: a line begins with {row[0]!r}, wanted tr, va or te")
+            raise InvalidArchiveError(f"{name}: a line begins with {row[0]!r}, wanted tr, va or te")
         yield row[0], row[1], row[-1]
 
 
-def _probing_place(task: str, file: str) -> Place:
+def _probing_place(task: str, file: str) -> DownloadLocation:
     """One for each file, so that a task does not wait for the others."""
     archive = github("facebookresearch/SentEval", "main", f"data/probing/{file}.txt", f"probing/{file}.txt")
     made = {f"PROBING/{task}": partial(_probing_rows, f"{file}.txt")}
-    return Place("GitHub facebookresearch/SentEval", (archive,), made)
+    return DownloadLocation("GitHub facebookresearch/SentEval", (archive,), made)
 
 
-_PROBING = Origin(
+_PROBING = DatasetSpec(
     "PROBING",
     "not stated (Conneau et al. 2018; sentences of the Toronto Book Corpus)",
-    tuple(Table(f"PROBING/{task}", ("split", "label", "sentence"), PROBING_ROWS) for task in PROBING),
+    tuple(TableSpec(f"PROBING/{task}", ("split", "label", "sentence"), PROBING_ROWS) for task in PROBING),
     tuple(_probing_place(task, file) for task, file in PROBING.items()),
 )
 

@@ -10,7 +10,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import nearest
 from contrastive_encoders.evaluation.catalog import ENTRIES, SUITES
 from contrastive_encoders.evaluation.download import captions, domain, labeled, sts
-from contrastive_encoders.evaluation.download.dataset_specs import FORM, Origin, Table
+from contrastive_encoders.evaluation.download.dataset_specs import FORM, DatasetSpec, TableSpec
 from contrastive_encoders.evaluation.tsv import table
 from contrastive_encoders.io.download import RECORD
 from contrastive_encoders.io.manifest import sha256_of
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _WELL, _WANTING = ("ok", "fetched", "kept", "there"), ("missing", "absent")
 _FAMILIES = (sts.ORIGINS, labeled.ORIGINS, captions.ORIGINS, labeled.PROBING_ORIGINS, domain.ORIGINS)
-ORIGINS: dict[str, Origin] = {origin.name: origin for family in _FAMILIES for origin in family}
-TABLES: dict[str, Table] = {table.key: table for origin in ORIGINS.values() for table in origin.tables}
+ORIGINS: dict[str, DatasetSpec] = {origin.name: origin for family in _FAMILIES for origin in family}
+TABLES: dict[str, TableSpec] = {table.key: table for origin in ORIGINS.values() for table in origin.tables}
 
 
-def chosen(names: Sequence[str] | None) -> list[Origin]:
+def chosen(names: Sequence[str] | None) -> list[DatasetSpec]:
     """The sets of suites (``sts``), tasks (``mr``, ``stsb-dev@senteval``) or sets (``MR``); all without ``names``.
 
     InputError: an unknown name.
@@ -74,14 +74,14 @@ def _sets(name: str) -> list[str]:
     return sets
 
 
-class Row(NamedTuple):
+class TableStatus(NamedTuple):
     table: str  # "STS12/test"
     state: str  # fetched, kept, failed | ok, missing, short, long, damaged | there, absent
     detail: str  # rows and origin, or what is wrong and what to do
 
 
-class Report(NamedTuple):
-    rows: Sequence[Row]
+class DataStatus(NamedTuple):
+    rows: Sequence[TableStatus]
     well: bool  # nothing that was asked for is missing or wrong
 
     def render(self) -> "Iterator[RenderableType]":
@@ -98,19 +98,19 @@ class Report(NamedTuple):
         yield ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in self.rows).items())
 
 
-def listing(data_root: Path, tasks: Sequence[str] | None = None) -> Report:
+def listing(data_root: Path, tasks: Sequence[str] | None = None) -> DataStatus:
     """One row per table of ``tasks`` (names of suites, tasks or sets; None: all): where it comes from, under which
     licence, and whether it is there. Nothing is read but folders."""
     rows = [_listed(data_root, origin, table) for origin in chosen(tasks) for table in origin.tables]
-    return Report(rows, well=True)
+    return DataStatus(rows, well=True)
 
 
-def _listed(root: Path, origin: Origin, table: Table) -> Row:
+def _listed(root: Path, origin: DatasetSpec, table: TableSpec) -> TableStatus:
     places = dict.fromkeys(f"from {place.name}" for place in origin.places if table.key in place.tables)
     made = [f"made of {table.name.removesuffix(FORM)}"] if table.change else []
     parts = [f"{table.rows} rows" if table.rows else "rows: not stated", ", or ".join([*made, *places])]
     parts += [f"licence: {origin.licence}", *([origin.note] if origin.note else [])]
-    return Row(table.key, "there" if table.path(root).is_file() else "absent", "; ".join(parts))
+    return TableStatus(table.key, "there" if table.path(root).is_file() else "absent", "; ".join(parts))
 
 
 def manifest(data_root: Path, tasks: Sequence[str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from contrastive_encoders.io.archives import BadArchive
+from contrastive_encoders.io.archives import InvalidArchiveError
 
 _Rule = Callable[[str], str]
 
@@ -114,5 +114,7 @@ def visible_treebank(text: str) -> str:
     """What ``cat -v`` and the Treebank tokeniser make of the bytes that ``windows`` has read."""
     unknown = sorted({letter for letter in text if letter not in _BYTE})
     if unknown:
-        raise BadArchive(f"{', '.join(map(repr, unknown[:5]))} in {text[:40]!r} cannot be of a Windows-1252 file")
+        raise InvalidArchiveError(
+            f"{', '.join(map(repr, unknown[:5]))} in {text[:40]!r} cannot be of a Windows-1252 file"
+        )
     return treebank(visible(bytes(_BYTE[letter] for letter in text)))

@@ -7,11 +7,11 @@ import csv
 from functools import partial
 
 from contrastive_encoders.evaluation.download.dataset_specs import (
+    DatasetSpec,
+    DownloadLocation,
     File,
-    Origin,
-    Place,
     Rows,
-    Table,
+    TableSpec,
     cells,
     file_at,
     github,
@@ -22,7 +22,7 @@ from contrastive_encoders.evaluation.download.dataset_specs import (
 )
 from contrastive_encoders.evaluation.download.senteval_preprocessing import moses, moses_lower
 from contrastive_encoders.evaluation.tasks.sts import SICK, STSB, YEARS
-from contrastive_encoders.io.archives import BadArchive, Members
+from contrastive_encoders.io.archives import InvalidArchiveError, Members
 
 _WIKI, _QCRI = "http://ixa2.si.ehu.es/stswiki/images", "http://alt.qcri.org"
 SUBSETS = {
@@ -57,15 +57,15 @@ def _year(year: str, folder: str, prefix: str, members: Members) -> Rows:
         pairs = list(cells(members.lines(name), 2, name))
         gold = members.lines(f"{folder}/{prefix}.gs.{subset}.txt")
         if len(pairs) != len(gold):
-            raise BadArchive(f"{name}: {len(pairs)} pairs, but {len(gold)} scores")
+            raise InvalidArchiveError(f"{name}: {len(pairs)} pairs, but {len(gold)} scores")
         for (left, right, *_), score in zip(pairs, gold, strict=True):
             if score.strip():
                 yield subset, left, right, number(score)
 
 
-def _year_origin(year: str) -> Origin:
+def _year_origin(year: str) -> DatasetSpec:
     archive, folder, licence = _YEARS[year]
-    raw = Table(f"{year}/test", ("subset", "sentence1", "sentence2", "score"), YEARS[year.lower()], scores=(0, 5))
+    raw = TableSpec(f"{year}/test", ("subset", "sentence1", "sentence2", "score"), YEARS[year.lower()], scores=(0, 5))
     done = senteval(raw, moses_lower)
     prefix = "STS2016" if year == "STS16" else "STS"
     urls = [f"{_WIKI}/{archive}-en-test.zip"]
@@ -74,9 +74,9 @@ def _year_origin(year: str) -> Origin:
     official = {raw.name: partial(_year, year, folder, prefix)}
     copy = {raw.name: partial(_year, year, f"{year}-en-test/{folder}", prefix)}
     tokenised = {done.name: partial(_year, year, f"{year}-en-test", "STS")}
-    places = [Place(f"SemEval ({url.split('/')[2]})", (file_at(url),), official) for url in urls]
-    others = Place("GitHub amao0o0/SynWMD", (_COPY,), copy), simcse(tokenised)
-    return Origin(year, licence, (raw, done), (*places, *others))
+    places = [DownloadLocation(f"SemEval ({url.split('/')[2]})", (file_at(url),), official) for url in urls]
+    others = DownloadLocation("GitHub amao0o0/SynWMD", (_COPY,), copy), simcse(tokenised)
+    return DatasetSpec(year, licence, (raw, done), (*places, *others))
 
 
 def _sbert(split: str, members: Members) -> Rows:
@@ -85,46 +85,48 @@ def _sbert(split: str, members: Members) -> Rows:
     wanted = ("genre", "dataset", "year", "sid", "sentence1", "sentence2", "score")
     missing = [name for name in ("split", *wanted) if name not in header]
     if missing:
-        raise BadArchive(f"stsbenchmark.tsv: no column {', '.join(missing)}")
+        raise InvalidArchiveError(f"stsbenchmark.tsv: no column {', '.join(missing)}")
     for row in rows:
         if row[header.index("split")] == split:
             *source, score = (row[header.index(name)] for name in wanted)
             yield *source, number(score)
 
 
-def _benchmark_origin() -> Origin:
+def _benchmark_origin() -> DatasetSpec:
     columns, splits = ("genre", "file", "year", "id", "sentence1", "sentence2", "score"), ("train", "dev", "test")
-    raw = [Table(name, columns, rows, scores=(0, 5)) for name, rows in STSB.items()]
+    raw = [TableSpec(name, columns, rows, scores=(0, 5)) for name, rows in STSB.items()]
     done = [senteval(table, moses_lower) for table in raw]
     own = [partial(picked, f"sts-{split}.csv", (0, 1, 2, 3, 5, 6, 4), score=4) for split in splits]
     official = {table.name: make for table, make in zip(raw, own, strict=True)}
     copy = {table.name: partial(_sbert, split) for table, split in zip(raw, splits, strict=True)}
-    return Origin(
+    return DatasetSpec(
         "STSBenchmark",
         "scores CC BY-SA 4.0; texts as STS12-17",
         (*raw, *done),
         (
-            Place("SemEval (ixa2.si.ehu.es)", (file_at(f"{_WIKI}/4/48/Stsbenchmark.tar.gz"),), official),
-            Place("sbert.net", (file_at("https://sbert.net/datasets/stsbenchmark.tsv.gz"),), copy),
+            DownloadLocation("SemEval (ixa2.si.ehu.es)", (file_at(f"{_WIKI}/4/48/Stsbenchmark.tar.gz"),), official),
+            DownloadLocation("sbert.net", (file_at("https://sbert.net/datasets/stsbenchmark.tsv.gz"),), copy),
             simcse({table.name: make for table, make in zip(done, own, strict=True)}),
         ),
         note="shares pairs with STS12-16",
     )
 
 
-def _sick_origin() -> Origin:
+def _sick_origin() -> DatasetSpec:
     columns = ("pair_id", "sentence1", "sentence2", "score", "entailment")
     parts = ("train", "trial", "test_annotated")  # as their archives are called
-    raw = [Table(name, columns, rows, scores=(1, 5)) for name, rows in SICK.items()]
+    raw = [TableSpec(name, columns, rows, scores=(1, 5)) for name, rows in SICK.items()]
     done = [senteval(table, moses) for table in raw]
     made = [partial(picked, f"SICK_{part}.txt", range(5), header=True, score=3) for part in parts]
     archives = tuple(file_at(f"{_QCRI}/semeval2014/task1/data/uploads/sick_{part}.zip") for part in parts)
-    return Origin(
+    return DatasetSpec(
         "SICK",
         "CC BY-NC-SA 3.0",
         (*raw, *done),
         (
-            Place("SemEval (alt.qcri.org)", archives, {t.name: make for t, make in zip(raw, made, strict=True)}),
+            DownloadLocation(
+                "SemEval (alt.qcri.org)", archives, {t.name: make for t, make in zip(raw, made, strict=True)}
+            ),
             simcse({t.name: make for t, make in zip(done, made, strict=True)}),
         ),
         note="9,927 pairs; copies with 9,840 are another set",
@@ -136,16 +138,20 @@ def _biosses(members: Members) -> Rows:
     lines = csv.DictReader(members.lines("all.tsv"), delimiter="\t")
     for at, row in enumerate(lines, start=1):
         if not all(row.get(name) for name in ("sentence1", "sentence2", "score")):
-            raise BadArchive(f"all.tsv, row {at}: wanted sentence1, sentence2 and score")
+            raise InvalidArchiveError(f"all.tsv, row {at}: wanted sentence1, sentence2 and score")
         yield str(at), row["sentence1"], row["sentence2"], number(row["score"])
 
 
 _SSTS = ("Markus-Zlabinger/ssts", "fce78a649ab90269950aaf44ce20a36e94409392", "data/biosses/all.tsv")
-_BIOSSES = Origin(
+_BIOSSES = DatasetSpec(
     "BIOSSES",
     "GPL-3.0 (the repository); data: not stated",
-    (Table("BIOSSES/test", ("id", "sentence1", "sentence2", "score"), 100, scores=(0, 4)),),
-    (Place("GitHub Markus-Zlabinger/ssts", (github(*_SSTS, "BIOSSES/all.tsv"),), {"BIOSSES/test": _biosses}),),
+    (TableSpec("BIOSSES/test", ("id", "sentence1", "sentence2", "score"), 100, scores=(0, 4)),),
+    (
+        DownloadLocation(
+            "GitHub Markus-Zlabinger/ssts", (github(*_SSTS, "BIOSSES/all.tsv"),), {"BIOSSES/test": _biosses}
+        ),
+    ),
     note="the mteb/biosses-sts copy has other texts in at least one pair",
 )
 

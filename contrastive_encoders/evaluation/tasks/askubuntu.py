@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, Prompted
-from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
+from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool, unit_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import EMPTY, Entry, How
+from contrastive_encoders.evaluation.task import EMPTY, ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, mean
 
 METRICS = ("map", "p@1", "p@5", "mrr")
 
 
-class Candidates(NamedTuple):
+class CandidateList(NamedTuple):
     """A query and its candidates, of which at least one is relevant."""
 
     query: str
@@ -35,14 +35,14 @@ class Candidates(NamedTuple):
     relevant: list[bool]  # K
 
 
-class Reranking:
+class AskUbuntuTask:
     """A task that orders the candidates of each query.
 
     Its scores are means over queries, times 100: average precision, precision at 1 and at 5, and the reciprocal rank of
     the first right candidate.
     """
 
-    def __init__(self, name: str, queries: Sequence[Candidates]) -> None:
+    def __init__(self, name: str, queries: Sequence[CandidateList]) -> None:
         self.name, self.queries = name, list(queries)
 
     def texts(self) -> Iterator[Sequence[str]]:
@@ -53,12 +53,12 @@ class Reranking:
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/{metric}" for metric in METRICS]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         values_QM = torch.stack([measures(self._hits(one, pool)) for one in self.queries])
         key = self.name if how.intervals else None
         return {name: mean(values_QM[:, i], key) for i, name in enumerate(self.score_names())}
 
-    def _hits(self, one: Candidates, pool: Pool) -> Tensor:
+    def _hits(self, one: CandidateList, pool: EmbeddingPool) -> Tensor:
         """(K,) whether the candidate at each rank is relevant."""
         query_D, *_ = unit_rows(pool.of(Prompted([one.query], role="query")).double(), self.name)
         texts_KD = unit_rows(pool.of(Prompted(one.texts, role="document")).double(), self.name)
@@ -77,7 +77,7 @@ def measures(hits_K: Tensor) -> Tensor:
 TEXTS = {"title": "{title}", "body": "{body}", "title+body": "{title} {body}"}
 
 
-def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> Reranking:
+def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> AskUbuntuTask:
     path = table(root, f"AskUbuntu/{split}")
     rows = list(_questions(path))
     wanted = {one for _, query, _, candidates in rows for one in (query, *candidates)}
@@ -91,10 +91,10 @@ def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> Rerankin
                 "the table of texts is cut short or of another version. Fetch both again."
             )
         relevant = [one in positives for one in candidates]
-        queries.append(Candidates(texts[query], [texts[one] for one in candidates], relevant))
+        queries.append(CandidateList(texts[query], [texts[one] for one in candidates], relevant))
     if not queries:
         raise InputError(f"{path}: no query has a similar question; wanted ids in the column positive_ids.")
-    return Reranking(name, queries)
+    return AskUbuntuTask(name, queries)
 
 
 def _questions(path: Path) -> Iterator[tuple[str, str, set[str], list[str]]]:
@@ -119,6 +119,6 @@ def _askubuntu_texts(path: Path, wanted: set[str], text: str) -> dict[str, str]:
 
 
 ENTRIES = {
-    f"askubuntu{ending}": Entry({f"AskUbuntu/{split}": 200, "AskUbuntu/texts": None}, partial(_read, split))
+    f"askubuntu{ending}": TaskEntry({f"AskUbuntu/{split}": 200, "AskUbuntu/texts": None}, partial(_read, split))
     for ending, split in (("", "test"), ("-dev", "dev"))
 }

@@ -31,9 +31,9 @@ from torch import Tensor
 from torch.nn.functional import linear, normalize
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.evaluation.embedding_pool import Pool, finite_rows
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import Entry, How
+from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tasks.probe_optimizers import initial_layer
 from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, average, mean_of_queries
@@ -88,7 +88,7 @@ class CaptionRetrieval:
         both = [f"{self.name}/default/{metric}-{way}" for way in ("i2t", "t2i") for metric in metrics]
         return [f"{self.name}/default/recall", *both, f"{self.name}-dev/default/recall"]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         """Recalls in percent; ``recall`` is the mean of the six, ``median-rank`` counts from 1 and has no interval."""
         # a callback scores in inference mode, whose tensors cannot be trained on
         with torch.inference_mode(False), torch.enable_grad():
@@ -104,14 +104,14 @@ class CaptionRetrieval:
         scores[f"{dev_name}/default/recall"] = developed["recall"]
         return {name: scores[name] for name in self.score_names()}
 
-    def _load(self, one: Captioned, pool: Pool, device: torch.device) -> "Vectors":
+    def _load(self, one: Captioned, pool: EmbeddingPool, device: torch.device) -> "CaptionEmbeddings":
         captions_CD = finite_rows(pool.of(one.captions), one.name, "captions hold a vector that is not finite")
         with safe_open(one.vectors, framework="pt") as stored:
             images_IV = stored.get_tensor("images")
-        return Vectors(images_IV.to(device), captions_CD.to(device))
+        return CaptionEmbeddings(images_IV.to(device), captions_CD.to(device))
 
 
-class Vectors(NamedTuple):
+class CaptionEmbeddings(NamedTuple):
     images_IV: Tensor
     captions_CD: Tensor
 
@@ -131,14 +131,14 @@ class Maps(NamedTuple):
         return normalize(linear(rows_ND, self.caption_PD, self.caption_P), dim=-1)
 
 
-class Ranks(NamedTuple):
+class CaptionRanks(NamedTuple):
     """The number of candidates before the right one, fold by fold."""
 
     of_images_I: Tensor  # the best of an image's captions
     of_captions_C: Tensor
 
 
-def fit(train: Vectors, dev: Vectors, sizes: Sizes, seed: int) -> Maps:
+def fit(train: CaptionEmbeddings, dev: CaptionEmbeddings, sizes: Sizes, seed: int) -> Maps:
     """Train the two linear maps, and return those with the best sum of six recalls on ``dev``.
 
     The training stops after the fourth epoch that has not exceeded the best sum, one after the other or not.
@@ -188,7 +188,7 @@ def epoch_of_indices(captions: int, sizes: Sizes, draws: np.random.RandomState) 
         yield tuple(torch.from_numpy(one) for one in (picked_B, *others))
 
 
-def hinge(maps: Maps, data: Vectors, indices: tuple[Tensor, ...], margin: float) -> Tensor:
+def hinge(maps: Maps, data: CaptionEmbeddings, indices: tuple[Tensor, ...], margin: float) -> Tensor:
     """Sum over captions and others of max(0, margin - s(i, c) + s(i, c')) + max(0, margin - s(i, c) + s(i', c))."""
     picked_B, other_images_BK, other_captions_BK = (one.to(data.images_IV.device) for one in indices)
     shape = (*other_images_BK.shape, -1)
@@ -205,7 +205,7 @@ def hinge(maps: Maps, data: Vectors, indices: tuple[Tensor, ...], margin: float)
 
 
 @torch.no_grad()
-def fold_ranks(maps: Maps, data: Vectors, sizes: Sizes) -> Ranks:
+def fold_ranks(maps: Maps, data: CaptionEmbeddings, sizes: Sizes) -> CaptionRanks:
     """Ranks within each fold of ``fold_images`` images; images beyond the folds are not looked at."""
     of_images, of_captions = [], []
     for fold in range(sizes.folds):
@@ -215,16 +215,16 @@ def fold_ranks(maps: Maps, data: Vectors, sizes: Sizes) -> Ranks:
         ranks = ranks_of(images_IP @ captions_CP.T)
         of_images.append(ranks.of_images_I)
         of_captions.append(ranks.of_captions_C)
-    return Ranks(torch.cat(of_images).cpu(), torch.cat(of_captions).cpu())
+    return CaptionRanks(torch.cat(of_images).cpu(), torch.cat(of_captions).cpu())
 
 
-def ranks_of(score_IC: Tensor) -> Ranks:
+def ranks_of(score_IC: Tensor) -> CaptionRanks:
     """Rank the scores of I images and 5 I captions; NaN comes last."""
     score_IC = score_IC.nan_to_num(nan=-math.inf)
     image_C = torch.arange(score_IC.shape[1], device=score_IC.device) // CAPTIONS
     own_I5 = torch.arange(score_IC.shape[1], device=score_IC.device).view(-1, CAPTIONS)
     each_5I = [_before(score_IC, own_I5[:, caption]) for caption in range(CAPTIONS)]
-    return Ranks(torch.stack(each_5I).amin(0), _before(score_IC.T, image_C))
+    return CaptionRanks(torch.stack(each_5I).amin(0), _before(score_IC.T, image_C))
 
 
 def _before(score_QN: Tensor, right_Q: Tensor) -> Tensor:
@@ -239,7 +239,7 @@ def median_rank(ranks_N: Tensor, folds: int) -> float:
     return float(np.mean(np.floor(np.median(ranks_N.numpy().reshape(folds, -1), axis=1)) + 1))
 
 
-def _hits(ranks: Ranks) -> int:
+def _hits(ranks: CaptionRanks) -> int:
     """The sum of six recalls times the number of captions, which a whole number holds exactly."""
     return sum(
         CAPTIONS * int((ranks.of_images_I < cutoff).sum()) + int((ranks.of_captions_C < cutoff).sum())
@@ -247,7 +247,7 @@ def _hits(ranks: Ranks) -> int:
     )
 
 
-def _recalls(ranks: Ranks, key: str | None) -> dict[str, Estimate]:
+def _recalls(ranks: CaptionRanks, key: str | None) -> dict[str, Estimate]:
     """Resampled by images, together with their captions."""
     recalls = {}
     for cutoff in CUTOFFS:
@@ -312,6 +312,8 @@ def _check_vectors(one: Captioned) -> None:
         raise InputError(f"{one.vectors}: 'images' is {kind} of shape {tuple(shape)}; wanted {wanted}. Write it anew.")
 
 
-ENTRIES: dict[str, Entry] = {
-    "coco": Entry({f"COCO/{split}": CAPTIONS * count for split, count in IMAGES.items()}, read_captions, beside=FILES)
+ENTRIES: dict[str, TaskEntry] = {
+    "coco": TaskEntry(
+        {f"COCO/{split}": CAPTIONS * count for split, count in IMAGES.items()}, read_captions, beside=FILES
+    )
 }

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, Prompted
-from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import EMPTY, How
+from contrastive_encoders.evaluation.task import EMPTY, ScoringOptions
 from contrastive_encoders.evaluation.tasks.classifiers import (
     FEWEST_ROWS,
     FOLD_SEED,
@@ -44,7 +44,7 @@ from contrastive_encoders.statistics.bootstrap import Estimate, f1, mean
 from contrastive_encoders.statistics.score_names import ScoreName
 
 
-class Part(NamedTuple):
+class LabeledSplit(NamedTuple):
     """Labelled rows, in SentEval's order."""
 
     where: str  # the file, for messages
@@ -52,7 +52,7 @@ class Part(NamedTuple):
     labels_N: np.ndarray  # int64 numbers of classes
 
 
-class Recipe(NamedTuple):
+class ClassificationSpec(NamedTuple):
     """Peculiarities of a task, besides its data."""
 
     combination: Combination = "sentence"
@@ -74,7 +74,12 @@ class Outcome(NamedTuple):
 
 class Classification:
     def __init__(
-        self, name: str, recipe: Recipe, classes: Sequence[str], parts: Mapping[str, Part], config: EvaluateConfig
+        self,
+        name: str,
+        recipe: ClassificationSpec,
+        classes: Sequence[str],
+        parts: Mapping[str, LabeledSplit],
+        config: EvaluateConfig,
     ) -> None:
         """``parts``: "all", or "train" and "test", or "train", "dev" and "test".
 
@@ -100,7 +105,7 @@ class Classification:
         names = [f"{self.name}/{self.protocol}/accuracy", f"{self.dev_name}/{self.protocol}/accuracy"]
         return [*names, f"{self.name}/{self.protocol}/f1"] if self.recipe.f1 else names
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         parts = list(self.parts.values())
         sides = [
             Prompted((text for part in parts for text in _filled(part.sides[side])), _filled(one).prompt)

@@ -15,7 +15,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.evaluation.tasks import linear_probe
 from contrastive_encoders.evaluation.tasks.features import Features
-from contrastive_encoders.evaluation.tasks.linear_probe import Settings, Split
+from contrastive_encoders.evaluation.tasks.linear_probe import ProbeSettings, Split
 
 if TYPE_CHECKING:  # it takes a second to import
     from sklearn.linear_model import LogisticRegression
@@ -34,7 +34,7 @@ KFOLD_GRID = Values(_OWN, tuple(2.0**power for power in range(-1, 6)))
 NO_REGULARISATION = Values((1e-9,), (1e9,))  # SNLI
 
 # https://github.com/facebookresearch/SentEval, "SentEval parameters": those for scores, and those for prototyping
-SETTINGS = {"default": Settings("adam", 64, 5, 4), "fast": Settings("rmsprop", 128, 3, 2)}
+SETTINGS = {"default": ProbeSettings("adam", 64, 5, 4), "fast": ProbeSettings("rmsprop", 128, 3, 2)}
 FOLDS = {"default": 10, "fast": 5, "sklearn": 10}
 # validation.py writes this number out for the outer and inner folds, whatever the seed is
 FOLD_SEED = 1111
@@ -42,10 +42,10 @@ VALIDATION_SHARE = 0.05  # of the training rows, to stop the last training by
 FEWEST_ROWS = 20  # of which 5 % are a row
 
 
-class Own:
+class SentEvalClassifier:
     """Linear or with a hidden layer."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ProbeSettings) -> None:
         self.settings = settings
 
     def values(self, grid: Values) -> tuple[float, ...]:
@@ -116,7 +116,7 @@ class Sklearn:
 
 
 Fits = linear_probe.Fits | LogisticRegressions
-Trainer = Own | Sklearn
+Trainer = SentEvalClassifier | Sklearn
 
 
 def trainer(config: EvaluateConfig, hidden: int, changes: Mapping[str, Any]) -> Trainer:
@@ -131,7 +131,7 @@ def trainer(config: EvaluateConfig, hidden: int, changes: Mapping[str, Any]) -> 
                 key="nhid", value=hidden, expected="0 with protocol=sklearn, a logistic regression without hidden units"
             )
         return Sklearn(config.seed)
-    return Own(SETTINGS[config.protocol]._replace(hidden=hidden, seed=config.seed, **changes))
+    return SentEvalClassifier(SETTINGS[config.protocol]._replace(hidden=hidden, seed=config.seed, **changes))
 
 
 def stratified(labels_N: np.ndarray, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from contrastive_encoders.core import InputError, Prompted
-from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
+from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool, unit_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import EMPTY, Entry, How
+from contrastive_encoders.evaluation.task import EMPTY, ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tsv import read_columns, table
 from contrastive_encoders.statistics.bootstrap import Estimate, average, mean_of_queries
 
@@ -70,7 +70,7 @@ class ForumRetrieval:
         tasks = [self.name, *(self._task(forum) for forum in self.forums)]
         return [f"{task}/cosine/{metric}" for task in tasks for metric in METRICS]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         parts: dict[str, list[Estimate]] = {metric: [] for metric in METRICS}
         for forum in self.forums:
             ap_Q, ndcg_Q = self._per_query(forum, pool, how.device)
@@ -86,7 +86,7 @@ class ForumRetrieval:
     def _task(self, forum: Forum) -> str:
         return f"{self.stem}-{forum.name}{self.split}"
 
-    def _per_query(self, forum: Forum, pool: Pool, device: torch.device) -> tuple[Tensor, Tensor]:
+    def _per_query(self, forum: Forum, pool: EmbeddingPool, device: torch.device) -> tuple[Tensor, Tensor]:
         """(Q,) average precision and nDCG."""
         queries_QD = unit_rows(pool.of(forum.queries), f"{self._task(forum)} queries")
         documents_ND = unit_rows(pool.of(forum.documents), f"{self._task(forum)} documents")
@@ -187,7 +187,7 @@ def _forum(name: str, corpus: dict[str, str], queries: dict[str, list[str]]) -> 
 
 
 ENTRIES = {
-    f"cqadupstack{ending}": Entry(
+    f"cqadupstack{ending}": TaskEntry(
         {"CQADupStack/corpus": None, f"CQADupStack/{split}": None}, partial(_read, split, ending)
     )
     for ending, split in (("", "test"), ("-dev", "valid"))

@@ -9,13 +9,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from contrastive_encoders.evaluation.embedding_pool import Pool, finite_rows
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows
 
 # sentence: u. pair: |a - b|, a * b. inference: a, b, a * b, |a - b|, made for each batch: SNLI has 569,000 rows
 Combination = Literal["sentence", "pair", "inference"]
 
 
-class Dense:
+class DenseFeatures:
     """Features of all rows, kept on the device."""
 
     def __init__(self, rows_ND: Tensor, device: torch.device | str = "cpu") -> None:
@@ -31,7 +31,9 @@ class Dense:
 class Inference:
     """The four parts of InferSent's features (Conneau et al. 2017), of one batch's rows at a time."""
 
-    def __init__(self, pool: Pool, left: Sequence[str], right: Sequence[str], device: torch.device | str) -> None:
+    def __init__(
+        self, pool: EmbeddingPool, left: Sequence[str], right: Sequence[str], device: torch.device | str
+    ) -> None:
         self.vectors_UD = _finite(pool.vectors_UD)
         self.places = [torch.tensor(pool.rows(side), dtype=torch.long) for side in (left, right)]
         self.width, self.dtype = 4 * self.vectors_UD.shape[1] + 1, self.vectors_UD.dtype
@@ -44,19 +46,21 @@ class Inference:
         return torch.cat([a, b, a * b, (a - b).abs(), a.new_ones(len(a), 1)], dim=1).view(*rows.shape, self.width)
 
 
-Features = Dense | Inference
+Features = DenseFeatures | Inference
 
 
-def features_of(combination: Combination, pool: Pool, sides: Sequence[Sequence[str]], device: torch.device) -> Features:
+def features_of(
+    combination: Combination, pool: EmbeddingPool, sides: Sequence[Sequence[str]], device: torch.device
+) -> Features:
     """The features of N rows; ``sides`` holds one list of N texts, or two."""
     if combination == "inference":
         left, right = sides
         return Inference(pool, left, right, device)
     vectors = [_finite(pool.of(side)) for side in sides]
     if combination == "sentence":
-        return Dense(vectors[0], device)
+        return DenseFeatures(vectors[0], device)
     a_ND, b_ND = vectors
-    return Dense(torch.cat([(a_ND - b_ND).abs(), a_ND * b_ND], dim=1), device)
+    return DenseFeatures(torch.cat([(a_ND - b_ND).abs(), a_ND * b_ND], dim=1), device)
 
 
 def _finite(vectors_ND: Tensor) -> Tensor:

@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import InputError, PairTask
-from contrastive_encoders.evaluation.embedding_pool import Pool, finite_rows, unit_rows
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows, unit_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import Entry, How
-from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, STSB, Layout, read_pairs
+from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
+from contrastive_encoders.evaluation.tasks.sts import LAYOUTS, STSB, STSLayout, read_pairs
 from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.statistics.bootstrap import Estimate, mean
 from contrastive_encoders.statistics.score_names import ScoreName
@@ -71,7 +71,7 @@ class Geometry:
         )
         return [f"{self.pairs.name}/geometry/{metric}" for metric in metrics]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         vectors_UD = finite_rows(pool.of(self.distinct).double(), self.name)
         units_UD = unit_rows(vectors_UD, self.name)
         row_of = {text: row for row, text in enumerate(self.distinct)}
@@ -157,10 +157,10 @@ _SPLITS = {"": LAYOUTS["stsb"].rows, "-dev": LAYOUTS["stsb-dev"].rows, "-all": d
 
 def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> Geometry:
     form = SENTEVAL if name.endswith(SENTEVAL) else ""
-    pairs = read_pairs(root, f"stsb{split}{form}", Layout(_SPLITS[split], 0, 5))
+    pairs = read_pairs(root, f"stsb{split}{form}", STSLayout(_SPLITS[split], 0, 5))
     return Geometry(name, pairs, config.alignment_above)
 
 
 ENTRIES = {
-    f"stsb{split}-geometry": Entry(rows, partial(_read, split), senteval=True) for split, rows in _SPLITS.items()
+    f"stsb{split}-geometry": TaskEntry(rows, partial(_read, split), senteval=True) for split, rows in _SPLITS.items()
 }

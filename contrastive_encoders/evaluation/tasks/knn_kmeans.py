@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contrastive_encoders.evaluation.embedding_pool import Pool, unit_rows
-from contrastive_encoders.evaluation.task import How
-from contrastive_encoders.evaluation.tasks.classification import Part
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, unit_rows
+from contrastive_encoders.evaluation.task import ScoringOptions
+from contrastive_encoders.evaluation.tasks.classification import LabeledSplit
 from contrastive_encoders.statistics.bootstrap import Estimate, mean, v_measure
 
 SCORES = {"knn": "knn/accuracy", "kmeans": "kmeans/v-measure"}
@@ -22,10 +22,12 @@ BLOCK = 1024  # rows compared with all others at a time
 STARTS = 10  # of k-means; the best is taken
 
 
-class Neighbours:
+class KNNKMeansTask:
     """``parts`` as of `Classification`, of single texts."""
 
-    def __init__(self, name: str, parts: Mapping[str, Part], scores: Sequence[str], neighbours: int, seed: int) -> None:
+    def __init__(
+        self, name: str, parts: Mapping[str, LabeledSplit], scores: Sequence[str], neighbours: int, seed: int
+    ) -> None:
         self.name, self.parts, self.scores = name, dict(parts), [one for one in SCORES if one in scores]
         self.neighbours, self.seed = neighbours, seed
 
@@ -36,7 +38,7 @@ class Neighbours:
     def score_names(self) -> list[str]:
         return [f"{self.name}/{SCORES[one]}" for one in self.scores]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         known, asked = self.parts.get("train"), self.parts.get("all") or self.parts["test"]
         vectors_ND, gold_N = self._vectors(asked, pool), torch.from_numpy(asked.labels_N)
         key, found = self.name if how.intervals else None, dict[str, Estimate]()
@@ -48,7 +50,7 @@ class Neighbours:
             found[f"{self.name}/{SCORES['kmeans']}"] = v_measure(self._clusters(vectors_ND, gold_N), gold_N, key)
         return found
 
-    def _vectors(self, part: Part, pool: Pool) -> Tensor:
+    def _vectors(self, part: LabeledSplit, pool: EmbeddingPool) -> Tensor:
         return unit_rows(pool.of(part.sides[0]).double(), self.name)
 
     def _voted(self, asked_ND: Tensor, known: tuple[Tensor, np.ndarray], without_itself: bool) -> np.ndarray:

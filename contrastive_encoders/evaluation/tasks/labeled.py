@@ -9,19 +9,19 @@ import numpy as np
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import Entry
-from contrastive_encoders.evaluation.tasks.classification import Classification, Part, Recipe
+from contrastive_encoders.evaluation.task import TaskEntry
+from contrastive_encoders.evaluation.tasks.classification import Classification, ClassificationSpec, LabeledSplit
 from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 
 Known = TypeVar("Known")
 
 
-class Layout(NamedTuple):
+class LabeledLayout(NamedTuple):
     """Where a set lies, and how a row of it is read."""
 
     rows: dict[str, int]  # table -> official rows, in the order (all) or (train, test) or (train, dev, test)
     labels: tuple[str, ...]  # in the order of SentEval's class numbers
-    recipe: Recipe = Recipe()
+    recipe: ClassificationSpec = ClassificationSpec()
     sentences: tuple[str, ...] = ("sentence",)  # columns
     label: str = "label"  # column
     sort_by: tuple[int, ...] = (0,)  # sentences whose words count, the more important first
@@ -34,28 +34,30 @@ _PAIR = ("sentence1", "sentence2")
 # What SentEval sets for SNLI alone (snli.py: max_epoch and epoch_size, which classifier.py reads).
 SNLI_SETTINGS = {"max_epoch": 15, "passes": 1}
 LAYOUTS = {
-    "cr": Layout({"CR/all": 3775}, ("0", "1"), may_be_empty=True, senteval=True),
-    "mr": Layout({"MR/all": 10662}, ("0", "1"), senteval=True),
-    "mpqa": Layout({"MPQA/all": 10606}, ("0", "1"), may_be_empty=True, senteval=True),
+    "cr": LabeledLayout({"CR/all": 3775}, ("0", "1"), may_be_empty=True, senteval=True),
+    "mr": LabeledLayout({"MR/all": 10662}, ("0", "1"), senteval=True),
+    "mpqa": LabeledLayout({"MPQA/all": 10606}, ("0", "1"), may_be_empty=True, senteval=True),
     # SentEval counts objective sentences as the positive ones, the table subjective ones
-    "subj": Layout({"SUBJ/all": 10000}, ("1", "0"), senteval=True),
-    "sst2": Layout({"SST2/train": 67349, "SST2/dev": 872, "SST2/test": 1821}, ("0", "1")),
-    "sst5": Layout({"SST5/train": 8544, "SST5/dev": 1101, "SST5/test": 2210}, ("0", "1", "2", "3", "4")),
-    "trec": Layout(
+    "subj": LabeledLayout({"SUBJ/all": 10000}, ("1", "0"), senteval=True),
+    "sst2": LabeledLayout({"SST2/train": 67349, "SST2/dev": 872, "SST2/test": 1821}, ("0", "1")),
+    "sst5": LabeledLayout({"SST5/train": 8544, "SST5/dev": 1101, "SST5/test": 2210}, ("0", "1", "2", "3", "4")),
+    "trec": LabeledLayout(
         {"TREC/train": 5452, "TREC/test": 500}, ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"), senteval=True
     ),
-    "mrpc": Layout({"MRPC/train": 4076, "MRPC/test": 1725}, ("0", "1"), Recipe("pair", f1=True), _PAIR, sort_by=(0, 1)),
-    "snli": Layout(
+    "mrpc": LabeledLayout(
+        {"MRPC/train": 4076, "MRPC/test": 1725}, ("0", "1"), ClassificationSpec("pair", f1=True), _PAIR, sort_by=(0, 1)
+    ),
+    "snli": LabeledLayout(
         {"SNLI/train": 549367, "SNLI/dev": 9842, "SNLI/test": 9824},
         ("entailment", "neutral", "contradiction"),
-        Recipe("inference", changes=SNLI_SETTINGS, regularised=False),
+        ClassificationSpec("inference", changes=SNLI_SETTINGS, regularised=False),
         ("premise", "hypothesis"),
         sort_by=(1, 0),
     ),
-    "sicke": Layout(
+    "sicke": LabeledLayout(
         {"SICK/train": 4500, "SICK/dev": 500, "SICK/test": 4927},
         ("CONTRADICTION", "NEUTRAL", "ENTAILMENT"),
-        Recipe("pair"),
+        ClassificationSpec("pair"),
         _PAIR,
         label="entailment",
         sort_by=(0, 1),
@@ -78,22 +80,22 @@ def read_label(where: str, column: str, cell: str, known: Mapping[str, Known]) -
 
 def arranged(
     where: str, sides: Sequence[list[str]], labels: list[int], ranks: list[int], sort_by: tuple[int, ...]
-) -> Part:
+) -> LabeledSplit:
     """Rows in SentEval's order: by words, then ``ranks``; rows that tie keep the file's order."""
     words = [[len(text.split()) for text in sides[number]] for number in sort_by]
     order = sorted(range(len(labels)), key=lambda row: (*(counts[row] for counts in words), ranks[row]))
     texts = tuple([side[row] for row in order] for side in sides)
-    return Part(where, texts, np.array([labels[row] for row in order], dtype=np.int64))
+    return LabeledSplit(where, texts, np.array([labels[row] for row in order], dtype=np.int64))
 
 
-def _read_set(layout: Layout, root: Path, name: str, config: EvaluateConfig) -> Classification:
+def _read_set(layout: LabeledLayout, root: Path, name: str, config: EvaluateConfig) -> Classification:
     names = PARTS[len(layout.rows)]
     paths = [table(root, one, name) for one in layout.rows]
     parts = {part: _part(layout, path) for part, path in zip(names, paths, strict=True)}
     return Classification(name, layout.recipe, layout.labels, parts, config)
 
 
-def _part(layout: Layout, path: Path) -> Part:
+def _part(layout: LabeledLayout, path: Path) -> LabeledSplit:
     known = {label: number for number, label in enumerate(layout.labels)}
     sides: tuple[list[str], ...] = tuple([] for _ in layout.sentences)
     labels: list[int] = []
@@ -109,7 +111,7 @@ def _part(layout: Layout, path: Path) -> Part:
 
 
 SENTEVAL_ENTRIES = {
-    name: Entry(one.rows, partial(_read_set, one), senteval=one.senteval) for name, one in LAYOUTS.items()
+    name: TaskEntry(one.rows, partial(_read_set, one), senteval=one.senteval) for name, one in LAYOUTS.items()
 }
 
 # The ten probing tasks (Conneau et al. 2018), one table each of split, label and sentence
@@ -131,7 +133,7 @@ PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
 LINEAR_ONLY = ("wordcontent",)
 
 
-def _read_probing(recipe: Recipe, root: Path, name: str, config: EvaluateConfig) -> Classification:
+def _read_probing(recipe: ClassificationSpec, root: Path, name: str, config: EvaluateConfig) -> Classification:
     path = table(root, f"PROBING/{name}")
     found: dict[str, list[tuple[str, str, str]]] = {split: [] for split in PROBING_SPLITS.values()}
     for where, (split, label, sentence) in read_columns(path, ["split", "label", "sentence"]):
@@ -149,6 +151,8 @@ def _read_probing(recipe: Recipe, root: Path, name: str, config: EvaluateConfig)
 
 
 PROBING_ENTRIES = {
-    name: Entry({f"PROBING/{name}": PROBING_ROWS}, partial(_read_probing, Recipe(linear_only=name in LINEAR_ONLY)))
+    name: TaskEntry(
+        {f"PROBING/{name}": PROBING_ROWS}, partial(_read_probing, ClassificationSpec(linear_only=name in LINEAR_ONLY))
+    )
     for name in PROBING
 }

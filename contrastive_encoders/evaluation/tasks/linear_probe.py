@@ -26,7 +26,7 @@ CPU_BATCH_BYTES, FEWEST_SPLITS = 4 * 2**20, 4
 DEV_ROWS = 4096  # scored at a time
 
 
-class Settings(NamedTuple):
+class ProbeSettings(NamedTuple):
     """How a classifier is trained."""
 
     optimizer: str = "adam"  # or rmsprop
@@ -61,7 +61,7 @@ class Fits(NamedTuple):
 
 
 def fit(
-    features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], l2_FR: Tensor, settings: Settings
+    features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], l2_FR: Tensor, settings: ProbeSettings
 ) -> Fits:
     """Trains ``l2_FR.numel()`` classifiers; ``l2_FR`` (float64) holds each one's weight decay, the bias' too."""
     # a trainer that evaluates between its steps may have autocast on
@@ -80,7 +80,7 @@ class _Training:
         classes: int,
         splits: Sequence[Split],
         l2_FR: Tensor,
-        settings: Settings,
+        settings: ProbeSettings,
     ) -> None:
         self.features, self.labels_N, self.splits, self.settings = features, labels_N, splits, settings
         linear = Binary() if classes == 2 else Softmax(classes)

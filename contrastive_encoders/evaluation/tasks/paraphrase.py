@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from contrastive_encoders.core import PairTask
-from contrastive_encoders.evaluation.embedding_pool import Pool
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import Entry, How
-from contrastive_encoders.evaluation.tasks.sts import Layout, RatedPairs, cosines, read_pairs, read_similarity
+from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
+from contrastive_encoders.evaluation.tasks.sts import RatedPairs, STSLayout, cosines, read_pairs, read_similarity
 from contrastive_encoders.statistics.bootstrap import Estimate, average_precision, best_f1, is_constant, spearman
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Paraphrases(RatedPairs):
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/{metric}" for metric in ("ap", "spearman", *(["f1"] if self.f1 else []))]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         cosine_N, gold_N = cosines(self.pairs, pool), torch.from_numpy(self.pairs.gold)
         if is_constant(cosine_N):
             log.warning("%s: all pairs have the same cosine (%.4f)", self.name, cosine_N[0])
@@ -48,17 +48,17 @@ class Paraphrases(RatedPairs):
         return dict(zip(self.score_names(), [*found, *([best_f1(*decided)] if self.f1 else [])], strict=True))
 
 
-def _read(layout: Layout, column: str, root: Path, name: str, config: EvaluateConfig) -> Paraphrases:
+def _read(layout: STSLayout, column: str, root: Path, name: str, config: EvaluateConfig) -> Paraphrases:
     """``column`` holds votes or a rating, of which 3 is undecided."""
     return Paraphrases(read_pairs(root, name, layout, column))
 
 
-_BIOSSES = Layout({"BIOSSES/test": 100}, 0, 4)
+_BIOSSES = STSLayout({"BIOSSES/test": 100}, 0, 4)
 _LAYOUTS = {
-    "twitterurl": (Layout({"TwitterURL/test_with_debatable": 10120}, 0, 6), "votes_of_6"),
-    "pit": (Layout({"PIT2015/test": 972}, 0, 5), "score"),
+    "twitterurl": (STSLayout({"TwitterURL/test_with_debatable": 10120}, 0, 6), "votes_of_6"),
+    "pit": (STSLayout({"PIT2015/test": 972}, 0, 5), "score"),
 }
 ENTRIES = {
-    **{name: Entry(layout.rows, partial(_read, layout, column)) for name, (layout, column) in _LAYOUTS.items()},
-    "biosses": Entry(_BIOSSES.rows, partial(read_similarity, _BIOSSES)),
+    **{name: TaskEntry(layout.rows, partial(_read, layout, column)) for name, (layout, column) in _LAYOUTS.items()},
+    "biosses": TaskEntry(_BIOSSES.rows, partial(read_similarity, _BIOSSES)),
 }

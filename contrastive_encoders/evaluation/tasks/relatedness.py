@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import PairTask
-from contrastive_encoders.evaluation.embedding_pool import Pool, finite_rows
+from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import Entry, How
+from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tasks.probe_optimizers import initial_layer, one_thread
-from contrastive_encoders.evaluation.tasks.sts import SICK, STSB, Layout, read_pairs
+from contrastive_encoders.evaluation.tasks.sts import SICK, STSB, STSLayout, read_pairs
 from contrastive_encoders.evaluation.tsv import SENTEVAL
 from contrastive_encoders.statistics.bootstrap import Estimate, mean, pearson, spearman
 from contrastive_encoders.statistics.score_names import ScoreName
@@ -65,7 +65,7 @@ class Relatedness:
         test, dev = f"{self.test.name}/{self.protocol}", f"{self.dev.name}/{self.protocol}"
         return [f"{test}/spearman", f"{test}/pearson", f"{test}/mse", f"{dev}/spearman", f"{dev}/pearson"]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         """Correlations x 100; ``mse`` in squared ratings."""
         train = batch_order(self.train)
         dev_gold = torch.from_numpy(self.dev.gold)
@@ -102,7 +102,7 @@ def batch_order(pairs: PairTask) -> PairTask:
     )
 
 
-def features(pairs: PairTask, pool: Pool) -> Tensor:
+def features(pairs: PairTask, pool: EmbeddingPool) -> Tensor:
     """(N, F): |a - b|, a * b, 1; zero for a pair with a vector that is not finite."""
     left_ND, right_ND = pool.of(pairs.left), pool.of(pairs.right)
     ones_N1 = left_ND.new_ones(len(left_ND), 1)
@@ -128,7 +128,7 @@ def predict(weight_5F: Tensor, rows_NF: Tensor) -> Tensor:
     return probabilities_N5.double() @ torch.arange(1, RATINGS + 1, dtype=torch.float64)
 
 
-class Fitted(NamedTuple):
+class FittedRegressor(NamedTuple):
     """The weights of the best check."""
 
     weight_5F: Tensor
@@ -136,12 +136,12 @@ class Fitted(NamedTuple):
     epochs: int  # trained in all
 
 
-def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float], seed: int) -> Fitted:
+def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float], seed: int) -> FittedRegressor:
     """Trains until ``check`` of the weights, higher is better, has failed four times to exceed its best."""
     initial_5F = initial_layer(rows_NF.shape[1] - 1, RATINGS, torch.Generator().manual_seed(seed))
     trainer = _Trainer(rows_NF, target_N5, initial_5F.to(rows_NF.dtype))
     draws = np.random.RandomState(seed)  # the stream of numpy.random.seed, which SentEval shuffles by
-    best, highest, failures, epochs = Fitted(trainer.weight_5F.clone(), 0, 0), -math.inf, 0, 0
+    best, highest, failures, epochs = FittedRegressor(trainer.weight_5F.clone(), 0, 0), -math.inf, 0, 0
     while failures < FAILURES and epochs <= LAST_START:
         with one_thread():
             for _ in range(EPOCHS_PER_CHECK):
@@ -149,7 +149,7 @@ def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float]
         epochs += EPOCHS_PER_CHECK
         value = check(trainer.weight_5F)
         if value > highest:
-            best, highest = Fitted(trainer.weight_5F.clone(), epochs, epochs), value
+            best, highest = FittedRegressor(trainer.weight_5F.clone(), epochs, epochs), value
         else:
             failures += 1
     return best._replace(epochs=epochs)
@@ -221,14 +221,14 @@ def _read(base: str, protocol: str, root: Path, name: str, config: EvaluateConfi
     rows, low = _SETS[base]
     form = SENTEVAL if name.endswith(SENTEVAL) else ""
     train, dev, test = (
-        read_pairs(root, f"{base}{split}{form}", Layout({one: count}, low, 5))
+        read_pairs(root, f"{base}{split}{form}", STSLayout({one: count}, low, 5))
         for split, (one, count) in zip(("-train", "-dev", ""), rows.items(), strict=True)
     )
     return Relatedness(name, train, dev, test, protocol, PROTOCOLS[protocol], config.seed)
 
 
 ENTRIES = {
-    f"{base}-{protocol}": Entry(rows, partial(_read, base, protocol), senteval=True)
+    f"{base}-{protocol}": TaskEntry(rows, partial(_read, base, protocol), senteval=True)
     for protocol in PROTOCOLS
     for base, (rows, _) in _SETS.items()
 }

@@ -21,18 +21,18 @@ import torch
 from torch import Tensor
 
 from contrastive_encoders.core import (
-    Change,
     Changes,
-    Corpus,
+    CorpusInfo,
     InputError,
     Prompted,
     RetrievalTask,
     Role,
+    ScoreChange,
     missing_package,
 )
-from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
+from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool, unit_rows
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import Entry, How
+from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, mean_of_queries
 
@@ -44,7 +44,7 @@ TIE = 10.0**-DIGITS  # float64 cosines of equal vectors differ by less
 LOST = -1  # and below: a relevant document that is not among the documents
 
 
-class Retrieval:
+class RetrievalScores:
     """Retrieval by an encoder. Texts that are not `Prompted` have the encoder's prompts of queries and documents."""
 
     def __init__(self, task: RetrievalTask, metrics: Sequence[str] = METRICS) -> None:
@@ -62,11 +62,11 @@ class Retrieval:
         """The names of the scores of a protocol."""
         return [f"{self.name}/{protocol}/{metric}" for metric in self.metrics] if self.queries else []
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         device = how.device.type if how.device.type == "cuda" else "cpu"  # others have no float64
         return self.scores("cosine", self.cosines(pool, device), intervals=how.intervals)
 
-    def cosines(self, pool: Pool, device: str) -> Callable[[int, int], Tensor]:
+    def cosines(self, pool: EmbeddingPool, device: str) -> Callable[[int, int], Tensor]:
         """(start, stop) -> (B, N) float64 cosines of these queries with all documents, where they are computed."""
         what = "vectors are not finite; their cosines count as 0"
         queries_QD, documents_ND = (unit_rows(pool.of(texts).double(), what=what).to(device) for texts in self.texts())
@@ -87,10 +87,14 @@ class Retrieval:
         return without
 
     @property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> CorpusInfo:
         """The number of documents, and the kind of query."""
         kind = self.texts_to_match.query_kind
-        return Corpus(documents=len(self.documents), query_kind=kind) if kind else Corpus(documents=len(self.documents))
+        return (
+            CorpusInfo(documents=len(self.documents), query_kind=kind)
+            if kind
+            else CorpusInfo(documents=len(self.documents))
+        )
 
     def judged_texts(self) -> Iterator[str]:
         """Yield the queries, and the documents that are relevant for one."""
@@ -98,7 +102,7 @@ class Retrieval:
         for relevant in _relevant(self.texts_to_match):
             yield from (self.documents[place] for place in relevant if place > LOST)
 
-    def found_first(self, pool: Pool) -> list[int]:
+    def found_first(self, pool: EmbeddingPool) -> list[int]:
         """The most similar document of each query."""
         cosines, queries, rows = self.cosines(pool, "cpu"), len(self.queries), rows_at_once(len(self.documents))
         blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
@@ -120,7 +124,7 @@ class Retrieval:
             gained=len(gained),
             lost=len(lost),
             examples=[
-                Change(
+                ScoreChange(
                     query=queries[place],
                     before=documents[before[place]],
                     after=documents[after[place]],
@@ -185,17 +189,17 @@ def with_role(texts: Sequence[str], role: Role) -> Prompted:
     return texts if isinstance(texts, Prompted) else Prompted(texts, role=role)
 
 
-def _read(root: Path, name: str, config: EvaluateConfig) -> Retrieval:
+def _read(root: Path, name: str, config: EvaluateConfig) -> RetrievalScores:
     columns = ("query", "document")
     rows = [
         [read_text(where, column, cell) for column, cell in zip(columns, cells, strict=True)]
         for where, cells in read_columns(table(root, f"{name}/test"), columns)
     ]
     queries, documents = ([row[side] for row in rows] for side in range(2))
-    return Retrieval(RetrievalTask(name, queries, documents))
+    return RetrievalScores(RetrievalTask(name, queries, documents))
 
 
-ENTRIES = {"pydocs": Entry({"pydocs/test": None}, _read)}
+ENTRIES = {"pydocs": TaskEntry({"pydocs/test": None}, _read)}
 
 
 class Ranked(NamedTuple):

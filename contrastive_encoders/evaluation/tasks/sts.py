@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from contrastive_encoders.core import InputError, PairTask
-from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool
+from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool
 from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
-from contrastive_encoders.evaluation.task import Entry, How
+from contrastive_encoders.evaluation.task import ScoringOptions, TaskEntry
 from contrastive_encoders.evaluation.tsv import read_columns, read_number, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, average, is_constant, of_function, pearson, spearman
 from contrastive_encoders.statistics.score_names import ScoreName
@@ -54,7 +54,7 @@ class Similarity(RatedPairs):
         protocols = ("all", "mean", "wmean", "max") if len(self.subsets) > 1 else ("cosine", "max")
         return [f"{self.name}/{protocol}/{metric}" for metric in METRICS for protocol in protocols]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         gold_N = torch.from_numpy(self.pairs.gold)
         similarities = {"cosine": cosines(self.pairs, pool), **distances(self.pairs, pool)}
         cosine_N = similarities["cosine"]
@@ -88,7 +88,7 @@ class Similarity(RatedPairs):
         return parts, sizes
 
 
-class Measured(RatedPairs):
+class CustomMetricPairs(RatedPairs):
     """Pairs by a function of the user's own: ``NAME/cosine/FUNCTION``, of the cosines and the ratings."""
 
     def __init__(self, pairs: PairTask, function: Callable[[np.ndarray, np.ndarray], float]) -> None:
@@ -98,13 +98,13 @@ class Measured(RatedPairs):
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/{self.function.__name__}"]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         key, gold_N = self.name if how.intervals else None, torch.from_numpy(self.pairs.gold)
         found = of_function(self.function, cosines(self.pairs, pool, warn=False), gold_N, key)
         return dict.fromkeys(self.score_names(), found)
 
 
-def cosines(task: PairTask, pool: Pool, warn: bool = True) -> Tensor:
+def cosines(task: PairTask, pool: EmbeddingPool, warn: bool = True) -> Tensor:
     """(pairs,) float64; 0 where a vector is zero or not finite, as SentEval has it."""
     similarity = cosine_similarity(pool.of(task.left).double(), pool.of(task.right).double(), dim=-1)
     lost = int(similarity.isnan().sum())
@@ -116,7 +116,7 @@ def cosines(task: PairTask, pool: Pool, warn: bool = True) -> Tensor:
     return similarity.round(decimals=DIGITS).nan_to_num(nan=0.0)
 
 
-def distances(task: PairTask, pool: Pool) -> dict[str, Tensor]:
+def distances(task: PairTask, pool: EmbeddingPool) -> dict[str, Tensor]:
     """The other three of the four: larger is more similar; (pairs,) float64 each."""
     left_ND, right_ND = pool.of(task.left).double(), pool.of(task.right).double()
     found = {
@@ -127,7 +127,7 @@ def distances(task: PairTask, pool: Pool) -> dict[str, Tensor]:
     return {name: values_N.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for name, values_N in found.items()}
 
 
-class Layout(NamedTuple):
+class STSLayout(NamedTuple):
     """The tables of a set, and the range of its ratings."""
 
     rows: dict[str, int]  # table -> official rows; read one behind the other
@@ -140,16 +140,16 @@ YEARS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 11
 STSB = {"STSBenchmark/train": 5749, "STSBenchmark/dev": 1500, "STSBenchmark/test": 1379}
 SICK = {"SICK/train": 4500, "SICK/dev": 500, "SICK/test": 4927}
 LAYOUTS = {
-    **{year: Layout({f"{year.upper()}/test": rows}, 0, 5, has_subsets=True) for year, rows in YEARS.items()},
-    "stsb-dev": Layout({"STSBenchmark/dev": 1500}, 0, 5),
-    "stsb": Layout({"STSBenchmark/test": 1379}, 0, 5),
-    "sickr-dev": Layout({"SICK/dev": 500}, 1, 5),
-    "sickr": Layout({"SICK/test": 4927}, 1, 5),
-    "sickr-all": Layout(SICK, 1, 5),
+    **{year: STSLayout({f"{year.upper()}/test": rows}, 0, 5, has_subsets=True) for year, rows in YEARS.items()},
+    "stsb-dev": STSLayout({"STSBenchmark/dev": 1500}, 0, 5),
+    "stsb": STSLayout({"STSBenchmark/test": 1379}, 0, 5),
+    "sickr-dev": STSLayout({"SICK/dev": 500}, 1, 5),
+    "sickr": STSLayout({"SICK/test": 4927}, 1, 5),
+    "sickr-all": STSLayout(SICK, 1, 5),
 }
 
 
-def read_pairs(root: Path, name: str, layout: Layout, rating: str = "score") -> PairTask:
+def read_pairs(root: Path, name: str, layout: STSLayout, rating: str = "score") -> PairTask:
     """The rows of a layout's tables, rated in the column ``rating``; ``name`` may end in ``@senteval``."""
     columns = ["sentence1", "sentence2", rating, *(["subset"] if layout.has_subsets else [])]
     pairs, gold = PairTask(name, [], [], np.empty(0), []), list[float]()
@@ -165,10 +165,10 @@ def read_pairs(root: Path, name: str, layout: Layout, rating: str = "score") -> 
     return pairs._replace(gold=np.array(gold))
 
 
-def read_similarity(layout: Layout, root: Path, name: str, config: EvaluateConfig) -> Similarity:
+def read_similarity(layout: STSLayout, root: Path, name: str, config: EvaluateConfig) -> Similarity:
     return Similarity(read_pairs(root, name, layout))
 
 
 ENTRIES = {
-    name: Entry(layout.rows, partial(read_similarity, layout), senteval=True) for name, layout in LAYOUTS.items()
+    name: TaskEntry(layout.rows, partial(read_similarity, layout), senteval=True) for name, layout in LAYOUTS.items()
 }

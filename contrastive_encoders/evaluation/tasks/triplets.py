@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from contrastive_encoders.evaluation.embedding_pool import DIGITS, Pool, unit_rows
-from contrastive_encoders.evaluation.task import How
+from contrastive_encoders.evaluation.embedding_pool import DIGITS, EmbeddingPool, unit_rows
+from contrastive_encoders.evaluation.task import ScoringOptions
 from contrastive_encoders.statistics.bootstrap import Estimate, mean
 
 
-class Triplets:
+class TripletTask:
     """A task of triplets, scored by the share whose positive is nearer to the anchor than its negative is.
 
     ``sides`` are the anchors, the positives and the negatives, N texts each. A tie counts as wrong.
@@ -24,7 +24,7 @@ class Triplets:
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/accuracy"]
 
-    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+    def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
         anchors, positives, negatives = (unit_rows(pool.of(side).double(), self.name) for side in self.sides)
         near_N, far_N = ((anchors * other).sum(-1).round(decimals=DIGITS) for other in (positives, negatives))
         (name,) = self.score_names()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from contrastive_encoders.core.config_schema import NO_KEY, config_field
+from contrastive_encoders.core.config_schema import NOT_A_KEY, config_field
 
 PromptText = str | tuple[int, ...]  # a text, or the ids of its tokens
 
@@ -36,7 +36,7 @@ class Continuation(NamedTuple):
     rejected: str = ""  # why nothing was drawn: the prompt leaves no room in the model's context
 
 
-def asked_and_begun(text: str) -> tuple[str, str]:
+def split_chat_prompt(text: str) -> tuple[str, str]:
     """A prompt as a chat: what the user says, and how the answer begins, which is the last line. A prompt of one line
     is all the user's."""
     question, newline, begun = text.rpartition("\n")
@@ -56,11 +56,11 @@ class Decoding:
         None, "top-k sampling; 0: off; null: off, but 5 for second sentences of DINO", ge=0
     )
     temperature: float = config_field(1.0, "temperature of sampling", gt=0)
-    ban_eos: bool = field(default=False, metadata=NO_KEY)
+    ban_eos: bool = field(default=False, metadata=NOT_A_KEY)
     # What ends a text; empty: only EOS does
-    stop: str = field(default="", metadata=NO_KEY)
+    stop: str = field(default="", metadata=NOT_A_KEY)
     # A sample in which this comes before the stop string is of no use: it ends unclosed, and keeps it
-    abandon: str = field(default="", metadata=NO_KEY)
+    abandon: str = field(default="", metadata=NOT_A_KEY)
     seed: int = config_field(
         42, "seed of the texts, which do not depend on batches, shards, or the number of processes"
     )

@@ -35,7 +35,7 @@ Pair = tuple[str, str]  # premise, hypothesis
 log = logging.getLogger(__name__)
 
 
-class Candidate(TypedDict):
+class ScoredText(TypedDict):
     """A text that was written for a premise."""
 
     text: str

@@ -20,7 +20,7 @@ from contrastive_encoders.encoders.kernels.onednn_layers import WORTH_IT_TOKENS,
 from contrastive_encoders.encoders.loading.backbones import check_vocabulary, from_pretrained, load_whole
 from contrastive_encoders.encoders.loading.generative import why_not_causal
 from contrastive_encoders.synthesis.decoding.caches import KeyValues, PrefillOutput, RowCache
-from contrastive_encoders.synthesis.decoding.continuations import PromptText, asked_and_begun
+from contrastive_encoders.synthesis.decoding.continuations import PromptText, split_chat_prompt
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
@@ -48,7 +48,9 @@ class Generator:
     eos: tuple[int, ...] = field(init=False)
     surplus: tuple[int, ...] = field(init=False)  # rows of the vocabulary that no token of the tokenizer uses
     accepts: frozenset[str] = field(init=False)  # arguments of the model's forward pass
-    beginnings: "dict[tuple[int, ...], Read]" = field(init=False, default_factory=dict, repr=False, compare=False)
+    beginnings: "dict[tuple[int, ...], PrefixState]" = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         rows = cast(nn.Embedding, self.model.get_input_embeddings()).num_embeddings
@@ -99,7 +101,7 @@ class Generator:
         number -= number % SHARED_STEP  # the same in most passes, whatever their first words
         return number if len(ids) > 1 and number >= SHARED_AT_LEAST else 0
 
-    def of_groups(self, groups: Sequence[Sequence[list[int]]]) -> "tuple[Read, Tensor]":
+    def of_groups(self, groups: Sequence[Sequence[list[int]]]) -> "tuple[PrefixState, Tensor]":
         """Run all rows in order, and return (R, V) logits. What the rows of a group begin with is run once, and so is
         what all of them do."""
         begun = [rows[0][: min(common_beginning(rows), min(map(len, rows)) - 1)] for rows in groups]
@@ -111,14 +113,14 @@ class Generator:
         rest = [row[len(begin) :] for begin, rows in zip(begun, groups, strict=True) for row in rows]
         return self.behind(read.rows(owners), rest)
 
-    def _beginning(self, ids: tuple[int, ...]) -> "Read":
+    def _beginning(self, ids: tuple[int, ...]) -> "PrefixState":
         """Return the states of the tokens that all prompts begin with, as one row, and keep them for the next pass."""
         if ids not in self.beginnings:
             self.beginnings.clear()
             self.beginnings[ids] = self.behind(None, [list(ids)])[0]
         return self.beginnings[ids]
 
-    def behind(self, read: "Read | None", ids: Sequence[list[int]]) -> "tuple[Read, Tensor]":
+    def behind(self, read: "PrefixState | None", ids: Sequence[list[int]]) -> "tuple[PrefixState, Tensor]":
         """Run further tokens, at least one in each row, and return all that has been read, and (R, V) logits."""
         _, ids_RT, real_RT = left_padded(ids, self.device)
         cache, real_RA = DynamicCache(), real_RT
@@ -127,7 +129,7 @@ class Generator:
             for layer, (keys, values) in enumerate(read.layers):
                 cache.update(keys, values, layer)
         logits_RV = self._forward(ids_RT, real_RA, places(real_RA)[:, -ids_RT.shape[1] :], cache)
-        return Read(without_padding(cache, real_RA), real_RA), logits_RV
+        return PrefixState(without_padding(cache, real_RA), real_RA), logits_RV
 
     def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
         """(R, V) logits of the first token behind each prompt."""
@@ -205,11 +207,11 @@ class Generator:
         return cast(str, self.tokenizer.decode(list(ids), **_AS_THEY_ARE))
 
     def _as_chat(self, text: str) -> str:
-        question, begun = asked_and_begun(text)
+        question, begun = split_chat_prompt(text)
         return in_chat(self.tokenizer, question) + begun
 
 
-class Read(NamedTuple):
+class PrefixState(NamedTuple):
     """What rows have read so far, with gaps where others read more."""
 
     layers: list[KeyValues]
@@ -225,10 +227,10 @@ class Read(NamedTuple):
         """Return the number of tokens of the longest row."""
         return int(self.lengths_R.max())
 
-    def rows(self, chosen: Sequence[int]) -> "Read":
+    def rows(self, chosen: Sequence[int]) -> "PrefixState":
         """These rows, each as often as it is named."""
         index = torch.tensor(list(chosen), device=self.real_RT.device)
-        return Read([KeyValues(keys[index], values[index]) for keys, values in self.layers], self.real_RT[index])
+        return PrefixState([KeyValues(keys[index], values[index]) for keys, values in self.layers], self.real_RT[index])
 
     def ending_together(self) -> list[KeyValues]:
         """Without gaps: each row ends at the last column."""

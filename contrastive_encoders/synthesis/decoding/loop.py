@@ -17,7 +17,14 @@ from torch import Tensor
 from contrastive_encoders.synthesis.decoding.caches import PrefillOutput
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt, PromptText, Statistics
 from contrastive_encoders.synthesis.decoding.generator import Generator, by_length, not_finite
-from contrastive_encoders.synthesis.decoding.sampling import Candidates, candidates, digest, pick, self_debias, uniforms
+from contrastive_encoders.synthesis.decoding.sampling import (
+    TokenCandidates,
+    candidates,
+    digest,
+    pick,
+    self_debias,
+    uniforms,
+)
 
 # Axes: S samples, R rows, C counter prompts (of the sample that has most), V vocabulary, T columns
 NO_ROW = -1  # no such row
@@ -151,7 +158,7 @@ class PromptIntake:
                 samples.append(Sample(prompt, number, held, ids_of[prompt.text][-1], uniform[place], limit, columns))
                 of.append(row)
         chosen = torch.tensor(of, device=found.ids_RK.device)
-        self.batch.draw.next_token(Candidates(*(part[chosen] for part in found)), samples)
+        self.batch.draw.next_token(TokenCandidates(*(part[chosen] for part in found)), samples)
         return samples
 
     def _prefill(self, ids_of: dict[PromptText, list[int]]) -> dict[PromptText, PrefillRow]:
@@ -183,7 +190,7 @@ class TokenSampler:
         banned = {*generator.surplus, *(generator.eos if how.ban_eos else ())}
         self.banned = torch.tensor(sorted(banned), dtype=torch.long, device=generator.device)
 
-    def candidates(self, logits_RV: Tensor, rows_SC: np.ndarray, prompts: Sequence[Prompt]) -> Candidates:
+    def candidates(self, logits_RV: Tensor, rows_SC: np.ndarray, prompts: Sequence[Prompt]) -> TokenCandidates:
         """Return the tokens that may follow; ``rows_SC`` are the rows of each prompt and its counter prompts. Changes
         the logits.
         """
@@ -197,7 +204,7 @@ class TokenSampler:
         )
         return candidates(log_p_SV, top_k=self.how.top_k, top_p=self.how.top_p, temperature=self.how.temperature)
 
-    def next_token(self, found: Candidates, samples: Sequence[Sample]) -> None:
+    def next_token(self, found: TokenCandidates, samples: Sequence[Sample]) -> None:
         """Draw one for each sample."""
         uniform_S = torch.tensor([one.uniform[len(one.tokens)] for one in samples], dtype=torch.float64)
         tokens: list[int] = pick(found, uniform_S.to(found.ids_RK.device)).tolist()

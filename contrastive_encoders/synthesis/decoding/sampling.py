@@ -20,7 +20,7 @@ FIRST_TOP_P_WIDTH = 1024  # tokens looked at first where only top-p restricts; m
 TOP_K_MARGIN = 11  # tokens looked at beyond top-k, for those as likely as the k-th
 
 
-class Candidates(NamedTuple):
+class TokenCandidates(NamedTuple):
     """The tokens that may be drawn, in descending order of their ids."""
 
     ids_RK: Tensor  # int64
@@ -29,7 +29,7 @@ class Candidates(NamedTuple):
 
 def candidates(
     log_p_RV: Tensor, *, top_k: int | None = None, top_p: float | None = None, temperature: float = 1.0
-) -> Candidates:
+) -> TokenCandidates:
     """None, 0 (and 1 for ``top_p``) switch a restriction off; at least one token is always kept."""
     scores_RV = log_p_RV if temperature == 1 else log_p_RV / temperature
     vocabulary = scores_RV.shape[1]
@@ -53,7 +53,7 @@ def candidates(
         width = min(vocabulary, 8 * width)
 
 
-def pick(found: Candidates, uniform_R: Tensor) -> Tensor:
+def pick(found: TokenCandidates, uniform_R: Tensor) -> Tensor:
     """(R,) token ids: the inverse of the cumulative distribution at ``uniform_R`` (float64 in [0, 1)).
 
     -1 where the logits held NaN: raising here would make every step wait for the device.
@@ -79,11 +79,11 @@ def _in_top_p(ranked_RK: Tensor, total_R1: Tensor | None, top_p: float) -> Tenso
     return p_RK.cumsum(dim=1) - p_RK < top_p
 
 
-def _by_id(values_RK: Tensor, ids_RK: Tensor, kept_RK: Tensor | None) -> Candidates:
+def _by_id(values_RK: Tensor, ids_RK: Tensor, kept_RK: Tensor | None) -> TokenCandidates:
     weights_RK = (values_RK - values_RK.amax(dim=1, keepdim=True)).double().exp()
     if kept_RK is not None:
         weights_RK = weights_RK * kept_RK
-    return Candidates(ids_RK, weights_RK.cumsum(dim=1))
+    return TokenCandidates(ids_RK, weights_RK.cumsum(dim=1))
 
 
 # ------------------------------------------------------------------------------- random numbers

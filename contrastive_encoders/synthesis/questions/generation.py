@@ -12,16 +12,16 @@ from typing import Any, NamedTuple, TypedDict
 
 import torch
 
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
 from contrastive_encoders.synthesis.decoding.discriminator import PROBABILITY_DIGITS, Discriminator, Pair
 from contrastive_encoders.synthesis.decoding.generator import TOKENS_OF_A_PASS, Generator, not_finite
-from contrastive_encoders.synthesis.questions.passages import Passage
+from contrastive_encoders.synthesis.questions.passages import CorpusPassage
 from contrastive_encoders.synthesis.questions.prompts import QuestionPrompts, cut_texts
 from contrastive_encoders.synthesis.server.clients import ServedDiscriminator
 from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
-from contrastive_encoders.synthesis.shards.progress import Report
+from contrastive_encoders.synthesis.shards.progress import WorkerProgress
 from contrastive_encoders.synthesis.shards.sharded_dataset import ShardFacts, ShardInputs, WrittenShard
 from contrastive_encoders.synthesis.shards.store import LabelCounts, all_accepted, as_lines
 
@@ -29,7 +29,7 @@ BESIDE = "'\u2018\u2019*` "  # what a model writes around a line
 PASSAGES_AT_ONCE = 32  # that are judged before progress is reported
 
 
-class Candidate(TypedDict):
+class QuestionCandidate(TypedDict):
     """A question and what is known of it."""
 
     passage: int  # place in the collection
@@ -73,7 +73,7 @@ class QuestionShards(DecodedShards):
     number: int  # questions of a style
     max_passage_tokens: int
 
-    def begin(self, generator: Generator | Server, tasks: Iterator[Task]) -> "QuestionShardBuilder":
+    def begin(self, generator: Generator | Server, tasks: Iterator[WorkItem]) -> "QuestionShardBuilder":
         tokenizer = None if isinstance(generator, Server) else generator.tokenizer
         return QuestionShardBuilder(self, tokenizer, tasks)
 
@@ -82,13 +82,13 @@ class QuestionShards(DecodedShards):
 
 
 @dataclass
-class OpenShard:
+class QuestionShardState:
     """A shard that is being written: the candidates that it has so far."""
 
     number: int
     wanted: int  # questions
     tokens: int = 0
-    found: dict[tuple[int, str, int], Candidate] = field(default_factory=dict)
+    found: dict[tuple[int, str, int], QuestionCandidate] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)  # of the styles
 
     def finished(self) -> FinishedShard:
@@ -97,16 +97,16 @@ class OpenShard:
         return FinishedShard(self.number, self.tokens, rows, counts_of(rows))
 
 
-def counts_of(candidates: Iterable[Candidate]) -> dict[str, LabelCounts]:
+def counts_of(candidates: Iterable[QuestionCandidate]) -> dict[str, LabelCounts]:
     return all_accepted(Counter(one["style"] for one in candidates))
 
 
 class QuestionShardBuilder:
     """Prompts for tasks, and candidates from the answers. Holds no more than what is under way."""
 
-    def __init__(self, shards: QuestionShards, tokenizer: Any, tasks: Iterable[Task]) -> None:
+    def __init__(self, shards: QuestionShards, tokenizer: Any, tasks: Iterable[WorkItem]) -> None:
         self.shards, self.tokenizer, self.tasks = shards, tokenizer, tasks
-        self.shard_of: dict[int, OpenShard] = {}
+        self.shard_of: dict[int, QuestionShardState] = {}
         self.place_of: dict[str, int] = {}  # of a passage under way, by its digest
         self.cut: dict[int, bool] = {}
         self.groups_done = 0
@@ -116,10 +116,10 @@ class QuestionShardBuilder:
         shards = self.shards
         for task in self.tasks:
             payload: ShardInputs = task.payload
-            passages: list[Passage] = payload.inputs
+            passages: list[CorpusPassage] = payload.inputs
             texts = cut_texts(self.tokenizer, [one.text for one in passages], shards.max_passage_tokens)
             styles = shards.prompts.styles
-            shard = OpenShard(
+            shard = QuestionShardState(
                 task.number,
                 len(passages) * len(styles) * shards.number,
                 order={name: at for at, name in enumerate(styles)},
@@ -135,7 +135,7 @@ class QuestionShardBuilder:
         place, style = self.place_of[str(sampled.prompt.key[0])], str(sampled.prompt.key[1])
         shard, text = self.shard_of[place], question_in(sampled.text)
         ended = sampled.closed or text.endswith("?") or sampled.tokens < self.shards.how.max_new_tokens
-        shard.found[place, style, sampled.sample] = Candidate(
+        shard.found[place, style, sampled.sample] = QuestionCandidate(
             passage=place,
             style=style,
             number=sampled.sample,
@@ -153,11 +153,11 @@ class QuestionShardBuilder:
         return shard.finished()
 
 
-class Written(NamedTuple):
+class PassageQuestions(NamedTuple):
     """A passage with its candidates."""
 
-    passage: Passage
-    candidates: list[Candidate]
+    passage: CorpusPassage
+    candidates: list[QuestionCandidate]
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,8 @@ class JudgedQuestions:
     max_passage_tokens: int
 
     def __call__(
-        self, generator: Generator | Server, tasks: Iterator[Task]
-    ) -> Iterator[tuple[int | None, WrittenShard | Report]]:
+        self, generator: Generator | Server, tasks: Iterator[WorkItem]
+    ) -> Iterator[tuple[int | None, WrittenShard | WorkerProgress]]:
         with generator.at_work():
             score: ServedDiscriminator | PassageJudge
             if isinstance(generator, Server):
@@ -178,23 +178,23 @@ class JudgedQuestions:
                 score = PassageJudge(generator, self.prompts.judge, self.max_passage_tokens)
             for task in tasks:
                 payload: ShardInputs = task.payload
-                rows = list[Candidate]()
+                rows = list[QuestionCandidate]()
                 for at in range(0, len(payload.inputs), PASSAGES_AT_ONCE):
-                    some: list[Written] = payload.inputs[at : at + PASSAGES_AT_ONCE]
+                    some: list[PassageQuestions] = payload.inputs[at : at + PASSAGES_AT_ONCE]
                     rows += judged(some, score)
-                    yield None, Report(len(some))
+                    yield None, WorkerProgress(len(some))
                 facts = ShardFacts(tokens=0, labels=counts_of(rows), left_out=[])
                 yield task.number, WrittenShard(as_lines(rows), facts)
 
 
-def judged(some: Sequence[Written], score: Any) -> Iterator[Candidate]:
+def judged(some: Sequence[PassageQuestions], score: Any) -> Iterator[QuestionCandidate]:
     """Equal questions of a passage are judged once; empty ones are not."""
     pairs = [(one.passage.whole, row["text"]) for one in some for row in one.candidates]
     wanted = [pair for pair in dict.fromkeys(pairs) if pair[1]]
     found = dict(zip(wanted, score(wanted), strict=True))
     rows = [row for one in some for row in one.candidates]
     for pair, row in zip(pairs, rows, strict=True):
-        yield Candidate(**(row | {"p_yes": found.get(pair)}))  # type: ignore[typeddict-item]
+        yield QuestionCandidate(**(row | {"p_yes": found.get(pair)}))  # type: ignore[typeddict-item]
 
 
 class PassageJudge(Discriminator):

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from contrastive_encoders.datamodules.passages import SENTENCE_END
-from contrastive_encoders.io.atomic import remove, write_whole
+from contrastive_encoders.io.atomic import atomic_write, remove
 from contrastive_encoders.synthesis.questions.passages import Collection, Part
 from contrastive_encoders.synthesis.questions.rules import KEPT, Question
-from contrastive_encoders.synthesis.questions.scores import Neighbours
+from contrastive_encoders.synthesis.questions.scores import NearestPassages
 from contrastive_encoders.synthesis.report.annotate import KEY, SHEET, cell
 
 TRAIN, CANDIDATES = "train.jsonl.gz", "candidates.jsonl.gz"
@@ -30,7 +30,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Write JSON lines, packed if the name ends in .gz, and return their number. Equal rows give equal bytes."""
     text = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    atomic_write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
     return text.count(b"\n")
 
 
@@ -41,7 +41,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def candidate_rows(
-    questions: Sequence[Question], collection: Collection, neighbours: Neighbours
+    questions: Sequence[Question], collection: Collection, neighbours: NearestPassages
 ) -> Iterator[dict[str, Any]]:
     """All candidates with their scores and their fate."""
     for one in questions:
@@ -68,7 +68,7 @@ def candidate_rows(
 
 
 def training_rows(
-    questions: Sequence[Question], collection: Collection, neighbours: Neighbours, negatives: int, margin: float
+    questions: Sequence[Question], collection: Collection, neighbours: NearestPassages, negatives: int, margin: float
 ) -> Iterator[dict[str, str]]:
     """Anchor, positive and so many negatives: the nearest passages of other documents that are trained on, whose cosine
     is at least the share ``margin`` below that of the positive (NV-Retriever's relative margin, Moreira et al. 2024).
@@ -83,7 +83,7 @@ def training_rows(
         yield row
 
 
-def _negatives(one: Question, collection: Collection, neighbours: Neighbours, margin: float) -> list[int]:
+def _negatives(one: Question, collection: Collection, neighbours: NearestPassages, margin: float) -> list[int]:
     most = float(neighbours.cosines_Q[one.place]) * (1 - margin)
     near = zip(neighbours.nearest_QK[one.place], neighbours.nearest_cosines_QK[one.place], strict=True)
     return [
@@ -112,7 +112,7 @@ def sentence_rows(collection: Collection) -> Iterator[str]:
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Texts of one line each, packed: the same bytes for the same lines."""
-    write_whole(path, gzip.compress("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"), mtime=0))
+    atomic_write(path, gzip.compress("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"), mtime=0))
 
 
 def write_beir(folder: Path, asked: Sequence[Question], collection: Collection) -> None:
@@ -123,7 +123,7 @@ def write_beir(folder: Path, asked: Sequence[Question], collection: Collection) 
     write_rows(folder / "queries.jsonl", ({"_id": one.id, "text": one.text} for one in asked))
     lines = [f"{one.id}\t{collection.passages[one.passage].id}\t1\n" for one in asked]
     (folder / "qrels").mkdir(exist_ok=True)
-    write_whole(folder / "qrels" / "test.tsv", "".join(["query-id\tcorpus-id\tscore\n", *lines]))
+    atomic_write(folder / "qrels" / "test.tsv", "".join(["query-id\tcorpus-id\tscore\n", *lines]))
 
 
 def write_sheet(folder: Path, questions: Sequence[Question], collection: Collection, seed: int) -> None:
@@ -147,5 +147,5 @@ def write_sheet(folder: Path, questions: Sequence[Question], collection: Collect
         passage = collection.passages[one.passage]
         writer.writerow((place, one.style, *map(cell, (one.text, passage.heading, passage.text)), ""))
     key = {"labels": ["yes", "no"], "key": {str(place): one.id for place, one in enumerate(drawn, start=1)}}
-    write_whole(folder / KEY, json.dumps(key, indent=1).encode())
-    write_whole(folder / SHEET, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then
+    atomic_write(folder / KEY, json.dumps(key, indent=1).encode())
+    atomic_write(folder / SHEET, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then

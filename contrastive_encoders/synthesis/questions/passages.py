@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.datamodules.near_duplicates import NearCopies, words_of
+from contrastive_encoders.datamodules.near_duplicates import NearDuplicateIndex, words_of
 from contrastive_encoders.datamodules.passages import passages_of
 from contrastive_encoders.datamodules.sources.raw_documents import TextSource
 from contrastive_encoders.synthesis.recipe_configs import Windows
@@ -23,7 +23,7 @@ Part = Literal["train", "choice", "held_out"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
-class Passage(NamedTuple):
+class CorpusPassage(NamedTuple):
     """A passage and the document that it is of."""
 
     document: int
@@ -51,7 +51,7 @@ class Passage(NamedTuple):
 class Collection:
     """All passages in order, and the part of each document."""
 
-    passages: list[Passage]
+    passages: list[CorpusPassage]
     documents: list[str]  # where each stands
     groups: list[int]  # of each document; documents of one group nearly repeat each other
     left_out: Counter[str]  # reason -> passages, or documents that cannot be read
@@ -114,7 +114,7 @@ def read_collection(
         found.texts.append("")
         cut = passages_of(document, shortest=windows.shortest, longest=windows.words, overlap=windows.overlap)
         for place, (heading, text) in enumerate(cut):
-            passage = Passage(number, place, heading, text)
+            passage = CorpusPassage(number, place, heading, text)
             if len(text.split()) < windows.shortest:
                 found.left_out["too short"] += 1
                 continue
@@ -149,7 +149,7 @@ def groups_of(texts: Sequence[str]) -> list[int]:
         return place
 
     words = [words_of(text) for text in texts]
-    copies, equal = NearCopies(texts), dict[tuple[str, ...], int]()
+    copies, equal = NearDuplicateIndex(texts), dict[tuple[str, ...], int]()
     for place, own in enumerate(words):
         for other in [equal.setdefault(tuple(own), place), *copies.like(own)]:
             one, two = sorted((root(place), root(other)))
@@ -196,7 +196,7 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
 def _leave_out_copies(collection: Collection, part: str, others: Sequence[str]) -> None:
     """Leave out passages of a part that nearly repeat one of others: documents that differ may share a section."""
     parts = [collection.part(place) for place in range(len(collection.passages))]
-    near = NearCopies([one.text for one, own in zip(collection.passages, parts, strict=True) if own in others])
+    near = NearDuplicateIndex([one.text for one, own in zip(collection.passages, parts, strict=True) if own in others])
     kept = [
         one
         for one, own in zip(collection.passages, parts, strict=True)

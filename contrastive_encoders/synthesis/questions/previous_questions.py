@@ -7,13 +7,13 @@ from typing import Any
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.output_directory import differences
-from contrastive_encoders.synthesis.questions.generation import Candidate
+from contrastive_encoders.synthesis.questions.generation import QuestionCandidate
 from contrastive_encoders.synthesis.questions.output import CANDIDATES, HELD_OUT, read_rows
 from contrastive_encoders.synthesis.shards.store import MANIFEST, read_manifest
 
 OF_ONE_DATA_SET = ("sha256", "known", "shard_size")  # of the identity: what another data set may have otherwise
 
-Known = dict[tuple[str, str], list[Candidate]]
+Known = dict[tuple[str, str], list[QuestionCandidate]]
 
 
 def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
@@ -38,8 +38,8 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
         }
         known: Known = {key: [] for key in passages.values()}
         for row in read_rows(folder / CANDIDATES):
-            fields = {name: row[name] for name in Candidate.__annotations__ if name != "passage"}
-            known[passages[row["passage"]]].append(Candidate(passage=0, **fields))  # type: ignore[typeddict-item]
+            fields = {name: row[name] for name in QuestionCandidate.__annotations__ if name != "passage"}
+            known[passages[row["passage"]]].append(QuestionCandidate(passage=0, **fields))  # type: ignore[typeddict-item]
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise InputError(f"known={folder}: it is damaged ({error}). Make it anew, or leave known out.") from error
     return known

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.gense_prompts import Discrimination, Generation, Prompts
-from contrastive_encoders.synthesis.questions.passages import Passage
+from contrastive_encoders.synthesis.questions.passages import CorpusPassage
 
 HEADING, PASSAGE = "{heading}", "{passage}"
 PLACES = re.compile(r"\{heading\}|\{passage\}")
@@ -26,7 +26,7 @@ class QuestionPrompts(NamedTuple):
         paragraphs = (part for template in self.styles.values() for part in template.split("\n\n"))
         return "\n\n".join(dict.fromkeys(part for part in paragraphs if not PLACES.search(part)))
 
-    def asked(self, style: str, passage: Passage, text: str) -> str:
+    def asked(self, style: str, passage: CorpusPassage, text: str) -> str:
         """The prompt for a passage, whose ``text`` may be cut. Lines with a heading are left out where it has none."""
         lines = self.styles[style].splitlines(keepends=True)
         template = "".join(line for line in lines if passage.heading or HEADING not in line)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from contrastive_encoders.io.atomic import write_whole
-from contrastive_encoders.reports.page import Section, page
+from contrastive_encoders.io.atomic import atomic_write
+from contrastive_encoders.reports.page import ReportSection, page
 from contrastive_encoders.reports.tables import Column, Table, beginning, columns
 from contrastive_encoders.synthesis.questions.passages import Collection
 from contrastive_encoders.synthesis.questions.rules import KEPT, REASONS, Question
@@ -36,10 +36,10 @@ def write_question_report(
         _scores(questions),
         *_agreement(questions, manifest["identity"]["rules"]),
     ]
-    write_whole(folder / "report.html", page(TITLE, sections, lead))
+    atomic_write(folder / "report.html", page(TITLE, sections, lead))
 
 
-def _examples(questions: Sequence[Question], collection: Collection) -> Section:
+def _examples(questions: Sequence[Question], collection: Collection) -> ReportSection:
     draw = random.Random(f"{SEED}/questions")
     tables = list[Table]()
     heads = columns("question", "style", "passage", "heading")
@@ -53,10 +53,10 @@ def _examples(questions: Sequence[Question], collection: Collection) -> Section:
                 for one, passage in zip(some, passages, strict=True)
             ]
             tables.append(Table(heads, rows, fate if fate == KEPT else f"left out: {fate}", f"{len(found):,} in all."))
-    return Section("Examples", ["Drawn at random.", *tables])
+    return ReportSection("Examples", ["Drawn at random.", *tables])
 
 
-def _rules(counts: Mapping[str, Any]) -> Section:
+def _rules(counts: Mapping[str, Any]) -> ReportSection:
     total = max(counts["samples"], 1)
     rows = [(why, one["left_out"], one["break_it"], one["break_it"] / total) for why, one in counts["rules"].items()]
     note = (
@@ -64,10 +64,10 @@ def _rules(counts: Mapping[str, Any]) -> Section:
         "with other rules takes others without a model."
     )
     heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
-    return Section("Rules", [note, Table(heads, [*rows, ("kept", counts["accepted"], None, counts["yield"])])])
+    return ReportSection("Rules", [note, Table(heads, [*rows, ("kept", counts["accepted"], None, counts["yield"])])])
 
 
-def _parts(manifest: Mapping[str, Any]) -> Section:
+def _parts(manifest: Mapping[str, Any]) -> ReportSection:
     found, kept = manifest["collection"], manifest["counts"]["parts"]
     rows = [(part, one["documents"], one["passages"], kept[part]) for part, one in found["parts"].items()]
     note = (
@@ -75,12 +75,12 @@ def _parts(manifest: Mapping[str, Any]) -> Section:
         + "".join(f"Passages left out as {why}: {number:,}. " for why, number in found["left_out"].items())
         + f"Training rows, with their negatives: {manifest['counts']['training_rows']:,}."
     )
-    return Section(
+    return ReportSection(
         "Parts", [note, Table([Column("part"), *columns("documents", "passages", "questions kept", number=",")], rows)]
     )
 
 
-def _scores(questions: Sequence[Question]) -> Section:
+def _scores(questions: Sequence[Question]) -> ReportSection:
     rows = list[list[Any]]()
     for style in dict.fromkeys(one.style for one in questions):
         for fate in ("all", KEPT):
@@ -98,10 +98,10 @@ def _scores(questions: Sequence[Question]) -> Section:
         "The 10th, 50th and 90th percentile of each. Copied: the share of words in runs of three that the passage has."
     )
     heads = [Column("style"), Column("questions", ","), *columns("words", "copied", "P(yes)", "rank", right=True)]
-    return Section("Scores", [note, Table(heads, rows)])
+    return ReportSection("Scores", [note, Table(heads, rows)])
 
 
-def _agreement(questions: Sequence[Question], rules: Mapping[str, Any]) -> list[Section]:
+def _agreement(questions: Sequence[Question], rules: Mapping[str, Any]) -> list[ReportSection]:
     """Whether the judge prefers the questions whose passage the encoder finds."""
     judged = [
         (one.candidate["p_yes"], one.rank) for one in questions if one.candidate["p_yes"] is not None and one.rank
@@ -118,7 +118,7 @@ def _agreement(questions: Sequence[Question], rules: Mapping[str, Any]) -> list[
         f"Of a question whose passage the encoder finds among the first {limit} and one whose it does not, the judge "
         f"gives the first the higher probability in {area:.1%} of all pairs; 50% is chance."
     )
-    return [Section("Judge and encoder", [note])]
+    return [ReportSection("Judge and encoder", [note])]
 
 
 def write_question_card(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from contrastive_encoders.datamodules.near_duplicates import words_of
-from contrastive_encoders.synthesis.questions.generation import Candidate
+from contrastive_encoders.synthesis.questions.generation import QuestionCandidate
 from contrastive_encoders.synthesis.questions.passages import Collection
-from contrastive_encoders.synthesis.questions.scores import RUN, Neighbours, copied
+from contrastive_encoders.synthesis.questions.scores import RUN, NearestPassages, copied
 from contrastive_encoders.synthesis.recipe_configs import QuestionRules
 from contrastive_encoders.synthesis.rules.filters import NearDuplicates
 
@@ -30,7 +30,7 @@ class Question(NamedTuple):
     """A candidate with all scores and its fate."""
 
     id: str
-    candidate: Candidate
+    candidate: QuestionCandidate
     place: int  # among all candidates
     copied: float  # share of its words that the passage has in runs of three
     from_prompt: float  # likewise the prompt's examples, and not the passage
@@ -55,9 +55,9 @@ class Question(NamedTuple):
 
 
 def apply_rules(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[QuestionCandidate],
     collection: Collection,
-    neighbours: Neighbours,
+    neighbours: NearestPassages,
     rules: QuestionRules,
     examples: str,
 ) -> list[Question]:
@@ -78,7 +78,9 @@ def apply_rules(
     return found
 
 
-def _broken(one: Candidate, share: float, from_prompt: float, rank: int | None, rules: QuestionRules) -> Iterator[str]:
+def _broken(
+    one: QuestionCandidate, share: float, from_prompt: float, rank: int | None, rules: QuestionRules
+) -> Iterator[str]:
     words = len(one["text"].split())
     if not words_of(one["text"]):
         yield EMPTY

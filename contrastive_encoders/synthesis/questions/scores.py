@@ -9,9 +9,9 @@ import numpy as np
 
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.datamodules.near_duplicates import words_of
-from contrastive_encoders.io.atomic import whole_file
-from contrastive_encoders.io.manifest import Damaged, read_record, write_record
-from contrastive_encoders.synthesis.questions.generation import Candidate
+from contrastive_encoders.io.atomic import atomic_file
+from contrastive_encoders.io.manifest import CorruptFileError, read_record, write_record
+from contrastive_encoders.synthesis.questions.generation import QuestionCandidate
 from contrastive_encoders.synthesis.questions.passages import Collection
 
 RUN = 3  # words in a row that count as copied
@@ -47,7 +47,7 @@ def _runs(text: str, length: int) -> frozenset[tuple[str, ...]]:
     return frozenset(tuple(words[at : at + length]) for at in range(len(words) - length + 1))
 
 
-class Neighbours(NamedTuple):
+class NearestPassages(NamedTuple):
     """What the encoder finds for each of Q questions."""
 
     ranks_Q: np.ndarray  # int32: of its own passage among all, the best of equal cosines; `NOT_RANKED`: not computed
@@ -58,14 +58,14 @@ class Neighbours(NamedTuple):
     nearest_cosines_QK: np.ndarray  # float32
 
 
-def nothing_found(number: int) -> Neighbours:
+def nothing_found(number: int) -> NearestPassages:
     empty = np.zeros((number, 0), np.int32)
-    return Neighbours(np.full(number, NOT_RANKED, np.int32), np.full(number, np.nan, np.float32), empty, empty)
+    return NearestPassages(np.full(number, NOT_RANKED, np.int32), np.full(number, np.nan, np.float32), empty, empty)
 
 
 def find_neighbours(
-    candidates: Sequence[Candidate], collection: Collection, encode_document: Embed, encode_query: Embed
-) -> Neighbours:
+    candidates: Sequence[QuestionCandidate], collection: Collection, encode_document: Embed, encode_query: Embed
+) -> NearestPassages:
     """Compare every question with every passage, by cosines. An empty question is not ranked."""
     units_PD = unit_rows(np.asarray(encode_document([one.whole for one in collection.passages]), dtype=np.float32))
     texts = list(dict.fromkeys(one["text"] for one in candidates))
@@ -73,7 +73,7 @@ def find_neighbours(
     units_TD = unit_rows(np.asarray(encode_query(texts), dtype=np.float32))
     group_P = np.array([collection.groups[one.document] for one in collection.passages])
     most = min(MOST_NEAREST, len(collection.passages))
-    at_once, parts = max(1, COSINES_AT_ONCE // len(collection.passages)), list[Neighbours]()
+    at_once, parts = max(1, COSINES_AT_ONCE // len(collection.passages)), list[NearestPassages]()
     for at in range(0, len(candidates), at_once):
         some = candidates[at : at + at_once]
         own_Q = np.array([one["passage"] for one in some])
@@ -89,29 +89,29 @@ def find_neighbours(
         near_QK = np.take_along_axis(near_QK, order_QK, axis=1)
         nearest_QK[np.isneginf(near_QK)] = -1
         parts.append(
-            Neighbours(
+            NearestPassages(
                 ranks_Q.astype(np.int32),
                 cosine_Q1[:, 0].astype(np.float32),
                 nearest_QK.astype(np.int32),
                 near_QK.astype(np.float32),
             )
         )
-    return Neighbours(*map(np.concatenate, zip(*parts, strict=True)))
+    return NearestPassages(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def read_neighbours(folder: Path, identity: dict[str, Any]) -> Neighbours | None:
+def read_neighbours(folder: Path, identity: dict[str, Any]) -> NearestPassages | None:
     """None where they are not there, or of another encoder."""
     try:
         if read_record(folder / ABOUT)["identity"] != identity:
             return None
         with np.load(folder / NEIGHBOURS) as found:
-            return Neighbours(*(found[name] for name in Neighbours._fields))
-    except (OSError, Damaged, KeyError, ValueError, EOFError):
+            return NearestPassages(*(found[name] for name in NearestPassages._fields))
+    except (OSError, CorruptFileError, KeyError, ValueError, EOFError):
         return None
 
 
-def write_neighbours(folder: Path, found: Neighbours, identity: dict[str, Any]) -> None:
+def write_neighbours(folder: Path, found: NearestPassages, identity: dict[str, Any]) -> None:
     (folder / ABOUT).unlink(missing_ok=True)
-    with whole_file(folder / NEIGHBOURS) as part, part.open("wb") as file:
+    with atomic_file(folder / NEIGHBOURS) as part, part.open("wb") as file:
         np.savez_compressed(file, **found._asdict())
     write_record(folder / ABOUT, {"identity": identity})

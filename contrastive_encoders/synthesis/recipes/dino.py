@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import require
 from contrastive_encoders.io.text_files import Encoding
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
 from contrastive_encoders.synthesis.decoding.generator import Generator
 from contrastive_encoders.synthesis.recipe import ModelRecipe, log
@@ -30,7 +30,7 @@ from contrastive_encoders.synthesis.server.protocol import REFUSALS
 from contrastive_encoders.synthesis.server.server import Server
 from contrastive_encoders.synthesis.shards.decoded import DecodedShards, FinishedShard
 from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, ShardInputs, finish, write_data_set
-from contrastive_encoders.synthesis.shards.store import X1, Entry, LabelCounts, LeftOut, read_entries
+from contrastive_encoders.synthesis.shards.store import X1, LabelCounts, RejectedText, ShardEntry, read_entries
 from contrastive_encoders.synthesis.task_spec import STOP, Label, Tasks, TaskSpec, choose_tasks
 
 TOP_K = {"x1": 0, "x2": 5}  # published
@@ -214,7 +214,7 @@ class DinoShards(DecodedShards):
     spec: TaskSpec
     plan: Plan
 
-    def begin(self, generator: Generator | Server, tasks: Iterator[Task]) -> "DinoShardBuilder":
+    def begin(self, generator: Generator | Server, tasks: Iterator[WorkItem]) -> "DinoShardBuilder":
         return DinoShardBuilder(self.spec, self.plan, tasks)
 
     def passes(self, sampled: Continuation) -> bool:
@@ -241,7 +241,7 @@ def x2_units(spec: TaskSpec, texts: Iterable[str]) -> Iterator[InputTask]:
 
 
 @dataclass
-class OpenShard:
+class DinoShardState:
     """A shard under way."""
 
     number: int
@@ -258,7 +258,7 @@ class OpenShard:
             sums["rejected"] = dict(Counter(sums["rejected"]) + group.rejected)
         entries = [entry for group in self.groups for entry in group.entries()]
         left_out = [
-            LeftOut(x1=group.unit.x1, text=text, label=group.label.name, why=why)
+            RejectedText(x1=group.unit.x1, text=text, label=group.label.name, why=why)
             for group in self.groups
             for text, why in group.refused
         ]
@@ -271,7 +271,7 @@ class SampleGroup:
 
     unit: InputTask
     label: Label
-    shard: OpenShard
+    shard: DinoShardState
     plan: Plan
     tried: int = 0  # samples asked for so far
     outstanding: int = 0
@@ -323,18 +323,18 @@ class SampleGroup:
         self.came.clear()
         return self.plan.strategy == "retry" and not hopeless and len(self.next_samples()) > 0
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[ShardEntry]:
         for text in self.accepted:
             if self.unit.x1 is None:
-                yield Entry(text_a=text, text_b=None, label=self.label.name)
+                yield ShardEntry(text_a=text, text_b=None, label=self.label.name)
             else:
-                yield Entry(text_a=self.unit.x1, text_b=text, label=self.label.name)
+                yield ShardEntry(text_a=self.unit.x1, text_b=text, label=self.label.name)
 
 
 class DinoShardBuilder:
     """Prompts for tasks, and shards from the answers. Holds no more than what is under way."""
 
-    def __init__(self, spec: TaskSpec, plan: Plan, tasks: Iterable[Task]) -> None:
+    def __init__(self, spec: TaskSpec, plan: Plan, tasks: Iterable[WorkItem]) -> None:
         self.spec, self.plan = spec, plan
         self.groups: dict[tuple[int | str, ...], SampleGroup] = {}
         self.again: deque[tuple[SampleGroup, range]] = deque()
@@ -372,11 +372,11 @@ class DinoShardBuilder:
         group.shard.open -= 1
         return None if group.shard.open else group.shard.finished()
 
-    def _begin(self, tasks: Iterable[Task]) -> Iterator[SampleGroup]:
+    def _begin(self, tasks: Iterable[WorkItem]) -> Iterator[SampleGroup]:
         """Groups in order."""
         for task in tasks:
             payload: ShardInputs = task.payload
-            shard = OpenShard(task.number, open=sum(len(unit.labels) for unit in payload.inputs))
+            shard = DinoShardState(task.number, open=sum(len(unit.labels) for unit in payload.inputs))
             for unit in payload.inputs:
                 for label in unit.labels:
                     group = SampleGroup(unit, label, shard, self.plan)

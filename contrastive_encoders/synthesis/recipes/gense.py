@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction, Prompts
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Prompt
 from contrastive_encoders.synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Discriminator
 from contrastive_encoders.synthesis.decoding.generator import Generator
@@ -96,7 +96,7 @@ class GenseShards(DecodedShards):
     max_pair_tokens: int
     judged: bool = True
 
-    def begin(self, generator: Generator | Server, tasks: Iterator[Task]) -> "GenseShardBuilder":
+    def begin(self, generator: Generator | Server, tasks: Iterator[WorkItem]) -> "GenseShardBuilder":
         score = discriminator_of(generator, self.prompts, self.max_pair_tokens, judged=self.judged)
         if isinstance(score, Discriminator):  # a server says so itself
             score.check_room(self.max_source_tokens)
@@ -107,7 +107,7 @@ class GenseShards(DecodedShards):
 
 
 @dataclass
-class OpenShard:
+class GenseShardState:
     """A shard under way."""
 
     number: int
@@ -122,7 +122,7 @@ class OpenSentence:
 
     place: int
     premise: str
-    shard: OpenShard
+    shard: GenseShardState
     open: int  # candidates that have not come yet
     texts: dict[Direction, list[Any]]  # (text, closed) by candidate
 
@@ -130,7 +130,9 @@ class OpenSentence:
 class GenseShardBuilder:
     """Prompts for tasks, and scored rows from the answers. Holds only what is under way."""
 
-    def __init__(self, shards: GenseShards, score: Discriminator | ServedDiscriminator, tasks: Iterable[Task]) -> None:
+    def __init__(
+        self, shards: GenseShards, score: Discriminator | ServedDiscriminator, tasks: Iterable[WorkItem]
+    ) -> None:
         self.shards, self.score, self.tasks = shards, score, tasks
         self.rows: dict[int, OpenSentence] = {}
         self.groups_done = 0
@@ -172,7 +174,7 @@ class GenseShardBuilder:
         """Whether a straight mark ends texts, and the premise contains such marks."""
         return self.shards.how.stop == STOP and marks(row.premise)
 
-    def _score(self, shard: OpenShard) -> list[dict[str, Any]]:
+    def _score(self, shard: GenseShardState) -> list[dict[str, Any]]:
         """Score a shard alone, some rows at a time by their places: a pass changes the last bits of what is read with
         it, and so it must not depend on what else was under way.
         """
@@ -187,7 +189,7 @@ class GenseShardBuilder:
         """Rows in order."""
         for task in self.tasks:
             payload: ShardInputs = task.payload
-            shard = OpenShard(task.number, units=len(payload.inputs))
+            shard = GenseShardState(task.number, units=len(payload.inputs))
             for place, sentence in enumerate(payload.inputs, start=payload.first):
                 texts: dict[Direction, list[Any]] = {
                     direction: [None] * self.shards.candidates for direction in DIRECTIONS

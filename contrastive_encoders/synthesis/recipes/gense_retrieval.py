@@ -52,7 +52,7 @@ class Retrieved:
     """A source with the same neighbours for all directions; the discriminator tells to which they belong."""
 
     def __init__(self, sentences: Sequence[str], how: Bm25, directions: Sequence[Direction]) -> None:
-        self.neighbours, self.directions = Neighbours(sentences, how), directions
+        self.neighbours, self.directions = BM25Index(sentences, how), directions
 
     def __call__(self, first: int, inputs: Sequence[str]) -> list[SentenceCandidates]:
         places = range(first, first + len(inputs))
@@ -65,7 +65,7 @@ class Retrieved:
         ]
 
 
-class Neighbours:
+class BM25Index:
     """An index over all of a corpus."""
 
     def __init__(self, sentences: Sequence[str], how: Bm25) -> None:

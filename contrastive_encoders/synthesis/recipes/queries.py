@@ -19,12 +19,12 @@ from contrastive_encoders.io.atomic import remove
 from contrastive_encoders.io.file_discovery import check_output_apart
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.runtime.worker_loop import Start
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.questions.generation import (
-    Candidate,
     JudgedQuestions,
+    PassageQuestions,
+    QuestionCandidate,
     QuestionShards,
-    Written,
     counts_of,
 )
 from contrastive_encoders.synthesis.questions.output import (
@@ -46,8 +46,8 @@ from contrastive_encoders.synthesis.questions.output import (
 )
 from contrastive_encoders.synthesis.questions.passages import (
     Collection,
+    CorpusPassage,
     Part,
-    Passage,
     divide,
     read_collection,
 )
@@ -56,7 +56,7 @@ from contrastive_encoders.synthesis.questions.prompts import QuestionPrompts, pa
 from contrastive_encoders.synthesis.questions.report import write_question_card, write_question_report
 from contrastive_encoders.synthesis.questions.rules import KEPT, apply_rules, tally
 from contrastive_encoders.synthesis.questions.scores import (
-    Neighbours,
+    NearestPassages,
     find_neighbours,
     nothing_found,
     read_neighbours,
@@ -86,7 +86,9 @@ from contrastive_encoders.synthesis.triplet_recipe import prompts_of
 WRITTEN, SCORED = "written", "scored"
 MEASURED = 32  # passages that a plan writes questions for
 FEW_KEPT = 0.1  # of all questions
-SUSPECTED = "Perhaps the model cannot write this language, or the passages are too alike: report.html shows examples."
+FEW_KEPT_HINT = (
+    "Perhaps the model cannot write this language, or the passages are too alike: report.html shows examples."
+)
 
 
 @dataclass(kw_only=True)
@@ -238,7 +240,7 @@ class Queries(QueriesConfig, ModelRecipe):
         candidates = self._candidates()
         self._take(candidates, self._neighbours(candidates))
 
-    def _candidates(self) -> list[Candidate]:
+    def _candidates(self) -> list[QuestionCandidate]:
         """Return the questions of this data set and of the earlier one, in the order of their passages."""
         here: list[Any] = list(read_entries(self.folder / SCORED))
         rows = [{**row, "passage": self.fresh[row["passage"]]} for row in here]
@@ -261,7 +263,7 @@ class Queries(QueriesConfig, ModelRecipe):
                 if own:
                     write_data_set(self.scored, pool, finish_rows, quiet=self.quiet)
         if not self.scored.is_complete():
-            with self.open_pool(self._judge() if self.has_judge else nobody) as pool:
+            with self.open_pool(self._judge() if self.has_judge else no_judge) as pool:
                 write_data_set(self.scored, pool, finish_rows, quiet=self.quiet)
 
     def _judge(self) -> Start:
@@ -270,7 +272,7 @@ class Queries(QueriesConfig, ModelRecipe):
             return replace(self, generator=self.judge).server()  # type: ignore[return-value]
         return partial(load_writer, self.judge, self.precision, self.device, None, chat=self.chat_template)
 
-    def _neighbours(self, candidates: Sequence[Candidate]) -> Neighbours:
+    def _neighbours(self, candidates: Sequence[QuestionCandidate]) -> NearestPassages:
         if self.encoder is None:
             return nothing_found(len(candidates))
         identity = as_read({"encoder": self.identity["encoder"]["fingerprint"], SCORED: self.scored.identity})
@@ -283,7 +285,7 @@ class Queries(QueriesConfig, ModelRecipe):
             write_neighbours(self.scored.folder, found, identity)
         return found
 
-    def _take(self, candidates: Sequence[Candidate], neighbours: Neighbours) -> None:
+    def _take(self, candidates: Sequence[QuestionCandidate], neighbours: NearestPassages) -> None:
         """The manifest last: where it says complete, all the rest is there."""
         collection, folder = self.collection, self.folder
         questions = apply_rules(candidates, collection, neighbours, self.rules, self.asks.examples)
@@ -323,8 +325,8 @@ class Queries(QueriesConfig, ModelRecipe):
         if lacking := [part for part, share in wanted.items() if share and not counts["parts"][part]]:
             raise InputError(
                 f"{folder}: no question was kept of the documents of {' and '.join(lacking)}, of {len(questions):,} in "
-                f"all; left out as {why}. {SUSPECTED} Give more documents, or let the rules keep more; the questions "
-                "stay."
+                f"all; left out as {why}. {FEW_KEPT_HINT} Give more documents, or let the rules keep more; the "
+                "questions stay."
             )
         store.write_manifest({**manifest, "complete": True})
         log.info(
@@ -332,7 +334,7 @@ class Queries(QueriesConfig, ModelRecipe):
             *(folder, f"{number:,}", f"{len(questions):,}", 100 * counts["yield"], f"{counts['training_rows']:,}"),
         )
         if number < FEW_KEPT * len(questions):
-            log.warning("%s: almost no question was kept; left out as %s. %s", folder, why, SUSPECTED)
+            log.warning("%s: almost no question was kept; left out as %s. %s", folder, why, FEW_KEPT_HINT)
 
     def _say_plan(self) -> None:
         counts = self.collection.counts()
@@ -357,13 +359,14 @@ class Queries(QueriesConfig, ModelRecipe):
         judge = JudgedQuestions(self.asks, self.max_passage_tokens)
         with self.open_pool(self.writer()) as pool:
             began = time.monotonic()
-            for _, result in pool.run(self.written.work, iter([Task(0, ShardInputs(0, list(some)))]), 1):
+            for _, result in pool.run(self.written.work, iter([WorkItem(0, ShardInputs(0, list(some)))]), 1):
                 if isinstance(result, WrittenShard) and self.has_judge:
                     rows = [json.loads(line) for line in result.lines.splitlines()]
                     written = [
-                        Written(one, [row for row in rows if row["passage"] == at]) for at, one in enumerate(some)
+                        PassageQuestions(one, [row for row in rows if row["passage"] == at])
+                        for at, one in enumerate(some)
                     ]
-                    for _ in pool.run(judge, iter([Task(0, ShardInputs(0, written))]), 1):
+                    for _ in pool.run(judge, iter([WorkItem(0, ShardInputs(0, written))]), 1):
                         pass
             seconds = (time.monotonic() - began) / len(some) * len(passages) / self.devices
         duration = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
@@ -379,11 +382,11 @@ def as_read(entries: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def nobody() -> None:
+def no_judge() -> None:
     """No judge is loaded."""
 
 
-def unjudged(_: Any, tasks: Iterator[Task]) -> Iterator[tuple[int | None, WrittenShard]]:
+def unjudged(_: Any, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None, WrittenShard]]:
     """The work on written questions where nobody judges."""
     for task in tasks:
         rows = [row for one in task.payload.inputs for row in one.candidates]
@@ -395,14 +398,14 @@ class WrittenQuestions:
     """Iterates over the passages in order, each with its questions, which are read from the shards of a data set."""
 
     folder: Path
-    passages: Sequence[Passage]
+    passages: Sequence[CorpusPassage]
     shard_size: int
 
-    def __iter__(self) -> Iterator[Written]:
+    def __iter__(self) -> Iterator[PassageQuestions]:
         for first in range(0, len(self.passages), self.shard_size):
             rows: dict[int, list[Any]] = {}
             for row in read_shard(self.folder / shard_name(first // self.shard_size)):
                 one: Any = row
                 rows.setdefault(one["passage"], []).append(one)
             for place in range(first, min(first + self.shard_size, len(self.passages))):
-                yield Written(self.passages[place], rows.get(place, []))
+                yield PassageQuestions(self.passages[place], rows.get(place, []))

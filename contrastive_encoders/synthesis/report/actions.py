@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.runtime.devices import device_of
 from contrastive_encoders.synthesis.report.annotate import TABLE, Item, agreement_table, read_agreement, write_sheet
 from contrastive_encoders.synthesis.report.report import Encoder, write_report
@@ -15,7 +15,7 @@ from contrastive_encoders.synthesis.shards.store import read_manifest
 log = logging.getLogger(__name__)
 
 
-class Afterwards(NamedTuple):
+class DatasetActions(NamedTuple):
     """Actions on a finished data set; None for each that was not asked for."""
 
     encoder: str | None  # by which the report says how similar texts are
@@ -50,15 +50,15 @@ class Afterwards(NamedTuple):
         """Perform the actions and return text for the terminal. ``as_trained`` reads pairs as training does."""
         table = ""
         if self.encoder is not None:
-            report_anew(folder, self.encoder, device)
+            regenerate_report(folder, self.encoder, device)
         if self.annotations is not None:
-            table = take_back(folder, Path(self.annotations))
+            table = read_annotation_sheet(folder, Path(self.annotations))
         elif self.annotate is not None:
-            hand_out(folder, self.annotate, seed, as_trained)
+            write_annotation_sheet(folder, self.annotate, seed, as_trained)
         return table
 
 
-def report_anew(folder: Path, encoder: str, device: str) -> None:
+def regenerate_report(folder: Path, encoder: str, device: str) -> None:
     """Rewrite the report with the similarities of the texts under an encoder.
 
     Raises:
@@ -85,7 +85,7 @@ def _refuse_unless_pairs(has_pairs: bool, folder: Path, encoder: str) -> None:
         )
 
 
-def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], Sequence[Item]]) -> None:
+def write_annotation_sheet(folder: Path, number: int, seed: int, as_trained: Callable[[Path], Sequence[Item]]) -> None:
     sheet, allowed = write_sheet(folder, number, labels_of(folder), seed, as_trained)
     log.info(
         "%s is written: fill in its column label with one of %s, then say annotations=%s.",
@@ -95,7 +95,7 @@ def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], 
     )
 
 
-def take_back(folder: Path, sheet: Path) -> str:
+def read_annotation_sheet(folder: Path, sheet: Path) -> str:
     """The table, which is written beside the data set too."""
     if read_manifest(folder)["identity"]["kind"] == "queries":
         from contrastive_encoders.synthesis.questions.answers import answers_table
@@ -104,7 +104,7 @@ def take_back(folder: Path, sheet: Path) -> str:
     else:
         labels_of(folder)
         table = agreement_table(read_agreement(folder, sheet))
-    write_whole(folder / TABLE, table.encode())
+    atomic_write(folder / TABLE, table.encode())
     return table
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.reports.tables import Cell, Column, Table, columns, markdown
 from contrastive_encoders.synthesis.shards.store import read_entries
 
@@ -56,8 +56,8 @@ def write_sheet(
     writer.writerows((place, cell(item.text_a), cell(item.text_b), "") for place, item in enumerate(items, start=1))
     allowed = [RANDOM, *sorted(SIMILARITIES[label] for label in labels)] if similar else list(labels)
     key = {"labels": allowed, "key": {str(place): item.label for place, item in enumerate(items, start=1)}}
-    write_whole(folder / KEY, json.dumps(key, indent=1).encode())
-    write_whole(sheet, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then
+    atomic_write(folder / KEY, json.dumps(key, indent=1).encode())
+    atomic_write(sheet, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then
     return sheet, allowed
 
 

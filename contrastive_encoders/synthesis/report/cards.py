@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from contrastive_encoders.core.gense_prompts import DIRECTIONS, Direction
-from contrastive_encoders.io.atomic import write_whole
+from contrastive_encoders.io.atomic import atomic_write
 from contrastive_encoders.reports.page import environment
 from contrastive_encoders.synthesis.shards.store import X1
 
@@ -76,7 +76,7 @@ def write_triplet_card(folder: Path, manifest: Mapping[str, Any]) -> None:
 def write_card(folder: Path, template: str, front: Mapping[str, Any], manifest: Mapping[str, Any], **more: Any) -> None:
     front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     text = environment(Path(__file__).parent).get_template(f"{template}.md.j2").render(**manifest, **more)
-    write_whole(folder / CARD, f"---\n{front_matter}---\n\n{text}\n")
+    atomic_write(folder / CARD, f"---\n{front_matter}---\n\n{text}\n")
 
 
 def _config(name: str, pattern: str) -> dict[str, Any]:

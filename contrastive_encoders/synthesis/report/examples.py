@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from contrastive_encoders.core.unit_rows import unit_rows
-from contrastive_encoders.reports.page import Section
+from contrastive_encoders.reports.page import ReportSection
 from contrastive_encoders.reports.tables import Column, Table, beginning
-from contrastive_encoders.synthesis.report.texts import ACCEPTED, ReportText, Texts
+from contrastive_encoders.synthesis.report.texts import ACCEPTED, GeneratedTexts, ReportText
 from contrastive_encoders.synthesis.shards.store import spread
 
 MAX_ACCEPTED, MAX_LEFT_OUT = 120, 120  # rows of a report
@@ -17,7 +17,7 @@ MAX_COMPARED = 2_000  # texts whose similarity is computed
 Embed = Callable[[Sequence[str]], np.ndarray]
 
 
-def draw_examples(texts: Texts, seed: int) -> list[ReportText]:
+def draw_examples(texts: GeneratedTexts, seed: int) -> list[ReportText]:
     """Draw accepted texts, equally many of each label, then texts that were left out, equally many for each reason."""
     draw = random.Random(f"{seed}/examples")
     accepted = draw.sample(texts.accepted, len(texts.accepted))
@@ -40,7 +40,7 @@ def with_cosines(texts: Sequence[ReportText], embed: Embed) -> list[ReportText]:
     ]
 
 
-def cosines_by_label(texts: Texts, embed: Embed, seed: int) -> dict[str, list[float]]:
+def cosines_by_label(texts: GeneratedTexts, embed: Embed, seed: int) -> dict[str, list[float]]:
     """Return the cosines of accepted texts, drawn at random, to the texts that they were written for."""
     pairs = [one for one in texts.accepted if one.x1]
     drawn = random.Random(f"{seed}/cosines").sample(pairs, min(len(pairs), MAX_COMPARED))
@@ -51,7 +51,7 @@ def cosines_by_label(texts: Texts, embed: Embed, seed: int) -> dict[str, list[fl
     return found
 
 
-def examples_section(examples: Sequence[ReportText]) -> Section:
+def examples_section(examples: Sequence[ReportText]) -> ReportSection:
     """Return a table of the examples; long texts are cut, and columns without any value are left out."""
     columns: list[tuple[Column, list[Any]]] = [
         (Column("outcome"), [one.fate for one in examples]),
@@ -65,4 +65,4 @@ def examples_section(examples: Sequence[ReportText]) -> Section:
     rows = [list(row) for row in zip(*(values for _, values in filled), strict=True)]
     note = "Drawn at random: as many of each label, and of those that were left out as many of each reason."
     table = Table([head for head, _ in filled], rows)
-    return Section("Examples", [note, table] if examples else ["No text was accepted or kept."])
+    return ReportSection("Examples", [note, table] if examples else ["No text was accepted or kept."])

@@ -11,7 +11,7 @@ import numpy as np
 from contrastive_encoders.reports.encodings import color, opacity, shape, tooltip
 from contrastive_encoders.reports.figure import SERIES, SOFT, Figure
 from contrastive_encoders.reports.tables import Column, Table, columns
-from contrastive_encoders.synthesis.report.measures import BINS, LONGEST, Measured
+from contrastive_encoders.synthesis.report.measures import BINS, LONGEST, LabelStatistics
 from contrastive_encoders.synthesis.rules.triplet_rules import ANSWER_BINS
 
 
@@ -23,14 +23,14 @@ class Curve(NamedTuple):
     counts: Sequence[int]
 
 
-def lengths(measured: Mapping[str, Measured]) -> Figure:
+def lengths(measured: Mapping[str, LabelStatistics]) -> Figure:
     """Words of the texts of each label."""
     curves = [Curve(label, range(LONGEST + 1), one.words) for label, one in measured.items()]
     caption = f"Of accepted texts. The last point is {LONGEST} words and more."
     return _shares("lengths", "Lengths", caption, "words", curves, form="d")
 
 
-def overlaps(measured: Mapping[str, Measured]) -> Figure:
+def overlaps(measured: Mapping[str, LabelStatistics]) -> Figure:
     """Words that both texts of a pair have, over words that either has."""
     curves = [Curve(label, middles(0, 1, BINS), one.overlaps) for label, one in measured.items()]
     caption = "Words that both texts of a pair have over those that either has (Jaccard), case and punctuation aside."

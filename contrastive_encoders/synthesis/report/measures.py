@@ -14,7 +14,7 @@ BINS = 20
 LONGEST = 60  # words; longer texts share the last bin
 
 
-class Measured(NamedTuple):
+class LabelStatistics(NamedTuple):
     """Statistics of the texts of one label. Rates are in 0..1."""
 
     texts: int
@@ -28,19 +28,19 @@ class Measured(NamedTuple):
     overlaps: list[int]  # texts in BINS bins of overlap from 0 to 1
 
 
-def measure(accepted: Sequence[ReportText], labels: Sequence[str]) -> dict[str, Measured]:
+def measure(accepted: Sequence[ReportText], labels: Sequence[str]) -> dict[str, LabelStatistics]:
     """Return the statistics of each label."""
     return {label: _measured([one for one in accepted if one.label == label]) for label in labels}
 
 
-def _measured(texts: Sequence[ReportText]) -> Measured:
+def _measured(texts: Sequence[ReportText]) -> LabelStatistics:
     lengths = [one.words for one in texts]
     plain = [folded(one.text).split() for one in texts[:MOST_FOR_DISTINCT]]
     words = [word for one in plain for word in one]
     pairs = [pair for one in plain for pair in pairwise(one)]
     given = [(one.text, one.x1) for one in texts if one.x1 is not None]
     overlaps = [overlap for one in texts if (overlap := one.overlap) is not None]
-    return Measured(
+    return LabelStatistics(
         texts=len(texts),
         mean_words=sum(lengths) / max(len(lengths), 1),
         words=np.bincount(np.minimum(lengths, LONGEST).astype(int), minlength=LONGEST + 1).tolist(),

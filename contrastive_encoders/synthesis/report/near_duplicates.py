@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from contrastive_encoders.reports.page import Section
+from contrastive_encoders.reports.page import ReportSection
 from contrastive_encoders.reports.tables import Column, Table, beginning
 from contrastive_encoders.synthesis.report.texts import ReportText
 from contrastive_encoders.synthesis.rules.filters import NearDuplicates
@@ -38,7 +38,7 @@ def repeated(texts: Sequence[ReportText], label: str) -> list[Repeated]:
     return found
 
 
-def doubles_section(accepted: Sequence[ReportText], labels: Sequence[str]) -> Section:
+def doubles_section(accepted: Sequence[ReportText], labels: Sequence[str]) -> ReportSection:
     """Count near-duplicates by label, and show the texts that come back most."""
     rows, again = [], list[Repeated]()
     for label in labels:
@@ -56,4 +56,4 @@ def doubles_section(accepted: Sequence[ReportText], labels: Sequence[str]) -> Se
     listed = [[beginning(one.text), one.label, len(one.later), beginning(one.other)] for one in again[:LISTED]]
     title = "Texts that come back most" if len(again) <= LISTED else f"The {LISTED} texts that come back most"
     most = Table([Column("text"), Column("label"), Column("again", ","), Column("another wording")], listed, title)
-    return Section("Near-duplicates", [note, Table(heads, rows), *([most] if listed else [])])
+    return ReportSection("Near-duplicates", [note, Table(heads, rows), *([most] if listed else [])])

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contrastive_encoders.io.atomic import write_whole
-from contrastive_encoders.reports.figure import Figure, NotDrawn
-from contrastive_encoders.reports.page import Section, page
+from contrastive_encoders.io.atomic import atomic_write
+from contrastive_encoders.reports.figure import Figure, RenderError
+from contrastive_encoders.reports.page import ReportSection, page
 from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.synthesis.report.examples import (
     Embed,
@@ -17,7 +17,7 @@ from contrastive_encoders.synthesis.report.examples import (
     with_cosines,
 )
 from contrastive_encoders.synthesis.report.label_sections import about_labels
-from contrastive_encoders.synthesis.report.measures import MOST_FOR_DISTINCT, Measured, measure
+from contrastive_encoders.synthesis.report.measures import MOST_FOR_DISTINCT, LabelStatistics, measure
 from contrastive_encoders.synthesis.report.near_duplicates import doubles_section
 from contrastive_encoders.synthesis.report.texts import MOST_ROWS, read_texts
 from contrastive_encoders.synthesis.report.triplet_sections import about_triplets
@@ -59,16 +59,16 @@ def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | N
     lead = [subject.lead + ("" if manifest["complete"] else " It is not finished.")]
     try:
         html = page(subject.title, sections, lead, key=subject.labels)
-    except NotDrawn as error:
+    except RenderError as error:
         log.warning("%s has no figures: %s", folder / "report.html", error)
         tables = [one._replace(parts=[part for part in one.parts if not isinstance(part, Figure)]) for one in sections]
         html = page(subject.title, tables, lead, key=subject.labels)
-    write_whole(folder / "report.html", html)
+    atomic_write(folder / "report.html", html)
 
 
 def _texts(
-    measured: Mapping[str, Measured], cosines: Mapping[str, Sequence[float]], drawn: Sequence[Figure]
-) -> Section:
+    measured: Mapping[str, LabelStatistics], cosines: Mapping[str, Sequence[float]], drawn: Sequence[Figure]
+) -> ReportSection:
     rows = []
     for label, one in measured.items():
         found = cosines.get(label)
@@ -88,4 +88,4 @@ def _texts(
         *columns("copies", "folded copies", number=".1%"),
         *columns("overlap", *(["similarity"] if cosines else []), number=".3f"),
     ]
-    return Section("Texts", [note, Table(heads, rows), *drawn])
+    return ReportSection("Texts", [note, Table(heads, rows), *drawn])

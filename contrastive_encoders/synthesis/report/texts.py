@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrastive_encoders.core.gense_prompts import DIRECTIONS
-from contrastive_encoders.reports.page import Section
+from contrastive_encoders.reports.page import ReportSection
 from contrastive_encoders.synthesis.rules.filters import folded, jaccard
 from contrastive_encoders.synthesis.shards.store import ShardStore, read_shard, shard_name
 
@@ -36,7 +36,7 @@ class ReportText(NamedTuple):
         return jaccard(frozenset(folded(self.text).split()), frozenset(folded(self.x1).split()))
 
 
-class Texts(NamedTuple):
+class GeneratedTexts(NamedTuple):
     """The accepted texts, and some of those that were left out."""
 
     accepted: list[ReportText]
@@ -49,10 +49,10 @@ class Subject(NamedTuple):
     title: str
     lead: str
     labels: list[str]
-    sections: list[Section]
+    sections: list[ReportSection]
 
 
-def read_texts(folder: Path, manifest: Mapping[str, Any]) -> Texts:
+def read_texts(folder: Path, manifest: Mapping[str, Any]) -> GeneratedTexts:
     """Read whole shards, as many as hold about ``MOST_ROWS`` accepted rows."""
     shards, store = int(manifest["shards_planned"]), ShardStore(folder)
     chosen = range(0, shards, max(1, manifest["counts"]["accepted"] // MOST_ROWS))
@@ -64,7 +64,7 @@ def read_texts(folder: Path, manifest: Mapping[str, Any]) -> Texts:
         if (record := store.record(number)) is not None
         for one in record.get("left_out", ())
     ]
-    return Texts(accepted, left_out)
+    return GeneratedTexts(accepted, left_out)
 
 
 def texts_of(row: Mapping[str, Any]) -> Iterator[ReportText]:

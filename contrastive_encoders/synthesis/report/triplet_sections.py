@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from contrastive_encoders.reports.page import Section
+from contrastive_encoders.reports.page import ReportSection
 from contrastive_encoders.reports.tables import Column, Table, beginning, columns
 from contrastive_encoders.synthesis.report.cards import method_of
-from contrastive_encoders.synthesis.report.texts import ReportText, Subject, Texts
+from contrastive_encoders.synthesis.report.texts import GeneratedTexts, ReportText, Subject
 from contrastive_encoders.synthesis.rules.triplet_rules import DECISION_BOUNDARY, REASONS
 
 MOST_DISAGREED = 40  # of a table
 
 
-def about_triplets(manifest: Mapping[str, Any], texts: Texts) -> Subject:
+def about_triplets(manifest: Mapping[str, Any], texts: GeneratedTexts) -> Subject:
     counts, judge, method = manifest["counts"], manifest["generator"]["name"], method_of(manifest)
     lead = (
         f"{counts['accepted']:,} {method.rows} from {counts['inputs']:,} sentences ({counts['yield']:.1%}), "
@@ -28,15 +28,15 @@ def about_triplets(manifest: Mapping[str, Any], texts: Texts) -> Subject:
     return Subject(method.rows.capitalize(), lead, labels, sections)
 
 
-def _sentences(manifest: Mapping[str, Any]) -> Section:
+def _sentences(manifest: Mapping[str, Any]) -> ReportSection:
     found = manifest["sentences"]
     rows = [("texts of the input", found["texts"]), ("sentences in them", found["sentences"])]
     rows += [(f"left out: {reason}", number) for reason, number in found["left_out"].items()]
     table = Table([Column(""), Column("number", ",")], [*rows, ("left", found["kept"])])
-    return Section("Sentences", ["What was given, and what was left out before anything else.", table])
+    return ReportSection("Sentences", ["What was given, and what was left out before anything else.", table])
 
 
-def _rules(manifest: Mapping[str, Any]) -> Section:
+def _rules(manifest: Mapping[str, Any]) -> ReportSection:
     counts, broken = manifest["counts"], manifest["broken"]
     total = max(counts["samples"], 1)
     rows = [
@@ -50,20 +50,20 @@ def _rules(manifest: Mapping[str, Any]) -> Section:
     )
     heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
     table = Table(heads, [*rows, ("accepted", counts["accepted"], None, counts["yield"])])
-    return Section("Rules", [note, table])
+    return ReportSection("Rules", [note, table])
 
 
-def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> Section:
+def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> ReportSection:
     rows = [(threshold, number, number / max(counts["samples"], 1)) for threshold, number in curve.items()]
     note = (
         "Triplets that would be accepted at other thresholds, the other rules as they are. The recipe gense_filter "
         "takes them by its rules.threshold, without writing texts."
     )
     table = Table([Column("threshold"), Column("triplets", ","), Column("yield", ".1%")], rows)
-    return Section("Threshold", [note, table])
+    return ReportSection("Threshold", [note, table])
 
 
-def _disagreed(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]) -> list[Section]:
+def _disagreed(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]) -> list[ReportSection]:
     """Empty where nothing was judged."""
     if not answers:
         return []
@@ -75,4 +75,4 @@ def _disagreed(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]
     heads = [Column("text"), Column("sentence"), Column("written as"), Column("probability", ".3f"), Column("fate")]
     note = "The texts of which the discriminator is surest that they are not what they should be."
     table = Table(heads, rows, "Where the discriminator disagreed", note, "disagreed")
-    return [Section("Discriminator", [answers_figure(answers), table])]
+    return [ReportSection("Discriminator", [answers_figure(answers), table])]

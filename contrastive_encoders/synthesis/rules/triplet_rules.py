@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from contrastive_encoders.core.config_schema import config_field
 from contrastive_encoders.core.gense_prompts import Direction
-from contrastive_encoders.synthesis.shards.store import LeftOut
+from contrastive_encoders.synthesis.shards.store import RejectedText
 
 ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
     "no candidate",
@@ -168,7 +168,7 @@ def first_reason(broken: set[str]) -> str:
     return next(reason for reason in REASONS if reason in broken)
 
 
-def left_out(verdict: JudgedRow) -> Iterator[LeftOut]:
+def left_out(verdict: JudgedRow) -> Iterator[RejectedText]:
     """Yield the texts of a rejected triplet, each with the first rule that it violates, or the mark that only the other
     text violates one.
     """
@@ -177,7 +177,7 @@ def left_out(verdict: JudgedRow) -> Iterator[LeftOut]:
         broken = choice.broken | (verdict.broken & {PREMISE})
         if choice.text.strip():
             why = first_reason(broken) if broken else OTHER_TEXT_REJECTED
-            yield LeftOut(x1=premise, text=choice.text, label=direction, why=why, p=choice.p)
+            yield RejectedText(x1=premise, text=choice.text, label=direction, why=why, p=choice.p)
 
 
 class RuleCounts:

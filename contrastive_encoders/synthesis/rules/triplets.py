@@ -10,10 +10,10 @@ from typing import Any
 from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime.child_processes import cores
 from contrastive_encoders.runtime.worker_pool import open_pool
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.rules.triplet_rules import RuleCounts, Rules, Triplet, judge, left_out
 from contrastive_encoders.synthesis.shards.store import (
-    LeftOut,
+    RejectedText,
     ShardStore,
     as_lines,
     read_finished,
@@ -54,7 +54,7 @@ def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int
         workers = max(1, min(cores(), len(shards) // FEW))
     store = ShardStore(folder)
     with open_pool(_nothing, workers) as pool:
-        for number, (lines, about) in pool.run(Filter(source, rules), map(Task, shards), len(shards)):
+        for number, (lines, about) in pool.run(Filter(source, rules), map(WorkItem, shards), len(shards)):
             assert number is not None, "nothing is reported in between"
             store.write(number, lines, about, sync=False)
 
@@ -70,9 +70,9 @@ class Filter:
     source: Path
     rules: Rules
 
-    def __call__(self, _: None, tasks: Iterator[Task]) -> Iterator[tuple[int, tuple[bytes, dict[str, Any]]]]:
+    def __call__(self, _: None, tasks: Iterator[WorkItem]) -> Iterator[tuple[int, tuple[bytes, dict[str, Any]]]]:
         for task in tasks:
-            tally, refused = RuleCounts(), list[LeftOut]()
+            tally, refused = RuleCounts(), list[RejectedText]()
             lines = as_lines(_triplets(self.source / shard_name(task.number), self.rules, tally, refused))
             record = ShardStore(self.source).record(task.number)
             counts = {"samples": tally.rows, "accepted": tally.accepted, "rejected": dict(tally.rejected)}
@@ -89,7 +89,7 @@ class Filter:
             yield task.number, (lines, about)
 
 
-def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[LeftOut]) -> Iterator[Triplet]:
+def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[RejectedText]) -> Iterator[Triplet]:
     with path.open(encoding="utf-8", newline="\n") as file:
         for line in file:
             verdict = judge(json.loads(line), rules)

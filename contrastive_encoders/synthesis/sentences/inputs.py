@@ -14,7 +14,17 @@ import numpy as np
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.file_discovery import check_output_apart, form_of, list_files
 from contrastive_encoders.io.manifest import sha256_of, sha256_of_all
-from contrastive_encoders.io.rows import AUTO, EMPTY, LINE, BadRow, Encoding, Row, read_rows, sound, text_in
+from contrastive_encoders.io.rows import (
+    AUTO,
+    EMPTY,
+    LINE,
+    BadRow,
+    Encoding,
+    ParsedRow,
+    read_rows,
+    require_valid_row,
+    text_in,
+)
 
 FORMS = {  # of each input_type
     "text": (".txt",),
@@ -99,7 +109,7 @@ class InputFile:
         columns = {"stsb": STSB_NAMES, "text": (LINE,)}.get(self.kind, (self.column,))
         form = form_of(self.path) if form_of(self.path) in FORMS[self.kind] else FORMS[self.kind][0]
         for found in read_rows(self.path, columns, form, self.encoding):
-            row = sound(found, self.path)
+            row = require_valid_row(found, self.path)
             if row.values:
                 for name in columns:
                     yield self._text(row, name)
@@ -109,10 +119,10 @@ class InputFile:
     def is_stsb(self) -> bool:
         """Whether its first row has both sentences of STS-B, and not the column that is asked for."""
         rows = read_rows(self.path, encoding=self.encoding)
-        first = next((row for row in rows if isinstance(row, Row) and row.values), None)
+        first = next((row for row in rows if isinstance(row, ParsedRow) and row.values), None)
         return first is not None and set(STSB_NAMES) <= first.values.keys() and self.column not in first.values
 
-    def _text(self, row: Row, name: str) -> str:
+    def _text(self, row: ParsedRow, name: str) -> str:
         if self.kind == "parquet" and row.values.get(name, "") is None:
             return ""
         text = text_in(row, name)

@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import config_field
-from contrastive_encoders.io.manifest import Damaged, read_record, sha256_of, write_record
+from contrastive_encoders.io.manifest import CorruptFileError, read_record, sha256_of, write_record
 from contrastive_encoders.synthesis.sentences.duplicates import Duplicates
 from contrastive_encoders.synthesis.sentences.inputs import Inputs, open_inputs
 from contrastive_encoders.synthesis.sentences.split import clean, has_letters, split
@@ -160,7 +160,7 @@ def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         return found if found.pop("of", None) == wanted and (place / TEXTS).is_file() else None
     except FileNotFoundError:
         return None
-    except Damaged as error:
+    except CorruptFileError as error:
         log.warning("%s: %s. The sentences are prepared again.", place, error)
         return None
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from contrastive_encoders.synthesis.decoding.continuations import Decoding, asked_and_begun
+from contrastive_encoders.synthesis.decoding.continuations import Decoding, split_chat_prompt
 
 FINISH_REASONS = {"stop", "eos", "eos_token", "stop_sequence"}  # why a text ended by itself, as servers have it
 REFUSALS = NO_ANSWER, REFUSED = "no answer", "refused by the server"  # why there is no text, besides the context's end
@@ -17,11 +17,11 @@ LOGPROBS = "logprobs"
 TOP_LOGPROBS = 5  # likeliest first tokens that a judge is asked for: as many as every server gives
 
 
-class UnusableAnswer(ValueError):
+class InvalidResponseError(ValueError):
     """A response does not follow the protocol."""
 
 
-class Answer(TypedDict):
+class ServerAnswer(TypedDict):
     """An answer as the journal has it."""
 
     text: str
@@ -31,8 +31,8 @@ class Answer(TypedDict):
     refused: str  # why there is none; empty where there is one
 
 
-def refusal(why: str) -> Answer:
-    return Answer(text="", whole=False, tokens=0, listed=[], refused=why)
+def refusal(why: str) -> ServerAnswer:
+    return ServerAnswer(text="", whole=False, tokens=0, listed=[], refused=why)
 
 
 def to_write(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, Any]:
@@ -61,10 +61,10 @@ def with_another_prompt(body: Mapping[str, Any], *, chat: bool) -> dict[str, Any
 
 
 def _said(prompt: str, chat: bool) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": asked_and_begun(prompt)[0]}]} if chat else {"prompt": prompt}
+    return {"messages": [{"role": "user", "content": split_chat_prompt(prompt)[0]}]} if chat else {"prompt": prompt}
 
 
-def read_answer(content: bytes, *, chat: bool, stop: object = None) -> Answer:
+def read_answer(content: bytes, *, chat: bool, stop: object = None) -> ServerAnswer:
     """Read the answer of a response. ``stop`` is the key of this name that was sent.
 
     Raises:
@@ -82,8 +82,8 @@ def read_answer(content: bytes, *, chat: bool, stop: object = None) -> Answer:
         text = text.encode("utf-8", "replace").decode()  # halves of a surrogate pair are no text
         tokens = tokens if isinstance(tokens, int) and tokens >= 0 else len(text.split())
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise UnusableAnswer(f"no answer of the protocol ({type(error).__name__}: {error})") from None
-    return Answer(text=text, whole=whole, tokens=tokens, listed=listed, refused="")
+        raise InvalidResponseError(f"no answer of the protocol ({type(error).__name__}: {error})") from None
+    return ServerAnswer(text=text, whole=whole, tokens=tokens, listed=listed, refused="")
 
 
 def _first_token(found: Any, chat: bool) -> list[tuple[str, float]]:
@@ -98,7 +98,7 @@ def _first_token(found: Any, chat: bool) -> list[tuple[str, float]]:
     return [(token, min(log_p, 0.0)) for token, log_p in listed if not math.isnan(log_p)]
 
 
-def text_of(answer: Answer, prompt: str, how: Decoding, *, chat: bool) -> tuple[str, bool]:
+def text_of(answer: ServerAnswer, prompt: str, how: Decoding, *, chat: bool) -> tuple[str, bool]:
     """The text that was written, without what stands around it, and whether it is closed."""
     text, whole, mark = answer["text"], answer["whole"], how.stop
     if not chat:
@@ -107,7 +107,7 @@ def text_of(answer: Answer, prompt: str, how: Decoding, *, chat: bool) -> tuple[
     text = text.strip()
     if not mark:
         return text, whole
-    label = asked_and_begun(prompt)[1].removesuffix(mark).strip()
+    label = split_chat_prompt(prompt)[1].removesuffix(mark).strip()
     if label and label in text:
         text = text.partition(label)[2].strip()
     opened = text.startswith(mark)

@@ -23,8 +23,8 @@ from contrastive_encoders.synthesis.server.protocol import (
     LOGPROBS,
     NO_ANSWER,
     REFUSED,
-    Answer,
-    UnusableAnswer,
+    InvalidResponseError,
+    ServerAnswer,
     read_answer,
     refusal,
     with_another_prompt,
@@ -87,7 +87,7 @@ class Server:
     def begin(self, work: Coroutine[Any, Any, Outcome]) -> "asyncio.Task[Outcome]":
         return self.runner.get_loop().create_task(work)
 
-    async def answer(self, body: Mapping[str, Any], *which: Any) -> Answer:
+    async def answer(self, body: Mapping[str, Any], *which: Any) -> ServerAnswer:
         """Return the answer to a request, from the journal or from the server.
 
         ``which`` tells requests of the same body apart.
@@ -96,7 +96,7 @@ class Server:
         whole = {key: value for key, value in whole.items() if value is not None}
         asked = name_of(self.chat, whole, *which)
         if known := self.journal.known(asked):
-            return Answer(**known)  # type: ignore[typeddict-item]
+            return ServerAnswer(**known)  # type: ignore[typeddict-item]
         async with self.gate:  # the first goes alone
             found = None if self.answered else await self._until_answered(whole)
         if found is None:
@@ -106,7 +106,7 @@ class Server:
             self.journal.record(asked, found)
         return found
 
-    async def _until_answered(self, body: dict[str, Any]) -> Answer:
+    async def _until_answered(self, body: dict[str, Any]) -> ServerAnswer:
         """Send a request until it is answered or refused, or the retries are spent."""
         known = self.answered or self.journal.places
         retries = self.requests.max_retries if known else min(RETRIES_OF_FIRST, self.requests.max_retries)
@@ -130,7 +130,7 @@ class Server:
                 self.refused = 0
                 return found
 
-    async def _ask(self, body: Mapping[str, Any], retries: int) -> Answer:
+    async def _ask(self, body: Mapping[str, Any], retries: int) -> ServerAnswer:
         """Send a request, and again up to ``retries`` times.
 
         Raises:
@@ -156,10 +156,10 @@ class Server:
         if response.is_success:
             try:
                 read_answer(response.content, chat=self.chat)
-            except UnusableAnswer as error:
+            except InvalidResponseError as error:
                 raise self.httpx.RemoteProtocolError(f"{self._said(response.text)[:80]!r} ({error})") from None
 
-    async def _without(self, error: Exception, body: Mapping[str, Any]) -> Answer:
+    async def _without(self, error: Exception, body: Mapping[str, Any]) -> ServerAnswer:
         """Leave one text out, if the server answers another prompt.
 
         Raises:
@@ -184,7 +184,7 @@ class Server:
             return f"no answer in {self.requests.timeout:g} s"
         return self._said(error.__cause__ or error.message)
 
-    def _refused(self, status: int, why: str, body: Mapping[str, Any]) -> Answer:
+    def _refused(self, status: int, why: str, body: Mapping[str, Any]) -> ServerAnswer:
         """Count a refusal that may concern this prompt alone; raise InputError for any other."""
         if "context" in why.casefold() and status in PROMPT_STATUSES:
             return refusal("no room in the context")

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from contrastive_encoders.core import InputError
-from contrastive_encoders.runtime.worker_tasks import Task
+from contrastive_encoders.runtime.worker_tasks import WorkItem
 from contrastive_encoders.synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
 from contrastive_encoders.synthesis.decoding.generator import Generator
 from contrastive_encoders.synthesis.decoding.loop import decode
 from contrastive_encoders.synthesis.server.clients import ask
 from contrastive_encoders.synthesis.server.server import Server
-from contrastive_encoders.synthesis.shards.progress import Report
+from contrastive_encoders.synthesis.shards.progress import WorkerProgress
 from contrastive_encoders.synthesis.shards.sharded_dataset import ShardFacts, WrittenShard
-from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut, as_lines, some_left_out
+from contrastive_encoders.synthesis.shards.store import LabelCounts, RejectedText, as_lines, some_left_out
 
 SECONDS_BETWEEN_REPORTS = 0.5
 
@@ -30,7 +30,7 @@ class FinishedShard(NamedTuple):
     tokens: int  # drawn
     rows: Sequence[Mapping[str, Any]]
     labels: dict[str, LabelCounts]
-    left_out: Sequence[LeftOut] = ()  # texts that were not accepted, for a person to look at
+    left_out: Sequence[RejectedText] = ()  # texts that were not accepted, for a person to look at
 
 
 class ShardBuilder(Protocol):
@@ -58,7 +58,7 @@ class DecodedShards(ABC):
     how: Decoding
 
     @abstractmethod
-    def begin(self, generator: Generator | Server, tasks: Iterator[Task]) -> ShardBuilder:
+    def begin(self, generator: Generator | Server, tasks: Iterator[WorkItem]) -> ShardBuilder:
         """Tasks are pulled as there is room for their prompts."""
 
     @abstractmethod
@@ -66,8 +66,8 @@ class DecodedShards(ABC):
         """Whether a text, seen alone, will be accepted; for the progress bar."""
 
     def __call__(
-        self, generator: Generator | Server, tasks: Iterator[Task]
-    ) -> Iterator[tuple[int | None, WrittenShard | Report]]:
+        self, generator: Generator | Server, tasks: Iterator[WorkItem]
+    ) -> Iterator[tuple[int | None, WrittenShard | WorkerProgress]]:
         if self.how.max_new_tokens >= generator.context:
             raise InputError(
                 f"max_new_tokens={self.how.max_new_tokens}: {generator.name} has {generator.context} positions, for "
@@ -81,8 +81,8 @@ class DecodedShards(ABC):
                     yield from self._decoded(generator, iter([task]))
 
     def _decoded(
-        self, generator: Generator | Server, tasks: Iterator[Task]
-    ) -> Iterator[tuple[int | None, WrittenShard | Report]]:
+        self, generator: Generator | Server, tasks: Iterator[WorkItem]
+    ) -> Iterator[tuple[int | None, WrittenShard | WorkerProgress]]:
         decoder: Any = ask if isinstance(generator, Server) else decode
         statistics = Statistics()
         builder = self.begin(generator, tasks)
@@ -116,9 +116,9 @@ class _Counts:
         self.tokens += sampled.tokens
         return time.monotonic() - self.since >= SECONDS_BETWEEN_REPORTS
 
-    def report(self) -> Report:
+    def report(self) -> WorkerProgress:
         done, rows, wasted = self.builder.groups_done, self.statistics.row_steps, self.statistics.wasted_row_steps
-        found = Report(
+        found = WorkerProgress(
             done - self.groups, self.drawn, self.accepted, self.tokens, rows - self.rows, wasted - self.wasted
         )
         self.groups, self.rows, self.wasted = done, rows, wasted

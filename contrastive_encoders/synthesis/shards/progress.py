@@ -6,14 +6,14 @@ from collections import Counter
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from contrastive_encoders.reports.progress import Progress
+from contrastive_encoders.reports.progress import ProgressBar
 
 log = logging.getLogger(__name__)
 
 LEAST_SECONDS = 0.5  # over which a rate is taken
 
 
-class Report(NamedTuple):
+class WorkerProgress(NamedTuple):
     """What a worker has done since its last report. An accepted text has passed the filters of single texts."""
 
     groups: int  # prompts, with all of their samples
@@ -28,7 +28,7 @@ class StageProgress:
     """Sums the reports of all workers; a context manager."""
 
     def __init__(self, title: str, groups: int, *, quiet: bool) -> None:
-        self.progress, self.sums = Progress(title, "prompts", groups, quiet=quiet), Report(0)
+        self.progress, self.sums = ProgressBar(title, "prompts", groups, quiet=quiet), WorkerProgress(0)
         self.began = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -41,8 +41,8 @@ class StageProgress:
         if self.sums.rows:
             log.info("%.1f %% of the rows decoded were finished ones", 100 * self.sums.wasted_rows / self.sums.rows)
 
-    def add(self, report: Report) -> None:
-        self.sums = Report(*(before + more for before, more in zip(self.sums, report, strict=True)))  # type: ignore[operator]
+    def add(self, report: WorkerProgress) -> None:
+        self.sums = WorkerProgress(*(before + more for before, more in zip(self.sums, report, strict=True)))  # type: ignore[operator]
         self.progress.to(self.sums.groups, self.rates())
 
     def rates(self) -> str:

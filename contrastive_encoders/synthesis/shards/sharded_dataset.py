@@ -11,10 +11,16 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from contrastive_encoders.core import InputError
 from contrastive_encoders.runtime.worker_loop import Work
-from contrastive_encoders.runtime.worker_pool import InProcess, Pool, WorkersLost
-from contrastive_encoders.runtime.worker_tasks import Task, TasksLost
-from contrastive_encoders.synthesis.shards.progress import Report, StageProgress
-from contrastive_encoders.synthesis.shards.store import LabelCounts, LeftOut, ShardStore, SynthesisError, read_manifest
+from contrastive_encoders.runtime.worker_pool import InProcess, WorkerCrashError, WorkerPool
+from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
+from contrastive_encoders.synthesis.shards.progress import StageProgress, WorkerProgress
+from contrastive_encoders.synthesis.shards.store import (
+    LabelCounts,
+    RejectedText,
+    ShardStore,
+    SynthesisError,
+    read_manifest,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +39,7 @@ class ShardFacts(TypedDict):
 
     tokens: int  # drawn
     labels: dict[str, LabelCounts]
-    left_out: list[LeftOut]  # some of the texts that were not accepted
+    left_out: list[RejectedText]  # some of the texts that were not accepted
 
 
 class WrittenShard(NamedTuple):
@@ -54,7 +60,7 @@ class DataSet:
     identity: Mapping[str, Any]  # what decides the texts; another one is another data set
     about: Mapping[str, Any]  # what the manifest says besides
     inputs: Iterable[Any]  # in order; read once
-    work: Work  # of a worker: a `WrittenShard` for each `ShardInputs`, and a `Report` now and then
+    work: Work  # of a worker: a `WrittenShard` for each `ShardInputs`, and a `WorkerProgress` now and then
     prompts: int = 1  # for each input
 
     def describe(self, manifest: dict[str, Any]) -> None:
@@ -73,13 +79,13 @@ class DataSet:
         store = self.store
         return [number for number in range(self.shards) if not store.is_done(number)]
 
-    def tasks(self, missing: Iterable[int]) -> Iterator[Task]:
+    def tasks(self, missing: Iterable[int]) -> Iterator[WorkItem]:
         """Yield a task for each of these shards, in order."""
         wanted, inputs = set(missing), iter(self.inputs)
         for number in range(max(wanted, default=-1) + 1):
             some = list(islice(inputs, self.shard_size))
             if number in wanted:
-                yield Task(number, ShardInputs(number * self.shard_size, some))
+                yield WorkItem(number, ShardInputs(number * self.shard_size, some))
 
     def inputs_of(self, number: int) -> int:
         """Return the number of inputs of a shard."""
@@ -97,7 +103,7 @@ class DataSet:
 
 
 def write_data_set(
-    data_set: AnyDataSet, pool: InProcess | Pool, finish: Callable[[AnyDataSet], None], *, quiet: bool
+    data_set: AnyDataSet, pool: InProcess | WorkerPool, finish: Callable[[AnyDataSet], None], *, quiet: bool
 ) -> None:
     """Write the shards that are missing, then call ``finish``, which completes the manifest. Cut short, this leaves the
     shards that are whole, and a manifest that says so.
@@ -115,16 +121,16 @@ def write_data_set(
         _leave(data_set, complete=False)
         log.info("%s: interrupted. What is whole is there; the same command goes on.", data_set.folder)
         raise
-    except (TasksLost, WorkersLost) as error:
+    except (TaskFailedError, WorkerCrashError) as error:
         _leave(data_set, complete=False)
-        what = f"shards {', '.join(map(str, error.numbers))}" if isinstance(error, TasksLost) else str(error)
+        what = f"shards {', '.join(map(str, error.numbers))}" if isinstance(error, TaskFailedError) else str(error)
         raise SynthesisError(
             f"{data_set.folder}: {what}: their processes ended each time, mostly for want of memory. What is whole is "
             "there; with fewer rows or a smaller token_budget, the same command goes on."
         ) from error
 
 
-def _write_missing(data_set: DataSet, pool: InProcess | Pool, *, quiet: bool) -> None:
+def _write_missing(data_set: DataSet, pool: InProcess | WorkerPool, *, quiet: bool) -> None:
     missing, store = data_set.missing(), data_set.store
     if not missing:
         return
@@ -134,7 +140,7 @@ def _write_missing(data_set: DataSet, pool: InProcess | Pool, *, quiet: bool) ->
         for place, (number, result) in enumerate(results):
             if place == 0:  # all is loaded; a folder that a kill leaves from now on says what it is
                 store.write_manifest(data_set.manifest(complete=False))
-            if isinstance(result, Report):
+            if isinstance(result, WorkerProgress):
                 progress.add(result)
             elif number is not None:
                 first, inputs = number * data_set.shard_size, data_set.inputs_of(number)

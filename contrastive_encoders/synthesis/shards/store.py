@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 from contrastive_encoders.core import RECORD_VERSION, InputError, check_version
-from contrastive_encoders.io.atomic import write_whole
-from contrastive_encoders.io.manifest import Damaged, read_record, sha256_of, write_record
+from contrastive_encoders.io.atomic import atomic_write
+from contrastive_encoders.io.manifest import CorruptFileError, read_record, sha256_of, write_record
 from contrastive_encoders.io.output_directory import (
     check_identity,
     check_owner,
@@ -72,7 +72,7 @@ def all_accepted(numbers: Mapping[str, int]) -> dict[str, LabelCounts]:
     return {label: LabelCounts(samples=number, accepted=number, rejected={}) for label, number in numbers.items()}
 
 
-class LeftOut(TypedDict):
+class RejectedText(TypedDict):
     """A text that was not accepted, for a person to look at."""
 
     x1: str | None  # what it was written for
@@ -93,10 +93,10 @@ class ShardRecord(TypedDict):
     sha256: str
     tokens: int  # drawn
     labels: dict[str, LabelCounts]
-    left_out: NotRequired[list[LeftOut]]  # some of them
+    left_out: NotRequired[list[RejectedText]]  # some of them
 
 
-class Entry(TypedDict):
+class ShardEntry(TypedDict):
     """A line of a shard."""
 
     text_a: str
@@ -152,7 +152,7 @@ class ShardStore:
         path = self.folder / RECORDS_FOLDER / f"{number:05d}.json"
         try:
             return cast(ShardRecord, read_record(path))
-        except (FileNotFoundError, Damaged):
+        except (FileNotFoundError, CorruptFileError):
             return None
 
     def records(self, shards: int) -> list[ShardRecord]:
@@ -179,7 +179,7 @@ class ShardStore:
         )
         write_record(self.folder / RECORDS_FOLDER / f"{number:05d}.json", record, sync=sync, indent=None)
         if data:
-            write_whole(self.folder / shard_name(number), data, sync=sync)
+            atomic_write(self.folder / shard_name(number), data, sync=sync)
         else:
             (self.folder / shard_name(number)).unlink(missing_ok=True)
         return record
@@ -218,7 +218,7 @@ def spread(found: Iterable[One], most: int, kind: Callable[[One], Hashable]) -> 
     return list(islice((one for one in turns if one is not None), most))
 
 
-def some_left_out(found: Iterable[LeftOut]) -> list[LeftOut]:
+def some_left_out(found: Iterable[RejectedText]) -> list[RejectedText]:
     """As many as a record keeps, of every label and reason; of long texts the beginning."""
     kept = spread(found, MOST_LEFT_OUT, lambda one: (one["label"], one["why"]))
     return [{**one, "x1": one["x1"] and beginning(one["x1"]), "text": beginning(one["text"])} for one in kept]
@@ -233,13 +233,13 @@ def shard_name(number: int) -> str:
     return f"shard-{number:05d}.jsonl"
 
 
-def read_entries(folder: Path) -> Iterator[Entry]:
+def read_entries(folder: Path) -> Iterator[ShardEntry]:
     """Yield the entries of all shards in a folder, in order."""
     for path in sorted(folder.glob("shard-*.jsonl")):
         yield from read_shard(path)
 
 
-def read_shard(path: Path) -> Iterator[Entry]:
+def read_shard(path: Path) -> Iterator[ShardEntry]:
     """Yield the entries of a shard; none where it has no file, as nothing in it was accepted.
 
     Raises:
@@ -273,7 +273,7 @@ def read_manifest(folder: Path, key: str = "output") -> dict[str, Any]:
         found = read_record(path)
     except FileNotFoundError:
         raise InputError(f"{key}={folder}: there is no {MANIFEST}. Name the folder of a synthesis.") from None
-    except (OSError, Damaged) as error:
+    except (OSError, CorruptFileError) as error:
         raise InputError(
             location=str(path), value=error, expected="the JSON of a synthesis", hint=overwrite_hint("output")
         ) from None

@@ -16,7 +16,7 @@ from contrastive_encoders.core import NO_ROOM
 from contrastive_encoders.io.checkpoint import SHARDS, load_checkpoint, with_whole_optimizers
 
 
-class PatientIO(TorchCheckpointIO):
+class SafeCheckpointIO(TorchCheckpointIO):
     """Streams to the file (Lightning's own collects the whole checkpoint in memory first) and syncs it to the disk."""
 
     def __init__(self) -> None:

@@ -20,12 +20,12 @@ from contrastive_encoders.compat import version_of
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.encoders.sharding import is_part_of
-from contrastive_encoders.io.atomic import link_whole, sync_folder
+from contrastive_encoders.io.atomic import atomic_link, sync_folder
 from contrastive_encoders.io.checkpoint import load_checkpoint, remove_optimizer_states, remove_unused_shards
-from contrastive_encoders.io.manifest import Damaged
+from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.io.output_directory import overwrite_hint
 from contrastive_encoders.training import collectives as agreement
-from contrastive_encoders.training.callbacks.checkpoint_io import PatientIO, reason
+from contrastive_encoders.training.callbacks.checkpoint_io import SafeCheckpointIO, reason
 from contrastive_encoders.training.callbacks.graceful_shutdown import Interruption
 from contrastive_encoders.training.callbacks.telemetry import is_last_step
 from contrastive_encoders.training.metrics_csv import MetricsCSV
@@ -72,7 +72,7 @@ class RunCheckpoints(Checkpoint):
         self.best_score: float | None = None
         self.best_step: int | None = None
         self.no_better = 0  # monitored values in a row
-        self._io = PatientIO()
+        self._io = SafeCheckpointIO()
         self._step_seen = 0
         self._saved_step: int | None = None  # of last.ckpt, with the best score of that moment
         self._saved_best_step: int | None = None
@@ -122,7 +122,7 @@ class RunCheckpoints(Checkpoint):
         self._best_is_damaged = bool(damaged)
         if damaged and trainer.is_global_zero:
             log.warning("%s: %s. The best is chosen anew among the steps from here on.", self.best_path, why)
-            link_whole(resumed, self.best_path)
+            atomic_link(resumed, self.best_path)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         """Undo Lightning's count of an epoch that ended at ``max_steps``, before its last batch: a run that continues
@@ -167,7 +167,7 @@ class RunCheckpoints(Checkpoint):
             self._save(trainer, last=stale, best=best)
         elif best:  # it is last.ckpt; one that is saved again after a kill would count another epoch
             if trainer.is_global_zero:
-                link_whole(self.last_path, self.best_path)
+                atomic_link(self.last_path, self.best_path)
                 sync_folder(self.folder)
             trainer.strategy.barrier("checkpoint is in place")
 
@@ -225,7 +225,7 @@ class RunCheckpoints(Checkpoint):
             try:
                 saved = load_checkpoint(self.last_path)["state_dict"]
                 other = not all(name in now and is_part_of(saved[name], now[name]) for name in saved)
-            except (OSError, Damaged):
+            except (OSError, CorruptFileError):
                 other = True
         (found,) = agreement.maximum([other])
         return bool(found)
@@ -244,7 +244,7 @@ class RunCheckpoints(Checkpoint):
         self._refuse_failed_write(trainer)
         if trainer.is_global_zero:
             if best:  # first, so that wherever last.ckpt is the final step's there is a best.ckpt too
-                link_whole(temporary, self.best_path)
+                atomic_link(temporary, self.best_path)
             if last:
                 if self._last_is_good and self.last_path.exists():
                     self.last_path.replace(self.folder / PREVIOUS)
@@ -330,7 +330,7 @@ def unreadable(path: str | Path, needed: Sequence[str] = NEEDED) -> str | None:
         return "no such file"
     try:
         found = load_checkpoint(path)
-    except Damaged as error:
+    except CorruptFileError as error:
         return str(error)
     missing = [name for name in needed if name not in found]
     return f"no {missing[0]!r} in it" if missing else None

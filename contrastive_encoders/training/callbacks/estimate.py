@@ -40,7 +40,7 @@ class Mark(NamedTuple):
     scoring: float  # seconds of all scorings so far
 
 
-class Probe(NamedTuple):
+class MemoryProbe(NamedTuple):
     """What a forward and a backward pass over some tokens took."""
 
     tokens: int
@@ -48,7 +48,7 @@ class Probe(NamedTuple):
     saved_bytes: int  # that the forward pass keeps for the backward pass
 
 
-class Estimate(pl.Callback):
+class RunEstimate(pl.Callback):
     """Logs the expected time of all steps and of scoring, and the memory at its peak, unless ``quiet``.
 
     The probe is of a single process and of models whose loss is made of vectors; others are estimated after the third
@@ -136,7 +136,7 @@ def tokens_of_step(module: Objective, data: Any) -> Step:
     return Step(mean * size, mean * size + 2.3 * spread * size**0.5)
 
 
-def run_probe(module: Objective, data: Any) -> Probe:
+def run_probe(module: Objective, data: Any) -> MemoryProbe:
     """Run a forward and a backward pass over some examples. No weight, gradient, or random state changes."""
     rows = _sample(data)
     per_example = _sequences(module, data, rows).lengths.sum() / len(rows)
@@ -154,7 +154,7 @@ def run_probe(module: Objective, data: Any) -> Probe:
     return found
 
 
-def _probed(module: Objective, sequences: Ragged) -> Probe:
+def _probed(module: Objective, sequences: Ragged) -> MemoryProbe:
     saved = dict[int, int]()
     weights = {one.untyped_storage().data_ptr() for one in module.parameters()}
 
@@ -170,7 +170,7 @@ def _probed(module: Objective, sequences: Ragged) -> Probe:
         vectors_ND = module.encoder.encode_sequences(sequences).vectors
     vectors_ND.float().square().mean().backward()
     _wait(module.device)
-    return Probe(int(sequences.lengths.sum()), time.perf_counter() - began, sum(saved.values()))
+    return MemoryProbe(int(sequences.lengths.sum()), time.perf_counter() - began, sum(saved.values()))
 
 
 def _wait(device: torch.device) -> None:

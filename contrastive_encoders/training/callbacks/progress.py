@@ -20,7 +20,7 @@ WIDE = 140  # columns of a terminal that has room for what says nothing new
 log = logging.getLogger(__name__)
 
 
-class Progress(pl.Callback):
+class TrainingProgress(pl.Callback):
     """A live line on rank 0 of a terminal, else a line at each log step; silent when ``quiet``.
 
     Rates and loss are those of the last log step of ``Telemetry``, so that looking costs no device sync. The time that

@@ -20,18 +20,18 @@ CONNECTION_LOST_GRACE_S = 30.0  # the same if a connection was lost: another doe
 RESUME_HINT = "The same command continues from the last checkpoint."
 
 
-class Place(NamedTuple):
+class ProcessLocation(NamedTuple):
     """Where a process runs."""
 
     host: str
     number: int
 
 
-class Companions(pl.Callback):
+class RankFailureMonitor(pl.Callback):
     """Know where all ranks run; `named` reports which of them has died."""
 
     def __init__(self) -> None:
-        self.here = Place(socket.gethostname(), os.getpid())
+        self.here = ProcessLocation(socket.gethostname(), os.getpid())
         self.places = gather(self.here)  # by rank
 
     @contextmanager

@@ -26,7 +26,7 @@ METRICS = "metrics.csv"  # what a checkpoint keeps of it
 COUNTS = ("examples", "real_tokens", "padded_tokens")
 MAX_ROWS_SHOWN = 20
 TO_TRY = "Try a lower model.lr, a longer warmup, or more precision than fp16."
-FINE = 2**53  # "no step had a bad loss": beyond every step, and exact in the float64 that ranks exchange
+MAX_EXACT_INT = 2**53  # "no step had a bad loss": beyond every step, and exact in the float64 that ranks exchange
 
 
 class Telemetry(pl.Callback):
@@ -78,7 +78,7 @@ class Telemetry(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._started, self._compiled_before = time.monotonic(), cost()
         self._step_seen = trainer.global_step
-        self._first_bad = torch.tensor(FINE, device=pl_module.device)
+        self._first_bad = torch.tensor(MAX_EXACT_INT, device=pl_module.device)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -202,7 +202,7 @@ class Telemetry(pl.Callback):
     # ----------------------------------------------------------------------------------------- the guard
 
     def _watch(self, loss: Tensor, step: int, batch: Any) -> None:
-        bad_here = torch.where(torch.isfinite(loss.detach()).all(), FINE, step)
+        bad_here = torch.where(torch.isfinite(loss.detach()).all(), MAX_EXACT_INT, step)
         self._first_bad = torch.minimum(self._first_bad, bad_here) if self._first_bad is not None else bad_here
         self._unchecked.append((step, batch.rows))
 
@@ -212,7 +212,7 @@ class Telemetry(pl.Callback):
             return
         bad_here = self._first_bad.item()
         (worst,) = agreement.maximum([-bad_here])
-        if -worst >= FINE:
+        if -worst >= MAX_EXACT_INT:
             self._unchecked.clear()
             return
         step = int(-worst)

@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     fate: str = ""
 
 
-class Part(NamedTuple):
+class RolePiece(NamedTuple):
     role: str  # anchor, positive, hard negative, easy negative, text, source, target
     pieces: list[Piece]
     tokens: int
@@ -47,10 +47,10 @@ class Part(NamedTuple):
 
 class Example(NamedTuple):
     name: str
-    parts: list[Part]
+    parts: list[RolePiece]
 
 
-class Sequences(NamedTuple):
+class RoleSequences(NamedTuple):
     """All sequences of one role, decoded when asked for."""
 
     role: str
@@ -66,9 +66,9 @@ class Sequences(NamedTuple):
         return sum(count - 1 for count in counts.values())
 
 
-def sequences_of(batch: Any) -> list[Sequences]:
+def sequences_of(batch: Any) -> list[RoleSequences]:
     """Return the sequences of a batch by role, in the order of its fields."""
-    return [Sequences(role, split(part)) for role, part in batch.roles().items() if part is not None]
+    return [RoleSequences(role, split(part)) for role, part in batch.roles().items() if part is not None]
 
 
 def split(part: Ragged) -> list[np.ndarray]:
@@ -156,7 +156,9 @@ def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
         ]
         far = [p for p in range(len(positives)) if p // (each * around) != document][:: max(1, each * around)]
         parts = [
-            Part("anchor", pieces_of(anchors[anchor], masked[anchor], labels[anchor], tokenizer), len(anchors[anchor]))
+            RolePiece(
+                "anchor", pieces_of(anchors[anchor], masked[anchor], labels[anchor], tokenizer), len(anchors[anchor])
+            )
         ]
         for role, chosen in (("positive", own), ("hard negative", near), ("easy negative", far[:EASY_SHOWN])):
             parts += [_part(role, positives[place], tokenizer) for place in chosen]
@@ -182,8 +184,8 @@ def pieces_of(ids: np.ndarray, masked: np.ndarray, labels: np.ndarray, tokenizer
     return [*pieces, *([Piece(tokenizer.decode(run))] if run else [])]
 
 
-def _part(role: str, ids: np.ndarray, tokenizer: Any) -> Part:
-    return Part(role, [Piece(tokenizer.decode(ids.tolist()))], len(ids))
+def _part(role: str, ids: np.ndarray, tokenizer: Any) -> RolePiece:
+    return RolePiece(role, [Piece(tokenizer.decode(ids.tolist()))], len(ids))
 
 
 def masking(batch: SpanBatch, mask: int) -> dict[str, float]:

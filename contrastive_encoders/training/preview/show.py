@@ -9,7 +9,7 @@ from rich.table import Table as Bars
 from rich.text import Text
 
 from contrastive_encoders.reports.figure import SERIES, Figure
-from contrastive_encoders.training.preview.span_positions import Document, span_panel
+from contrastive_encoders.training.preview.span_positions import SpanLayout, span_panel
 from contrastive_encoders.training.preview.summary import Histogram, Preview
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _counted(one: Histogram) -> list[tuple[str, str, int]]:
     return [(f"{low} to {high - 1}", "█" * round(BAR * count / max(one.counts)), count) for low, high, count in ends]
 
 
-def picture(previews: Sequence[Preview], documents: Sequence[Document]) -> Figure:
+def picture(previews: Sequence[Preview], documents: Sequence[SpanLayout]) -> Figure:
     """Return one figure: lengths by role, and the spans of ``documents``."""
     panels = [panel for one in previews for panel in _lengths_panels(one)]
     panels += [span_panel(documents)] if documents else []

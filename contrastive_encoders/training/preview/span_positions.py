@@ -13,13 +13,13 @@ ROLES = ("anchor", "positive")
 ROW = 26  # pixels of a document
 
 
-class Document(NamedTuple):
+class SpanLayout(NamedTuple):
     row: int
     tokens: int
     spans: list[tuple[str, int, int]]  # role, start, tokens
 
 
-def span_panel(batch: Sequence[Document]) -> "alt.TopLevelMixin":
+def span_panel(batch: Sequence[SpanLayout]) -> "alt.TopLevelMixin":
     """Return a panel with the spans of the documents of a batch, a row for each document."""
     import altair as alt
 

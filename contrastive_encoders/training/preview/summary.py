@@ -8,7 +8,7 @@ import numpy as np
 from contrastive_encoders.core import SpanBatch
 from contrastive_encoders.training.preview.batch import (
     Example,
-    Sequences,
+    RoleSequences,
     examples_of,
     masking,
     most_frequent,
@@ -66,7 +66,7 @@ def summary(
     """The examples are of the first batch."""
     by_role = [sequences_of(batch) for batch in kept]
     joined = [
-        Sequences(roles[0].role, [ids for one in roles for ids in one.ids]) for roles in zip(*by_role, strict=True)
+        RoleSequences(roles[0].role, [ids for one in roles for ids in one.ids]) for roles in zip(*by_role, strict=True)
     ]
     return Preview(
         part,
@@ -87,7 +87,7 @@ def plural(role: str) -> str:
     return "hypotheses" if role == "hypothesis" else f"{role}s"
 
 
-def histogram(one: Sequences) -> Histogram:
+def histogram(one: RoleSequences) -> Histogram:
     lengths = one.lengths
     low, high = int(lengths.min()), int(lengths.max())
     width = -(-(high - low + 1) // BINS)  # the same for all, or their heights could not be compared
@@ -97,7 +97,7 @@ def histogram(one: Sequences) -> Histogram:
 
 
 def _facts(
-    batches: list[Any], by_role: list[list[Sequences]], tokenizer: Any, chunked: Callable[[np.ndarray], int]
+    batches: list[Any], by_role: list[list[RoleSequences]], tokenizer: Any, chunked: Callable[[np.ndarray], int]
 ) -> Iterable[tuple[str, str]]:
     lengths = [np.concatenate([one.lengths for one in roles]) for roles in by_role]
     tokens = float(np.mean([one.sum() for one in lengths]))
