@@ -1,1 +1,1 @@
-"""Sampling of examples: order, spans, masks, mixtures and held-out rows."""
+"""Sampling of training examples: order, spans, masks, mixtures, and held-out rows."""

@@ -1,7 +1,8 @@
 """Post-processing of DINO's generated pairs before training (Schick and Schuetze 2021, and their published code).
 
-An ordered list of named steps, each a function rows -> rows that leaves its input alone. What is random in a step
-follows from the seed and the name of the step, so that leaving one out changes no draw of another.
+The steps are an ordered list of named functions, rows -> rows, that do not modify their input. The random numbers of a
+step depend on the seed and the name of the step only. Removing one step therefore does not change the draws of the
+others.
 """
 
 import random
@@ -18,22 +19,26 @@ class Pair(NamedTuple):
     left: str  # x1
     right: str  # x2
     score: float  # 0..1
-    added: bool = False  # by a step: nobody wrote it
+    added: bool = False  # added by a step instead of generated
 
 
 class StepReport(NamedTuple):
-    """What a step did."""
+    """Effect of a step."""
 
     step: str
     dropped: int
     added: int
-    left: int  # pairs behind it
+    left: int  # pairs after the step
 
 
 class PostprocessSettings(NamedTuple):
-    """``normalise`` compares x1 with x2 stripped and case-folded. ``cap`` is pairs per x1 and label, 0 for no limit.
+    """Settings of the post-processing.
 
-    ``variant="published"`` draws random x2 from all entries, as the code does; ``paper`` from those of other x1.
+    Args:
+        normalise: Strip and case-fold x1 and x2 before comparing them.
+        cap: Maximum number of pairs per x1 and label, 0 for no limit.
+        variant: "published" draws random x2 from all entries, as in the published code. "paper" draws them from the
+            entries of other x1.
     """
 
     steps: tuple[str, ...]
@@ -45,7 +50,7 @@ class PostprocessSettings(NamedTuple):
     seed: int
 
     def check(self) -> None:
-        """InputError for settings that mean nothing."""
+        """Raise `InputError` for invalid settings."""
         if unknown := [step for step in self.steps if step not in STEPS]:
             raise InputError(f"data.steps: there is no step {unknown[0]!r}; wanted some of {', '.join(STEPS)}.")
         if not 0 <= self.smoothing < 1:
@@ -61,14 +66,14 @@ class PostprocessSettings(NamedTuple):
 
 
 def postprocess(pairs: Sequence[Pair], settings: PostprocessSettings) -> tuple[list[Pair], list[StepReport]]:
-    """The pairs behind all steps, in order, and what each step did."""
+    """Run all steps in order. Return the resulting pairs and a report for each step."""
     settings.check()
     found, reports = list(pairs), []
     for name in settings.steps:
         before = Counter(found)
         found = _STEPS[name](found, settings)
         after = Counter(found)
-        if name == "smooth":  # it changes labels: the pairs are the same
+        if name == "smooth":  # changes labels only, the pairs stay the same
             dropped = added = 0
         else:
             dropped, added = (before - after).total(), (after - before).total()
@@ -77,31 +82,31 @@ def postprocess(pairs: Sequence[Pair], settings: PostprocessSettings) -> tuple[l
 
 
 def shuffle(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Which pairs the cap keeps depends on their order."""
+    """Shuffle the pairs. Their order determines which pairs the cap keeps."""
     order = list(pairs)
     _random(settings, "shuffle").shuffle(order)
     return order
 
 
 def deduplicate(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """The first of equal (x1, x2, label). Published was a set, whose order changed from run to run."""
+    """Keep the first of equal (x1, x2, label). The published code used a set, whose order changed from run to run."""
     return list(dict.fromkeys(pairs))
 
 
 def drop_identical(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Without pairs of a text with itself."""
+    """Drop pairs of a text with itself."""
     form: Callable[[str], str] = (lambda text: text.strip().casefold()) if settings.normalise else str
     return [pair for pair in pairs if form(pair.left) != form(pair.right)]
 
 
 def smooth(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """label * (1 - s) + s / 2: with s = 0.2 the labels 0, 0.5, 1 become 0.1, 0.5, 0.9."""
+    """Smooth the labels: label * (1 - s) + s / 2. With s = 0.2, the labels 0, 0.5, 1 become 0.1, 0.5, 0.9."""
     keep = 1 - settings.smoothing
     return [pair._replace(score=pair.score * keep + settings.smoothing / 2) for pair in pairs]
 
 
 def cap(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """The first ``settings.cap`` pairs of each (x1, label)."""
+    """Keep the first ``settings.cap`` pairs of each (x1, label)."""
     if not settings.cap:
         return list(pairs)
     seen, kept = Counter[tuple[str, float]](), []
@@ -113,7 +118,9 @@ def cap(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
 
 
 def augment(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """And for each x1 some x2 of random entries, label 0: not smoothed. An x1 that has no others gets none."""
+    """Add for each x1 pairs with the x2 of random entries, labeled 0 without smoothing. An x1 without other entries
+    gets none.
+    """
     draw = _random(settings, "augment")
     entries: dict[str, list[Pair]] = {}
     for pair in pairs:
@@ -124,7 +131,7 @@ def augment(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
         excluded = len(own) if settings.variant == "paper" else 0
         for _ in range(settings.random_pairs if len(by_left) > excluded else 0):
             place = draw.randrange(len(by_left) - excluded)
-            place += excluded if place >= start else 0  # own entries stand side by side and are stepped over
+            place += excluded if place >= start else 0  # skip x1's own entries, which are adjacent
             added.append(Pair(left, by_left[place].right, 0.0, added=True))
         start += len(own)
     return [*pairs, *added]
@@ -138,10 +145,12 @@ _STEPS: dict[str, Callable[[list[Pair], PostprocessSettings], list[Pair]]] = {
 def split_dev(
     pairs: Sequence[Pair], share: float, seed: int, by: Literal["pair", "x1"] = "pair"
 ) -> tuple[list[Pair], list[Pair]]:
-    """Return (train, dev). By pair: of each label value, shuffled, the first int(n * share) are dev, as published.
+    """Split the pairs into (train, dev).
 
-    Where no label value has that many pairs, all are one group. By x1: of the x1's, shuffled, the first int(n * share)
-    are dev with all their pairs, so that no x1 is on both sides. Added pairs are never dev, unlike published.
+    With ``by="pair"``, the pairs of each label value are shuffled and the first int(n * share) are dev, as published.
+    If no label value has enough pairs for that, all pairs form one group. With ``by="x1"``, the x1 are shuffled and the
+    first int(n * share) are dev with all their pairs, so that no x1 is in both sets. Unlike in the published code,
+    added pairs are never dev.
     """
     added = [pair for pair in pairs if pair.added]
     pairs = [pair for pair in pairs if not pair.added]
@@ -169,4 +178,4 @@ def split_dev(
 
 
 def _random(settings: PostprocessSettings, step: str) -> random.Random:
-    return random.Random(f"{settings.seed}/{step}")  # seeded with a text: the same on every platform and run
+    return random.Random(f"{settings.seed}/{step}")  # seeded with a string: the same on every platform and in every run

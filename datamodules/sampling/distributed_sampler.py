@@ -1,7 +1,8 @@
-"""The order of examples: a permutation per epoch, computed position by position and dealt to ranks.
+"""Order of examples: a permutation per epoch, computed position by position and distributed over ranks.
 
-No index is ever held in memory: the example at any place follows from (seed, epoch, place) alone. So 61 million
-examples start at once, and the k-th global batch holds the same examples on any number of processes.
+The example at any position follows from (seed, epoch, position), so no index is kept in memory. An epoch of 61 million
+examples therefore starts immediately, and the k-th global batch contains the same examples with any number of
+processes.
 """
 
 import math
@@ -11,16 +12,16 @@ import numpy as np
 
 from contrastive_encoders.core import InputError
 
-ROUNDS = 8  # a Feistel network of 4 rounds is already a strong permutation of large sets; small sets want more
-_SUBSET_STREAM = 0x5EB5  # keeps the draw of a subset apart from every epoch's order
+ROUNDS = 8  # 4 rounds of a Feistel network are a strong permutation of large sets, but small sets need more
+_SUBSET_STREAM = 0x5EB5  # separates the draw of a subset from the order of every epoch
 
 
 class Permutation:
-    """A pseudo-random bijection of 0..n-1 with random access and constant memory.
+    """Pseudo-random bijection of 0..n-1 with random access and constant memory.
 
-    A Feistel network over Z_a x Z_a with a = ceil(sqrt(n)), additive instead of XOR, so that its domain a*a exceeds n
-    by at most 2*sqrt(n); places that fall outside 0..n-1 are walked on along their cycle (Black and Rogaway 2002,
-    "Ciphers with arbitrary finite domains").
+    It is a Feistel network over Z_a x Z_a with a = ceil(sqrt(n)), with addition instead of XOR, so that its domain a*a
+    exceeds n by at most 2*sqrt(n). Values outside 0..n-1 are mapped again until they are inside (cycle walking, Black
+    and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
 
     def __init__(self, n: int, seed: int, epoch: int, *, stream: int = 0) -> None:
@@ -35,7 +36,7 @@ class Permutation:
         return self.n
 
     def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        """(k,) places in 0..n-1 -> (k,) int64 examples."""
+        """Return the (k,) int64 examples at (k,) positions in 0..n-1."""
         values = np.asarray(places).astype(np.uint64)
         if values.size and int(values.max()) >= self.n:
             raise IndexError(f"places must lie in 0..{self.n - 1}")
@@ -53,7 +54,7 @@ class Permutation:
 
 
 class NestedSubset:
-    """The first ``round(n * fraction)`` places of one fixed permutation: 10 % lies inside 20 % of the same seed."""
+    """First ``round(n * fraction)`` positions of a fixed permutation: 10 % are contained in 20 % of the same seed."""
 
     def __init__(self, n: int, fraction: float, seed: int) -> None:
         if not 0 < fraction <= 1:
@@ -65,21 +66,24 @@ class NestedSubset:
         return self.size
 
     def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        """(k,) places in 0..size-1 -> (k,) int64 examples in 0..n-1."""
+        """Return the (k,) int64 examples in 0..n-1 at (k,) positions in 0..size-1."""
         return np.asarray(places, dtype=np.int64) if self._permutation is None else self._permutation[places]
 
 
 def nested_subset(n: int, fraction: float, seed: int) -> NestedSubset:
-    """A seeded subset of 0..n-1; a larger fraction of the same seed contains a smaller one."""
+    """Return a seeded subset of 0..n-1. A larger fraction with the same seed contains a smaller one."""
     return NestedSubset(n, fraction, seed)
 
 
 class DistributedBatchSampler:
-    """Which examples this rank takes in batch k of a pass: block k of the pass's permutation, dealt like cards.
+    """Sampler of this rank's examples in batch k of a pass: block k of the pass's permutation, dealt to ranks in turn.
 
-    Rank r takes places r, r + world, ... of the block. What does not fill a batch at the end of a pass is left out
-    and comes up in other passes; without ``drop_last`` it is a smaller batch. ``groups``, which hold each example once
-    at most, are dealt whole, in a new order every pass; then there are no other examples.
+    Rank r takes positions r, r + world, ... of the block. Examples at the end of a pass that do not fill a batch are
+    dropped and occur in other passes. Without ``drop_last`` they form a smaller batch.
+
+    Args:
+        groups: Groups that contain each example at most once. They are kept together and dealt in a new order in every
+            pass. Examples outside the groups are not used.
     """
 
     def __init__(
@@ -104,18 +108,18 @@ class DistributedBatchSampler:
         self._permutation: tuple[int, Permutation | np.ndarray] | None = None
 
     def __len__(self) -> int:
-        """Batches in one pass; the same on every rank."""
+        """Return the number of batches in one pass, which is the same on every rank."""
         return self.whole + self.has_rest
 
     def batch(self, epoch: int, k: int) -> np.ndarray:
-        """(batch_size / world,) int64: this rank's examples of global batch k."""
+        """Return this rank's examples of global batch k, (batch_size / world,) int64."""
         if not 0 <= k < len(self):
             raise IndexError(f"batch {k} of {len(self)}")
         end = min((k + 1) * self.batch_size, self.examples)
         return self.at(epoch, np.arange(k * self.batch_size + self.rank, end, self.world))
 
     def at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """(k,) places of a pass -> (k,) int64 examples."""
+        """Return the (k,) int64 examples at (k,) positions of a pass."""
         if self._permutation is None or self._permutation[0] != epoch:
             self._permutation = epoch, self._order_of(epoch)
         return self._permutation[1][places]
@@ -128,7 +132,7 @@ class DistributedBatchSampler:
 
 
 def uneven_batch(rest: int, world: int) -> InputError:
-    """Return the error about a last batch that the processes cannot divide evenly."""
+    """Return the error for a last batch that cannot be divided evenly among the processes."""
     return InputError(
         key="data.drop_last",
         value=False,
@@ -137,7 +141,7 @@ def uneven_batch(rest: int, world: int) -> InputError:
 
 
 def check_batch_size(examples: int, batch_size: int, world: int) -> None:
-    """InputError where a global batch does not exist or does not split evenly."""
+    """Raise `InputError` if the data has no full batch, or the batch size is not a multiple of ``world``."""
     if batch_size < 1:
         raise InputError(f"batch_size: wanted a positive number of examples over all processes, got {batch_size}.")
     if batch_size % world:
@@ -154,12 +158,14 @@ def check_batch_size(examples: int, batch_size: int, world: int) -> None:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64 (Steele, Lea and Flood 2014): every input bit moves every output bit."""
+    """Mix the bits with the finalizer of splitmix64 (Steele, Lea and Flood 2014): every input bit affects every output
+    bit.
+    """
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def _scaled(values: np.ndarray, side: np.uint64) -> np.ndarray:
-    """64-bit hashes -> 0..side-1, by multiplying the upper half; side < 2**31."""
+    """Scale 64-bit hashes to 0..side-1 by multiplying their upper half; requires side < 2**31."""
     return ((values >> np.uint64(32)) * side) >> np.uint64(32)

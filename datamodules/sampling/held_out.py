@@ -1,7 +1,7 @@
 """Rows held out from training as a retrieval task.
 
-Rows that share a text stay together, and rows that nearly repeat one that is held out are left out of training. The
-held-out queries are ranked among all distinct documents of the data, those of training rows included.
+Rows that share a text stay together, and near-duplicates of held-out rows are dropped from training. The held-out
+queries are ranked against all distinct documents of the data, including those of training rows.
 """
 
 import hashlib
@@ -20,22 +20,22 @@ from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.datamodules.store.token_store import RowSource
 from contrastive_encoders.io.atomic import build_once
 
-VERSION = 5  # part of the key: raise it when the same rows would be held out otherwise
-MOST_QUERIES = 1_000  # rows of the task: more would cost time and hardly narrow the interval
-FEWEST_QUERIES = 6  # of five, no permutation test is below 0.05
-MOST_GROUPED = 200_000  # rows among which the task is chosen
-MAX_DOCUMENTS = 100_000  # among which a query is ranked; the default of data.max_held_out_documents
-MIN_PREFERRED = 50  # pairs of the preferred kind, from which on their anchors are the queries
+VERSION = 5  # part of the key: increase it when the same data would yield different held-out rows
+MOST_QUERIES = 1_000  # maximum rows of the task: more would cost time and hardly narrow the confidence interval
+FEWEST_QUERIES = 6  # with five queries, no permutation test reaches p < 0.05
+MOST_GROUPED = 200_000  # maximum rows from which the task is chosen
+MAX_DOCUMENTS = 100_000  # maximum documents that a query is ranked against; the default of data.max_held_out_documents
+MIN_PREFERRED = 50  # pairs of the preferred kind that are needed to use their anchors as queries
 NAME = "held_out"
-PLACE_KEYS = 1 << 64  # keys of places lie above those of texts, which name a group
+PLACE_KEYS = 1 << 64  # keys of places are above those of texts, which name a group
 
 
 class HeldOutOptions(NamedTuple):
-    """How rows are held out, and which queries and documents make the task."""
+    """Options that define how rows are held out, and which queries and documents form the task."""
 
-    columns: Sequence[int] = (0, 1)  # rows with an equal text in one of them stay together
+    columns: Sequence[int] = (0, 1)  # rows with an equal text in one of these columns stay together
     preferred_kind: str = ""  # kind of pair whose anchors are the queries, if the data has `MIN_PREFERRED` such pairs
-    corpus: Callable[[str], Iterable[str]] | None = None  # kind of pair -> all documents; None: those of its pairs
+    corpus: Callable[[str], Iterable[str]] | None = None  # kind -> all documents; None: those of its pairs
     max_documents: int = MAX_DOCUMENTS
 
 
@@ -43,33 +43,36 @@ DEFAULT_OPTIONS = HeldOutOptions()
 
 
 class HeldOutRows(NamedTuple):
-    """Rows of the task."""
+    """Held-out rows of the task."""
 
     rows: set[int]
-    columns: Sequence[int]  # by whose texts they were grouped
-    prefers: bool  # whether the data has enough pairs of the preferred kind
+    columns: Sequence[int]  # columns whose texts define the groups
+    prefers: bool  # True if the data has enough pairs of the preferred kind
 
 
 class HeldOutSplit:
-    """The rows of ``source`` but for a ``share`` of the first `MOST_GROUPED`, at most `MOST_QUERIES`.
+    """Split of the rows of ``source``: a ``share`` of the first `MOST_GROUPED` rows, at most `MOST_QUERIES`, is held
+    out.
 
-    Rows are of one group if they come from the same place (a document), or if they have an equal text in one of
-    the columns; upper case and punctuation do not count. Groups are held out as a whole, in an order that depends on
-    their texts alone, so runs with other seeds have the same task. Where no groups make up half of the share, as of one
-    long document, a place no longer counts; and where texts are shared by that many rows, as the answers of questions
-    often are, or fewer than two or more than half of the distinct positives would be held out, only equal anchors make
-    a group.
+    Two rows belong to the same group if they come from the same place (a document), or have an equal text in one of the
+    columns, ignoring case and punctuation. Groups are held out as a unit. Their order depends on their texts only, so
+    runs with different seeds have the same task.
 
-    Of pairs of several kinds one is scored. The documents of the task are all distinct texts behind the anchors of that
-    kind, training rows included; above ``max_documents`` a sample by the hash of their text, with all right ones. Right
-    for a query are the documents of all its rows. Their near-copies are not ranked for it: neither right nor wrong.
+    If the groups do not make up half of the share (for instance with a single long document), the place is ignored.
+    Only equal anchors form a group if texts are shared by that many rows, as is common for answers to questions, or if
+    fewer than two or more than half of the distinct positives would be held out.
+
+    Of several kinds of pairs, one is scored. The documents of the task are all distinct positives of that kind,
+    including those of training rows. Above ``max_documents``, they are a sample by text hash that includes all relevant
+    documents. The relevant documents of a query are the documents of all its rows. Near-duplicates of relevant
+    documents are not ranked for that query; they count as neither relevant nor irrelevant.
     """
 
     @classmethod
     def of(
         cls, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS
     ) -> "HeldOutSplit | None":
-        """None where the share is 0."""
+        """Return the split, or None if the share is 0."""
         return cls(source, share, cache, options) if share else None
 
     def __init__(self, source: RowSource, share: float, cache: Path, options: HeldOutOptions = DEFAULT_OPTIONS) -> None:
@@ -102,7 +105,11 @@ class HeldOutSplit:
         return {**self.source.manifest(), NAME: counts}
 
     def tasks(self, prompts: Sequence[str | None]) -> list[RetrievalTask]:
-        """Return the task; none of a few rows. ``prompts`` are those of queries and documents; None: the encoder's."""
+        """Return the task, or an empty list if there are too few rows.
+
+        Args:
+            prompts: Prompts of queries and documents. ``None`` means the encoder's prompt.
+        """
         self._prepare()
         task = json.loads((self.directory / "task.json").read_text(encoding="utf-8"))
         if not task["queries"]:
@@ -173,9 +180,10 @@ class HeldOutSplit:
         return HeldOutRows(set(chosen), columns, prefers)
 
     def _scored(self, held: Sequence[Record], *, prefers: bool) -> tuple[str, list[Record]]:
-        """Return the kind of pair that is scored, and its rows: the preferred kind, else the most frequent one.
+        """Return the kind of pair that is scored, and its rows. It is the preferred kind if possible, else the most
+        frequent kind.
 
-        Only one is scored, since a passage contains what its other pairs ask for.
+        Only one kind is scored, since a passage also contains the answers of its other pairs.
         """
         kinds = [kind for kind, _ in Counter(record.made_as for record in held).most_common(1)]
         for kind in [*([self.options.preferred_kind] if prefers else []), *kinds]:
@@ -186,9 +194,9 @@ class HeldOutSplit:
 
 
 class Ranking:
-    """Queries, all documents, and which documents are right for a query.
+    """Queries, all documents, and the relevant documents of each query.
 
-    Texts that differ in upper case and punctuation alone are one. What is equal to a query is no document.
+    Texts that differ only in case and punctuation are treated as equal. A text that equals a query is not a document.
     """
 
     def __init__(self, scored: Iterable[Record], max_documents: int) -> None:
@@ -204,7 +212,7 @@ class Ranking:
             self.add(keys, record)
 
     def add(self, keys: Sequence[int], record: Record, *, with_documents: bool = True) -> None:
-        """Add a row: its positives are right for its anchor, its hard negatives are documents only."""
+        """Add a row: its positives are relevant for its anchor, its hard negatives are documents only."""
         others = list(zip(keys[1:], record.texts[1:], strict=True))
         for key, text in others[: record.positives]:
             if text and keys[0] in self.right and key not in self.queries:
@@ -220,7 +228,7 @@ class Ranking:
             self.other_documents = _smallest(self.other_documents, self.max_documents)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the texts, and for each query the places of its right documents and of those that are not ranked."""
+        """Return the texts and, for each query, the positions of its relevant and its unranked documents."""
         others = {
             key: document
             for key, document in self.other_documents.items()
@@ -239,7 +247,7 @@ class Ranking:
         return {**texts, "relevant": relevant, "unranked": unranked}
 
     def _near_copies(self, documents: Mapping[int, str]) -> Mapping[int, list[int]]:
-        """Return the places of the documents that nearly repeat each right document."""
+        """Return the positions of the near-duplicates of each relevant document."""
         keys, found = list(self.right_documents), defaultdict[int, list[int]](list)
         near = NearDuplicateIndex(list(self.right_documents.values()))
         for place, text in enumerate(documents.values()):
@@ -249,16 +257,16 @@ class Ranking:
 
 
 def _smallest(documents: Mapping[int, str], number: int) -> dict[int, str]:
-    """Return the documents with the smallest keys, which are hashes: a sample that no order of the rows changes."""
+    """Return the documents with the smallest keys. Keys are hashes, so the row order has no effect."""
     return {key: documents[key] for key in sorted(documents)[:number]}
 
 
 class Groups:
-    """Rows joined by keys that they share."""
+    """Rows grouped by the keys that they share."""
 
     def __init__(self) -> None:
         self.rows = 0
-        self.parents = dict[int, int]()  # key -> another one of its group, itself at the root
+        self.parents = dict[int, int]()  # key -> another key of its group; the root maps to itself
         self.key_of = list[int]()
 
     def add(self, keys: Sequence[int]) -> None:
@@ -269,10 +277,10 @@ class Groups:
         self.rows += 1
 
     def up_to(self, most: int, preferred: Mapping[int, int]) -> list[int]:
-        """Rows of whole groups, ``most`` of them or fewer. Which ones depends on the keys alone.
+        """Return the rows of complete groups, at most ``most`` rows. The choice depends on the keys only.
 
-        ``preferred`` has the keys of the anchors of some rows: their groups come first, those with the most of these
-        anchors for their rows in front, until `MIN_PREFERRED` of these anchors, or half of them, are chosen.
+        ``preferred`` contains the keys of the anchors of some rows. Their groups come first, ordered by the number of
+        these anchors per row, until `MIN_PREFERRED` or half of these anchors are chosen.
         """
         members = defaultdict[int, list[int]](list)
         for row, key in enumerate(self.key_of):
@@ -288,7 +296,7 @@ class Groups:
                 chosen.add(root)
                 rows += members[root]
                 anchors |= anchors_of[root]
-        for root in sorted(members.keys() - chosen):  # the smallest hash of a group's texts
+        for root in sorted(members.keys() - chosen):  # the smallest hash among the texts of a group
             if len(rows) + len(members[root]) <= most:
                 rows += members[root]
         return rows
@@ -302,8 +310,8 @@ class Groups:
 
 
 def _rows_of_task(records: Iterable[Record]) -> list[Record]:
-    """The rows that are scored: a text is asked or found, never both, since what is equal to a query would be found
-    before all else.
+    """Return the rows that are scored. A text is either a query or a document, since a document that equals a query
+    would always be ranked first.
     """
     asked, found, rows = set[int](), set[int](), list[Record]()
     for record in records:
@@ -316,13 +324,13 @@ def _rows_of_task(records: Iterable[Record]) -> list[Record]:
 
 
 def _compared(record: Record, columns: Sequence[int]) -> list[int]:
-    """Return the columns by whose texts a row is compared; the first positive stands for all of a list."""
+    """Return the columns by which a row is compared. The first positive represents all positives of a list."""
     others = range(2, 1 + record.positives) if 1 in columns else ()
     return [*columns, *(column for column in others if record.texts[column])]
 
 
 def _keys(texts: Sequence[str]) -> list[int]:
-    """What tells texts apart, but not their upper case and punctuation."""
+    """Return keys that are equal for texts that differ only in case and punctuation."""
     return [_hashed(" ".join(words_of(text)) or text.strip()) for text in texts]
 
 

@@ -1,6 +1,6 @@
 """Order of the parts of a mixture within an epoch, by weight and evenly spread.
 
-Nothing is kept: what comes at a place follows from (seed, epoch, place) alone.
+No state is kept: the part at a position follows from (seed, epoch, position).
 """
 
 import math
@@ -10,15 +10,16 @@ import numpy as np
 
 from contrastive_encoders.core import InputError
 
-BLOCK = 32  # places over which the parts are shuffled: each block has its share of every part
-_STREAM = 0x313  # keeps these draws apart from those of other users of a seed
+BLOCK = 32  # positions within which the parts are shuffled: each block contains its share of every part
+_STREAM = 0x313  # separates these draws from those of other users of a seed
 
 
 def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temperature: float) -> dict[str, float]:
-    """Part -> its share of an epoch: by its weight, or where none are given by size^(1 / temperature).
+    """Return the share of an epoch for each part: its weight, or size^(1 / temperature) if no weights are given.
 
     Raises:
-        InputError: a weight or the temperature is no such number, or is of no part, or a part has none.
+        InputError: A weight or the temperature is not a valid number, a weight names an unknown part, or a part has no
+            weight.
     """
     if not 0 < temperature < math.inf:
         raise InputError(f"data.temperature={temperature}: wanted a number above 0; 1 takes parts by their size.")
@@ -45,9 +46,9 @@ def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temper
 
 
 def quotas(shares: Sequence[float], total: int) -> list[int]:
-    """Whole numbers next to the shares of the total, which they sum to (largest remainders)."""
+    """Round the shares of the total to integers that sum to the total (largest remainder method)."""
     exact = [share * total for share in shares]
-    found = [math.floor(one + 1e-9) for one in exact]  # 3 may have come out as 2.9999999
+    found = [math.floor(one + 1e-9) for one in exact]  # floating-point error may turn 3 into 2.9999999
     by_remainder = sorted(range(len(exact)), key=lambda part: found[part] - exact[part])
     for part in by_remainder[: total - sum(found)]:
         found[part] += 1
@@ -55,7 +56,7 @@ def quotas(shares: Sequence[float], total: int) -> list[int]:
 
 
 class Interleaving:
-    """An epoch of ``quotas`` places of each of P parts."""
+    """Order of an epoch with ``quotas`` positions for each of P parts."""
 
     def __init__(self, quotas: Sequence[int], seed: int) -> None:
         self.sums = np.cumsum(quotas).tolist()
@@ -63,14 +64,14 @@ class Interleaving:
         self._block: tuple[tuple[int, int], np.ndarray] = ((-1, -1), np.empty(0, np.int64))
 
     def __len__(self) -> int:
-        """Places of an epoch."""
+        """Return the number of positions in an epoch."""
         return int(self.sums[-1])
 
     def before(self, place: int) -> list[int]:
-        """How many places of each part come before this one, where they are not shuffled.
+        """Return the number of positions of each part before this one, without shuffling.
 
-        Of the first two, three ... parts together, the last has its share rounded down or up, so that with each place
-        one of the numbers grows by one.
+        Among the first two, three, ... parts together, the share of the last one is rounded up or down, so that each
+        position increments exactly one of the numbers.
         """
         found, left = list[int](), place
         for all_of_them, without_the_last in zip(self.sums[:0:-1], self.sums[-2::-1], strict=True):
@@ -80,7 +81,7 @@ class Interleaving:
         return [left, *found[::-1]]
 
     def at(self, epoch: int, place: int) -> tuple[int, int]:
-        """The part that comes at this place, and how many places of its own come before in this epoch."""
+        """Return the part at this position, and the number of earlier positions of that part in this epoch."""
         block = place // BLOCK
         first, last = self.before(block * BLOCK), self.before(min((block + 1) * BLOCK, len(self)))
         if self._block[0] != (epoch, block):

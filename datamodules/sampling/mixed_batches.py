@@ -1,4 +1,4 @@
-"""Draw global batches from a mixture of data sets: each batch from one of them, or from all."""
+"""Global batches from a mixture of datasets: each batch comes from one dataset, or from all of them."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ from contrastive_encoders.datamodules.text_datamodule import TextData
 
 @contextlib.contextmanager
 def named(part: str) -> Iterator[None]:
-    """What is wrong in here is reported with the name of the part."""
+    """Context manager that adds the name of the part to the message of an `InputError`."""
     try:
         yield
     except InputError as error:
@@ -29,7 +29,12 @@ def named(part: str) -> Iterator[None]:
 
 
 class MixedBatches(Dataset, ABC):
-    """``quotas`` says how many batches, or rows, of each part an epoch has; ``identity`` what a stream of them is."""
+    """Base class of batches from a mixture.
+
+    Args:
+        quotas: Number of batches, or rows, of each part in an epoch.
+        identity: Identity of the batch stream.
+    """
 
     def __init__(
         self, parts: Mapping[str, TextData], quotas: Iterable[int], *, seed: int, batch_size: int, drop_last: bool
@@ -42,11 +47,11 @@ class MixedBatches(Dataset, ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Of an epoch."""
+        """Return the number of batches per epoch."""
 
 
 class OnePartBatches(MixedBatches):
-    """Each is a batch of one part, the next of those that training on it alone has."""
+    """Batches of one part each. A batch is the next one that training on that part alone would draw."""
 
     def __init__(
         self, parts: Mapping[str, TextData], quotas: Iterable[int], rank: int, world: int, **keys: Any
@@ -70,7 +75,9 @@ class OnePartBatches(MixedBatches):
 
 
 class AllPartsBatches(MixedBatches):
-    """Rows of every part, those of a part side by side; ``rows`` says how many of each a pass over it draws."""
+    """Batches with rows of every part, grouped by part. ``rows`` is the number of rows that a pass over each part
+    draws.
+    """
 
     def __init__(
         self,
@@ -115,7 +122,9 @@ class AllPartsBatches(MixedBatches):
         return batch._replace(part=np.repeat(self.names[part], len(places)))
 
     def _groups(self, batch: Any, part: int) -> torch.Tensor:
-        """Those of a part, apart from those of others; a row of a part that has none is a group of its own."""
+        """Make the group numbers of a part distinct from those of other parts. Each row of a part without groups is its
+        own group.
+        """
         kinds = 2 * len(self.parts)
         if batch.groups is None:
             return torch.from_numpy(batch.rows * kinds + 2 * part)
@@ -124,7 +133,7 @@ class AllPartsBatches(MixedBatches):
 
 
 def joined(batches: Sequence[Any]) -> Any:
-    """One batch of the rows of several of the same kind, in their order."""
+    """Concatenate the rows of several batches of the same class, in order."""
     found = dict[str, Any]()
     for field, *values in zip(batches[0]._fields, *batches, strict=True):
         if isinstance(values[0], Ragged):
@@ -141,7 +150,7 @@ def joined(batches: Sequence[Any]) -> Any:
 
 
 def check_alike(samples: Mapping[str, Any]) -> None:
-    """Refuse parts whose rows cannot stand in one batch, by a batch of each."""
+    """Raise `InputError` if the rows of the parts cannot be in one batch. ``samples`` contains a batch of each part."""
     (first, sample), *others = samples.items()
     for name, other in others:
         if _described(other) != _described(sample):
@@ -153,7 +162,7 @@ def check_alike(samples: Mapping[str, Any]) -> None:
 
 
 def _described(batch: Any) -> str:
-    """What must be the same: the kind, how many texts of each role a row has, and what they are cut at."""
+    """Describe the properties that must agree: class, number of texts per role in a row, and maximum length."""
     rows = len(batch.rows)
     roles = [f"{len(one.lengths) // rows} {role}" for role, one in batch._asdict().items() if isinstance(one, Ragged)]
     length = f", cut at {batch.max_length} tokens" if getattr(batch, "max_length", None) else ""

@@ -1,6 +1,6 @@
-"""Groups of rows whose first texts an encoder finds near each other, to stand side by side in a batch.
+"""Groups of rows with similar first texts according to an encoder, which are placed in the same batch.
 
-Shape letters: N rows, D width of a vector.
+Shape letters: N rows, D embedding dimension.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,22 +10,26 @@ import numpy as np
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.datamodules.sampling.distributed_sampler import Permutation
 
-MOST = 8  # candidates for each place of a group: those with a text that the group has are passed over
-BLOCK = 32_768  # rows among which a group is looked for: the time grows with their square
-_STREAM = 0x4E42  # keeps the draw of the groups apart from every epoch's order
+MOST = 8  # candidates for each position of a group; candidates that share a text with the group are skipped
+BLOCK = 32_768  # rows within which a group is searched: the time is quadratic in their number
+_STREAM = 0x4E42  # separates the draw of the groups from the order of every epoch
 
 
 def grouped_rows(examples: int, wanted: int, seed: int) -> np.ndarray:
-    """``wanted`` of 0..examples-1 or all of them, drawn at random: int64, in the order in which groups begin."""
+    """Return ``wanted`` random rows of 0..examples-1, or all rows, as int64 in the order in which groups begin."""
     return Permutation(examples, seed, 0, stream=_STREAM)[np.arange(min(wanted, examples))]
 
 
 def neighbour_groups(vectors_ND: np.ndarray, texts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
-    """Groups of ``size`` of the rows 0..N-1 or fewer, each row in one.
+    """Partition the rows 0..N-1 into groups of ``size`` or fewer rows.
 
-    The first row that is left takes along the nearest of the others by cosine, of many rows those of its block.
-    ``texts`` has (N,) numbers for each column, equal where texts are: rows of a group share no text, which would make a
-    false negative.
+    The first remaining row is grouped with its nearest remaining rows by cosine similarity. With many rows, only the
+    rows of its block are considered.
+
+    Args:
+        vectors_ND: Embeddings of the rows.
+        texts: (N,) numbers for each column, equal for equal texts. Rows of a group share no text, which would be a
+            false negative.
     """
     vectors_ND = unit_rows(vectors_ND)
     blocks = (np.arange(first, min(first + BLOCK, len(vectors_ND))) for first in range(0, len(vectors_ND), BLOCK))

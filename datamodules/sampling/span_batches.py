@@ -1,7 +1,7 @@
 """Batches of spans: slices of stored token ids with special tokens and MLM masks.
 
-Everything random is a function of (seed, pass over the data, row of the store), so that a document gives the same
-spans and masks in whichever process and batch it comes up, and new ones in the next pass.
+All random numbers are a function of (seed, pass over the data, row of the store). A document therefore has the same
+spans and masks in any process and batch, and new ones in the next pass.
 """
 
 from collections.abc import Sequence
@@ -15,22 +15,25 @@ from contrastive_encoders.datamodules.data_configs import MaskHow
 from contrastive_encoders.datamodules.sampling.spans import SpanRule, Spans, align_to_words, sample_spans
 from contrastive_encoders.datamodules.store.tokenizer import SpecialTokens
 
-LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # between which max_span=auto chooses
-KEPT_PERCENT = 90  # of the documents, by max_span=auto
-SPANS, MASKS = 0, 1  # two streams of random numbers: spans do not depend on whether tokens are masked
+LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # limits for max_span=auto
+KEPT_PERCENT = 90  # share of the documents that max_span=auto keeps
+SPANS, MASKS = 0, 1  # two random streams, so that spans do not depend on masking
 
 
 class Documents(Protocol):
-    """What is read of the token store."""
+    """Interface of the token store that span batches use."""
 
     def text(self, row: int, /) -> np.ndarray: ...
 
 
 def choose_max_span(lengths: np.ndarray, rule: SpanRule, content: int = LONGEST_SPAN) -> int:
-    """The largest max_span in 16..512 that leaves 9 of 10 documents; ``lengths`` are those that 16 would leave.
+    """Return the largest max_span in 16..512 that keeps 9 of 10 documents, at most ``content``.
 
-    At most ``content``, the tokens that a sequence has room for. Documents count alike, however long: an epoch takes
-    each of them once.
+    All documents have equal weight regardless of their length, since an epoch uses each document once.
+
+    Args:
+        lengths: Lengths of the documents that are long enough for a max_span of 16.
+        content: Number of tokens that fit into a sequence.
     """
     tokens_per_span = rule._replace(max_span=1).tokens_needed
     kept = -(-len(lengths) * KEPT_PERCENT // 100)
@@ -39,11 +42,11 @@ def choose_max_span(lengths: np.ndarray, rule: SpanRule, content: int = LONGEST_
 
 
 class SpanBatches:
-    """``batches(pass_index, rows)`` is the `SpanBatch` of these rows of the store.
+    """Builder of span batches: ``batches(pass_index, rows)`` returns the `SpanBatch` of these rows of the store.
 
-    ``starts_word`` says of every id whether it begins a word; with it spans split no word. Spans that would exceed
-    ``max_length`` tokens with their special tokens lose their end. Without a mask token nothing is masked: whether
-    that is needed the objective says.
+    ``starts_word`` contains for every id whether it begins a word. If it is given, spans do not split words. Spans that
+    exceed ``max_length`` tokens, including special tokens, are truncated at the end. Without a mask token nothing is
+    masked; the objective checks whether it needs masks.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class SpanBatches:
         )
 
     def share_behind(self, rows: np.ndarray) -> float:
-        """Of the tokens of the spans of these rows in the first pass, how many are behind the end of a sequence."""
+        """Return the share of span tokens of these rows that truncation drops in the first pass."""
         drawn = cut = 0
         if self.rule.max_span > self.content:
             for row in rows.tolist():
@@ -110,12 +113,12 @@ class SpanBatches:
         return float(cut / max(1, drawn))
 
     def places(self, pass_index: int, row: int) -> tuple[int, Spans]:
-        """The tokens of a document, and where its spans lie in this pass."""
+        """Return the token ids of a document and the positions of its spans in this pass."""
         ids = self.store.text(row)
         return len(ids), self._spans(ids, pass_index, row)
 
     def _spans(self, ids: np.ndarray, pass_index: int, row: int) -> Spans:
-        """Of the anchors and of the positives, cut to what fits beside the special tokens."""
+        """Sample the spans of the anchors and positives, truncated to leave room for the special tokens."""
         rng = np.random.default_rng((self.seed, pass_index, row, SPANS))
         starts, lengths, near_starts, near_lengths = sample_spans(len(ids), self.rule, rng)
         if self.starts_word is not None:
@@ -125,7 +128,7 @@ class SpanBatches:
         return Spans(starts, np.minimum(lengths, self.content), near_starts, np.minimum(near_lengths, self.content))
 
     def _sequences(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """(tokens,) int64: the spans one behind the other, each in its special tokens."""
+        """Return the concatenated spans with their special tokens, (tokens,) int64."""
         pieces: list[np.ndarray] = []
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
             pieces += [self.specials.before, ids[start : start + length], self.specials.after]
@@ -157,15 +160,23 @@ def mask_tokens(
     probability: float,
     how: MaskHow = "bert",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(n,) ids and (n,) bool flags of special tokens -> corrupted ids and labels, (n,) int64 each.
+    """Mask tokens for masked language modeling.
 
-    Every other token is predicted with ``probability``, independently: 80 % of those become the mask, 10 % a token
-    drawn uniformly from the whole vocabulary, 10 % stay (Devlin et al. 2019, section 3.1); with ``how="all"`` all of
-    them become the mask. ``labels`` hold the original id where a token is predicted, IGNORED_LABEL elsewhere.
+    Each token that is not special is predicted independently with ``probability``. Of the predicted tokens, 80 % are
+    replaced by the mask, 10 % by a token drawn uniformly from the vocabulary, and 10 % are unchanged (Devlin et al.
+    2019, section 3.1). With ``how="all"``, all of them are replaced by the mask.
+
+    Args:
+        ids: (n,) token ids.
+        special: (n,) bool flags of special tokens.
+
+    Returns:
+        The corrupted ids and the labels, (n,) int64 each. Labels are the original ids of predicted tokens and
+        IGNORED_LABEL elsewhere.
     """
     check_probability(probability)
     ids = ids.astype(np.int64, copy=False)
-    # Given that a number is below the probability, it is uniform there: it says the kind of corruption as well
+    # Given that a draw is below the probability, it is uniform there, so it also determines the kind of corruption
     draws = rng.random(len(ids))
     draws[special] = 1.0
     masked = ids.copy()
@@ -178,7 +189,7 @@ def mask_tokens(
 
 
 def check_probability(probability: float) -> None:
-    """InputError unless it is a share of the tokens that leaves something to predict from."""
+    """Raise `InputError` unless the probability is a valid share that leaves tokens to predict from."""
     if not 0 <= probability < 1:
         raise InputError(
             f"data.mlm_probability: wanted a share of the tokens in [0, 1), got {probability}; 0 switches MLM off."

@@ -1,6 +1,7 @@
 """Sampling of anchor and positive spans (Giorgi et al. 2021, section 3.1).
 
-Pure functions of a document's length and a generator. Beta-distributed lengths: anchors lean long, positives short.
+These are pure functions of a document's length and a random generator. Lengths follow beta distributions: anchors tend
+to be long, positives short.
 """
 
 from typing import NamedTuple, get_args
@@ -10,11 +11,11 @@ import numpy as np
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.data_configs import Positive, Window
 
-_SEARCH = 32  # tokens looked at together for the next word start; words are shorter, mostly
+_SEARCH = 32  # tokens searched at a time for the next word start; most words are shorter
 
 
 class Spans(NamedTuple):
-    """Starts and lengths in tokens; positives grouped by anchor: [p11, p12, p21, p22]."""
+    """Starts and lengths of spans in tokens. Positives are grouped by anchor: [p11, p12, p21, p22]."""
 
     anchor_starts: np.ndarray  # (A,) int64
     anchor_lengths: np.ndarray  # (A,) int64
@@ -23,14 +24,15 @@ class Spans(NamedTuple):
 
 
 class SpanRule(NamedTuple):
-    """How spans are drawn from a document.
+    """Rule for drawing spans from a document.
 
-    ``window="grid"`` is the published code: an anchor lies within one of the windows [0, max_span), [max_span, ...).
-    ``window="uniform"`` is the paper's text: anywhere, anchors of one document at least 2 * max_span tokens apart.
+    ``window="grid"`` follows the published code: an anchor is inside one of the windows [0, max_span), [max_span, ...).
+    ``window="uniform"`` follows the paper's text: anchors are anywhere, at least 2 * max_span tokens apart within a
+    document.
     """
 
     anchors: int
-    positives: int  # of each anchor
+    positives: int  # per anchor
     min_span: int
     max_span: int
     window: Window
@@ -38,15 +40,15 @@ class SpanRule(NamedTuple):
 
     @property
     def tokens_needed(self) -> int:
-        """The shortest document that spans can be drawn from.
+        """Return the minimum length of a document from which spans can be drawn.
 
-        The grid wants 2 * A windows. The paper's text keeps anchors apart: A spans and A - 1 gaps must fit.
+        The grid needs 2 * A windows. With the paper's distance between anchors, A spans and A - 1 gaps must fit.
         """
         windows = max(2 * self.anchors, 3 * self.anchors - 2 if self.window == "uniform" else 0)
         return windows * self.max_span
 
     def check(self) -> None:
-        """InputError where no document could satisfy the rule."""
+        """Raise `InputError` if no document can satisfy the rule."""
         if self.anchors < 1 or self.positives < 1:
             raise InputError(
                 f"data.anchors_per_document and data.positives_per_anchor: wanted at least 1 of each, "
@@ -62,9 +64,10 @@ class SpanRule(NamedTuple):
 
 
 def sample_spans(num_tokens: int, rule: SpanRule, rng: np.random.Generator) -> Spans:
-    """Draw A anchors and P positives of each from a document of ``num_tokens`` tokens.
+    """Draw A anchors and P positives per anchor from a document of ``num_tokens`` tokens.
 
-    Raises ValueError for a document that is shorter than the rule needs.
+    Raises:
+        ValueError: The document is shorter than the rule needs.
     """
     anchors, positives, min_span, max_span, window, positive = rule
     if num_tokens < rule.tokens_needed:
@@ -72,7 +75,7 @@ def sample_spans(num_tokens: int, rule: SpanRule, rng: np.random.Generator) -> S
             f"a document of {num_tokens} tokens is too short for {anchors} anchors of up to {max_span} tokens: "
             f"{rule.tokens_needed} are needed; drop shorter documents or lower max_span"
         )
-    # Three calls draw everything: a call costs more than the numbers it returns
+    # Draw everything in three calls, since a call costs more than the numbers it returns
     anchor_betas = rng.beta(4, 2, size=anchors).tolist()
     positive_betas = rng.beta(2, 4, size=anchors * positives).tolist()
     uniforms = iter(rng.random(2 * anchors + anchors * positives).tolist())
@@ -91,18 +94,18 @@ def sample_spans(num_tokens: int, rule: SpanRule, rng: np.random.Generator) -> S
 
 
 def _among(uniform: float, count: int) -> int:
-    """A uniform number in [0, 1) -> a uniform integer in 0..count-1."""
+    """Map a uniform number in [0, 1) to a uniform integer in 0..count-1."""
     return min(int(uniform * count), count - 1)
 
 
 def _on_the_grid(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
-    """A window for each anchor, then an offset in it.
+    """Draw a window for each anchor, then an offset in it.
 
-    A chosen window leaves the list of candidates with its neighbours in that list. Where the list is short for the
-    anchors to come, the first or the last candidate is taken, so that the rest stays in one piece.
+    A chosen window is removed from the list of candidates together with its neighbors in that list. If few candidates
+    remain for the next anchors, the first or last candidate is taken, so that the rest stays contiguous.
     """
     starts: list[int] = []
-    gone: list[int] = []  # windows no longer in the list, ascending; the list itself may be long
+    gone: list[int] = []  # removed windows, ascending; the full list may be long
     windows = num_tokens // max_span
     for i, length in enumerate(lengths):
         left, to_come = windows - len(gone), len(lengths) - i
@@ -118,23 +121,24 @@ def _on_the_grid(num_tokens: int, lengths: list[int], max_span: int, uniforms: l
 
 
 def _remaining(index: int, gone: list[int]) -> int:
-    """The window at ``index`` in the list of those not ``gone``."""
+    """Return the window at ``index`` in the list without the windows in ``gone``."""
     for window in gone:
         index += window <= index
     return index
 
 
 def _far_apart(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
-    """Anchors from left to right, at least 2 * max_span tokens between them; one anchor is uniform over the document.
+    """Draw anchors from left to right, at least 2 * max_span tokens apart. A single anchor is uniform over the
+    document.
 
-    Nothing is rejected. With the lengths drawn, ``slack`` tokens are left to share out between the spans; every way
-    to do so is one choice of A numbers among slack + A, and Floyd's method draws such a set uniformly.
+    No draw is rejected. Given the lengths, ``slack`` tokens remain to be distributed between the spans. Every
+    distribution corresponds to one choice of A numbers among slack + A, and Floyd's method draws such a set uniformly.
     """
     gap = 2 * max_span
     slack = num_tokens - sum(lengths) - gap * (len(lengths) - 1)
     chosen: set[int] = set()
     for i, uniform in enumerate(uniforms[: len(lengths)]):
-        top = slack + i  # slack + A numbers in all, and the largest of the last draw is slack + A - 1
+        top = slack + i  # slack + A numbers in total, and the upper limit of the last draw is slack + A - 1
         number = _among(uniform, top + 1)
         chosen.add(top if number in chosen else number)
     starts, used = [], 0
@@ -147,7 +151,7 @@ def _far_apart(num_tokens: int, lengths: list[int], max_span: int, uniforms: lis
 def _nearby(
     num_tokens: int, start: int, length: int, min_span: int, max_span: int, beta: float, uniform: float
 ) -> tuple[int, int]:
-    """Overlapping, touching or inside the anchor, clipped to the document."""
+    """Draw a positive that overlaps or touches the anchor, or is inside it, clipped to the document."""
     size = int(beta * (max_span - min_span) + min_span)
     first, last = max(0, start - size), min(start + length, num_tokens - size)
     return first + _among(uniform, last - first + 1), size
@@ -156,7 +160,7 @@ def _nearby(
 def _subsuming(
     num_tokens: int, start: int, length: int, min_span: int, max_span: int, beta: float, uniform: float
 ) -> tuple[int, int]:
-    """Inside the anchor."""
+    """Draw a positive inside the anchor."""
     size = int(beta * (length - min_span) + min_span)
     return start + _among(uniform, length - size + 1), size
 
@@ -164,9 +168,9 @@ def _subsuming(
 def _adjacent(
     num_tokens: int, start: int, length: int, min_span: int, max_span: int, beta: float, uniform: float
 ) -> tuple[int, int]:
-    """Touching the anchor on one side.
+    """Draw a positive that touches the anchor on one side.
 
-    As in the published code a positive to the left does not begin at token 0, except where there is no other place.
+    As in the published code, a positive on the left does not begin at token 0 unless there is no other position.
     """
     room = min(max_span, max(start, num_tokens - start - length))
     low = min(min_span, room)
@@ -184,12 +188,15 @@ _POSITIVES = {"nearby": _nearby, "subsuming": _subsuming, "adjacent": _adjacent}
 def align_to_words(
     ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, max_span: int, starts_word: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Move both borders of each span on to the next word start, so that no word is split.
+    """Move both borders of each span forward to the next word start, so that no word is split.
 
-    ``ids`` are the document's, ``starts_word`` says for each id of the vocabulary whether it begins a word. Moving all
-    borders by one rule keeps what touches touching and what lies inside inside. A span that would become longer than
-    ``max_span`` ends at the last word start that fits; one within a single word becomes that word. Only a word of more
-    than ``max_span`` tokens is split.
+    All borders follow the same rule, so spans that touch still touch, and spans inside other spans stay inside. A span
+    that would become longer than ``max_span`` ends at the last word start that fits. A span within a single word
+    becomes that word. Only words of more than ``max_span`` tokens are split.
+
+    Args:
+        ids: Token ids of the document.
+        starts_word: For each id of the vocabulary, whether it begins a word.
     """
     new_starts, new_lengths = np.empty_like(starts), np.empty_like(lengths)
     for i, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
@@ -204,7 +211,7 @@ def align_to_words(
 
 
 def _next_start(ids: np.ndarray, at: int, starts_word: np.ndarray) -> int:
-    """The first word start at or after ``at``; the document's end counts as one, and so does its beginning."""
+    """Return the first word start at or after ``at``. Both ends of the document count as word starts."""
     if at == 0:
         return 0
     for begin in range(at, len(ids), _SEARCH):
@@ -215,7 +222,7 @@ def _next_start(ids: np.ndarray, at: int, starts_word: np.ndarray) -> int:
 
 
 def _last_start(ids: np.ndarray, at: int, starts_word: np.ndarray) -> int:
-    """The last word start at or before ``at``, which lies inside the document."""
+    """Return the last word start at or before ``at``, which is inside the document."""
     for end in range(at + 1, 0, -_SEARCH):
         flags = starts_word[ids[max(0, end - _SEARCH) : end]][::-1]
         if flags.any():

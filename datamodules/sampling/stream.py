@@ -1,7 +1,7 @@
 """A resumable, endless stream of global batches, used as Lightning's train loader.
 
-Where the stream stands is two numbers, the epoch and the batches consumed of it, which are the same on every rank;
-what a batch holds follows from them. Lightning stores ``state_dict()`` in every checkpoint it writes.
+The position of the stream is two numbers, the epoch and the batches consumed in it, which are the same on every rank.
+They determine the content of all following batches. Lightning stores ``state_dict()`` in every checkpoint.
 """
 
 import itertools
@@ -17,22 +17,26 @@ from contrastive_encoders.datamodules.sampling.distributed_sampler import Distri
 
 
 class Batches(Protocol):
-    """Item (epoch, k) is this rank's share of global batch k of the epoch, the same whichever worker makes it."""
+    """Dataset whose item (epoch, k) is this rank's share of global batch k of the epoch, the same in any worker."""
 
-    identity: dict[str, Any]  # what must be the same for a stream of them to be continued
+    identity: dict[str, Any]  # properties that must be the same to resume a stream
 
     def __len__(self) -> int:
-        """Of an epoch, the same on every rank."""
+        """Return the number of batches per epoch, which is the same on every rank."""
         ...
 
     def __getitem__(self, key: tuple[int, int], /) -> Any: ...
 
 
 class BatchStream:
-    """Iterating yields what is left of the current epoch; the next iteration is the next epoch.
+    """Loader that yields the remaining batches of the current epoch. The next iteration is the next epoch.
 
-    ``whole`` has the batches of all ranks together. ``data_id`` names the content of the data, such as a hash.
-    Raises InputError for a state of other data.
+    Args:
+        whole: Dataset with the batches of all ranks together.
+        data_id: Identity of the content of the data, for instance a hash.
+
+    Raises:
+        InputError: The state to resume from belongs to other data.
     """
 
     def __init__(
@@ -51,12 +55,15 @@ class BatchStream:
         self._num_workers, self._pin_memory = num_workers, pin_memory
 
     def __len__(self) -> int:
-        """Batches of one epoch, the same on every rank. Lightning reads ahead of a loader that has no length."""
+        """Return the number of batches per epoch, which is the same on every rank. Lightning prefetches from a loader
+        without length.
+        """
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Any]:
-        # A generator: nothing moves before the first batch is asked for, however often Lightning calls iter().
-        # It also stops asking at the last batch, so nothing may wait for the end of the loop.
+        # As a generator, this advances nothing before the first batch is requested, however often Lightning calls
+        # iter().
+        # Lightning also stops requesting at the last batch, so nothing may rely on the end of the loop.
         if self._consumed and not (self._resumed and self._consumed < len(self)):
             self._epoch, self._consumed = self._epoch + 1, 0
         self._resumed = False
@@ -64,13 +71,13 @@ class BatchStream:
             for batch in self._loader(self._epoch, self._consumed):
                 self._consumed += 1
                 yield batch
-        except InputError as error:  # of a worker, it comes with the traceback of that process around it
+        except InputError as error:  # an error of a worker includes the traceback of that process
             raise InputError(
                 str(error).strip().splitlines()[-1].removeprefix("contrastive_encoders.core.InputError: ")
             ) from error
 
     def global_batches(self) -> Iterator[Any]:
-        """Yield the batches from the first epoch on without an end, each with the shares of all ranks."""
+        """Yield batches endlessly from the first epoch on, each with the shares of all ranks."""
         return (self._whole[epoch, place] for epoch in itertools.count() for place in range(len(self)))
 
     def _loader(self, epoch: int, start: int) -> DataLoader:
@@ -82,15 +89,17 @@ class BatchStream:
             collate_fn=_as_it_is,
             num_workers=self._num_workers,
             pin_memory=self._pin_memory,
-            generator=torch.Generator(),  # the loader draws a seed for its workers: not from the training's generator
+            generator=torch.Generator(),  # the loader draws a seed for its workers, apart from the training generator
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Epoch and batches consumed of it, and what the data must be to go on from there."""
+        """Return the epoch, the batches consumed in it, and the identity of the data that is needed to resume."""
         return {"epoch": self._epoch, "consumed": self._consumed, **self._identity, "data_id": self._data_id}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on behind the last consumed batch. A state without data_id, as once written, is taken at its word."""
+        """Resume after the last consumed batch. A state without data_id, as in older checkpoints, is accepted
+        unchecked.
+        """
         other = [
             f"{key} was {state.get(key)} and is {value}"
             for key, value in self._identity.items()
@@ -112,7 +121,7 @@ class BatchStream:
 
 
 def stream_for(trainer: Any, batches: Callable[[int, int], Batches], **options: Any) -> BatchStream:
-    """The stream of ``batches(rank, world)`` that this trainer wants, or one process without any."""
+    """Return the stream of ``batches(rank, world)`` for this trainer, or for a single process without trainer."""
     if trainer is None:
         return BatchStream(batches(0, 1), **options)
     pin_memory = trainer.strategy.root_device.type == "cuda"
@@ -121,10 +130,9 @@ def stream_for(trainer: Any, batches: Callable[[int, int], Batches], **options: 
 
 
 class EpochBatches(Dataset):
-    """``build(pass_index, examples)`` makes a batch of those that the order says.
+    """Dataset of the batches of an epoch: ``build(pass_index, examples)`` makes a batch of the examples in their order.
 
-    An epoch may go over the data several times: pass ``epoch * passes + i`` has its own order, and names the random
-    draws.
+    An epoch may pass over the data several times. Pass ``epoch * passes + i`` has its own order and random draws.
     """
 
     def __init__(
@@ -145,5 +153,5 @@ class EpochBatches(Dataset):
 
 
 def _as_it_is(batch: Any) -> Any:
-    """Instead of torch's default, which turns NumPy arrays into tensors."""
+    """Return the batch unchanged; torch's default conversion would turn NumPy arrays into tensors."""
     return batch

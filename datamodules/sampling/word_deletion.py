@@ -1,8 +1,9 @@
-"""Delete words of stored texts, as TSDAE damages what its encoder reads (Wang, Reimers and Gurevych, 2021, section 3).
+"""Delete words of stored texts, the input noise of TSDAE (Wang, Reimers and Gurevych, 2021, section 3).
 
-The store holds ids, and ids are cut. A word is what stands between blanks; punctuation marks at its edges are words of
-their own, and so are those inside of it under WordPiece, whose ids do not tell "well-known" from "well - known". The
-published code cuts by nltk's word_tokenize, which keeps "well-known" and "U.S." and parts "do" from "n't".
+The store contains token ids, so deletion works on ids. A word is a piece of text between blanks. Punctuation marks at
+its edges are separate words, and with WordPiece also those inside it, since its ids do not distinguish "well-known"
+from "well - known". The published code instead uses nltk's word_tokenize, which keeps "well-known" and "U.S." and
+splits "don't" into "do" and "n't".
 """
 
 import unicodedata
@@ -13,13 +14,13 @@ import numpy as np
 from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.store.tokenizer import word_start_table
 
-DELETION = 2  # a stream of random numbers of its own, beside those of spans and masks
+DELETION = 2  # separate random stream, next to those of spans and masks
 
 
 class WordDeletion:
-    """Each word goes with probability ``share``; where none would stay, one of them does, at random.
+    """Deletion of each word with probability ``share``. If no word would remain, one random word is kept.
 
-    What is drawn is a function of (seed, pass over the data, row of the store).
+    The draws are a function of (seed, pass over the data, row of the store).
     """
 
     def __init__(self, tokenizer: Any, share: float, *, seed: int) -> None:
@@ -31,7 +32,7 @@ class WordDeletion:
         self.starts, self.marks = word_start_table(tokenizer), punctuation_table(tokenizer)
 
     def __call__(self, ids: np.ndarray, pass_index: int, row: int) -> np.ndarray:
-        """(n,) ids of a text, n >= 1 -> those of the words that stay, in their order."""
+        """Return the ids of the remaining words, in order, of a text with (n,) ids, n >= 1."""
         begins_n = self.starts[ids].copy()
         begins_n[0] = True
         edge_n = edge_marks(self.marks[ids], begins_n)
@@ -47,7 +48,7 @@ class WordDeletion:
 
 
 def edge_marks(mark_n: np.ndarray, begins_n: np.ndarray) -> np.ndarray:
-    """(n,) bool: marks that have no other token before them, or none behind them, between two blanks."""
+    """Return marks that are the first or the last token between two blanks, (n,) bool."""
     unit_n, places_n = np.cumsum(begins_n) - 1, np.arange(len(mark_n))
     first = np.full(unit_n[-1] + 1, len(mark_n))
     last = np.full(unit_n[-1] + 1, -1)
@@ -57,11 +58,11 @@ def edge_marks(mark_n: np.ndarray, begins_n: np.ndarray) -> np.ndarray:
 
 
 def punctuation_table(tokenizer: Any) -> np.ndarray:
-    """(len(tokenizer),) bool: whether the id spells punctuation marks or symbols and nothing else."""
+    """Return for each id whether it consists of punctuation marks or symbols only, (len(tokenizer),) bool."""
     spelled = tokenizer.backend_tokenizer.decode_batch([[id] for id in range(len(tokenizer))])
     return np.array([_is_punctuation(text.strip().removeprefix("##")) for text in spelled], dtype=bool)
 
 
 def _is_punctuation(text: str) -> bool:
-    """A piece of a character of several bytes, which decodes as U+FFFD, is none."""
+    """Return True for punctuation and symbols. Parts of multi-byte characters, decoded as U+FFFD, are neither."""
     return bool(text) and "\ufffd" not in text and all(unicodedata.category(one)[0] in "PS" for one in text)

@@ -1,7 +1,7 @@
-"""The vectors of a teacher, beside the token store: memory-mapped, in 16 bits, written in parts.
+"""Store of teacher embeddings, next to the token store: memory-mapped, 16-bit, written in parts.
 
-A directory of ``vectors.bin`` and ``meta.json``, which has the sum of each part that is whole. A process that is killed
-leaves those, and the next one goes on behind them.
+The store is a directory with ``vectors.bin`` and ``meta.json``. The latter contains the checksum of each complete part.
+If a process is killed, these parts remain and the next process resumes after them.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ from contrastive_encoders.io.atomic import remove, translate_write_errors
 from contrastive_encoders.io.manifest import read_record, write_record
 from contrastive_encoders.reports.progress import ProgressBar
 
-VERSION = 1  # part of the key: raise it when the same vectors would be stored otherwise
-PART = 4096  # rows whose vectors are written at once: what a kill can cost
+VERSION = 1  # part of the key: increase it when the same embeddings would be stored differently
+PART = 4096  # rows per write, the most that a killed process loses
 DTYPE = np.dtype("<f2")
 META, VECTORS = "meta.json", "vectors.bin"
 
@@ -31,12 +31,15 @@ Embed = Callable[[list[str]], np.ndarray]  # texts -> (texts, width) float32
 
 
 class TeacherEmbeddingStore:
-    """R rows of C vectors of W numbers.
+    """Memory-mapped embeddings of R rows with C texts each and W dimensions.
 
-    ``rows`` says of which rows of the token store they are, in ascending order; None: of all.
+    Args:
+        directory: Directory of the store.
+        rows: Rows of the token store that have embeddings, in ascending order. ``None`` means all rows.
+        verify: Also compare the content with its checksums.
 
     Raises:
-        InputError: the store is not whole. With ``verify`` its content is compared with its sums, too.
+        InputError: The store is incomplete, or its content does not match the checksums.
     """
 
     def __init__(self, directory: str | Path, rows: np.ndarray | None = None, *, verify: bool = False) -> None:
@@ -61,7 +64,7 @@ class TeacherEmbeddingStore:
         return len(self._vectors)
 
     def of(self, rows: np.ndarray) -> torch.Tensor:
-        """(N,) rows of the token store -> (N, C, W) float16."""
+        """Return the (N, C, W) float16 embeddings of (N,) rows of the token store."""
         places = rows if self.rows is None else np.searchsorted(self.rows, rows)
         return torch.from_numpy(self._vectors[places])
 
@@ -69,19 +72,19 @@ class TeacherEmbeddingStore:
 def build_or_resume(
     directory: Path, texts: Callable[[], Iterable[tuple[str, ...]]], rows: int, embed: Embed, *, quiet: bool = False
 ) -> int:
-    """Write the vectors of so many rows of ``texts`` unless a whole store is there, or those that it lacks. One that is
-    damaged is made anew.
+    """Write the embeddings of ``texts``, or the missing part of them, unless the store is complete. A damaged store is
+    rebuilt.
 
     Returns:
-        The width of a vector.
+        The embedding dimension.
 
     Raises:
-        InputError: there are other rows, a vector is not finite, or the directory is read-only.
-        OutputError: the disk is full.
+        InputError: The data has a different number of rows, an embedding is not finite, or the directory is read-only.
+        OutputError: The disk is full.
     """
     with translate_write_errors(directory, "data.cache_dir"):
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{directory}.lock"):  # others wait here
+        with FileLock(f"{directory}.lock"):  # other processes wait here
             meta = _begun(directory, rows)
             if meta is None or len(meta["parts"]) < -(-rows // PART):
                 meta = _write(directory, meta, texts(), rows, embed, quiet)
@@ -89,7 +92,9 @@ def build_or_resume(
 
 
 def _begun(directory: Path, rows: int) -> dict[str, Any] | None:
-    """What is there already, and is whole as far as it goes; None: nothing."""
+    """Return the metadata of an intact, possibly incomplete store. Return None, and remove any damaged store,
+    otherwise.
+    """
     if not directory.exists():
         return None
     try:
@@ -98,7 +103,7 @@ def _begun(directory: Path, rows: int) -> dict[str, Any] | None:
         size = min(len(meta["parts"]) * PART, rows) * each
         if meta["rows"] != rows or _sums(directory / VECTORS, size, PART * each) != meta["parts"]:
             raise ValueError("its content is not what was written")
-    except FileNotFoundError:  # killed before its first part was whole
+    except FileNotFoundError:  # killed before the first part was complete
         meta = None
     except (OSError, ValueError, KeyError, TypeError) as error:
         log.warning("%s: cut short or damaged (%s). The teacher's vectors are made anew.", directory, error)
@@ -109,7 +114,7 @@ def _begun(directory: Path, rows: int) -> dict[str, Any] | None:
 
 
 def _sums(path: Path, size: int, part: int) -> list[str]:
-    """The sha256 of each part of the first ``size`` bytes."""
+    """Return the SHA-256 of each part of the first ``size`` bytes."""
     with path.open("rb") as file:
         if path.stat().st_size < size:
             raise ValueError(f"{path.name} has {path.stat().st_size} bytes, wanted {size}")

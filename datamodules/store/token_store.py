@@ -1,6 +1,7 @@
-"""The token store: memory-mapped token ids and offsets under a key of all that they depend on.
+"""The token store: memory-mapped token ids and offsets, stored under a key of everything they depend on.
 
-Built for tens of millions of rows: opening holds nothing per row in memory, and writing eight bytes.
+It is designed for tens of millions of rows: an open store keeps nothing per row in memory, and writing needs eight
+bytes per row.
 """
 
 import hashlib
@@ -27,9 +28,9 @@ from contrastive_encoders.reports.progress import ProgressBar
 from contrastive_encoders.runtime.worker_pool import WorkerCrashError, in_order, open_pool
 from contrastive_encoders.runtime.worker_tasks import TaskFailedError, WorkItem
 
-STORE_VERSION = 4  # part of the key: raise it when the same input would be stored otherwise
-BATCH_CHARACTERS = 4_000_000  # what is tokenised at once, by all workers; a few hundred MB at most meanwhile
-WINDOW = 4  # batches for each worker that may be dealt from the first unwritten one on
+STORE_VERSION = 4  # part of the key: increase it when the same input would be stored differently
+BATCH_CHARACTERS = 4_000_000  # characters that all workers tokenize at a time; needs a few hundred MB at most
+WINDOW = 4  # batches per worker that may be in progress, counted from the first unwritten one
 OFFSET = np.dtype("<i8")
 LABEL = np.dtype("<f4")
 META, LENGTHS = "meta.json", "text_lengths"
@@ -38,14 +39,14 @@ log = logging.getLogger(__name__)
 
 
 class TokenStore:
-    """Tokenised rows on disk, R rows of C texts, without special tokens; a document is a row of one text.
+    """Tokenized rows on disk: R rows of C texts, without special tokens. A document is a row of one text.
 
-    A directory of ``ids.bin`` (flat, row by row), ``offsets.bin``, ``labels.bin`` where rows have labels, and
-    ``meta.json``. Opening compares the sizes of the files with ``meta.json``; ``verify`` reads them and compares their
-    sha256, too.
+    The store is a directory with ``ids.bin`` (flat, row by row), ``offsets.bin``, ``labels.bin`` if rows have labels,
+    and ``meta.json``. Opening it compares the file sizes with ``meta.json``. ``verify`` also reads the files and
+    compares their SHA-256.
 
     Raises:
-        InputError: the store is incomplete or damaged.
+        InputError: The store is incomplete or damaged.
     """
 
     def __init__(self, directory: str | Path, *, verify: bool = False) -> None:
@@ -67,7 +68,9 @@ class TokenStore:
         return self.rows
 
     def _labels(self, each: int) -> np.ndarray | None:
-        """(rows,) float32, or (rows, each) of several; None where rows have none."""
+        """Return the labels, (rows,) float32, or (rows, each) for several labels per row. Return None if rows have no
+        labels.
+        """
         if not each:
             return None
         flat = _mapped(self.directory / "labels.bin", LABEL, self.rows * each)
@@ -75,21 +78,23 @@ class TokenStore:
 
     @property
     def account(self) -> dict[str, Any]:
-        """The entries of the store's manifest that a run's ``results.json`` repeats: all but the text lengths."""
+        """Return the entries of the store's manifest that a run's ``results.json`` repeats: all except the text
+        lengths.
+        """
         return {name: entry for name, entry in self.manifest.items() if name != LENGTHS}
 
     def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return where texts begin and end in ``ids``.
+        """Return the positions in ``ids`` where texts begin and end.
 
         Args:
             rows: (k,) row numbers.
-            column: a column for all rows, or (k,) columns.
+            column: One column for all rows, or (k,) columns.
 
         Returns:
-            (k,) first places and (k,) places after the last one.
+            The (k,) positions of the first tokens and the (k,) positions after the last tokens.
 
         Raises:
-            InputError: the offsets are damaged.
+            InputError: The offsets are damaged.
         """
         places = rows * self.width + column
         begins, ends = self.offsets[places], self.offsets[places + 1]
@@ -97,7 +102,7 @@ class TokenStore:
         return begins, ends
 
     def text(self, row: int, column: int = 0) -> np.ndarray:
-        """Return the (tokens,) uint16 or uint32 ids of a text: a read-only slice of the map."""
+        """Return the token ids of a text, (tokens,) uint16 or uint32, as a read-only slice of the memory map."""
         place = row * self.width + column
         begin, end = self.offsets[place], self.offsets[place + 1]
         if not 0 <= begin <= end <= len(self.ids):
@@ -105,7 +110,7 @@ class TokenStore:
         return self.ids[begin:end]
 
     def token_counts(self) -> np.ndarray:
-        """Return the (R * C,) int64 numbers of tokens of all texts."""
+        """Return the (R * C,) int64 token counts of all texts."""
         self._check_offsets(self.offsets[:-1], self.offsets[1:])
         return np.diff(self.offsets)
 
@@ -121,9 +126,10 @@ class TokenStore:
         )
 
     def _verify(self) -> None:
-        """
+        """Compare the content with its checksums.
+
         Raises:
-            ValueError: the content of a file has changed since it was written.
+            ValueError: The content of a file has changed since it was written.
         """
         names = _files_of(self.manifest["labelled"])
         digests = b"".join(bytes.fromhex(sha256_of(self.directory / name)) for name in names)
@@ -136,14 +142,14 @@ def _files_of(labelled: int) -> list[str]:
 
 
 def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
-    """A plain array over the map: slices of it cost less than those of np.memmap."""
+    """Return a memory map as a plain array, whose slices are cheaper than those of ``np.memmap``."""
     if path.stat().st_size != length * dtype.itemsize:
         raise ValueError(f"{path.name} has {path.stat().st_size} bytes, wanted {length * dtype.itemsize}")
     return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(length,)))
 
 
 class StoreWriter:
-    """Appends rows to the files of a store; a context manager, whose ``totals`` go into meta.json."""
+    """Context manager that appends rows to the files of a store. Its ``totals`` are written to ``meta.json``."""
 
     def __init__(self, folder: Path, texts_per_row: int, dtype: np.dtype, labelled: int) -> None:
         self.texts_per_row, self.dtype, self.labelled = texts_per_row, np.dtype(dtype), labelled
@@ -155,8 +161,12 @@ class StoreWriter:
         self._put(1, np.zeros(1, OFFSET))
 
     def write(self, ids: np.ndarray, lengths: np.ndarray, labels: np.ndarray | None = None) -> None:
-        """(tokens,) ids of whole rows, (rows * texts_per_row,) lengths, and the labels where there are any: (rows,), or
-        (rows, each).
+        """Append complete rows.
+
+        Args:
+            ids: (tokens,) ids of the rows.
+            lengths: (rows * texts_per_row,) token counts of the texts.
+            labels: (rows,) or (rows, each), if the rows have labels.
         """
         self._put(0, ids.astype(self.dtype, copy=False))
         self._put(1, (self.tokens + np.cumsum(lengths)).astype(OFFSET))
@@ -172,7 +182,7 @@ class StoreWriter:
         self._hashes[file].update(data)
 
     def totals(self) -> dict[str, Any]:
-        """Return the entries that `TokenStore` needs, and checksums of the content."""
+        """Return the entries that `TokenStore` needs, and the checksums of the content."""
         together = hashlib.sha256(b"".join(one.digest() for one in self._hashes))
         return {
             "kept": self.kept,
@@ -196,18 +206,18 @@ class StoreWriter:
 
 
 class RowSource(Protocol):
-    """An iterable of the rows to tokenise, which can be identified without reading it."""
+    """Iterable of the rows to tokenize. It can be identified without reading it."""
 
     width: int  # texts per row
 
     def __iter__(self) -> Iterator[Record]: ...
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the identity of the content, for instance paths, sizes and times; JSON types only."""
+        """Return the identity of the content, for instance paths, sizes, and times. Contains JSON types only."""
         ...
 
     def manifest(self) -> dict[str, Any]:
-        """Return the provenance of the rows, and the counts of the last iteration."""
+        """Return the provenance of the rows and the counts of the last iteration."""
         ...
 
 
@@ -220,12 +230,12 @@ def build_or_open(
     verify: bool = False,
     workers: int = 1,
 ) -> TokenStore:
-    """Open the store of this source as this reading tokenises it; ``workers`` processes build it first if it is
-    missing or not whole. With ``verify`` its files are compared with their checksums.
+    """Open the store of this source for this tokenization. If it is missing or incomplete, ``workers`` processes build
+    it first. ``verify`` also compares the files with their checksums.
 
     Raises:
-        InputError: the source has bad rows, or none is kept, or the cache is read-only.
-        OutputError: the disk is full, or workers end each time.
+        InputError: The source has bad rows, no row is kept, or the cache is read-only.
+        OutputError: The disk is full, or workers fail repeatedly.
     """
     key = {"version": STORE_VERSION, "source": source.fingerprint(), **reading.fingerprint()}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
@@ -260,10 +270,10 @@ def build_or_open(
 def _write_rows(
     records: Iterable[Record], reading: RowTokenizer, writer: StoreWriter, quiet: bool, workers: int
 ) -> int:
-    """Tokenise and write all rows; return the number of kept rows that repeat an earlier one. Rows that a source makes
-    of other texts do not count, since nobody can remove them from a file.
+    """Tokenize and write all rows, and return the number of kept rows that repeat an earlier row.
 
-    Memory: some batches, and eight bytes a row.
+    Rows that a source derives from other texts are not counted, since users cannot remove them from a file. Needs
+    memory for some batches, and eight bytes per row.
     """
     repeats, read = Repeats(), deque[list[Record]]()
 
@@ -285,14 +295,14 @@ def _write_rows(
 
 
 def _ready(reading: RowTokenizer, workers: int) -> RowTokenizer:
-    """Prepare a worker: one alone uses all threads of the tokenizer, each of several uses one."""
+    """Prepare a worker. A single worker uses all threads of the tokenizer; each of several workers uses one thread."""
     if workers > 1:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return reading
 
 
 def batches(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
-    """Yield batches of rows that have at least ``least`` characters together, but for the last."""
+    """Yield batches of rows with at least ``least`` characters in total. The last batch may have fewer."""
     batch, characters = list[Record](), 0
     for record in records:
         batch.append(record)
@@ -305,7 +315,7 @@ def batches(records: Iterable[Record], least: int) -> Iterator[list[Record]]:
 
 
 def _opened(directory: Path, verify: bool) -> list[TokenStore]:
-    """Return the existing store, if it is whole."""
+    """Return the existing store in a list, or an empty list if it is missing or incomplete."""
     if not directory.exists():
         return []
     try:

@@ -1,6 +1,6 @@
-"""Tokenisation of the rows of a source: it normalises texts, and decides which rows are stored.
+"""Tokenization of the rows of a source, including normalization and the choice of the rows to store.
 
-`WholeRows` reads rows of texts as they are; `LongDocuments` normalises documents and drops those that are too short.
+`WholeRows` reads rows of texts unchanged. `LongDocuments` normalizes documents and drops short ones.
 """
 
 import hashlib
@@ -19,37 +19,40 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.sources.records import Record
 from contrastive_encoders.runtime.worker_tasks import WorkItem
 
-Texts = tuple[str, ...]  # of a row
+Texts = tuple[str, ...]  # the texts of a row
 
 
 class TokenisedRows(NamedTuple):
-    """The token ids of a batch of rows, of those rows that are kept."""
+    """Token ids of the kept rows of a batch."""
 
-    ids: np.ndarray  # (tokens,) in the type of the store, all texts one behind the other
-    lengths: np.ndarray  # (rows kept * texts of a row,) int64
-    rows: np.ndarray  # (rows,) bool: which of those that were given
-    counts: dict[str, int]  # of those that were given
-    longest: tuple[int, int] = (0, 0)  # of those, its length and its place, where documents are measured
+    ids: np.ndarray  # (tokens,) in the dtype of the store, all texts concatenated
+    lengths: np.ndarray  # (kept rows * texts per row,) int64
+    rows: np.ndarray  # (rows,) bool: kept rows among the input rows
+    counts: dict[str, int]  # counts over the input rows
+    longest: tuple[int, int] = (0, 0)  # length and position of the longest input document, if documents are measured
 
 
 class RowTokenizer(ABC):
-    """A tokenisation of rows, with the rule which of them are stored. It counts the rows of one store.
+    """Base class of tokenizations of rows, with the rule that chooses which rows are stored. Counts the rows of one
+    store.
 
-    Each worker has a copy and calls `keep` alone; the driver calls `add`, and so has the counts.
+    Each worker has a copy and calls `keep` only. The driver calls `add`, so the driver has the counts.
     """
 
-    unit: str  # what a row is called
+    unit: str  # name of a row in messages
     counts: dict[str, int]
     special_tokens_are_text = False
 
     def __init__(self, tokenizer: Any, *, labelled: int = 0) -> None:
-        self.labelled = labelled  # numbers of a row
+        self.labelled = labelled  # labels per row
         self.serialised = serialised(tokenizer)
         self.dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
 
     @cached_property
     def backend(self) -> Tokenizer:
-        """The tokenizer without truncation and padding. It is made at the first access: opening a store needs none."""
+        """The tokenizer without truncation and padding. It is created on first access, since opening a store does not
+        need it.
+        """
         backend = Tokenizer.from_str(self.serialised)
         backend.no_truncation()
         backend.no_padding()
@@ -57,12 +60,14 @@ class RowTokenizer(ABC):
         return backend
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what cannot be pickled: a hash, and a backend, which would lose its treatment of special tokens."""
+        """Leave out what cannot be pickled: a hash, and a backend, which would lose its handling of special tokens."""
         return {name: value for name, value in self.__dict__.items() if name not in ("backend", "text_hash")}
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the (tokens,) ids of all texts, one behind the other, in the type of the store, and (texts,) int64
-        lengths.
+        """Tokenize texts.
+
+        Returns:
+            The (tokens,) ids of all texts, concatenated, in the dtype of the store, and the (texts,) int64 lengths.
         """
         lists = [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
@@ -70,39 +75,39 @@ class RowTokenizer(ABC):
 
     @abstractmethod
     def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
-        """Tokenise a batch of rows, and choose those to store. The result depends on the texts alone."""
+        """Tokenize a batch of rows and choose the rows to store. The result depends on the texts only."""
 
     def add(self, records: Sequence[Record], kept: TokenisedRows) -> None:
-        """Count a batch and what was kept of it; batches come in the order of the source."""
+        """Count a batch and its kept rows. Batches must arrive in the order of the source."""
         for name, number in kept.counts.items():
             self.counts[name] += number
 
     @abstractmethod
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
-        """Return the spellings in which each sentence may occur in a text; the first gives its length."""
+        """Return the spellings in which each sentence may occur in a text. The first spelling determines its length."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the ids depend on besides the source."""
-        content = self.serialised[self.serialised.index('"added_tokens"') :]  # behind "truncation" and "padding"
+        """Return everything that the ids depend on, apart from the source."""
+        content = self.serialised[self.serialised.index('"added_tokens"') :]  # after "truncation" and "padding"
         return {"tokenizer": hashlib.sha256(content.encode()).hexdigest()}
 
     def account(self) -> dict[str, Any]:
-        """Return the counts of the rows for the manifest of the store."""
+        """Return the row counts for the manifest of the store."""
         return dict(self.counts)
 
     @abstractmethod
     def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
-        """Return a line for the log about the rows left out. ``source`` is the manifest of the source."""
+        """Return a log line about the dropped rows. ``source`` is the manifest of the source."""
 
     @abstractmethod
     def nothing_kept(self, source: dict[str, Any]) -> str:
-        """Return why no row was kept, and a remedy."""
+        """Return the reason why no row was kept, and a remedy."""
 
 
 class WholeRows(RowTokenizer):
-    """Whole rows: the ids that ``tokenizer(text)`` has between its special tokens.
+    """Tokenization of unchanged rows: the ids of ``tokenizer(text)`` without the special tokens around them.
 
-    A row is left out if one of its texts has no token, except for "", which fills up a row with lists of texts.
+    A row is dropped if one of its texts has no tokens. The exception is "", which fills up rows with lists of texts.
     """
 
     unit = "rows"
@@ -122,7 +127,7 @@ class WholeRows(RowTokenizer):
         return TokenisedRows(ids, lengths, kept, {"without_tokens": int((~kept).sum())})
 
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
-        """Return the spellings of a sentence that is a whole row, and of one inside a row."""
+        """Return the spellings of a sentence that is an entire text, and of a sentence inside a text."""
         return [list(sentences), [f" {sentence}" for sentence in sentences]]
 
     def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
@@ -136,15 +141,16 @@ class WholeRows(RowTokenizer):
 
 
 class LengthRule(NamedTuple):
-    """The least length that a document must have to be stored.
+    """Minimum length of stored documents.
 
-    ``tokens`` keeps n >= min_length tokens. ``words`` keeps n > min_length whitespace words, strictly, as DeCLUTR's
-    published script does, and drops what has fewer than ``min_tokens`` tokens besides.
+    ``tokens`` keeps documents with n >= min_length tokens. ``words`` keeps documents with n > min_length
+    whitespace-separated words (strictly greater, as in DeCLUTR's published script), and also drops documents with fewer
+    than ``min_tokens`` tokens.
     """
 
     min_length: int
     unit: Literal["tokens", "words"]
-    min_tokens: int  # what the sampler needs besides; only for words
+    min_tokens: int  # tokens that the sampler needs; only used with the unit "words"
 
     def describe(self) -> str:
         if self.unit == "tokens":
@@ -153,12 +159,13 @@ class LengthRule(NamedTuple):
 
 
 class LongDocuments(RowTokenizer):
-    """Documents: rows of one text each, which is normalised. Those that are long enough are stored.
+    """Tokenization of documents: rows of one text each, which is normalized. Only sufficiently long documents are
+    stored.
 
-    A special token that a text spells out is tokenised as plain text.
+    A special token that occurs literally in a text is tokenized as plain text.
 
     Args:
-        shortest_for_auto: length from which ``data.max_span=auto`` takes a document, in the unit of the rule.
+        shortest_for_auto: Minimum length of a document that ``data.max_span=auto`` considers, in the unit of the rule.
     """
 
     unit = "documents"
@@ -169,10 +176,10 @@ class LongDocuments(RowTokenizer):
         self.rule, self.lowercase, self.shortest_for_auto = rule, lowercase, shortest_for_auto
         self.unknown: int | None = tokenizer.unk_token_id
         self.specials = np.array(sorted(set(tokenizer.all_special_ids) - {self.unknown}), np.int64)
-        # literal_specials: "<mask>" and its like in the text, where the vocabulary could not spell them
+        # literal_specials: "<mask>" and similar strings in the text that the vocabulary could not spell
         self.counts = dict.fromkeys(("read", "too_short", "too_few_tokens", "words", "literal_specials"), 0)
-        self.longest, self.longest_where = 0, ""  # of all documents read, in the unit of the rule
-        self.text_hash = hashlib.sha256()  # of all documents read, each followed by a zero byte
+        self.longest, self.longest_where = 0, ""  # over all documents read, in the unit of the rule
+        self.text_hash = hashlib.sha256()  # over all documents read, each followed by a zero byte
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         ids, lengths, _ = self._without_specials(*super().encode(texts))
@@ -180,7 +187,7 @@ class LongDocuments(RowTokenizer):
 
     def keep(self, rows: Sequence[Texts]) -> TokenisedRows:
         texts = [normalised(text, self.lowercase) for (text,) in rows]
-        words = np.array([text.count(" ") for text in texts], np.int64)  # a space in front of each word
+        words = np.array([text.count(" ") for text in texts], np.int64)  # one space before each word
         in_words = self.rule.unit == "words"
         kept = words > self.rule.min_length if in_words else np.ones(len(rows), dtype=bool)
         ids, lengths = super().encode(list(itertools.compress(texts, kept)))
@@ -207,9 +214,9 @@ class LongDocuments(RowTokenizer):
             self.longest, self.longest_where = length, records[place].where
 
     def _without_specials(self, ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Replace ids of special tokens by the unknown token, or drop them; return their number in each text, too.
+        """Replace ids of special tokens by the unknown token, or drop them. Also return their number in each text.
 
-        Unigram may tokenise "<s>" as itself.
+        A Unigram tokenizer may tokenize "<s>" as the special token.
         """
         special = np.isin(ids, self.specials)
         numbers = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[special], minlength=len(lengths))
@@ -249,10 +256,10 @@ class LongDocuments(RowTokenizer):
 
 
 def serialised(tokenizer: Any) -> str:
-    """Return a fast tokenizer as JSON, from which a worker restores it without importing transformers.
+    """Return a fast tokenizer as JSON. A worker restores it without importing transformers.
 
     Raises:
-        InputError: the tokenizer is not a fast one.
+        InputError: The tokenizer is not a fast one.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
@@ -263,7 +270,7 @@ def serialised(tokenizer: Any) -> str:
 
 
 def tokenize_rows(reading: RowTokenizer, tasks: Iterator[WorkItem]) -> Iterator[tuple[int, TokenisedRows]]:
-    """Yield the tokenised rows of each task, in order. A thread tokenises, while the next task is fetched."""
+    """Yield the tokenized rows of each task, in order. A thread tokenizes while the next task is fetched."""
     with ThreadPoolExecutor(1) as tokeniser:
         under_way = deque[tuple[int, Future[TokenisedRows]]]()
         for task in tasks:
@@ -276,14 +283,14 @@ def tokenize_rows(reading: RowTokenizer, tasks: Iterator[WorkItem]) -> Iterator[
 
 
 def normalised(text: str, lowercase: bool) -> str:
-    """Normalise as DeCLUTR's reader does: white space collapsed, one space in front, so that the first word is like any
-    other.
+    """Normalize as DeCLUTR's reader does: collapse whitespace and start with one space, so that the first word is
+    tokenized like any other.
     """
     return " " + " ".join((text.lower() if lowercase else text).split())
 
 
 def left_out(manifest: dict[str, Any], without_tokens: int = 0) -> str:
-    """Return, for the log, the unused rows of a source and the reasons."""
+    """Return a log text about the unused rows of a source and the reasons."""
     counts = {
         **manifest.get("left_out", {}),
         **{fault: manifest.get(fault, 0) for fault in ("empty", "undecodable", "malformed")},

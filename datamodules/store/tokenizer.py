@@ -11,12 +11,15 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.io.hub import only_local
 from contrastive_encoders.io.model_names import append_end, lowercase_if_stated, mask_id, resolve_model_name
 
-BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
+BYTE_LEVEL_SPACE = "Ġ"  # byte-level BPE's representation of the space before a word
 
 
 def load_tokenizer(name: str, *, ends: bool = False) -> Any:
-    """The tokenizer of a backbone, by any of its names; with ``ends`` an end of sequence closes every text. Raises
-    InputError where there is none.
+    """Load the tokenizer of a backbone, by any of its names. With ``ends``, every text ends with an end-of-sequence
+    token.
+
+    Raises:
+        InputError: The tokenizer does not exist.
     """
     tokenizer = _loaded(AutoTokenizer, "tokenizer", name)
     lowercase_if_stated(tokenizer, resolve_model_name(name).name)
@@ -26,7 +29,11 @@ def load_tokenizer(name: str, *, ends: bool = False) -> Any:
 
 
 def load_config(name: str) -> Any:
-    """Load the config of a backbone by any of its names; InputError where there is none."""
+    """Load the config of a backbone, by any of its names.
+
+    Raises:
+        InputError: The config does not exist.
+    """
     return _loaded(AutoConfig, "config", name)
 
 
@@ -34,7 +41,7 @@ def _loaded(factory: Any, what: str, name: str) -> Any:
     found = resolve_model_name(name)
     try:
         local = only_local(found.name, weights=False, gguf_file=found.gguf_file)
-        # without trust_remote_code it would ask
+        # without trust_remote_code, transformers would prompt the user
         return factory.from_pretrained(found.name, trust_remote_code=False, local_files_only=local, **found.options)
     except (OSError, ValueError) as error:
         raise InputError(
@@ -44,11 +51,11 @@ def _loaded(factory: Any, what: str, name: str) -> Any:
 
 
 class SpecialTokens(NamedTuple):
-    """The special tokens around a sequence, and those that masking must know."""
+    """Special tokens around a sequence, and the tokens that masking needs."""
 
     before: np.ndarray  # ids before a sequence, e.g. [CLS] or <s>
-    after: np.ndarray  # ids behind it, e.g. [SEP] or </s>
-    flags: np.ndarray  # (vocabulary,) bool: never masked nor predicted
+    after: np.ndarray  # ids after a sequence, e.g. [SEP] or </s>
+    flags: np.ndarray  # (vocabulary,) bool: tokens that are never masked or predicted
     mask_id: int | None
 
     @property
@@ -57,9 +64,11 @@ class SpecialTokens(NamedTuple):
 
 
 def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> SpecialTokens:
-    """Found by encoding a word with and without special tokens, which every tokenizer can do; the mask by `mask_id`.
+    """Find the special tokens by encoding a word with and without them, which works with every tokenizer. `mask_id`
+    finds the mask token.
 
-    Raises InputError where the one does not stand inside the other, or ``mask_token`` is none of its tokens.
+    Raises:
+        InputError: One encoding does not contain the other, or ``mask_token`` is not a token of the tokenizer.
     """
     plain = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a", add_special_tokens=True)["input_ids"]
@@ -79,10 +88,10 @@ def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> SpecialT
 
 
 def word_start_table(tokenizer: Any) -> np.ndarray:
-    """(len(tokenizer),) bool: whether the id begins a word. Added and special tokens do.
+    """Return for each id whether it begins a word, (len(tokenizer),) bool. Added and special tokens begin a word.
 
-    A punctuation mark of a WordPiece vocabulary begins one; byte-level BPE and SentencePiece glue it to the word
-    before, as they write no space there.
+    Punctuation marks begin a word in WordPiece vocabularies. Byte-level BPE and SentencePiece attach them to the
+    preceding word, since there is no space between them.
     """
     begins = _word_start_rule(tokenizer)
     table = np.zeros(len(tokenizer), dtype=bool)
@@ -106,7 +115,7 @@ def _word_start_rule(tokenizer: Any) -> Callable[[str], bool]:
         space = parts["Metaspace"]["replacement"]
         return lambda token: token.startswith(space)
     if any(part["type"] == "Replace" and part.get("content") == " " for part in _flat(state["decoder"])):
-        return lambda token: token.startswith("▁")  # SentencePiece BPE, as Llama's, spells out what Metaspace does
+        return lambda token: token.startswith("▁")  # SentencePiece BPE (Llama): the same as Metaspace
     raise InputError(
         f"{type(tokenizer).__name__}: cannot tell where its words begin: wanted a WordPiece, byte-level or "
         f"SentencePiece tokenizer, got a {model.get('type')} model with {sorted(parts) or 'no'} parts. Take "
@@ -115,7 +124,7 @@ def _word_start_rule(tokenizer: Any) -> Callable[[str], bool]:
 
 
 def _flat(part: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """A pre-tokenizer or decoder, taken apart if it is a sequence."""
+    """Return the parts of a pre-tokenizer or decoder as a flat list, taking sequences apart."""
     if part is None:
         return []
     if part["type"] == "Sequence":

@@ -1,4 +1,4 @@
-"""Texts that a tokenizer was not made for: unknown tokens, and characters that fall into pieces."""
+"""Detection of texts that do not fit a tokenizer: unknown tokens, and characters that are split into several tokens."""
 
 import json
 from collections.abc import Sequence
@@ -8,14 +8,16 @@ import numpy as np
 
 from contrastive_encoders.datamodules.store.token_store import TokenStore
 
-MAX_ROWS = 10_000  # counted; of more rows, so many at even distances
-MAX_UNKNOWN = 0.5  # of the tokens of a text
-MAX_PIECES = 1.5  # tokens for each character
+MAX_ROWS = 10_000  # rows to count; larger data is sampled at even distances
+MAX_UNKNOWN = 0.5  # share of the tokens of a text
+MAX_PIECES = 1.5  # tokens per character
 
 
 class UnknownTokens(NamedTuple):
-    """Counts over ``rows`` rows of ``of`` that a run uses. A row is affected if one of its texts is more than half
-    unknown or, if the tokenizer falls back to bytes, has more than 1.5 tokens for each character.
+    """Counts of unknown tokens over ``rows`` sampled rows of the ``of`` rows that a run uses.
+
+    A row is affected if more than half of the tokens of one of its texts are unknown. If the tokenizer falls back to
+    bytes, a row is affected if one of its texts has more than 1.5 tokens per character.
     """
 
     of: int
@@ -24,7 +26,7 @@ class UnknownTokens(NamedTuple):
     unknown: int
     rows_with_unknown: int
     rows_affected: int
-    bytes: bool  # the tokenizer knows every text, since it falls back to bytes
+    bytes: bool  # the tokenizer has no unknown tokens, since it falls back to bytes
 
 
 def count_unknown(
@@ -33,8 +35,8 @@ def count_unknown(
     """Count the unknown tokens of (N,) ``rows`` of the store.
 
     Args:
-        of: rows that a run uses, of which these were chosen.
-        prompts: tokens at the beginning of each text of a row that are not the text's own.
+        of: Number of rows that a run uses, from which ``rows`` were sampled.
+        prompts: Number of prompt tokens at the beginning of each text of a row.
     """
     characters = characters_of_tokens(tokenizer)
     unknown = tokenizer.unk_token_id
@@ -57,15 +59,18 @@ def count_unknown(
 
 
 def sampled(number: int) -> np.ndarray:
-    """Return the places of at most `MAX_ROWS` of so many rows, the same ones in every run."""
+    """Return the positions of at most `MAX_ROWS` of ``number`` rows, the same in every run."""
     return np.unique(np.linspace(0, max(0, number - 1), min(number, MAX_ROWS)).astype(np.int64))
 
 
 def characters_of_tokens(tokenizer: Any) -> np.ndarray | None:
-    """Return how many characters begin in each token, white space not counted, (vocabulary,); None if the tokenizer
-    has unknown tokens, since it does not fall back to bytes.
+    """Return the number of characters that begin in each token, without whitespace.
 
-    A character begins with a byte other than 10xxxxxx in UTF-8.
+    A character begins with a UTF-8 byte other than 10xxxxxx.
+
+    Returns:
+        Counts of shape (vocabulary,), or None if the tokenizer has unknown tokens because it does not fall back to
+        bytes.
     """
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     if state["model"].get("byte_fallback"):
@@ -91,7 +96,9 @@ def _characters_with_byte_tokens(token: str) -> int:
 
 
 def _characters_in_byte_level(token: str) -> int:
-    """Printable bytes are spelled as themselves; the others as the characters from U+0100 on, in their order."""
+    """Count the characters that begin in a byte-level token. Printable bytes represent themselves; the other bytes are
+    represented by the characters from U+0100 on, in order.
+    """
     found = bytes(_BYTES[character] for character in token if character in _BYTES)
     return sum(byte & 0xC0 != 0x80 and byte not in b" \t\n\r\v\f" for byte in found)
 
