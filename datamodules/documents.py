@@ -31,22 +31,26 @@ from contrastive_encoders.datamodules.store.tokenizer import special_tokens, wor
 from contrastive_encoders.datamodules.text_datamodule import TextData, Truncation
 from contrastive_encoders.io.model_names import prompt_ids
 
-LOOKED_AT = 100  # documents, to say what of spans is cut
+LOOKED_AT = 100  # documents that are checked to report truncated spans
 
 log = logging.getLogger(__name__)
 
 
 class DocumentSpans(TextData):
-    """Anchors and positives drawn from long documents; a subclass says where these are.
+    """Anchors and positives sampled from long documents. A subclass defines the source of the documents.
 
-    Lengths are tokens, special tokens not counted, but for ``max_length``, which counts them.
+    Lengths are in tokens without special tokens, except for ``max_length``, which includes them.
 
-    ``min_document_length`` null stands for 2 * A * max_span tokens; ``length_unit="words"`` is the published script's
-    rule (more than so many whitespace words). ``max_span="auto"`` takes the largest one up to 512 under which 9 of 10
-    documents are long enough (of those that are under the smallest, 16) and which a sequence can hold, and lowers
-    min_span to a quarter of it where it is more. ``equalise_spans_to=2`` draws as many anchors per batch and epoch as 2
-    per document would (the paper's figure 2): with anchors_per_document=1 a batch has twice the documents and an epoch
-    goes over them twice; and documents must be as long as those 2 need, so that both draw from the same ones.
+    The default of ``min_document_length`` is 2 * A * max_span tokens. ``length_unit="words"`` is the rule of the
+    published script (more than this number of whitespace-separated words).
+
+    ``max_span="auto"`` selects the largest value up to 512 that fits into a sequence and for which 9 of 10 documents
+    are long enough, among documents that are long enough for the smallest value, 16. It reduces min_span to a quarter
+    of it if it is larger.
+
+    ``equalise_spans_to=2`` draws as many anchors per batch and epoch as 2 anchors per document would (figure 2 of the
+    paper). With anchors_per_document=1, a batch has twice as many documents and an epoch passes over them twice.
+    Documents must be long enough for 2 anchors, so that both runs sample from the same documents.
     """
 
     settings: SpanDataConfig
@@ -71,13 +75,15 @@ class DocumentSpans(TextData):
 
     @abstractmethod
     def open_documents(self) -> DocumentSource:
-        """Where the documents come from; they are not read yet."""
+        """Return the source of the documents. They are not read yet."""
 
     def source(self) -> RowSource:
         return RowsOfDocuments(self.documents)
 
     def reading(self, tokenizer: Any) -> LongDocuments:
-        """Under ``auto`` the store holds every document that the shortest spans could be drawn from."""
+        """Return the tokenization. With ``auto``, the store contains every document from which the shortest
+        spans could be sampled.
+        """
         rule = self._length_rule()
         smallest = rule._replace(max_span=SHORTEST_SPAN) if self.settings.max_span == "auto" else rule
         shortest = self.settings.min_document_length
@@ -122,7 +128,7 @@ class DocumentSpans(TextData):
         return [Truncation(drawn, self.max_length, self.batches.share_behind(self.rows[:LOOKED_AT]))]
 
     def texts(self) -> Iterator[str]:
-        """The raw documents, in the case that the store has them in."""
+        """Yield the raw documents, lowercased if the store is."""
         return (text.lower() if self.settings.lowercase else text for text in self.documents.texts())
 
     def manifest(self) -> dict[str, Any]:
@@ -157,16 +163,22 @@ class DocumentSpans(TextData):
             )
 
     def _length_rule(self) -> SpanRule:
-        """Return the rule for long enough documents: runs that are equalised to each other draw from the same ones."""
+        """Return the rule for long enough documents. Runs that are equalized to each other sample from the same
+        documents.
+        """
         return self.rule._replace(anchors=self.most_anchors)
 
     def _min_tokens(self) -> int:
-        """Return the tokens that a document must have beyond the rule of the store."""
+        """Return the number of tokens that a document must have in addition to the rule of the store."""
         shortest = self.settings.min_document_length if self.settings.length_unit == "tokens" else None
         return max(shortest or 0, self._length_rule().tokens_needed)
 
     def _report(self, read: int, kept: int, longest: int) -> None:
-        """Log the dropped documents and the spans that are cut; InputError where nothing is left."""
+        """Log the dropped documents and the truncated spans.
+
+        Raises:
+            InputError: No documents are left.
+        """
         advice = (
             f"Documents need {self._min_tokens()} tokens for {self.most_anchors} anchors of up to "
             f"{self.rule.max_span}; for a corpus of shorter ones set data.max_span=auto."
@@ -191,7 +203,9 @@ def _shortest(rule: SpanRule) -> int:
 
 
 def passes_per_epoch(anchors: int, equalise_spans_to: int | None) -> int:
-    """How often an epoch goes over the documents, and how many times the documents a batch has."""
+    """Return the number of passes over the documents per epoch, which is also the factor for the documents per
+    batch.
+    """
     if equalise_spans_to is None:
         return 1
     if equalise_spans_to < anchors or equalise_spans_to % anchors:
@@ -203,7 +217,7 @@ def passes_per_epoch(anchors: int, equalise_spans_to: int | None) -> int:
 
 
 class RowsOfDocuments:
-    """Documents as the store wants them: rows of one text."""
+    """Documents in the form that the token store expects: rows of one text."""
 
     width = 1
 
@@ -215,7 +229,7 @@ class RowsOfDocuments:
 
 
 class DocumentFiles(TextData):
-    """Files, folders and data sets of the hub."""
+    """Documents from files, folders, and datasets of the hub."""
 
     settings: DocumentDataConfig
 

@@ -1,8 +1,8 @@
-"""A mixture of several data sets in one run.
+"""A mixture of several datasets in one run.
 
-An epoch is as many batches as the parts have together. How many of them are of which part its weight says; what is
-drawn from a part is what training on it alone draws, in the same order, pass after pass, so that none of its rows comes
-up again before all have.
+An epoch has as many batches as the parts have together. The weight of a part determines how many of them it provides.
+The draws from a part are those of training on that part alone, in the same order, pass after pass. Therefore no row of
+a part is repeated before all of its rows have been used.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class PartCounts(NamedTuple):
-    """Counts for each part, in batches or, where these hold rows of all parts, in rows."""
+    """Counts for each part, in batches, or in rows if batches contain rows of all parts."""
 
     shares: dict[str, float]
     there: dict[str, int]  # in a pass over the part
@@ -42,18 +42,19 @@ class PartCounts(NamedTuple):
 
 
 class Mixture(pl.LightningDataModule):
-    """A data module over several data modules, ``parts``, by name. Each part has settings of its own.
+    """Data module over several data modules, ``parts``, by name. Each part has its own settings.
 
-    ``weights`` says how often each part is drawn; without them it is size^(1 / ``temperature``), where the size is what
-    an epoch of the part alone would have. ``homogeneous`` batches are of one part each; others hold rows of every part.
+    ``weights`` determines how often each part is drawn. The default is size^(1 / ``temperature``), where the size is
+    the epoch length of the part alone. With ``homogeneous``, each batch comes from one part; otherwise batches contain
+    rows of every part.
     """
 
     settings: MixtureDataConfig
-    yields: ClassVar[None] = None  # what its parts do
+    yields: ClassVar[None] = None  # see its parts
 
     @property
     def homogeneous(self) -> bool:
-        """Whether each batch is of one part."""
+        """True if each batch comes from one part."""
         return self.settings.homogeneous
 
     def __init__(self, settings: MixtureDataConfig, parts: Mapping[str, TextData]) -> None:
@@ -64,14 +65,14 @@ class Mixture(pl.LightningDataModule):
                 "data=mixture: there are no parts. Name each and say what it is: data.parts.NAME.data=triplets "
                 "data.parts.NAME.path=FILE."
             )
-        self.parts = dict(sorted(parts.items()))  # in whatever order they are named
+        self.parts = dict(sorted(parts.items()))  # independent of the order in which they are given
         weights = settings.weights
         self.weights = {str(name): weight for name, weight in weights.items()} or None
         for name, part in self.parts.items():
             if not NAME.fullmatch(str(name)):
                 raise InputError(f"data.parts.{name}: wanted a name of letters, digits, - and _.")
             self._share_keys(name, part)
-        shares(dict.fromkeys(self.parts, 1), self.weights, self.settings.temperature)  # refuses what is none
+        shares(dict.fromkeys(self.parts, 1), self.weights, self.settings.temperature)  # rejects invalid values
         self._drawn: PartCounts | None = None
 
     def _share_keys(self, name: str, part: TextData) -> None:
@@ -93,13 +94,13 @@ class Mixture(pl.LightningDataModule):
         part.drop_last = self.drop_last
 
     def prepare_data(self) -> None:
-        """Tokenise each part into the cache."""
+        """Tokenize each part into the cache."""
         for name, part in self.parts.items():
             with named(name):
                 part.prepare_data()
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the stores, and settle how often each part is drawn."""
+        """Open the stores and determine how often each part is drawn."""
         if self._drawn is None:
             there = dict[str, int]()
             for name, part in self.parts.items():
@@ -118,7 +119,7 @@ class Mixture(pl.LightningDataModule):
                 log.info("%s", self._described(drawn))
 
     def _rows(self, part: TextData) -> int:
-        """Return the rows that a pass over a part draws for batches of all parts."""
+        """Return the number of rows that a pass over a part draws for batches of all parts."""
         if part.passes > 1:
             raise InputError(key="data.homogeneous", value=False, expected="true with data.equalise_spans_to")
         rows = part.num_examples
@@ -155,7 +156,7 @@ class Mixture(pl.LightningDataModule):
 
     @property
     def drawn(self) -> PartCounts:
-        """How often each part is."""
+        """The number of draws of each part."""
         self.setup()
         assert self._drawn is not None
         return self._drawn
@@ -166,10 +167,10 @@ class Mixture(pl.LightningDataModule):
         return sum(part.num_examples for part in self.parts.values())
 
     def mixed_batches(self, rank: int = 0, world: int = 1) -> MixedBatches:
-        """This rank's share of the global batches.
+        """Return this rank's share of the global batches.
 
         Raises:
-            InputError: the batch size does not split evenly, or exceeds a part.
+            InputError: The batch size is not divisible by the number of processes, or exceeds the size of a part.
         """
         _, there, drawn = self.drawn
         keys: dict[str, Any] = {"seed": self.settings.seed, "batch_size": self.batch_size, "drop_last": self.drop_last}
@@ -182,13 +183,13 @@ class Mixture(pl.LightningDataModule):
         return stream_for(self.trainer, self.mixed_batches, data_id=ids, num_workers=self.settings.num_workers)
 
     def samples(self) -> Iterator[Any]:
-        """A small batch of each part."""
+        """Yield a small batch of each part."""
         for name, part in self.parts.items():
             with named(name):
                 yield from (batch._replace(part=name) for batch in part.samples())
 
     def texts(self) -> Iterator[str]:
-        """Yield a text of each part in turn: a vocabulary is made of the first texts, and should be of all parts."""
+        """Yield a text of each part in turn. A vocabulary is built from the first texts and should cover all parts."""
         rows = itertools.zip_longest(*(self._texts_of(name) for name in self.parts))
         return (text for row in rows for text in row if text is not None)
 
@@ -197,7 +198,7 @@ class Mixture(pl.LightningDataModule):
             yield from self.parts[name].texts()
 
     def manifest(self) -> dict[str, Any]:
-        """The accounts of the parts, and how often each was drawn."""
+        """Return the accounts of the parts, and how often each was drawn."""
         parted, there, drawn = self.drawn
         return {
             "kind": "mixture",
@@ -215,7 +216,7 @@ class Mixture(pl.LightningDataModule):
         }
 
     def held_out(self) -> Sequence[Any]:
-        """Return the tasks of all parts; those with the same name get the name of the part besides."""
+        """Return the tasks of all parts. For tasks with the same name, the name of the part is added."""
         found = [(name, task) for name, part in self.parts.items() for task in part.held_out()]
         names = [task.name for _, task in found]
         return [
@@ -223,11 +224,11 @@ class Mixture(pl.LightningDataModule):
         ]
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
-        """Count the sentences that stand in any part."""
+        """Count the sentences that occur in any part."""
         return merge_overlaps([part.overlap(sentences) for part in self.parts.values()]).counts()
 
     def dev_batches(self, part: str, size: int, rank: int = 0, world: int = 1) -> Iterator[Any]:
-        """Yield this rank's batches of the held-out texts of all parts, for models that write."""
+        """Yield this rank's batches of the held-out texts of all parts, for generative models."""
         parts: Sequence[Any] = list(self.parts.values())
         return itertools.islice(
             itertools.chain.from_iterable(one.dev_batches(part, size) for one in parts), rank, None, world

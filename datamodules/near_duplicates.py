@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-SHINGLE = 8  # words in a row by which near-copies are found
-SHARED = 0.5  # of the words of the shorter text: from here on one is a near-copy of the other
+SHINGLE = 8  # words per shingle
+SHARED = 0.5  # share of the words of the shorter text at which two texts are near-duplicates
 WORD = re.compile(r"\w+")
 
 
@@ -14,16 +14,16 @@ def words_of(text: str) -> list[str]:
 
 
 class NearDuplicateIndex:
-    """Finds texts that share half of their words, or half of the other's where that is shorter, with one of ``texts``.
+    """Index that finds near-duplicates of ``texts``: texts that share half of the words of the shorter text.
 
-    Words are shared in runs of `SHINGLE`, and every `SHINGLE`-th run of a text is looked up: what is copied of it has
-    as many as it is long, wherever it begins.
+    Shared words are counted in shingles of `SHINGLE` consecutive words, and every `SHINGLE`-th shingle of a text is
+    looked up. The number of shingles found for a copied part is proportional to its length, wherever it begins.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
         words = [words_of(text) for text in texts]
         self.lengths = [len(one) for one in words]
-        self.texts_with = dict[int, int | set[int]]()  # by 64 bits of a run; nearly all stand in one text alone
+        self.texts_with = dict[int, int | set[int]]()  # by 64 bits of a shingle; nearly all occur in one text only
         for place, one in enumerate(words):
             for start in range(len(one) - SHINGLE + 1):
                 run = hash(tuple(one[start : start + SHINGLE]))
@@ -34,11 +34,11 @@ class NearDuplicateIndex:
                     self.texts_with[run] = {before, place}
 
     def has(self, words: Sequence[str]) -> bool:
-        """Whether the text of these words is such a one."""
+        """Return whether the text of these words is a near-duplicate."""
         return bool(self.like(words))
 
     def like(self, words: Sequence[str]) -> list[int]:
-        """The places of the texts that it is such a one of."""
+        """Return the positions of the texts of which it is a near-duplicate."""
         shared = Counter[int]()
         for start in range(0, len(words) - SHINGLE + 1, SHINGLE):
             found = self.texts_with.get(hash(tuple(words[start : start + SHINGLE])), ())

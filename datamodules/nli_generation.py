@@ -1,8 +1,8 @@
 """NLI triplets as source and target texts, for GenSE's generator and discriminator (Chen et al. 2022).
 
-A triplet gives four instances: write what is entailed, write what contradicts, say "true" of the entailed pair and
-"false" of the contradicting one. So half of the instances are generation and half discrimination; they are shuffled
-one by one.
+A triplet gives four instances: generate the entailed sentence, generate the contradicting one, answer "true" for the
+entailed pair, and answer "false" for the contradicting pair. Half of the instances are therefore generation and half
+discrimination. Instances are shuffled individually.
 """
 
 import hashlib
@@ -24,21 +24,21 @@ from contrastive_encoders.datamodules.store.token_store import RowSource, TokenS
 from contrastive_encoders.datamodules.store.tokenizer import load_config, load_tokenizer
 from contrastive_encoders.datamodules.text_datamodule import Truncation
 
-KINDS = ("entailment", "contradiction", "true", "false")  # of the instances of a row
+KINDS = ("entailment", "contradiction", "true", "false")  # kinds of the instances of a row
 SENTENCES = (0, 1, 2)  # columns of a row
 GENERATION, DISCRIMINATION = (0, 1), (2, 3)
 NLI_TRIPLETS = TRIPLETS._replace(columns=tuple(names for names in TRIPLETS.columns if len(names) == 3))
-PROMPTS_EVERY = 50  # rows: how often a tokenizer that is trained on the texts sees the prompts
+PROMPTS_EVERY = 50  # rows after which a tokenizer that is trained on the texts sees the prompts
 RECORDS_AT_ONCE = 1_000
-Part = np.ndarray | int  # ids that are always there, or the column whose ids stand here
+Part = np.ndarray | int  # fixed ids, or the column whose ids are inserted
 
 
 class PremiseShare(NamedTuple):
-    """A share of all premises, by a hash of their text: the same in every file and process."""
+    """Share of all premises, chosen by a hash of their text: the same in every file and process."""
 
     fraction: float
     seed: int
-    inside: bool  # False: the rest
+    inside: bool  # False: the remaining premises
 
     def holds(self, premise: str) -> bool:
         digest = hashlib.blake2b(premise.encode(), digest_size=8, key=str(self.seed).encode()).digest()
@@ -46,7 +46,9 @@ class PremiseShare(NamedTuple):
 
 
 class PromptedRows:
-    """The rows of triplets that are stored: as their three texts; with ``prompts`` as those that they say."""
+    """Rows of triplets in the form in which they are stored: their three texts, or the prompted texts if
+    ``prompts`` is given.
+    """
 
     def __init__(
         self, records: RecordSource, share: PremiseShare | None, prompts: PromptIds | None, source_length: int
@@ -64,7 +66,7 @@ class PromptedRows:
             yield from records if self.prompts is None else self._written(records, self.prompts)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what identifies the content without reading it; JSON types only."""
+        """Return the identity of the content without reading it. Contains JSON types only."""
         found: dict[str, Any] = {"records": self.records.fingerprint(), "share": self.share and list(self.share)}
         if self.joined and self.prompts:
             found["joined"] = [self.prompts.prompts.to_json(), self.source_length]
@@ -85,7 +87,9 @@ class PromptedRows:
 
 
 class Templates:
-    """``batch(store, rows, kinds)`` has the ids that `PromptIds` gives, made of those that are stored."""
+    """Builder of batches: ``batch(store, rows, kinds)`` returns the ids that `PromptIds` gives, built from the
+    stored ids.
+    """
 
     def __init__(self, prompts: PromptIds, source_length: int, target_length: int) -> None:
         self.begin, self.close, self.end = (
@@ -99,13 +103,13 @@ class Templates:
         if prompts.prompts.assembly == "string":
             self.sources = [[0], [1], [2], [3]]
             self.targets[:2] = [4, 5]
-            self.source_length = np.iinfo(np.int64).max  # the sentences were cut before they were joined
+            self.source_length = np.iinfo(np.int64).max  # the sentences were truncated before they were joined
         else:
             generation: list[list[Part]] = [[parts[name][0], 0, parts[name][1]] for name in DIRECTIONS]
             self.sources = [*generation, [prefix, 0, between, 1, suffix], [prefix, 0, between, 2, suffix]]
 
     def batch(self, store: TokenStore, rows: np.ndarray, kinds: np.ndarray) -> Seq2SeqBatch:
-        """(N,) rows and kinds -> N instances."""
+        """Return a batch of N instances for (N,) rows and kinds."""
         sources, targets = list[np.ndarray](), list[np.ndarray]()
         for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
             parts = [self._ids(store, row, part, self.source_length) for part in self.sources[kind]]
@@ -123,10 +127,11 @@ def _ragged(sequences: list[np.ndarray]) -> Ragged:
 
 
 class NLIGeneration(StoredRows):
-    """An example is an instance. Prompts are never cut: the length of a sentence is limited before they are added.
+    """Data module whose examples are instances. Prompts are never truncated: the sentence length is limited before they
+    are added.
 
-    Held out for scores: ``dev_path``, where given; else the rows whose "split" is ``dev_split``, where there are any;
-    else a ``dev_fraction`` of the premises, so that no premise is on both sides.
+    The held-out rows are those of ``dev_path`` if it is given, else the rows with "split" equal to ``dev_split`` if
+    there are any, else those of a ``dev_fraction`` of the premises. No premise is on both sides in the last case.
     """
 
     settings: GenerationDataConfig
@@ -140,7 +145,7 @@ class NLIGeneration(StoredRows):
         self._check()
 
     def source(self) -> RowSource:
-        """The rows to train on."""
+        """Return the rows to train on."""
         _, share = self._held_out_from()
         return self._prompted(self.records, share and share._replace(inside=False))
 
@@ -164,10 +169,10 @@ class NLIGeneration(StoredRows):
         return self.templates.batch(self.store, self.subset[examples // len(KINDS)], examples % len(KINDS))
 
     def cuts(self) -> list[Truncation]:
-        """Return where texts are cut; unknown for sentences that were joined with their prompts before they were
-        stored.
+        """Return where texts are truncated. This is unknown for sentences that were joined with their prompts
+        before storing.
         """
-        before = self.store.width - len(SENTENCES)  # columns of whole prompts
+        before = self.store.width - len(SENTENCES)  # columns with complete prompts
         read = [] if before else [("sentences", self.settings.source_length, self.settings.source_length, SENTENCES)]
         written = "texts to write", self.settings.target_length, self.templates.room, [before + 1, before + 2]
         return [
@@ -176,7 +181,9 @@ class NLIGeneration(StoredRows):
         ]
 
     def texts(self) -> Iterator[str]:
-        """Yield the texts of the training rows, now and then with the prompts, whose words a vocabulary must have."""
+        """Yield the texts of the training rows, at intervals with the prompts, whose words a vocabulary must
+        contain.
+        """
         _, share = self._held_out_from()
         words = [piece for part in self.parsed[:3] for piece in part]
         for number, record in enumerate(self.records):
@@ -195,7 +202,7 @@ class NLIGeneration(StoredRows):
     def dev_batches(
         self, part: Literal["generation", "discrimination"], size: int, rank: int = 0, world: int = 1
     ) -> Iterator[Seq2SeqBatch]:
-        """Held-out instances of this part in their order, ``size`` a batch; this rank's batches of them."""
+        """Yield this rank's batches of the held-out instances of a part, in order, with ``size`` instances each."""
         self.setup()
         kinds = np.array(GENERATION if part == "generation" else DISCRIMINATION)
         number = self._dev_rows() * len(kinds)
@@ -214,7 +221,7 @@ class NLIGeneration(StoredRows):
 
     @cached_property
     def alone(self) -> bool:
-        """Whether it is a causal language model that is to write, and no encoder-decoder."""
+        """True for a causal language model, False for an encoder-decoder."""
         return not load_config(self.settings.tokenizer).is_encoder_decoder
 
     def _prompted(self, records: RecordSource, share: PremiseShare | None) -> PromptedRows:
@@ -223,7 +230,7 @@ class NLIGeneration(StoredRows):
         return PromptedRows(records, share, prompt_ids, self.settings.source_length)
 
     def _held_out_from(self) -> tuple[RecordSource, PremiseShare | None]:
-        """Where the held-out rows are read, and which share of its premises they are."""
+        """Return the source of the held-out rows, and the share of its premises that they are."""
         if self._held_out_source is None:
             ours = self.records
             if self.settings.dev_path is not None or ours.has_split(self.settings.dev_split):

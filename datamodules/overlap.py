@@ -8,13 +8,13 @@ import numpy as np
 from contrastive_encoders.datamodules.store.token_store import TokenStore
 from contrastive_encoders.datamodules.store.tokenization import RowTokenizer
 
-MULTIPLIER = 0x9E3779B97F4A7C15  # odd, its bits well mixed (2^64 over the golden ratio)
-SIEVE_BITS = 20  # a table of 1 MB, which stays in the processor's cache, turns most windows away
+MULTIPLIER = 0x9E3779B97F4A7C15  # odd, with well-mixed bits (2^64 over the golden ratio)
+SIEVE_BITS = 20  # a table of 1 MB, which fits into the processor's cache, rejects most windows
 BLOCK_TOKENS = 1 << 20
 
 
 class Overlap(NamedTuple):
-    """Places of sentences."""
+    """Indices of checked and of found sentences."""
 
     checked: set[int]
     found: set[int]
@@ -24,15 +24,17 @@ class Overlap(NamedTuple):
 
 
 def merge_overlaps(several: Sequence[Overlap]) -> Overlap:
-    """Unite the overlaps of the same sentences with several data sets."""
+    """Merge the overlaps of the same sentences with several datasets."""
     return Overlap(*(set.union(*places) for places in zip(*several, strict=True)))
 
 
 def find_overlap(store: TokenStore, reading: RowTokenizer, sentences: Sequence[str], min_tokens: int = 8) -> Overlap:
-    """``checked``: sentences of at least ``min_tokens`` tokens; ``found``: those that one text contains.
+    """Return the sentences with at least ``min_tokens`` tokens (``checked``), and those that one text contains
+    (``found``).
 
-    "Contains" means the same ids in a row, the sentence read as the texts are: a document with a space in front and in
-    the case of the store, so that one glued to a quotation mark may be missed; in a row with and without a space.
+    "Contains" means the same consecutive ids. Sentences are tokenized as the texts are. In documents, a sentence has a
+    leading space and the case of the store, so a sentence directly after a quotation mark may be missed. In rows, it is
+    tried with and without a leading space.
     """
     forms = [_split(*reading.encode(spelled)) for spelled in reading.spellings(sentences)]
     checked = [place for place, ids in enumerate(forms[0]) if len(ids) >= min_tokens]
@@ -46,9 +48,11 @@ def _split(flat: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
 
 
 def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int) -> np.ndarray:
-    """(needles,) bool: whether one text contains these ids in a row. Each has at least ``min_tokens``.
+    """Return whether one text contains these consecutive ids, (needles,) bool. Each needle has at least ``min_tokens``
+    ids.
 
-    Every window of the text is hashed at once; where it meets the beginning of a needle, the ids themselves decide.
+    All windows of the text are hashed in a vectorized pass. If a hash matches the beginning of a needle, the ids are
+    compared.
     """
     found = np.zeros(len(needles), dtype=bool)
     if not needles:
@@ -83,7 +87,7 @@ def _meetings(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tupl
 
 
 def _window_hashes(ids: np.ndarray, window: int) -> np.ndarray:
-    """(len(ids) - window + 1,) uint64: a polynomial in the ids of each window, modulo 2^64."""
+    """Return the hash of each window, a polynomial in its ids modulo 2^64, (len(ids) - window + 1,) uint64."""
     wide = ids.astype(np.uint64)
     hashes = np.zeros(len(ids) - window + 1, dtype=np.uint64)
     for offset in range(window):
@@ -93,7 +97,7 @@ def _window_hashes(ids: np.ndarray, window: int) -> np.ndarray:
 
 
 def _stands_at(ids: np.ndarray, positions: np.ndarray, ends: np.ndarray, needle: np.ndarray) -> bool:
-    """Whether the needle stands at one of the positions, before the end of the document there."""
+    """Return whether the needle occurs at one of the positions, before the end of the document there."""
     positions = positions[positions + len(needle) <= ends]
     for offset, id in enumerate(needle):
         if len(positions) == 0:

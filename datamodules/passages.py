@@ -1,7 +1,7 @@
-"""Pairs made from unlabelled documents: title and passage, neighbouring passages, spans.
+"""Pairs made from unlabeled documents: title and passage, neighboring passages, spans.
 
-Of each passage up to three: the title or headings above it and the passage; the passage before it and the passage; and
-two spans of it, drawn as DeCLUTR draws them (Giorgi et al. 2021), the shorter as the anchor.
+Each passage gives up to three pairs: the title or headings above it and the passage; the preceding passage and the
+passage; and two spans of it, sampled as in DeCLUTR (Giorgi et al. 2021), with the shorter one as the anchor.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ from contrastive_encoders.datamodules.sources.row_schemas import QA
 from contrastive_encoders.datamodules.store.token_store import RowSource, TokenStore
 from contrastive_encoders.datamodules.store.tokenization import WholeRows
 
-VERSION = 2  # part of the store's key: raise it when the same documents would give other pairs
-SHORTEST, LONGEST = 20, 120  # words of a passage
-SHORTEST_SPAN = 5  # words
+VERSION = 2  # part of the store's key: increase it when the same documents would yield different pairs
+SHORTEST, LONGEST = 20, 120  # words per passage
+SHORTEST_SPAN = 5  # in words
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 LETTERS = re.compile(r"[^\W\d_]{2}")
 TITLES, NEIGHBORS, SPANS = "title and passage", "neighbouring passages", "spans of a passage"  # kinds of pairs
@@ -36,14 +36,14 @@ QUERY_KINDS = {TITLES: "titles", NEIGHBORS: "neighboring passages", SPANS: "span
 
 
 class DocumentPassage(NamedTuple):
-    """Some sentences of a document and what stands above them; "" where nothing does."""
+    """Some sentences of a document, with the headings and the passage before them, or "" if there are none."""
 
     heading: str
     text: str
 
 
 class PassagePairs(DocumentFiles, TripletRows):
-    """Of the user's own documents, for objectives that learn from pairs; the keys of spans do not count."""
+    """Pairs from the user's own documents, for objectives that learn from pairs. The keys of spans are not used."""
 
     settings: DocumentDataConfig
     kind = QA
@@ -61,7 +61,7 @@ class PassagePairs(DocumentFiles, TripletRows):
         return WholeRows(tokenizer, labelled=1)
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
-        """The pairs of a passage are a group: they are no negatives of each other."""
+        """Make a batch. The pairs of a passage form a group, so they are not negatives of each other."""
         assert store.labels is not None
         return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
 
@@ -71,7 +71,9 @@ class PassagePairs(DocumentFiles, TripletRows):
 
 
 class RowsOfPassages:
-    """Documents as the store wants them: rows of two texts. The label of a row is the number of its passage."""
+    """Documents in the form that the token store expects: rows of two texts. The label of a row is the number
+    of its passage.
+    """
 
     width = 2
 
@@ -96,7 +98,7 @@ class RowsOfPassages:
             )
 
     def corpus(self, kind: str) -> Iterator[str]:
-        """Yield the texts among which an anchor of this kind of pair is to find its own: spans, or all passages."""
+        """Yield the texts among which an anchor of this kind of pair must find its positive: spans, or all passages."""
         for document in self.documents.documents():
             passages = passages_of(document)
             if kind == SPANS:
@@ -114,15 +116,16 @@ class RowsOfPassages:
 def passages_of(
     document: RawDocument, *, shortest: int = SHORTEST, longest: int = LONGEST, overlap: int = 0
 ) -> list[DocumentPassage]:
-    """The paragraphs of each section, put together or cut between sentences to ``shortest`` to ``longest`` words.
+    """Split each section into passages of ``shortest`` to ``longest`` words by merging paragraphs or splitting between
+    sentences.
 
-    What is shorter joins what stands before it in its section. A passage begins with the last sentences of the one
-    before it in its section, as many as have ``overlap`` words or fewer.
+    A shorter piece is merged with the preceding text of its section. A passage begins with the last sentences of the
+    preceding passage in its section, as many as have at most ``overlap`` words in total.
     """
     found = list[DocumentPassage]()
     for headings, text in document.sections():
         heading = ": ".join(dict.fromkeys(" ".join(one.split()) for one in headings))
-        pieces = list[list[list[str]]]()  # words of the sentences of each
+        pieces = list[list[list[str]]]()  # words of the sentences of each piece
         for sentence in (words for one in SENTENCE_END.split(text) if (words := one.split())):
             for piece in (sentence[at : at + longest] for at in range(0, len(sentence), longest)):
                 if pieces and words_in(pieces[-1]) + len(piece) <= longest:
@@ -145,7 +148,7 @@ def words_in(sentences: Sequence[Sequence[str]]) -> int:
 
 
 def ending(sentences: Sequence[list[str]], most: int) -> list[list[str]]:
-    """The last sentences that together have ``most`` words or fewer."""
+    """Return the last sentences that together have at most ``most`` words."""
     begin = len(sentences)
     while begin and words_in(sentences[begin - 1 :]) <= most:
         begin -= 1
@@ -153,7 +156,7 @@ def ending(sentences: Sequence[list[str]], most: int) -> list[list[str]]:
 
 
 def pairs_of(passages: Sequence[DocumentPassage]) -> Iterator[tuple[int, str, tuple[str, str]]]:
-    """(place of the passage, kind of pair, anchor and positive) of each pair that these passages allow."""
+    """Yield (index of the passage, kind of pair, (anchor, positive)) of each pair that these passages allow."""
     for place, (heading, text) in enumerate(passages):
         words = text.split()
         if LETTERS.search(heading):
@@ -168,7 +171,7 @@ def pairs_of(passages: Sequence[DocumentPassage]) -> Iterator[tuple[int, str, tu
 
 
 def spans_of(words: Sequence[str]) -> tuple[str, str]:
-    """Two spans, drawn by what the words are: the same on every machine and in every run."""
+    """Return two spans. The draw depends on the words only, so it is the same on every machine and in every run."""
     seed = hashlib.blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     rule = SpanRule(1, 1, SHORTEST_SPAN, len(words) // 2, "uniform", "adjacent")
     drawn = sample_spans(len(words), rule, np.random.default_rng(int.from_bytes(seed)))

@@ -1,4 +1,4 @@
-"""A data module of docstrings of installed packages: each is a pair of its summary line and the rest of its text."""
+"""Data module of docstrings of installed packages: each gives a pair of its summary line and the rest of its text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from contrastive_encoders.datamodules.store.tokenization import WholeRows
 
 
 class RowsOfPairs:
-    """The pairs as a source of rows with two texts, which a token store is built from."""
+    """Pairs as a source of rows with two texts, from which a token store is built."""
 
     width = 2
 
@@ -22,10 +22,10 @@ class RowsOfPairs:
         self.fingerprint = lambda: source.fingerprint() | {"kind": "pydocs_pairs"}
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield the pairs, in the order of the modules.
+        """Yield the pairs in the order of the modules.
 
         Raises:
-            InputError: there is none.
+            InputError: There are no pairs.
         """
         number = 0
         for number, pair in enumerate(self.pairs(), 1):
@@ -39,7 +39,7 @@ class RowsOfPairs:
 
 
 class PydocsPairs(TripletRows):
-    """Pairs of the installed Python packages, without the pairs that make the retrieval task."""
+    """Pairs of the installed Python packages, without the pairs of the retrieval task."""
 
     settings: DocstringPairDataConfig
     kind = QA

@@ -1,4 +1,4 @@
-"""Data modules whose examples are rows of texts: sentences, NLI pairs, triplets, questions with answers."""
+"""Data modules whose examples are rows of texts: sentences, NLI pairs, triplets, and questions with answers."""
 
 import hashlib
 import itertools
@@ -52,13 +52,13 @@ from contrastive_encoders.datamodules.store.tokenizer import special_tokens
 from contrastive_encoders.datamodules.text_datamodule import TextData, Truncation
 from contrastive_encoders.io.model_names import prompt_ids
 
-COVERED = 0.99  # of the texts, by the length that is chosen where none is given
+COVERED = 0.99  # share of the texts that the chosen length covers if no length is given
 
 log = logging.getLogger(__name__)
 
 
 class StoredRows(TextData):
-    """Rows of files, or of a data set of the hub."""
+    """Rows of files, or of a dataset on the hub."""
 
     settings: FileDataConfig
     kind: ClassVar[RowSchema]
@@ -87,8 +87,8 @@ class StoredRows(TextData):
 
 
 class TextRows(TextData):
-    """Base class of data modules in which a row of a table is an example. `settle_length` chooses ``max_length`` if
-    the settings leave it null.
+    """Base class of data modules whose examples are rows of a table. `settle_length` chooses ``max_length`` if
+    it is null in the settings.
     """
 
     settings: TextDataConfig
@@ -96,15 +96,15 @@ class TextRows(TextData):
 
     def __init__(self, settings: DataConfig) -> None:
         super().__init__(settings)
-        self.taught: TeacherEmbeddingStore | None = None  # a teacher's vectors of the rows that are drawn
+        self.taught: TeacherEmbeddingStore | None = None  # teacher embeddings of the rows that are drawn
         self.max_length: int | None = self.settings.max_length
         self._wanted: int | None = None
         self._behind = 0
 
     def settle_length(self, most: int, behind: int = 0) -> int:
-        """Return ``max_length``. Where it is null it is chosen once, at most ``most``. The texts must be stored.
+        """Return ``max_length``. If it is null, it is chosen once, at most ``most``. The texts must be stored.
 
-        ``behind`` are tokens that the model puts behind every text, and has within that length.
+        ``behind`` is the number of tokens that the model appends to every text within that length.
         """
         self._behind = behind
         if self.max_length is None:
@@ -131,19 +131,23 @@ class TextRows(TextData):
         return [len(prompt_ids(tokenizer, prompt)) for prompt in prompts]
 
     def prompts_by_role(self, prompts: EncoderPrompts, width: int) -> list[str]:
-        """Return an encoder's prompt of each text of a row: of a query and documents, if the rows have these roles."""
+        """Return an encoder's prompt for each text of a row. If the rows have these roles, they are a query and
+        documents.
+        """
         if self.has_roles:
             return [prompts.query] + [prompts.document] * (width - 1)
         return [prompts.default] * width
 
     def task_prompts(self) -> list[str | None]:
-        """Return the prompts of both sides of a held-out task; None: those of the encoder, as they are the same."""
+        """Return the prompts of both sides of a held-out task. ``None`` means the encoder's prompt, which is
+        the same.
+        """
         own = self.prompts_of(2)
         same = self.encoder_prompts is not None and own == self.prompts_by_role(self.encoder_prompts, 2)
         return [None, None] if same else [*own]
 
     def prompted(self, source: RowSource) -> RowSource:
-        """Return the same rows with the prompts before their texts."""
+        """Return the same rows with prompts before their texts."""
         prompts = self.prompts_of(source.width)
         return PromptedSource(source, prompts) if any(prompts) else source
 
@@ -155,10 +159,10 @@ class TextRows(TextData):
 
     @abstractmethod
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> Any:
-        """(N,) rows of the store -> what the class ``yields``."""
+        """Make a batch of class ``yields`` from (N,) rows of the store."""
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        most = min(int(tokenizer.model_max_length), LONGEST_COUNTED)  # where no model says what it reads
+        most = min(int(tokenizer.model_max_length), LONGEST_COUNTED)  # fallback if no model defines a maximum
         self.sequences = SequenceReader(tokenizer, self.settle_length(most, self._behind))
         return len(store)
 
@@ -168,15 +172,17 @@ class TextRows(TextData):
 
     @property
     def rows_used(self) -> np.ndarray | None:
-        """Return the rows of the store that may be drawn, (examples,) ascending; None: all. Call it after `setup`."""
+        """Return the rows of the store that may be drawn, (examples,) ascending, or None for all. Call it after
+        `setup`.
+        """
         if self.num_examples == len(self.store):
             return None
         return np.sort(self.subset[np.arange(self.num_examples)])
 
     def used_texts(self) -> Iterator[tuple[str, ...]]:
-        """Yield the texts of the rows that may be drawn, in order and without prompts, as the source has them.
+        """Yield the texts of the rows that may be drawn, in order and without prompts, as in the source.
 
-        They are for readers with another tokenizer than the store's. The source is read and tokenised again to find
+        They are for models with a different tokenizer than the store's. The source is read and tokenized again to find
         the rows that the store has kept.
         """
         reading, source = self.reading(self.load_tokenizer()), self.source()
@@ -199,7 +205,7 @@ class TextRows(TextData):
 
 
 class Sentences(TextRows, StoredRows):
-    """Single texts; with ``deletion`` also a copy of each that has lost a share of its words."""
+    """Single texts. With ``deletion``, also a copy of each text without a share of its words."""
 
     settings: SentenceDataConfig
     yields = SentenceBatch
@@ -234,7 +240,7 @@ class Sentences(TextRows, StoredRows):
 
 
 class NLIPairs(TextRows, StoredRows):
-    """Pairs of a premise and a hypothesis with their relation. It leaves out pairs without a gold label."""
+    """Pairs of a premise and a hypothesis with their relation. Pairs without a gold label are dropped."""
 
     settings: NLIDataConfig
     yields = NLIBatch
@@ -247,7 +253,7 @@ class NLIPairs(TextRows, StoredRows):
 
 
 class TripletRows(TextRows):
-    """Anchor, positive and, where a row has more texts, hard negatives; a subclass says where rows come from."""
+    """Anchor, positive and, if a row has more texts, hard negatives. A subclass defines the source of the rows."""
 
     yields = TripletBatch
 
@@ -262,12 +268,12 @@ class TripletRows(TextRows):
         )
 
 
-POSITIVES = 0x9051  # stream of the draws of a positive
+POSITIVES = 0x9051  # random stream of the draws of a positive
 
 
 class Triplets(TripletRows, StoredRows):
-    """Triplets of files. Of a row with a list of positives one is drawn in every epoch. A share of the rows can be kept
-    from training and scored.
+    """Triplets from files. If a row has a list of positives, one is drawn in every epoch. A share of the rows
+    can be held out and scored.
     """
 
     settings: TripletDataConfig
@@ -282,13 +288,13 @@ class Triplets(TripletRows, StoredRows):
         return self.apart or self.records
 
     def batch(self, pass_index: int, examples: np.ndarray) -> TripletBatch:
-        """Make a batch; of the positives of a list one is drawn from (seed, epoch, row)."""
+        """Make a batch. The positive of a list is drawn from (seed, epoch, row)."""
         batch: TripletBatch = super().batch(pass_index, examples)
         if not self.records.list_files:
             return batch
         store, rows, number = self.store, batch.rows, self.records.positives
         is_filler = np.diff(np.stack(store.bounds(rows[:, None], np.arange(store.width))), axis=0)[0] == 0
-        numbers = (~is_filler[:, 1 : 1 + number]).sum(1)  # of positives, which come before the fillers
+        numbers = (~is_filler[:, 1 : 1 + number]).sum(1)  # number of positives, which precede the fillers
         drawn = [
             np.random.default_rng((self.settings.seed, pass_index, row, POSITIVES)).integers(several)
             for row, several in zip(rows.tolist(), numbers.tolist(), strict=True)
@@ -336,8 +342,8 @@ class QuestionAnswers(Triplets):
 
 
 class SequenceReader:
-    """Reads the token sequences of texts from the store, with special tokens and cut at ``max_length``, as the
-    tokenizer makes them.
+    """Reader of token sequences from the store, with special tokens and truncated at ``max_length``, equal to
+    those of the tokenizer.
     """
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
@@ -352,16 +358,16 @@ class SequenceReader:
             )
 
     def __call__(self, store: TokenStore, rows: np.ndarray, column: int | np.ndarray) -> Ragged:
-        """Read the texts of (N,) rows, of one column or of (N,) columns, and return them as N token sequences."""
+        """Return the texts of (N,) rows as N token sequences, from one column or from (N,) columns."""
         return self.framed(store.ids, *store.bounds(rows, column))
 
     def from_column(self, first: int, store: TokenStore, rows: np.ndarray) -> Ragged:
-        """The texts of (N,) rows from column ``first`` on, those of a row side by side."""
+        """Return the texts of (N,) rows from column ``first`` on, with those of a row next to each other."""
         columns = np.arange(first, store.width)
         return self(store, np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
 
     def framed(self, flat: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Ragged:
-        """Cut N slices of the ids (tokens,) to the longest allowed, and add the special tokens to each of them."""
+        """Truncate N slices of the ids (tokens,) to the maximum length, and add the special tokens to each."""
         kept = np.minimum(ends - starts, self.room)
         starts = ends - kept if self.keeps_end else starts
         lengths = kept + (len(self.before) + len(self.after))
@@ -376,12 +382,14 @@ class SequenceReader:
 
 
 def common_prefix(ids: np.ndarray, prompt_ids: np.ndarray) -> int:
-    """Return how many ids of a prompt begin those of a text, at most all but one of the text."""
+    """Return the number of prompt ids at the beginning of a text's ids, at most all except one of the text's ids."""
     most = min(len(ids) - 1, len(prompt_ids))
     return int(np.cumprod(ids[:most] == prompt_ids[:most]).sum())
 
 
 def text_groups(store: TokenStore, rows: np.ndarray, column: int) -> torch.Tensor:
-    """(N,) rows -> (N,) int64, equal where the whole texts in this column are, on any process."""
+    """Return group numbers of (N,) rows, (N,) int64: equal if and only if the full texts in this column are
+    equal, in any process.
+    """
     digests = (hashlib.blake2b(store.text(int(row), column).tobytes(), digest_size=8).digest() for row in rows)
     return torch.from_numpy(np.frombuffer(b"".join(digests), "<i8").astype(np.int64))

@@ -30,21 +30,21 @@ from contrastive_encoders.datamodules.store.tokenization import left_out
 from contrastive_encoders.io.atomic import build_once
 from contrastive_encoders.io.manifest import CorruptFileError, read_record
 
-PREPARED_VERSION = 3  # part of the key: raise it when the same pairs would come out otherwise
-RAW_LABELS = {0.0, 0.5, 1.0}  # what the generator writes
+PREPARED_VERSION = 3  # part of the key: increase it when the same pairs would yield a different result
+RAW_LABELS = {0.0, 0.5, 1.0}  # labels that the generator writes
 MOST_LABELS_SHOWN = 6
-GENERATED = ("text_a", "text_b", "label")  # columns of a generator's own format, which has labels as strings
-VALID = "valid"  # the split that is the development set where the data has one
+GENERATED = ("text_a", "text_b", "label")  # columns of a generator's own format, whose labels are strings
+VALID = "valid"  # the split that is used as development set if it exists
 
 log = logging.getLogger(__name__)
 
 
 class ScoredPairs(TextRows, StoredRows):
-    """Pairs with a label in 0..1: DINO's, raw or post-processed, or any others.
+    """Pairs with a label in 0..1: DINO's pairs, raw or post-processed, or any others.
 
-    ``postprocess="auto"`` runs ``steps`` if and only if a generator wrote the pairs; for what they do see
-    `dino_postprocess`. ``dev_share`` of the pairs become the task "dino-dev"; where rows have split "valid", they do,
-    with no step run on them: smoothing is linear, and changes no correlation.
+    ``postprocess="auto"`` runs ``steps`` if and only if a generator wrote the pairs. See `dino_postprocess` for the
+    steps. ``dev_share`` of the pairs become the task "dino-dev". If some rows have the split "valid", they become the
+    task instead, without post-processing: smoothing is linear and does not change correlations.
     """
 
     settings: ScoredPairDataConfig
@@ -69,7 +69,7 @@ class ScoredPairs(TextRows, StoredRows):
         prepared = self._prepared()
         if not (self.settings.quiet or self._announced):
             prepared.announce()
-        self._announced = True  # the trainer asks once more
+        self._announced = True  # the trainer calls prepare_data again
         super().prepare_data()
 
     def source(self) -> RowSource:
@@ -90,7 +90,7 @@ class ScoredPairs(TextRows, StoredRows):
         return ScoredPairBatch(self.sequences(store, rows, 0), self.sequences(store, rows, 1), scores, rows)
 
     def _prepared(self) -> "PreparedPairs":
-        """The pairs after post-processing and split, made if they are not there."""
+        """The pairs after post-processing and splitting. They are created if they do not exist."""
         key = {
             "version": PREPARED_VERSION,
             "source": self.records.fingerprint(),
@@ -138,7 +138,7 @@ class ScoredPairs(TextRows, StoredRows):
 
 
 class PreparedPairs:
-    """A folder of the pairs to train on, those held out, and how they came about. A source of rows."""
+    """Source of rows: a folder with the training pairs, the held-out pairs, and their provenance."""
 
     width = 2
 
@@ -178,13 +178,13 @@ class PreparedPairs:
 
 
 def is_generated(records: RecordSource) -> bool:
-    """Whether a generator of pairs wrote all files: its manifest says so, or they have its format."""
+    """Return whether a generator of pairs wrote all files, according to their manifest or format."""
     return all(_is_generated(records, file) for file in records.files)
 
 
 def _is_generated(records: RecordSource, file: Rows) -> bool:
     if isinstance(file, Path):
-        with contextlib.suppress(OSError, CorruptFileError):  # without a manifest of ours
+        with contextlib.suppress(OSError, CorruptFileError):  # no manifest of this project
             identity = read_record(file.parent / "manifest.json").get("identity")
             if isinstance(identity, dict) and identity.get("kind") == "x2":
                 return True
@@ -195,7 +195,7 @@ def decide(postprocess: str, labels: Iterable[float], smoothing: float, generate
     """Return whether to post-process, and the reason.
 
     Raises:
-        InputError: labels would be smoothed a second time.
+        InputError: The labels would be smoothed twice.
     """
     others = sorted(set(labels) - RAW_LABELS)
     shown = ", ".join(f"{label:g}" for label in others[:MOST_LABELS_SHOWN]) + (
@@ -224,12 +224,12 @@ def decide(postprocess: str, labels: Iterable[float], smoothing: float, generate
 
 
 def read_pairs(records: Iterable[Record]) -> list[Pair]:
-    scores: Any = ((record.texts, record.label) for record in records)  # a number each
+    scores: Any = ((record.texts, record.label) for record in records)  # one number per record
     return [Pair(left, right, float(score or 0)) for (left, right), score in scores]
 
 
 def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
-    """JSON lines of text_a, text_b, label."""
+    """Write JSON lines with text_a, text_b, and label."""
     with path.open("w", encoding="utf-8") as file:
         for pair in pairs:
             row = {"text_a": pair.left, "text_b": pair.right, "label": pair.score}
@@ -244,7 +244,7 @@ def _read(path: Path) -> Iterator[Pair]:
 
 
 def refuse_nothing(train: Sequence[Pair], name: str, reports: Sequence[StepReport]) -> None:
-    """InputError where no two different labels are left to train on."""
+    """Raise `InputError` unless there are two different labels to train on."""
     steps = "; ".join(f"{one.step} dropped {one.dropped} and added {one.added}" for one in reports) or "no step ran"
     if not train:
         raise InputError(f"{name}: no pair is left to train on ({steps}). Give more pairs, or fewer data.steps.")

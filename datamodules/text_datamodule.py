@@ -1,4 +1,4 @@
-"""The base class of the data modules: tokenise once, then draw examples in a new order every epoch."""
+"""Base class of the data modules: tokenize once, then draw examples in a new order every epoch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -22,43 +22,44 @@ from contrastive_encoders.io.cached_rows import cache_folder
 
 
 class Truncation(NamedTuple):
-    """The length at which longer texts are cut."""
+    """Length at which longer texts are truncated."""
 
-    of: str  # which texts
+    of: str  # description of the texts
     max_length: int  # tokens
-    share_behind: float  # of their tokens, 0..1
-    wanted: int | None = None  # tokens that hold 99 % of the texts whole, where the length was chosen by that
+    share_behind: float  # share of their tokens that is lost, 0..1
+    wanted: int | None = None  # tokens needed to keep 99 % of the texts complete, if the length was chosen by that
 
 
 class TextData(pl.LightningDataModule, ABC):
-    """A subclass defines the rows that are read, how they become ids, which of them are drawn, and the batches.
+    """Base class of data modules. A subclass defines the rows that are read, their tokenization, which rows are drawn,
+    and the batches.
 
-    A module is made from its settings, whose class it declares as the type of ``settings``.
+    A module is created from its settings. Their class is declared as the type of ``settings``.
     """
 
     yields: ClassVar[type]
     settings: DataConfig
-    content_sum: ClassVar[str] = "rows_sha256"  # what of the store's manifest names its content in a checkpoint
+    content_sum: ClassVar[str] = "rows_sha256"  # entry of the store's manifest that a checkpoint stores
 
     def __init__(self, settings: DataConfig) -> None:
         super().__init__()
         self.settings = settings
         self.batch_size, self.drop_last = settings.batch_size, settings.drop_last
         self.cache = cache_folder(self.settings.cache_dir)
-        self.passes = 1  # of an epoch over the data; a batch has so many times its examples
-        self.groups: Sequence[np.ndarray] = ()  # examples that stand side by side; none: each stands anywhere
-        self.backbone_prompts = EncoderPrompts()  # of texts for which ``data.prompts`` says nothing
-        self.encoder_prompts: EncoderPrompts | None = None  # with which held-out texts are scored; None: not known
+        self.passes = 1  # passes over the data per epoch; also the factor for the examples per batch
+        self.groups: Sequence[np.ndarray] = ()  # groups of examples that stay together; empty: no constraints
+        self.backbone_prompts = EncoderPrompts()  # of texts without a prompt in ``data.prompts``
+        self.encoder_prompts: EncoderPrompts | None = None  # prompts for scoring held-out texts; None: unknown
         self._store: TokenStore | None = None
-        nested_subset(1, self.settings.fraction, self.settings.seed)  # refuses a fraction that is none
+        nested_subset(1, self.settings.fraction, self.settings.seed)  # rejects an invalid fraction
 
     @abstractmethod
     def source(self) -> RowSource:
-        """Return the rows to tokenise."""
+        """Return the rows to tokenize."""
 
     @abstractmethod
     def reading(self, tokenizer: Any) -> RowTokenizer:
-        """Return the tokenisation of the rows of `source`, and the rule which of them are kept."""
+        """Return the tokenization of the rows of `source`, with the rule that chooses which rows are kept."""
 
     @abstractmethod
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
@@ -66,16 +67,16 @@ class TextData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
-        """Make a batch, of the class ``yields``, from (N,) numbers of examples."""
+        """Make a batch of class ``yields`` from (N,) example numbers."""
 
     @property
     def inherits_prompts(self) -> bool:
-        """Whether the prompts of the texts are those of the backbone."""
+        """Return whether the prompts of the texts are those of the backbone."""
         return getattr(self.settings, "prompts", None) is None
 
     @property
     def has_roles(self) -> bool:
-        """Whether the texts of a row are a query and documents."""
+        """Return whether the texts of a row are a query and documents."""
         return False
 
     def prompts_of(self, width: int) -> list[str]:
@@ -83,19 +84,19 @@ class TextData(pl.LightningDataModule, ABC):
         return [self.backbone_prompts.default if self.inherits_prompts else ""] * width
 
     def cuts(self) -> list[Truncation]:
-        """Return the lengths at which texts are cut, and the share of tokens lost; call it after `setup`."""
+        """Return the lengths at which texts are truncated, and the share of lost tokens. Call it after `setup`."""
         return []
 
     @abstractmethod
     def texts(self) -> Iterator[str]:
-        """Yield the training texts as the tokenizer gets them."""
+        """Yield the training texts in the form that the tokenizer receives."""
 
     def prepare_data(self) -> None:
-        """Tokenise the texts into the cache; a second call opens the store that is there."""
+        """Tokenize the texts into the cache. A second call opens the existing store."""
         self.open_store(self.source(), quiet=self.settings.quiet)
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the store, and choose the rows that are drawn."""
+        """Open the store and choose the rows that are drawn."""
         if self._store is None:
             rows = self.ready(self.opened, self.load_tokenizer())
             self.subset = nested_subset(rows, self.settings.fraction, self.settings.seed)
@@ -103,12 +104,12 @@ class TextData(pl.LightningDataModule, ABC):
 
     @cached_property
     def opened(self) -> TokenStore:
-        """The tokenised rows, before it is settled which are drawn, and at what length they are cut."""
+        """Return the tokenized rows, before the drawn rows and the truncation length are determined."""
         return self.open_store(self.source(), quiet=True)
 
     @property
     def store(self) -> TokenStore:
-        """The tokenised rows; the store is opened at the first access."""
+        """The tokenized rows. The store is opened on first access."""
         self.setup()
         assert self._store is not None
         return self._store
@@ -129,10 +130,10 @@ class TextData(pl.LightningDataModule, ABC):
         return str(self.store.manifest[self.content_sum])
 
     def epoch_batches(self, rank: int = 0, world: int = 1) -> EpochBatches:
-        """This rank's share of the global batches.
+        """Return this rank's share of the global batches.
 
         Raises:
-            InputError: the batch size does not split evenly, or exceeds the data.
+            InputError: The batch size is not divisible by the number of processes, or exceeds the size of the data.
         """
         self.setup()
         order = DistributedBatchSampler(
@@ -150,27 +151,27 @@ class TextData(pl.LightningDataModule, ABC):
         return stream_for(self.trainer, self.epoch_batches, data_id=self.data_id, num_workers=self.settings.num_workers)
 
     def samples(self) -> Iterator[Any]:
-        """A batch of two examples, as those of training will be."""
+        """Yield a batch of two examples with the format of training batches."""
         self.setup()
         yield self.batch(0, np.arange(min(2, self.num_examples)))
 
     def manifest(self) -> dict[str, Any]:
-        """Return the store's account of the source, and the part of it that is drawn from."""
+        """Return the store's account of the source, and of the part of it that is drawn from."""
         found = {**self.store.account, "used": self.num_examples, "fraction": self.settings.fraction}
         cuts = [cut._asdict() for cut in self.cuts()]
         return found | {"cuts": cuts, "unknown_tokens": self.unknown_tokens._asdict()}
 
     def rows_at(self, places: np.ndarray) -> np.ndarray:
-        """Return the rows of the store at these (N,) places among those that are drawn."""
+        """Return the rows of the store at these (N,) positions among the drawn rows."""
         return self.subset[places]
 
     def prompt_lengths(self, tokenizer: Any) -> Sequence[int]:
-        """Return the tokens of the prompt before each text of a row."""
+        """Return the number of prompt tokens before each text of a row."""
         return [0] * self.store.width
 
     @cached_property
     def unknown_tokens(self) -> UnknownTokens:
-        """The unknown tokens of the rows that may be drawn, of a sample if there are many."""
+        """Return the unknown tokens of the rows that may be drawn, or of a sample if there are many."""
         store, tokenizer, used = self.store, self.load_tokenizer(), len(self.subset)
         rows = self.rows_at(sampled(used))
         return count_unknown(store, tokenizer, rows, used, self.prompt_lengths(tokenizer))
@@ -179,7 +180,7 @@ class TextData(pl.LightningDataModule, ABC):
         return list[RetrievalTask]()
 
     def overlap(self, sentences: Sequence[str]) -> Overlap:
-        """Which of these sentences stand word for word in the store."""
+        """Return which of these sentences occur verbatim in the store."""
         return find_overlap(self.store, self.reading(self.load_tokenizer()), sentences)
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:

@@ -1,1 +1,1 @@
-"""Sources of training texts: files, data sets of the hub, docstrings."""
+"""Sources of training texts: files, datasets of the Hugging Face Hub, and docstrings."""

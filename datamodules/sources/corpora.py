@@ -1,6 +1,6 @@
-"""Public training corpora: the location of their files, their names and their numbers of rows.
+"""Public training corpora: the location of their files, their names, and their numbers of rows.
 
-Addresses and numbers are those of the hubs' pages and of the papers; a number that nobody published is not checked.
+Addresses and numbers are taken from the hubs' pages and the papers. Row counts that were not published are not checked.
 """
 
 from typing import NamedTuple
@@ -13,24 +13,24 @@ USEB = "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/ts
 
 
 class CorpusFile(NamedTuple):
-    """A file of a corpus, or with ``listed`` as many as a list of addresses names."""
+    """File of a corpus. With ``listed``, all files that a list of addresses names."""
 
-    name: str  # in the folder of the corpus; of listed ones what their names begin with
+    name: str  # name in the folder of the corpus; of listed files, the beginning of their names
     file: File
-    rows: int | None  # published; of listed ones all together
-    member: str = ""  # which file of an archive
+    rows: int | None  # published number; of listed files, the total
+    member: str = ""  # file within an archive
     listed: bool = False  # ``file`` is a JSON list of addresses
 
 
 class Corpus(NamedTuple):
     about: str
     licence: str
-    pieces: tuple[CorpusFile, ...]  # none: it is made of what this machine has
+    pieces: tuple[CorpusFile, ...]  # empty: the corpus is made of what is installed on this machine
     then: str  # overrides of train, for the folder FOLDER in ROOT
 
 
 def _listed(name: str, rows: int, repository: str, config: str) -> CorpusFile:
-    """The training split of a data set on the hub, as Parquet."""
+    """Return the training split of a dataset on the hub, as Parquet files."""
     address = f"{HUB}/api/datasets/sentence-transformers/{repository}/parquet/{config}/train"
     return CorpusFile(name, File(f"{name}.json", address), rows, listed=True)
 

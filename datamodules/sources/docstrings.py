@@ -17,33 +17,33 @@ SKIPPED_FOLDERS = {
     *("_vendor", "_vendored", "vendor", "vendored", "third_party", "externals", "__pycache__"),
 }
 QUOTED = re.compile(rb'"""(.*?)"""|\'\'\'(.*?)\'\'\'', re.DOTALL)
-LEAST_SHARE = 0.28  # of a file that must be docstrings; what is mostly code takes long to parse and says little
+LEAST_SHARE = 0.28  # minimum share of docstrings in a file; other files are slow to parse and have little text
 
 log = logging.getLogger(__name__)
 
 
 class Module(NamedTuple):
-    name: str  # dotted
+    name: str  # dotted name
     docstrings: list[str]  # cleaned, in source order
 
 
 def roots() -> list[Path]:
-    """The folders of the installed packages and of the standard library."""
+    """Return the folders of the installed packages and of the standard library."""
     paths = sysconfig.get_paths()
     return [Path(path) for path in dict.fromkeys(paths[name] for name in ("purelib", "platlib", "stdlib"))]
 
 
 def installed() -> list[str]:
-    """``name-version`` of every installed distribution, sorted; only folder names are read."""
+    """Return ``name-version`` of every installed distribution, sorted. Reads folder names only."""
     folders = {root for root in roots() if root.is_dir()}
     return sorted({entry.stem for root in folders for entry in root.glob("*.*-info")})
 
 
 def documented_modules(min_words: int) -> Iterator[Module]:
-    """Modules with at least ``min_words`` words of docstrings, packages first, sorted by path."""
+    """Yield the modules with at least ``min_words`` words of docstrings, packages first, sorted by path."""
     seen: set[bytes] = set()
     was_enabled = gc.isenabled()
-    gc.disable()  # a syntax tree is millions of objects and no cycle: collecting would take half of the time
+    gc.disable()  # a syntax tree has millions of objects without cycles; collection would take half of the time
     try:
         for root in roots():
             for path in _python_files(root):
@@ -69,7 +69,9 @@ def _python_files(root: Path) -> Iterator[Path]:
 
 
 def _promising(source: bytes, min_words: int) -> bool:
-    """Whether the text between triple quotes is long enough, and enough of the file; a cheap and generous test."""
+    """Check cheaply and permissively whether the text between triple quotes is long enough and a large enough
+    part of the file.
+    """
     if len(source) < 4 * min_words:
         return False
     quoted = [first or second for first, second in QUOTED.findall(source)]
@@ -78,19 +80,19 @@ def _promising(source: bytes, min_words: int) -> bool:
 
 
 def docstrings_of(source: bytes, path: str = "<source>") -> list[str]:
-    """The docstrings of the module, its classes and functions, in source order; empty ones left out."""
+    """Return the nonempty docstrings of the module, its classes, and its functions, in source order."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other people's invalid escape sequences
+            warnings.simplefilter("ignore")  # invalid escape sequences in third-party code
             tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError) as error:  # a template, Python 2, or a null byte
+    except (SyntaxError, ValueError, RecursionError) as error:  # templates, Python 2 code, or null bytes
         log.debug("%s: not read (%s)", path, error)
         return []
     return [text for text in _walk(tree) if text.strip() and _encodable(text)]
 
 
 def _walk(node: ast.AST) -> Iterator[str]:
-    """Down through statements only; expressions hold no docstring and are most of the tree."""
+    """Walk through statements only. Expressions contain no docstrings and are most of the tree."""
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         text = ast.get_docstring(node)
         if text:

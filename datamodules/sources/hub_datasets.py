@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub by name: a split is read like a file of rows."""
+"""Datasets of the Hugging Face Hub by name. A split is read like a file of rows."""
 
 import logging
 import re
@@ -17,29 +17,30 @@ from contrastive_encoders.io.nested_columns import top_level
 from contrastive_encoders.io.rows import AUTO, BadRow, Encoding, ParsedRow, read_rows
 
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
-LARGE = 10 * 2**30  # bytes: sets from here on are read as they come, without a copy on the disk
+LARGE = 10 * 2**30  # bytes: larger datasets are streamed, without a copy on disk
 ROWS_AT_ONCE = 1_000
 
 log = logging.getLogger(__name__)
 
 
 class HubKeys(NamedTuple):
-    """Keys of ``data`` about a data set besides its name and split."""
+    """Keys of ``data`` about a dataset, apart from its name and split."""
 
     name: str | None = None
     revision: str | None = None
     data_files: str | Sequence[str] | None = None
-    streaming: bool | None = None  # None: a large one
+    streaming: bool | None = None  # None: stream large datasets
 
 
-DEFAULT_HUB_KEYS = HubKeys()  # a data set that has one config, as it is now
+DEFAULT_HUB_KEYS = HubKeys()  # a dataset with a single config, in its current version
 
 
 class HubSet:
-    """A split of a data set of the hub, or of a folder in such a layout.
+    """Split of a dataset on the hub, or of a folder with such a layout.
 
     Raises:
-        InputError: there is no such data set, config or split, or the hub cannot be reached and no copy is here.
+        InputError: The dataset, config, or split does not exist, or the hub cannot be reached and there is no local
+            copy.
     """
 
     def __init__(self, id: str, split: str, keys: HubKeys) -> None:
@@ -57,7 +58,7 @@ class HubSet:
         return f"{self.id}[{self.split}]"
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[ParsedRow]:
-        """Yield all rows in order with the wanted columns; with all where the first wanted one is missing."""
+        """Yield all rows in order with the given columns, or with all columns if the first given one is missing."""
         wanted = top_level(columns, self.columns)
         dataset = self.dataset.select_columns(wanted) if wanted else self.dataset
         words = {name: known for name in wanted or self.columns if (known := self._relations(name))}
@@ -89,7 +90,7 @@ class HubSet:
 
     @cached_property
     def _saved(self) -> Any:
-        """The data set of a directory that ``save_to_disk`` wrote; one with splits is a dict."""
+        """The dataset of a directory that ``save_to_disk`` wrote. A dataset with splits is a dict."""
         import datasets
 
         try:
@@ -127,7 +128,7 @@ class HubSet:
         if not sys.stderr.isatty():
             datasets.disable_progress_bars()
         if not self._is_folder and not hub_answers(self.id, self.asked["revision"]):
-            datasets.config.HF_HUB_OFFLINE = True  # else it tries for minutes
+            datasets.config.HF_HUB_OFFLINE = True  # without this, it retries for minutes
         asked = {key: value for key, value in self.asked.items() if key not in ("id", "split")}
         try:
             return datasets.load_dataset_builder(self.id, **asked)
@@ -157,12 +158,14 @@ class HubSet:
         return streamed
 
     def _relations(self, column: str) -> dict[int, str]:
-        """The names of the relations that the numbers of a column stand for, which each set orders as it likes."""
+        """Return the names of the relations for the numbers in a column. The order of names differs between
+        datasets.
+        """
         names = getattr((self.dataset.features or {}).get(column), "names", None) or []
         return dict(enumerate(names)) if names and set(names) <= set(RELATIONS) else {}
 
     def identity(self) -> dict[str, Any]:
-        """Return what identifies the content without reading it; JSON types only."""
+        """Return the identity of the content without reading it. Contains JSON types only."""
         return {**self.asked, "commit": None if self._is_folder else self._builder.hash, "files": self._files()}
 
     def _files(self) -> list[list[str | int]]:
@@ -170,7 +173,9 @@ class HubSet:
         return [identity_of(path) for path in inside if path.is_file()]
 
     def manifest(self) -> dict[str, Any]:
-        """The hub has no cheap sha256 of a data set; the token store adds that of the texts it read."""
+        """Return the provenance. The hub has no cheap SHA-256 of a dataset; the token store adds that of the
+        texts it read.
+        """
         size = {} if self._is_folder else {"bytes": self.bytes, "commit": self._builder.hash}
         return {**self.asked, **size}
 
@@ -190,7 +195,7 @@ def _of_slice(split: str) -> str:
 # ------------------------------------------------------------------------------------------------ among files
 
 
-Rows = Path | HubSet  # where rows stand
+Rows = Path | HubSet  # source of rows
 
 
 def find_rows(
@@ -200,12 +205,13 @@ def find_rows(
     documents: Literal["none", "named", "all"] = "none",
     key: str = "data.path",
 ) -> list[TextFile | HubSet]:
-    """The files that paths mean, as `list_files` has them, and data sets of the hub, in the order given.
+    """Return the files that the paths refer to (see `list_files`) and datasets of the hub, in the given order.
 
-    What is here comes before a data set of this name; ``name`` and ``data_files`` speak of a folder in its layout.
+    A local file or folder has priority over a dataset with the same name. ``name`` and ``data_files`` describe a folder
+    with the layout of a dataset.
 
     Raises:
-        InputError: there is nothing to read.
+        InputError: There is nothing to read.
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not any(_is_set(one, hub) for one in several):
@@ -228,7 +234,7 @@ def _is_set(path: str | Path, hub: HubKeys) -> bool:
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether ``save_to_disk`` of a ``datasets.Dataset`` or ``DatasetDict`` wrote this directory."""
+    """Return whether ``save_to_disk`` of a ``datasets.Dataset`` or ``DatasetDict`` wrote this directory."""
     one = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
     return one or (folder / "dataset_dict.json").is_file()
 
@@ -237,12 +243,14 @@ def rows_in(
     where: Rows, columns: Sequence[str] = (), encoding: Encoding = AUTO, form: str = ""
 ) -> Iterator[ParsedRow | BadRow]:
     if isinstance(where, HubSet):
-        return where.rows([name for name in columns if name != "split"])  # it is of one split as a whole
+        return where.rows([name for name in columns if name != "split"])  # all rows of the dataset are of one split
     return read_rows(where, columns, form, encoding)
 
 
 def identity_of(where: Rows) -> Any:
-    """Identify a file also by its change time: rsync and tar set the modification time back to that of older ones."""
+    """Return the identity of a file, including its change time: rsync and tar set the modification time back to
+    that of older files.
+    """
     if isinstance(where, HubSet):
         return where.identity()
     path, stat = where.resolve(), where.stat()
@@ -250,7 +258,7 @@ def identity_of(where: Rows) -> Any:
 
 
 def what_was_read(several: Sequence[Rows]) -> dict[str, Any]:
-    """Return the entries of a manifest about the files that were read; reads all of them."""
+    """Return the manifest entries about the files that were read. Reads all of the files."""
     files = [one for one in several if isinstance(one, Path)]
     sets = [one for one in several if isinstance(one, HubSet)]
     found = describe_files(files) if files or not sets else {}

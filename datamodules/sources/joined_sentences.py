@@ -1,4 +1,4 @@
-"""Sentences of which half are put together to longer texts, so that what learns from sentences meets both lengths."""
+"""Sentences of which half are joined into longer texts, so that a model trained on sentences sees both lengths."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -8,16 +8,17 @@ from contrastive_encoders.datamodules.sources.records import Record, RecordSourc
 
 
 class JoinedSentences:
-    """Of every 2n rows of single texts the first n as they are, and the other n as one text, with a blank between two.
+    """Source that joins half of its rows. Of every 2n rows of single texts, the first n are unchanged and the other n
+    become one text, joined by blanks.
 
-    Of what is left at the end, the second half is joined, too.
+    Of the remaining rows at the end, the second half is joined, too.
     """
 
     width = 1
 
     def __init__(self, rows: RecordSource, n: int) -> None:
         self.rows, self.n = rows, n
-        self.joined = 0  # rows, in the last iteration
+        self.joined = 0  # joined rows in the last iteration
 
     def __iter__(self) -> Iterator[Record]:
         self.joined, rows = 0, iter(self.rows)

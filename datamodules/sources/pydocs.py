@@ -14,9 +14,9 @@ from contrastive_encoders.datamodules.sources.docstrings import Module, document
 from contrastive_encoders.datamodules.sources.raw_documents import DocumentSource, RawDocument
 from contrastive_encoders.io.atomic import build_once
 
-VERSION = 5  # part of the key: raise it when the same packages would give other documents
+VERSION = 5  # part of the key: increase it when the same packages would yield different documents
 MOST_PAIRS = 500
-# The task is made of these alone, so that another package that is installed does not move it
+# The task consists of these packages only, so that installing another package does not change it
 HELD_OUT_PACKAGES = frozenset(
     "datasets filelock huggingface_hub hydra numpy omegaconf pyarrow pytorch_lightning "
     "pytorch_metric_learning rich safetensors scipy sklearn tokenizers torch torchmetrics tqdm transformers "
@@ -29,12 +29,14 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
 class PydocsSource(DocumentSource):
-    """One document per module with at least ``min_words`` words of docstrings. See `sources.DocumentSource`.
+    """One document per module with at least ``min_words`` words of docstrings. See `DocumentSource`.
 
-    Read once per set of installed packages into ``cache_dir``. One module in ``held_out_every`` (0: none) is held out,
-    together with its neighbours in the same subpackage; their docstrings make the task of finding the text that
-    belongs to a summary line. ``held_out_part`` says which of so many parts: what is chosen on one can be reported
-    on another.
+    The modules are read once per set of installed packages into ``cache_dir``.
+
+    Args:
+        held_out_every: One in this many modules is held out together with its neighbors in the same subpackage (0:
+            none). Their docstrings form the task of finding the text that belongs to a summary line.
+        held_out_part: Index of the part that is held out. Choices made on one part can be reported on another.
     """
 
     def __init__(self, cache_dir: str | Path, held_out_every: int, held_out_part: int, min_words: int) -> None:
@@ -59,7 +61,7 @@ class PydocsSource(DocumentSource):
                 yield RawDocument(record["text"], f"docstrings of {record['module']}:1")
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """(summary, rest) of the docstrings of these modules."""
+        """Return (summary, rest) of the docstrings of these modules."""
         self._prepare()
         with (self.directory / "pairs.jsonl").open(encoding="utf-8") as file:
             for line in file:
@@ -85,7 +87,7 @@ class PydocsSource(DocumentSource):
         pairs = json.loads((self.directory / "held_out.json").read_text(encoding="utf-8"))
         if not pairs:
             return []
-        documents = [" ".join(document.split()) for _, document in pairs]  # a line each, as a table has them
+        documents = [" ".join(document.split()) for _, document in pairs]  # one line per document, as in a table
         return [RetrievalTask("pydocs", [query for query, _ in pairs], documents)]
 
     def _prepare(self) -> None:
@@ -132,8 +134,10 @@ def is_of_the_task(module: str) -> bool:
 
 
 def is_held_out(module: str, every: int, part: int = 0) -> bool:
-    """Of the task's packages, by the hash of package and subpackage: neighbours, which quote each other, go the same
-    way.
+    """Return whether a module is held out: it is in one of the task's packages, and the hash of package and subpackage
+    selects it.
+
+    Modules of a subpackage often quote each other, so they are on the same side.
     """
     if every == 0 or not is_of_the_task(module):
         return False
@@ -146,9 +150,9 @@ def number_of_docstrings(modules: Sequence[Module]) -> int:
 
 
 def without_task(modules: list[Module], task: list[tuple[str, str]]) -> list[Module]:
-    """Return the modules without docstrings that say a text of the task, word for word or nearly so.
+    """Return the modules without docstrings that repeat or nearly repeat a text of the task.
 
-    Case, punctuation and white space do not count; see `NearDuplicateIndex`.
+    Case, punctuation, and whitespace are ignored; see `NearDuplicateIndex`.
     """
     asked = {tuple(words_of(side)) for pair in task for side in pair}
     near = NearDuplicateIndex([document for _, document in task])
@@ -161,7 +165,7 @@ def without_task(modules: list[Module], task: list[tuple[str, str]]) -> list[Mod
 
 
 def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
-    """Docstrings that an earlier module has are left out (subclasses copy them), then modules that are too short."""
+    """Drop docstrings that an earlier module contains (subclasses copy them), then modules that are too short."""
     seen: set[str] = set()
     kept = []
     for module in modules:
@@ -173,7 +177,9 @@ def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
 
 
 def summary_pairs(held: list[Module], trained: list[Module]) -> list[tuple[str, str]]:
-    """(summary, rest of the docstring), at most MOST_PAIRS: no side twice, nothing that the trained modules say."""
+    """Return at most MOST_PAIRS pairs (summary, rest of the docstring), without repeated sides or texts of the
+    training modules.
+    """
     known = {side for module in trained for text in module.docstrings for side in (text, split_summary(text)[1])}
     pairs = [pair for pair in pairs_of(held) if pair[1] not in known]
     chosen = sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].encode()).digest())[:MOST_PAIRS]
@@ -181,7 +187,7 @@ def summary_pairs(held: list[Module], trained: list[Module]) -> list[tuple[str, 
 
 
 def pairs_of(modules: list[Module]) -> Iterator[tuple[str, str]]:
-    """(summary, rest) of each docstring that has both; no side comes twice."""
+    """Yield (summary, rest) of each docstring that has both, without repeated sides."""
     queries: set[str] = set()
     documents: set[str] = set()
     for module in modules:
@@ -194,7 +200,7 @@ def pairs_of(modules: list[Module]) -> Iterator[tuple[str, str]]:
 
 
 def split_summary(text: str) -> tuple[str, str]:
-    """The first sentence of the first paragraph, white space collapsed, and all that follows it."""
+    """Return the first sentence of the first paragraph with collapsed whitespace, and the text after it."""
     paragraph, _, below = text.strip().partition("\n\n")
     first, *others = SENTENCE_END.split(" ".join(paragraph.split()), maxsplit=1)
     return first, "\n\n".join(part for part in (*others, below.strip()) if part)

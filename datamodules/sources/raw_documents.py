@@ -1,6 +1,6 @@
 """Raw documents of a training set: the interface of a source, a filter of rows, and the source that reads files.
 
-A source is read by `token_store.build_or_open` once; later starts ask it only for its fingerprint.
+`token_store.build_or_open` reads a source once. Later starts only request its fingerprint.
 """
 
 import math
@@ -28,54 +28,56 @@ from contrastive_encoders.io.html_cells import has_tags
 from contrastive_encoders.io.rows import DOCUMENT, LINE, BadRow, ParsedRow, text_in
 from contrastive_encoders.io.text_files import Encoding
 
-MOST_LISTED = 20  # skipped rows of each fault whose place is listed; all are counted
-MAX_FILES = 4  # with unusable rows, in a message
-LOOK_AHEAD = 1_000  # rows read after the first unusable one, to tell whether the rest is usable
-MAX_SKIPPED = 0.05  # share of the rows that may be undecodable or malformed with on_error=skip
+MOST_LISTED = 20  # skipped rows per fault whose place is listed; all are counted
+MAX_FILES = 4  # files with unusable rows that a message names
+LOOK_AHEAD = 1_000  # rows read after the first unusable one, to check if the rest is usable
+MAX_SKIPPED = 0.05  # maximum share of undecodable or malformed rows with on_error=skip
 FAULTS = ("empty", "undecodable", "malformed")
 
 
 class RawDocument(NamedTuple):
-    """A raw document, and its place for messages."""
+    """Raw document, and its place for messages."""
 
     text: str
     where: str  # "file:line"
-    title: str = ""  # where a row has one
-    markdown: str = ""  # of which the text is what a reader sees
+    title: str = ""  # if the row has one
+    markdown: str = ""  # Markdown source of the text
 
     def sections(self) -> list[DocumentSection]:
-        """Its texts, each with the headings above it; a title is the outermost."""
+        """Return the sections of the document, each with the headings above it. A title is the outermost heading."""
         found = sections(self.markdown) if self.markdown else [DocumentSection((), self.text)]
         return [one._replace(headings=(self.title, *one.headings)) for one in found] if self.title else found
 
 
 class DocumentSource(ABC):
-    """A source of documents for the token store."""
+    """Base class of document sources for the token store."""
 
     @abstractmethod
     def documents(self) -> Iterator[RawDocument]:
-        """The documents in a fixed order; blank ones are left out and counted."""
+        """Yield the documents in a fixed order. Blank documents are dropped and counted."""
 
     def texts(self) -> Iterator[str]:
-        """The texts alone, e.g. to train a tokenizer."""
+        """Yield the texts only, for instance to train a tokenizer."""
         return (document.text for document in self.documents())
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """Identify the content without reading it, by paths, sizes and times. Return JSON types only."""
+        """Return the identity of the content without reading it: paths, sizes, and times. Contains JSON types only."""
 
     @abstractmethod
     def manifest(self) -> dict[str, Any]:
-        """Provenance with sha256, counts of the last reading; may read the files: call once, after `documents`."""
+        """Return the provenance with SHA-256 and the counts of the last reading. May read the files: call it
+        once, after `documents`.
+        """
 
     def held_out(self) -> list[RetrievalTask]:
-        """Tasks made of documents that `documents` never yields."""
+        """Return tasks made of documents that `documents` never yields."""
         return []
 
 
 class RowFilter:
-    """Passes on the rows of a reading that may be examples, and keeps count of the others. ``prefix`` is that of the
-    command's keys, in messages.
+    """Filter that passes on the usable rows and counts the others. ``prefix`` is the prefix of the command's
+    keys in messages.
     """
 
     def __init__(
@@ -86,20 +88,20 @@ class RowFilter:
         prefix: str = "data.",
         strip_html: bool = False,
     ) -> None:
-        self.split = split  # None: all of them
+        self.split = split  # None: all splits
         self.on_error, self.max_skipped, self.prefix, self.strip_html = on_error, max_skipped, prefix, strip_html
         self.kept = self.with_tags = 0
         self.left_out: dict[str, int] = {}
         self.other_splits: dict[str, int] = {}
-        self.faults: dict[str, int] = dict.fromkeys(FAULTS, 0)  # of the rows that are skipped
+        self.faults: dict[str, int] = dict.fromkeys(FAULTS, 0)  # of the skipped rows
         self.skipped_where: list[str] = []
-        self._first: tuple[str, BadRow] | None = None  # row that is skipped, and its file
-        self._bad_in: dict[str, int] = {}  # undecodable and malformed rows of each file
-        self._first_bad = ""  # of them, with its place
+        self._first: tuple[str, BadRow] | None = None  # first skipped row, and its file
+        self._bad_in: dict[str, int] = {}  # undecodable and malformed rows per file
+        self._first_bad = ""  # the first of these rows, with its place
         self._rows_ahead = 0
 
     def anew(self) -> "RowFilter":
-        """Return one that has counted nothing yet."""
+        """Return a filter with the same options and zero counts."""
         return RowFilter(self.split, self.on_error, self.max_skipped, self.prefix, self.strip_html)
 
     @property
@@ -112,7 +114,11 @@ class RowFilter:
         return sum(self.faults.values())
 
     def rows(self, rows: Iterable[ParsedRow | BadRow], name: str) -> Iterator[ParsedRow]:
-        """Yield the rows of this split that can be read; InputError at one that cannot, unless it may be skipped."""
+        """Yield the readable rows of this split.
+
+        Raises:
+            InputError: A row is unreadable and rows are not skipped.
+        """
         for row in rows:
             if self._first is not None and self.on_error == "fail":
                 self._rows_ahead += 1
@@ -130,7 +136,7 @@ class RowFilter:
     def documents(
         self, rows: Iterable[ParsedRow | BadRow], name: str, column: str = "text", *, markdown: bool = False
     ) -> Iterator[RawDocument]:
-        """Yield the texts of these rows that are not blank, with the ``markdown`` that they were made of."""
+        """Yield the nonblank texts of these rows. ``markdown`` adds the Markdown source that they were made of."""
         for row in self.rows(rows, name):
             strip_html = self.strip_html and not markdown
             text, where = text_in(row, column, strip_html), f"{name}:{row.line}"
@@ -146,7 +152,7 @@ class RowFilter:
                 yield RawDocument(text, where, titled.strip(), row.values[SOURCE] if markdown else "")
 
     def keep(self, texts: Sequence[str]) -> None:
-        """Count a row that is used, and whether one of its texts has HTML tags."""
+        """Count a used row, and whether one of its texts has HTML tags."""
         self.kept += 1
         self.with_tags += not self.strip_html and any(map(has_tags, texts))
 
@@ -154,10 +160,10 @@ class RowFilter:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     def refuse(self, row: BadRow, name: str) -> None:
-        """Count one more row that cannot be used. If rows are not skipped, a later row or `check` raises the error.
+        """Count an unusable row. If rows are not skipped, a later row or `check` raises the error.
 
         Raises:
-            InputError: the rest of the file cannot be read.
+            InputError: The rest of the file cannot be read.
         """
         if row.ends_file:
             raise InputError(f"{name}:{row.line}: {row.message}.", location=f"{name}:{row.line}")
@@ -170,10 +176,10 @@ class RowFilter:
             self.skipped_where.append(f"{name}:{row.line}: {row.message}")
 
     def check(self, name: str, expected: str) -> None:
-        """Check the counts once all rows have been read.
+        """Check the counts after all rows have been read.
 
         Raises:
-            InputError: a row cannot be used and is not skipped, no row was kept, or too many are undecodable or
+            InputError: A row is unusable and rows are not skipped, no row was kept, or too many rows are undecodable or
                 malformed.
         """
         if self._first is not None and self.on_error == "fail":
@@ -199,7 +205,7 @@ class RowFilter:
         return sum(self._bad_in.values()) / max(1, self._num_rows())
 
     def _unusable_row(self, name: str, row: BadRow) -> InputError:
-        """Return the error about a row. Its hint is to skip such rows if most rows can be used."""
+        """Return the error about a row. The hint is to skip such rows if most rows are usable."""
         share = self._unusable_share()
         limit = f" {self.prefix}max_skipped={_round_up(share):g}" if share > self.max_skipped else ""
         hint = f"To leave out such rows, set {self.prefix}on_error=skip{limit}." if self.kept and share <= 0.5 else None
@@ -230,11 +236,11 @@ class RowFilter:
 
 
 class TextSource(DocumentSource):
-    """Documents in files of every kind, in folders of them, in data sets of the hub, or in several of these.
+    """Documents in files of any kind, folders of them, datasets of the hub, or several of these.
 
-    They stand under the name ``column``. A .txt file is a document per line, in a folder a document per file;
-    ``document`` overrides both. Markdown, HTML, PDF, Word and Excel are a document per file. Rows with a "split" column
-    are taken where it says ``split``.
+    ``column`` names the texts. A .txt file has a document per line; in a folder, each .txt file is a document.
+    ``document`` overrides both. Markdown, HTML, PDF, Word, and Excel files are a document each. Of rows with a "split"
+    column, those of ``split`` are used.
     """
 
     def __init__(
@@ -255,7 +261,7 @@ class TextSource(DocumentSource):
         self.files = find_rows(path, split, hub, documents="all", key=self.tally.path_key)
         self.passed_over = count_skipped(path, [file for file in self.files if not isinstance(file, HubSet)])
         self.document, self.column = document, column
-        self.unreadable = dict[Path, BadRow]()  # files that are one document each, of the last reading
+        self.unreadable = dict[Path, BadRow]()  # files that are one document each, in the last reading
         self.encoding = Encoding(encoding, f"{prefix}encoding")
 
     def documents(self) -> Iterator[RawDocument]:
@@ -284,7 +290,7 @@ class TextSource(DocumentSource):
         self.tally.check(names_of(self.places()), "a document with text")
 
     def _unreadable_files(self) -> InputError:
-        """Return the error that names all files that cannot be read."""
+        """Return the error that names all unreadable files."""
         bad = sum(row.fault != "empty" for row in self.unreadable.values())
         share = bad / (self.tally.kept + len(self.unreadable))
         skip = f"{self.tally.prefix}on_error=skip"
@@ -333,12 +339,12 @@ class TextSource(DocumentSource):
 
 
 def _round_up(share: float) -> float:
-    """Return the share with two decimals, not below it."""
+    """Round the share up to two decimals."""
     return math.ceil(100 * share) / 100
 
 
 def changed_options(tally: RowFilter, encoding: Encoding) -> dict[str, Any]:
-    """Return the options of reading that are not the defaults, for a fingerprint."""
+    """Return the reading options that differ from the defaults, for a fingerprint."""
     return {
         **({} if tally.max_skipped == MAX_SKIPPED else {"max_skipped": tally.max_skipped}),
         **({} if encoding.name is None else {"encoding": encoding.name}),
@@ -350,7 +356,7 @@ def _as_one(lines: Iterable[ParsedRow | BadRow]) -> Iterator[ParsedRow | BadRow]
     texts: list[str] = []
     for line in lines:
         if isinstance(line, BadRow):
-            yield line  # the file is one document: half of it is not
+            yield line  # the file is one document, and half of it would not be the document
             return
         texts.append(line.values["text"])
     yield ParsedRow({"text": "\n".join(texts)}, 1)

@@ -35,26 +35,26 @@ from contrastive_encoders.io.nested_columns import value_in
 from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, ParsedRow, text_in
 from contrastive_encoders.io.text_files import Encoding, Fault
 
-LOOKED_AT = 50  # rows, to find out whether their positives are lists
-TABLES_OF_TEXTS = (".csv", ".tsv", ".xlsx")  # files whose values are all strings
+LOOKED_AT = 50  # rows that are read to find out whether their positives are lists
+TABLES_OF_TEXTS = (".csv", ".tsv", ".xlsx")  # file types whose values are all strings
 PLAIN = re.compile(r"(?i:(?!(?:true|false|null|nan|inf)$)[a-z_./][a-z0-9_./-]*)", re.ASCII)  # needs no quotes
 
 
 class Record(NamedTuple):
-    """An example."""
+    """One example."""
 
     texts: tuple[str, ...]
-    label: float | tuple[float, ...] | None  # None where the kind has none
+    label: float | tuple[float, ...] | None  # None if the kind of row has no label
     where: str  # "file:line"
-    made_as: str = ""  # kind of pair, where a source makes several of a text
-    positives: int = 1  # texts after the first that are positives; "" fills up a row with fewer texts than others
+    made_as: str = ""  # kind of pair, if a source makes several pairs of a text
+    positives: int = 1  # texts after the first that are positives; "" fills up shorter rows
 
 
 class RecordSource:
-    """The rows of a file, of several, or of all files of a folder; of a synthesis output, its shards; of a data set of
-    the hub.
+    """The rows of one or more files, of a folder, of the shards of a synthesis output, or of a dataset on the hub.
 
-    Rows with a "split" are taken where it says ``split``. ``columns`` names the texts where the names are not ours.
+    Of rows with a "split", those of ``split`` are used. ``columns`` names the text columns if their names differ from
+    the default names.
     """
 
     def __init__(
@@ -89,11 +89,15 @@ class RecordSource:
         self.columns = {file: self._columns(file) for file in self.files}
         self.list_files = {file for file in self.files if self._has_lists(file)}
         self._advice = dict[Rows, str]()
-        self.positives = 1  # of a row, "" among them
+        self.positives = 1  # per row, including ""
         self.width = self._width_of_lists() if self.list_files else self._agreed_width()
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield the examples in a fixed order; InputError at a row that is no example, and where there is none."""
+        """Yield the examples in a fixed order.
+
+        Raises:
+            InputError: A row is not a valid example, or there are no rows.
+        """
         self.tally = self.tally.anew()
         for file in self.files:
             for row in self.tally.rows(self._rows(file), str(file)):
@@ -119,7 +123,7 @@ class RecordSource:
         return (text for record in self for text in record.texts if text)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what identifies the content without reading it; JSON types only."""
+        """Return the identity of the content without reading it. Contains JSON types only."""
         return {
             "kind": self.kind.name,
             "columns": [list(names) for names in self.kind.columns],
@@ -132,14 +136,14 @@ class RecordSource:
         }
 
     def has_split(self, split: str) -> bool:
-        """Whether a data set has this split, or a row says that it is of it; reads until the first that does."""
+        """Return whether a dataset has this split, or a row belongs to it. Reads up to the first such row."""
         if any(isinstance(file, HubSet) and split in file.splits for file in self.files):
             return True
         rows = (row for file in self.files if isinstance(file, Path) for row in self._rows(file))
         return any(isinstance(row, ParsedRow) and row.values.get("split") == split for row in rows)
 
     def of_split(self, split: str, kind: RowSchema, path: str | None = None) -> "RecordSource":
-        """The rows of another split, or of another path, as this kind."""
+        """Return the rows of another split, or of another path, as this kind."""
         return RecordSource(
             path or self.paths,
             kind,
@@ -154,8 +158,8 @@ class RecordSource:
         )
 
     def has_text_labels(self, file: Rows, columns: Sequence[str]) -> bool:
-        """Whether a file has these columns, the last of which is the label, and every label is a string. A .csv, .tsv
-        or .xlsx has not: all its values are strings.
+        """Return whether a file has these columns, of which the last is the label, and all labels are strings.
+        Always False for .csv, .tsv, and .xlsx files, since all their values are strings.
         """
         names, label = self.columns[file]
         if (*names, label) != tuple(columns) or (isinstance(file, Path) and form_of(file, TABLES_OF_TEXTS)):
@@ -164,7 +168,7 @@ class RecordSource:
         return all(isinstance(row.values.get(columns[-1]), str) for row in rows)
 
     def manifest(self) -> dict[str, Any]:
-        """Provenance with sha256, and the counts of the last reading."""
+        """Return the provenance with SHA-256, and the counts of the last reading."""
         found = {
             "kind": self.kind.name,
             **what_was_read(self.files),
@@ -182,7 +186,7 @@ class RecordSource:
         return rows_in(file, [*names, *([label] if label else []), "split"], self.encoding)
 
     def _has_lists(self, file: Rows) -> bool:
-        """Whether the positives of a file are lists: by their names, or by the first rows with a value."""
+        """Return whether the positives of a file are lists, by the column names or the first rows with a value."""
         names, _ = self.columns[file]
         if not self.lists or len(names) not in (2, 3):
             return False
@@ -193,7 +197,7 @@ class RecordSource:
         return any(are_lists(value_in(row.values, name) for row in rows) for name in names[1:])
 
     def _width_of_lists(self) -> int:
-        """Count the positives and the negatives of all rows, and return the texts of the longest row."""
+        """Count the positives and the negatives of all rows, and return the number of texts of the longest row."""
         if len(self.list_files) < len(self.files):
             other = next(file for file in self.files if file not in self.list_files)
             raise InputError(
@@ -260,7 +264,7 @@ class RecordSource:
         return label if isinstance(label, SkippedRow) else Record(tuple(texts), label, where)
 
     def _rescaling(self, file: Rows, of_label: str) -> str:
-        """Return advice about a label in another range, by the first labels of the file."""
+        """Return advice about labels in another range, based on the first labels of the file."""
         if self.kind.label is None or self.kind.label.rescaling is None:
             return ""
         if file not in self._advice:
@@ -270,7 +274,7 @@ class RecordSource:
         return self._advice[file]
 
     def _columns(self, file: Rows) -> tuple[tuple[str, ...], str | None]:
-        """The names under which this file has the texts and the label, by its first row that can be read."""
+        """Return the column names of the texts and the label in this file, based on its first readable row."""
         rows = rows_in(file, encoding=self.encoding)
         first = next((row for row in rows if isinstance(row, ParsedRow) and row.values), None)
         if first is None:
@@ -290,9 +294,9 @@ class RecordSource:
         return names, label
 
     def _check_version(self, folder: Path) -> None:
-        """Refuse a data set that another version of the project wrote."""
+        """Raise `InputError` for a dataset that another version of the project wrote."""
         found = _synthesis(folder / "manifest.json")
-        if {"identity", "shards_planned"} <= found.keys():  # of ours: others may have a file of this name
+        if {"identity", "shards_planned"} <= found.keys():  # written by this project; others may use this name
             own = [file for file in self.files if isinstance(file, Path) and file.parent == folder]
             rows = own[0] if len(own) == 1 else folder / f"*{own[0].suffix if own else ''}"
             key = self.tally.path_key
@@ -325,7 +329,7 @@ class RecordSource:
         return any(names and names not in known for names, _ in self.columns.values())
 
     def _agreed_width(self) -> int:
-        """Texts per row, in which all files must agree."""
+        """Return the number of texts per row, in which all files must agree."""
         widths: dict[int, Rows] = {}
         for file, (names, _) in self.columns.items():
             if names:
@@ -347,7 +351,7 @@ def _synthesis(manifest: Path) -> dict[str, Any]:
 
 
 def list_setting(key: str, values: Sequence[str]) -> str:
-    """Return ``KEY=[VALUE,...]``, with the values quoted where a shell or Hydra would read them otherwise."""
+    """Return ``KEY=[VALUE,...]``, with quotes around values that a shell or Hydra would otherwise interpret."""
     if all(PLAIN.fullmatch(value) for value in values):
         return f"{key}=[{','.join(values)}]"
     quoted = (re.sub(r'(\\*)"', r'\1\1\\"', re.sub(r"(\\+)$", r"\1\1", value)) for value in values)

@@ -9,40 +9,40 @@ from typing import NamedTuple
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io import column_names
 
-BOOLEANS: dict[object, float] = {"true": 1.0, "false": 0.0}  # scores as a .csv has them
-MOST_SCORE = 3.4e38  # float32's largest
+BOOLEANS: dict[object, float] = {"true": 1.0, "false": 0.0}  # scores in a .csv file
+MOST_SCORE = 3.4e38  # the largest float32
 
 
 class SkippedRow(NamedTuple):
-    """A row that is sound, and is left out and counted under this reason."""
+    """Valid row that is dropped and counted under this reason."""
 
     reason: str
 
 
 class LabelColumn(NamedTuple):
-    """The label of a row; ``read`` raises ValueError that says which values are wanted."""
+    """Label of a row. ``read`` raises a ValueError that names the expected values."""
 
-    columns: tuple[str, ...]  # names that it goes by
+    columns: tuple[str, ...]  # accepted column names
     read: Callable[[object], "float | tuple[float, ...] | SkippedRow"]
-    several: bool = False  # a number for each text behind the first
+    several: bool = False  # one number for each text after the first
     rescaling: Callable[[Iterable[object]], str] | None = None  # returns advice about labels in another range
 
 
 class RowSchema(NamedTuple):
-    """The columns of a kind of row. ``columns`` are sets of names with the same meaning, of which the first that a file
-    has is taken.
+    """Columns of a kind of row. ``columns`` contains sets of equivalent names; the first set that a file has is
+    used.
     """
 
     name: str
     columns: tuple[tuple[str, ...], ...]
     label: LabelColumn | None = None
-    drop_blank: bool = False  # leave rows with an empty text out; else they are errors
-    numbered: tuple[str, ...] = ()  # the last name begins those of one text or more: negative_1, negative_2, ...
-    lists: tuple[tuple[str, ...], ...] = ()  # names of a text, a list of positives, and perhaps a list of negatives
+    drop_blank: bool = False  # drop rows with an empty text; otherwise they are errors
+    numbered: tuple[str, ...] = ()  # the last name is the prefix of one or more texts: negative_1, negative_2, ...
+    lists: tuple[tuple[str, ...], ...] = ()  # names of a text, a list of positives, and optionally a list of negatives
 
 
 def score(value: object) -> float:
-    """Return a similarity from 0 to 1, which may be written as a text; true is 1 and false is 0."""
+    """Return a similarity from 0 to 1, which may be a string. True is 1 and False is 0."""
     number = _number(value)
     if number is None or not 0 <= number <= 1:
         raise ValueError('wanted a number from 0 to 1, or its text ("0", "0.5", "1")')
@@ -50,7 +50,7 @@ def score(value: object) -> float:
 
 
 def rescaling(values: Iterable[object]) -> str:
-    """Return how to map these scores to 0 to 1; "" if they are in that range, or are all equal."""
+    """Return how to map these scores to 0..1, or "" if they are in that range or all equal."""
     numbers = [number for value in values if (number := _number(value)) is not None]
     if len(set(numbers)) < 2:
         return ""
@@ -63,19 +63,19 @@ def rescaling(values: Iterable[object]) -> str:
 
 
 def _number(value: object) -> float | None:
-    """Return the finite number that the value is, or that it is written as."""
+    """Return the finite number that the value is or spells, or None."""
     text = value.strip().lower() if isinstance(value, str) else value
     if not isinstance(text, int | float | str):
         return None
     try:
         number = float(BOOLEANS.get(text, text))
-    except (ValueError, OverflowError):  # the latter of an integer with hundreds of digits
+    except (ValueError, OverflowError):  # OverflowError for an integer with hundreds of digits
         return None
     return number if math.isfinite(number) else None
 
 
 def scores(value: object) -> tuple[float, ...]:
-    """Numbers of any size; a table without lists has them as JSON."""
+    """Return numbers of any size. Tables without list values contain them as JSON."""
     wanted = "wanted a list of numbers, [of the positive, of each negative]"
     if isinstance(value, str):
         try:
@@ -85,7 +85,7 @@ def scores(value: object) -> tuple[float, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError(wanted)
     for one in value:
-        if isinstance(one, bool) or not isinstance(one, int | float) or not abs(one) <= MOST_SCORE:  # nor for NaN
+        if isinstance(one, bool) or not isinstance(one, int | float) or not abs(one) <= MOST_SCORE:  # also rejects NaN
             raise ValueError(f"{wanted}, finite ones")
     return tuple(map(float, value))
 
@@ -96,7 +96,9 @@ _NO_GOLD = ("-1", "-", "")
 
 
 def relation(value: object) -> float | SkippedRow:
-    """0 entailment, 1 neutral, 2 contradiction; -1 and "-" are SNLI's marks of pairs that the raters disagreed on."""
+    """Return 0 for entailment, 1 for neutral, and 2 for contradiction. SNLI uses -1 and "-" for pairs without
+    rater agreement.
+    """
     text = value
     if isinstance(value, int | float) and value in (-1, 0, 1, 2) and not isinstance(value, bool):
         text = str(int(value))
@@ -114,7 +116,7 @@ PAIRS = RowSchema(
     "pairs",
     column_names.PAIRS,
     LabelColumn(("label", "score"), score, rescaling=rescaling),
-    drop_blank=True,  # the published generator leaves texts of blanks in its files
+    drop_blank=True,  # the published generator writes texts of blanks into its files
 )
 TRIPLETS = RowSchema(
     "triplets",
@@ -128,7 +130,7 @@ SCORED_TRIPLETS = RowSchema(
     LabelColumn(("scores", "score", "labels", "label"), scores, several=True),
     numbered=("anchor", "positive", "negative_"),
 )
-MINED = RowSchema("mined", column_names.PAIRS_TO_MINE)  # pairs that hard negatives are found for
+MINED = RowSchema("mined", column_names.PAIRS_TO_MINE)  # pairs for which hard negatives are mined
 NLI = RowSchema("nli", column_names.INFERENCE_PAIRS, LabelColumn(("label", "gold_label"), relation))
 QA = RowSchema("qa", column_names.QUESTIONS, lists=column_names.POSITIVE_LISTS)
 
@@ -145,8 +147,8 @@ def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:
 
 
 def numbered_columns(kind: RowSchema, present: Collection[str]) -> tuple[str, ...] | None:
-    """Return the columns of a row with ``NAME_1``, ``NAME_2`` and so on, where a kind has such; None where the first is
-    missing.
+    """Return the columns of a row with ``NAME_1``, ``NAME_2``, and so on, if a kind has such columns. Return
+    None if the first one is missing.
     """
     if not kind.numbered:
         return None

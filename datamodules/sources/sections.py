@@ -9,24 +9,24 @@ BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 
 
 class DocumentSection(NamedTuple):
-    """A text and the titles that lead to it."""
+    """Text with the headings above it."""
 
-    headings: tuple[str, ...]  # from the outermost to the one right above; none above the first, and in a plain text
-    passage: str  # paragraphs with a blank line between them; none stands inside one
+    headings: tuple[str, ...]  # outermost first; empty in plain text and before the first heading
+    passage: str  # paragraphs separated by blank lines; there are no blank lines inside a paragraph
 
 
 def sections(text: str, *, markdown: bool = True) -> list[DocumentSection]:
     """Return the passages of a Markdown text in order, each with its headings.
 
-    What stands between a heading and the next is one passage; a heading with nothing below it has none, but leads to
-    those of its subheadings. Where no heading is above it, as in a plain text (``markdown=False``, nothing in it is a
-    mark), each paragraph is a passage.
+    The text between two headings is one passage. A heading without text below it has no passage, but is one of the
+    headings of its subsections. Without a heading above it, each paragraph is a passage. This holds for all plain text
+    (``markdown=False``), in which no characters are treated as markup.
     """
     if not markdown:
         paragraphs = BLANK_LINES.split(text.replace("\r\n", "\n"))
         return [DocumentSection((), paragraph.strip()) for paragraph in paragraphs if paragraph.strip()]
     path, found = list[tuple[int, str]](), list[tuple[tuple[str, ...], list[str]]]()
-    passage: list[str] | None = None  # of the last heading; None where there is none above, or nothing below it yet
+    passage: list[str] | None = None  # of the last heading; None without heading or without text below it
     for block in blocks(text):
         if block.level:
             path = [above for above in path if above[0] < block.level] + [(block.level, block.text.replace("\n", " "))]

@@ -15,7 +15,7 @@ from contrastive_encoders.io.rows import LONGEST_QUOTE, BadRow, ParsedRow, text_
 
 
 class TextLists(NamedTuple):
-    """The texts of a row, each once."""
+    """Distinct texts of a row."""
 
     anchor: str
     positives: list[str]
@@ -23,7 +23,7 @@ class TextLists(NamedTuple):
 
 
 def read_lists(row: ParsedRow, names: Sequence[str], strip_html: bool = False) -> TextLists | SkippedRow | BadRow:
-    """Return the texts of a row; a column of negatives may be missing or empty."""
+    """Return the texts of a row. A column of negatives may be missing or empty."""
     anchor = text_in(row, names[0], strip_html)
     if isinstance(anchor, BadRow):
         return anchor
@@ -42,7 +42,9 @@ def read_lists(row: ParsedRow, names: Sequence[str], strip_html: bool = False) -
 
 
 def are_lists(values: Iterable[Any]) -> bool:
-    """Whether the values of a column are lists: one is one, or all are written as lists, as in a .csv."""
+    """Return whether the values of a column are lists: one of them is a list, or all are spelled as lists, as
+    in a .csv file.
+    """
     filled = [value for value in values if not _is_empty(value) and value != ""]
     return any(isinstance(value, list) for value in filled) or (
         bool(filled) and all(isinstance(_parsed(value), list) for value in filled)
@@ -83,7 +85,7 @@ def _passage(item: dict[str, Any]) -> Any:
 
 
 def _parsed(value: Any) -> Any:
-    """Return the list that a string is: JSON, or as Python and pandas write one. Anything else stays as it is."""
+    """Return the list that a string spells, as JSON or as Python and pandas write it. Return other values unchanged."""
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return value
     try:

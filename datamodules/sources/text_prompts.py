@@ -1,7 +1,7 @@
-"""Prompts in front of the texts of a column, such as ``query: ``, tokenised with them as one string.
+"""Prompts before the texts of a column, such as ``query: ``, tokenized together with the text as one string.
 
-So the ids are those that an encoder gets when it is used with the prompt: a text that is too long loses its own end,
-and pooling sees the prompt's tokens.
+The ids are therefore those that an encoder receives when it is used with the prompt. Texts that are too long are
+truncated at their own end, and pooling includes the tokens of the prompt.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from contrastive_encoders.datamodules.store.token_store import RowSource
 
 
 class PromptedSource:
-    """A source whose texts have the prompts of their columns in front of them."""
+    """Source whose texts start with the prompts of their columns."""
 
     def __init__(self, source: RowSource, prompts: Sequence[str]) -> None:
         self.source, self.prompts, self.width = source, list(prompts), source.width
@@ -33,13 +33,14 @@ class PromptedSource:
 
 
 def of_columns(given: Prompts, kind: RowSchema, own: Sequence[str] | None, width: int) -> list[str]:
-    """The prompt of each text of a row of ``width`` texts: one for all, or one each, or those of named columns.
+    """Return the prompt of each text of a row of ``width`` texts. Prompts are given as one for all, one each, or by
+    column name.
 
-    What is said of the third column holds for all behind it: these are hard negatives. ``own`` are the user's names of
-    the columns.
+    The prompt of the third column is also used for all columns after it, which contain hard negatives. ``own`` contains
+    the user's column names.
 
     Raises:
-        InputError: there is no such column, or there are more or fewer prompts than columns.
+        InputError: A column does not exist, or the number of prompts differs from the number of columns.
     """
     if given is None or isinstance(given, str):
         return [given or ""] * width
