@@ -1,4 +1,4 @@
-"""Group the runs of a comparison into arms. Runs whose settings are equal but for the seed are one arm."""
+"""Group the runs of a comparison into arms: runs whose settings differ only in the seed form one arm."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import numpy as np
 
 from contrastive_encoders.comparison.collect import FinishedRun, labels_of
 
-# What does not change the result of a run, or must differ between any two
+# Keys that do not change the result of a run, or that must differ between any two runs
 NOT_A_SETTING = {
     "output_dir",
     "default_root_dir",
@@ -35,22 +35,22 @@ NOT_A_SETTING = {
 }
 
 
-MAX_LABEL = 40  # characters of a label with settings; instead of a longer one, the name of the directory
-MAX_SETTINGS = 3  # beside the name of an arm: runs of another release or kind have other keys
-NOT_IN_A_LABEL = {"output"}  # of an evaluation: where its file lies
-# Names of settings in labels, which stand in every table and picture
+MAX_LABEL = 40  # maximum characters of a label with settings; a longer label is replaced by the name of the directory
+MAX_SETTINGS = 3  # in addition to the name of an arm: runs of another release or kind have other keys
+NOT_IN_A_LABEL = {"output"}  # path of the result file of an evaluation
+# Short names of settings in the labels of every table and figure
 SHORT = {"data.anchors_per_document": "A", "data.positives_per_anchor": "P", "model.temperature": "tau"}
 
 
 class Arm(NamedTuple):
-    """``settings`` are the flat recipe: "model.temperature" -> 0.05."""
+    """Runs that differ only in their seed. ``settings`` is the flat recipe: "model.temperature" -> 0.05."""
 
     label: str
-    runs: list[FinishedRun]  # by seed
+    runs: list[FinishedRun]  # sorted by seed
     settings: dict[str, Any]
 
     def values(self, score: str) -> np.ndarray:
-        """Return the values of a score, (runs,), of the runs that have it."""
+        """Return the values of a score, (runs,), for the runs that have it."""
         return np.array([run.results["scores"][score] for run in self.runs if score in run.results["scores"]])
 
     def has(self, score: str) -> bool:
@@ -58,7 +58,7 @@ class Arm(NamedTuple):
 
 
 def arms_of(runs: Sequence[FinishedRun]) -> list[Arm]:
-    """In the order of the first run of each."""
+    """Return the arms, in the order of the first run of each."""
     groups = dict[str, list[FinishedRun]]()
     for run in runs:
         groups.setdefault(recipe_key(run), []).append(run._replace(label=label_of(run)))
@@ -70,7 +70,7 @@ def arms_of(runs: Sequence[FinishedRun]) -> list[Arm]:
 
 
 def label_of(run: FinishedRun) -> str | None:
-    """Return the name of a run's arm: that of the comparison, of its race, or of the run itself; None without one."""
+    """Return the name of a run's arm, given by the comparison, by its race, or by the run itself, or None."""
     return run.label or labels_of(run.folder.parent).get(run.folder.name) or run.results["recipe"].get("name")
 
 
@@ -81,13 +81,15 @@ def recipe_key(run: FinishedRun) -> str:
 
 
 def settings_in(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in a recipe. A stage begins from the encoder of the one before, in a folder of the same run:
-    of such a path the folder of the stage counts.
+    """Return the settings in a recipe.
+
+    A stage starts from the encoder of the previous stage, in a folder of the same run: only the stage's folder counts
+    of such a path.
     """
     values = {
         key: value
         for key, value in flat(recipe).items()
-        if key != "name" and not NOT_A_SETTING & set(key.split("."))  # data.name is one
+        if key != "name" and not NOT_A_SETTING & set(key.split("."))  # data.name is a setting
     }
     last = Path(str(recipe.get("output_dir") or ""))
     if not last.name.startswith("stage-"):
@@ -108,14 +110,16 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(arms: Sequence[Arm]) -> list[str]:
-    """Settings in which the arms differ; one that is absent counts as None."""
+    """Return the settings in which the arms differ. A missing setting counts as None."""
     keys = dict.fromkeys(key for arm in arms for key in arm.settings)
     return [key for key in keys if len({json.dumps(arm.settings.get(key), default=str) for arm in arms}) > 1]
 
 
 def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
-    """Return the settings in which arms differ. A setting whose values equal those of another one, as
-    ``data.batch_size`` follows ``batch_size``, is left out; with ``by_name`` only if both have the same name.
+    """Return the settings in which arms differ.
+
+    A setting whose values equal those of another setting is left out, such as ``data.batch_size``, which follows
+    ``batch_size``. With ``by_name``, it is left out only if both settings have the same name.
     """
     chosen = dict[tuple[str, str], str]()
     for key in sorted(differing(arms), key=lambda key: (key.count("."), key)):
@@ -125,8 +129,10 @@ def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
 
 
 def _labels(arms: Sequence[Arm]) -> list[str]:
-    """The name that was given, else the objective; if several arms have it, with the settings in which they differ, or,
-    if these are long, the directory instead.
+    """Return the label of each arm: the given name, or the objective.
+
+    If several arms have the same objective, the settings in which they differ are appended. If these are too long, the
+    label is the directory.
     """
     labels = []
     for arm in arms:
@@ -151,21 +157,21 @@ def _labels(arms: Sequence[Arm]) -> list[str]:
 
 
 def directory(arm: Arm) -> str:
-    """Return the name of the directory or file of an arm's runs, without the seed if only it differs."""
+    """Return the name of the directory or file of an arm's runs, without the seed if only the seed differs."""
     names = [run.path.stem if run.path.suffix == ".json" else run.path.name for run in arm.runs]
     bare = {re.sub(r"[-_. ]*(seed|s)?[-_. ]*\d+$", "", name, flags=re.IGNORECASE) for name in names}
     return bare.pop() if len(names) > 1 and len(bare) == 1 and all(bare) else names[0]
 
 
 def _all_said(rivals: Sequence[Arm], arm: Arm) -> list[str]:
-    """Each setting in which the rivals differ; one that another brings with it (``data.batch_size``) is said once."""
+    """Return the settings in which rivals differ. A setting implied by another (``data.batch_size``) is left out."""
     chosen = [key for key in own_settings(rivals, by_name=True) if key not in NOT_IN_A_LABEL]
     names = [short(key) for key in chosen]
     return [_said(key, arm, key if names.count(name) > 1 else name) for key, name in zip(chosen, names, strict=True)]
 
 
 def _said(key: str, arm: Arm, name: str) -> str:
-    """Return a setting of an arm as its label has it, ``tau=0.05``: of a path the last part, of a class the name."""
+    """Return a setting as it appears in labels, ``tau=0.05``: the last part of a path, the name of a class."""
     value = str(arm.settings.get(key)).rstrip("/").rpartition("/")[2]
     return value.rpartition(".")[2] if key.endswith("_target_") else f"{name}={value}"
 

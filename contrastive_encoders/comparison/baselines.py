@@ -23,9 +23,9 @@ OF_A_STAGE = re.compile(r"\+{0,2}stages\.[^.=]+\.([^=]+)=")
 
 
 def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
-    """A run of one step at a rate of 0: its scores and test items are those of the encoder that the arm begins from.
+    """Return a run of one step at learning rate 0, which scores the encoder that the arm starts from.
 
-    A stage's own words would stand behind these.
+    The overrides of a stage would come after these overrides.
     """
     name = f"{UNTRAINED}-seed{seed}"
     still = {
@@ -34,7 +34,7 @@ def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
         "monitor": "null",
         "early_stopping": "null",
         "evaluation.every_n_steps": "null",
-        "evaluation.at_start": "false",  # the end says it all
+        "evaluation.at_start": "false",  # the scores at the end are the same
         "seed": str(seed),
         "quiet": "true",
     }
@@ -43,7 +43,7 @@ def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
 
 
 def tfidf_arm(arms: Sequence[Arm], headline: RankingMetric) -> Arm | None:
-    """TF-IDF, which every run with retrieval tasks has scored; None where it lacks a task of the headline."""
+    """Return TF-IDF, which every run with retrieval tasks scores, as an arm, or None if it lacks a headline task."""
     for arm in arms:
         for run in arm.runs:
             found = {_cosine_name(name): score for name, score in run.results.get("baselines", {}).items()}
@@ -53,7 +53,13 @@ def tfidf_arm(arms: Sequence[Arm], headline: RankingMetric) -> Arm | None:
 
 
 def bm25_arm(arms: Sequence[Arm], headline: RankingMetric, scores: Mapping[str, Any]) -> Arm | None:
-    """BM25, from its ``scores`` (`statistics.bootstrap.Estimate`) on the headline's tasks; None where one lacks."""
+    """Return BM25 as an arm, or None if a task of the headline has no score.
+
+    Args:
+        arms: arms of the comparison.
+        headline: score of the ranking.
+        scores: scores of BM25 (`statistics.bootstrap.Estimate`) on the headline's tasks.
+    """
     found = {_cosine_name(name): one for name, one in scores.items()}
     if any(name not in found for name in headline.scores):
         return None
@@ -66,7 +72,7 @@ def bm25_arm(arms: Sequence[Arm], headline: RankingMetric, scores: Mapping[str, 
 
 
 def _cosine_name(name: str) -> str:
-    """Return the name that the score has for an encoder: ``pydocs/cosine/mrr`` for ``pydocs/tfidf/mrr``."""
+    """Return the name of the same score for an encoder: ``pydocs/cosine/mrr`` for ``pydocs/tfidf/mrr``."""
     return ScoreName.parse(name).with_protocol("cosine")
 
 

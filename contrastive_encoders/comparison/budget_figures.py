@@ -1,4 +1,4 @@
-"""Draw scores over the length of training, where a name stands for arms that were trained with several budgets."""
+"""Draw scores against the length of training, for names whose arms were trained with several budgets."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,19 +17,19 @@ from contrastive_encoders.reports.tables import Column, Table, columns
 from contrastive_encoders.statistics.headline import RankingMetric
 
 LOG_SCALE = alt.Scale(type="log", nice=False, padding=12)  # from the first budget to the last
-ALIKE = 1.2  # two budgets differ by more than this factor
-LEGEND_OF_NAMES = LEGEND | {"columns": 4}  # on a page as well: its key has a name for each budget
+ALIKE = 1.2  # budgets count as different if their ratio is above this factor
+LEGEND_OF_NAMES = LEGEND | {"columns": 4}  # also on a page: its legend has a name for each budget
 
 
 def score_over_tokens(arms: Sequence[Arm], headline: RankingMetric) -> Figure | None:
-    """Draw the score as a line for each name, with a band from the lowest to the highest seed and a dashed line for the
-    untrained encoder.
+    """Draw the score as a line for each name, with a band from the lowest to the highest seed.
 
-    None where no name has two budgets, which `comparison.race` gives in two races.
+    A dashed line shows the untrained encoder. Return None if no name has two budgets. Two races of `comparison.race`
+    give a name two budgets.
     """
     budgets = dict[str, list[Arm]]()
     for arm in arms:
-        if (name := arm.runs[0].label) and (_tokens(arm) or name == UNTRAINED):  # an evaluation has none
+        if (name := arm.runs[0].label) and (_tokens(arm) or name == UNTRAINED):  # an evaluation has no tokens
             budgets.setdefault(name, []).append(arm)
     untrained = budgets.pop(UNTRAINED, [])
     lines = {name: sorted(held, key=_tokens) for name, held in budgets.items() if _differ(held)}
@@ -66,7 +66,7 @@ def _tokens(arm: Arm) -> float:
 
 
 def _differ(arms: Sequence[Arm]) -> bool:
-    """Return whether these arms have several budgets, no two of them alike. Such are different arms."""
+    """Return whether these arms have several budgets, all of them different. Otherwise, they are different arms."""
     tokens = sorted(_tokens(arm) for arm in arms)
     return len(tokens) > 1 and all(later > ALIKE * one for one, later in pairwise(tokens))
 

@@ -1,4 +1,4 @@
-"""Runs of a comparison, read from their output folders."""
+"""Read the runs of a comparison from their output folders."""
 
 import glob
 import logging
@@ -11,13 +11,13 @@ from contrastive_encoders.core import InputError, ItemScores, Results, Spent
 from contrastive_encoders.io.manifest import CorruptFileError, is_finished, read_record
 from contrastive_encoders.io.metrics import numbers, read_rows
 
-MAX_REASONS = 3  # in a message
+MAX_REASONS = 3  # maximum number of reasons in a message
 log = logging.getLogger(__name__)
 
 Row = dict[str, float]
 CLOCK = "time/elapsed_s"
 TRAINED = ("metrics.csv", "checkpoints")
-STOPPED = "stopped_early.json"  # in the folder of a trial that its sweep has ended before its end
+STOPPED = "stopped_early.json"  # in the folder of a trial that its sweep stopped early
 
 
 class FinishedRun(NamedTuple):
@@ -25,10 +25,10 @@ class FinishedRun(NamedTuple):
 
     path: Path  # the run's folder, or the FILE.json of an evaluation
     results: Results
-    rows: list[Row]  # of metrics.csv, of stages one after another: step, and whatever was logged at it
-    items: ItemScores | None  # what single test items came to, where it was kept
-    label: str | None = None  # of its arm, where somebody has named it
-    earlier: tuple[Mapping[str, Any], ...] = ()  # the recipes of the stages before the last
+    rows: list[Row]  # rows of metrics.csv (step and all metrics logged at it), over all stages in order
+    items: ItemScores | None  # scores of single test items, if they were stored
+    label: str | None = None  # given name of its arm
+    earlier: tuple[Mapping[str, Any], ...] = ()  # recipes of the stages before the last
 
     @property
     def seed(self) -> int:
@@ -40,21 +40,22 @@ class FinishedRun(NamedTuple):
 
 
 class SkippedRun(NamedTuple):
-    """A named path that holds no run, with the reason."""
+    """A given path that contains no run, with the reason."""
 
     path: Path
     reason: str
 
 
 def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[FinishedRun], list[SkippedRun]]:
-    """Read all runs that the patterns name: folders, FILE.json, globs, folders of run folders. A mapping names the arm
-    of each pattern.
+    """Read all runs that match the patterns: folders, FILE.json, globs, folders of run folders.
+
+    A mapping gives the arm's name as key and the pattern as value.
 
     Raises:
         InputError: a pattern matches nothing, or no run can be read.
     """
     runs, left_out = list[FinishedRun](), list[SkippedRun]()
-    named = dict[Path, tuple[Path, str | None]]()  # one folder may be written in several ways
+    named = dict[Path, tuple[Path, str | None]]()  # the same folder may be given in several spellings
     labeled = patterns.items() if isinstance(patterns, Mapping) else [(None, pattern) for pattern in patterns]
     for label, pattern in labeled:
         for found in _matches(pattern):
@@ -73,7 +74,8 @@ def collect(patterns: Sequence[str] | Mapping[str, str]) -> tuple[list[FinishedR
 
 
 def read_run(path: Path) -> FinishedRun:
-    """
+    """Read a finished run or an evaluation.
+
     Raises:
         InputError: it is unfinished, damaged, or of another release.
     """
@@ -95,13 +97,13 @@ def read_run(path: Path) -> FinishedRun:
     file = path / "results.json" if path.is_dir() else path
     results = read_results(file)
     rows = list[Row]()
-    is_a_run = file.name == "results.json"  # an evaluation may have written its file beside the rows of a run
+    is_a_run = file.name == "results.json"  # an evaluation may have written its file next to the metrics.csv of a run
     steps = seconds = 0.0
     turns = in_turn(results)
     folders = [file.parent / f"stage-{name}" if name else file.parent for name, _ in turns]
     for folder, (_, spent) in zip(folders, turns, strict=True):
         for row in _read_rows(folder) if is_a_run else []:
-            if row["step"] or not steps:  # what a stage begins with, the one before has ended with
+            if row["step"] or not steps:  # the first row of a stage repeats the end of the previous stage
                 later = {CLOCK: row[CLOCK] + seconds} if CLOCK in row else {}
                 rows.append(row | {"step": row["step"] + steps} | later)
         steps, seconds = steps + spent["steps"], seconds + spent["wall_seconds"]
@@ -113,7 +115,7 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def in_turn(results: Results) -> list[tuple[str, Spent]]:
-    """Return each stage and its cost; of a run without stages its own cost, under an empty name."""
+    """Return the name and cost of each stage, or an empty name and the run's cost for a run without stages."""
     stages = results.get("stages", {})
     names = sorted(stages, key=lambda name: stages[name]["place"])
     return [(name, stages[name]["spent"]) for name in names] or [("", results["spent"])]
@@ -131,14 +133,15 @@ def _read_rows(folder: Path) -> list[Row]:
 
 def _matches(pattern: str) -> Iterator[Path]:
     pattern = str(Path(pattern).expanduser())
-    found = [Path(name) for name in sorted(glob.glob(pattern)) if Path(name).name != "labels.json"]  # noqa: PTH207  # the pattern may be absolute
+    # Path.glob does not accept absolute patterns
+    found = [Path(name) for name in sorted(glob.glob(pattern)) if Path(name).name != "labels.json"]  # noqa: PTH207
     if not found:
         raise InputError(f"runs: nothing matches {pattern}. Name run folders, or a pattern such as 'outputs/*'.")
     for path in found:
         if str(path) != pattern and (path / "comparison.json").exists():
-            continue  # an earlier report, among the runs that it is of
+            continue  # an earlier report that is among its own runs
         inside = sorted(one for one in path.iterdir() if _is_run(one)) if _holds_runs(path) else []
-        folder = path / "runs"  # of a race or a sweep
+        folder = path / "runs"  # folder of a race or a sweep
         if not inside and _holds_runs(path) and folder.is_dir():
             inside = sorted(one for one in folder.iterdir() if one.is_dir())
         yield from inside or [path]
@@ -153,7 +156,7 @@ def _has_begun(path: Path) -> bool:
 
 
 def _has_trained(path: Path) -> bool:
-    """Return whether a run has something to continue from."""
+    """Return whether a run has a state from which it can resume."""
     return any((folder / name).exists() for folder in (path, *path.glob("stage-*")) for name in TRAINED)
 
 
@@ -162,12 +165,12 @@ def _holds_runs(path: Path) -> bool:
 
 
 def labels_of(folder: Path) -> dict[str, str]:
-    """Return the name of the arm of each run folder, which a race has written beside its runs."""
+    """Return the name of the arm of each run folder, from the file that a race writes next to its runs."""
     return {name: str(label) for name, label in _read_json(folder / "labels.json").items()}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return a mapping that a sweep or a race has written; an empty one where there is none."""
+    """Return the mapping that a sweep or a race has written, or an empty mapping if there is no file."""
     try:
         return read_record(path) if path.exists() else {}
     except (OSError, CorruptFileError) as error:

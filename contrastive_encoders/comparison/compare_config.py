@@ -10,7 +10,7 @@ from contrastive_encoders.core.config_schema import config_field
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersConfig:
-    """Keys of races and sweeps about their workers and what these leave."""
+    """Configuration keys of races and sweeps for their workers and their output."""
 
     parallel: int = config_field(1, "runs at the same time, with a GPU each if there are any", ge=1)
     cluster: str | None = config_field(
@@ -26,7 +26,7 @@ class WorkersConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig(WorkersConfig):
-    """Configuration keys of ``contrastive-encoders compare`` and ``race``, besides those of the race itself."""
+    """Configuration keys of ``contrastive-encoders compare`` and ``race``, except those of the race itself."""
 
     runs: str | Sequence[str] | Mapping[str, str] | None = config_field(
         None,
@@ -54,7 +54,7 @@ class CompareConfig(WorkersConfig):
     name: str | None = config_field(None, "name of the W&B run; null: that of the output directory")
     offline: bool = config_field(False, "true: W&B writes to the disk")
 
-    # Of a race
+    # Keys of a race
     budget: Mapping[str, Any] | None = config_field(
         None,
         "of a run: {steps: 1000}, {examples: 100000}, {tokens: 10000000}, or {seconds: 600}; null: that of the race",

@@ -32,21 +32,24 @@ from contrastive_encoders.statistics.score_names import ScoreName
 
 
 class PairwiseComparison(NamedTuple):
-    """Difference between two arms, first minus second, with 95% intervals over test items and p-values."""
+    """Difference between two arms (first minus second), with 95 % intervals over test items and p-values."""
 
     first: int
     second: int
     score: str
     difference: float
     over_items: tuple[float, float] | None
-    over_tasks: tuple[float, float] | None  # of an average only
+    over_tasks: tuple[float, float] | None  # only for an average
     p: float | None
     p_holm: float | None
     p_seeds: float | None  # None: too few seeds
 
     @property
     def distinguishable(self) -> bool:
-        """For these seeds: the interval has no zero in it and, where there is a test, p after correction is small."""
+        """Return whether the arms differ, for these seeds.
+
+        The interval must exclude zero and, if there is a test, the corrected p-value must be small.
+        """
         known = list[bool]()
         if self.over_items is not None:
             known.append(self.over_items[0] > 0 if self.difference > 0 else self.over_items[1] < 0)
@@ -57,14 +60,15 @@ class PairwiseComparison(NamedTuple):
 
 class Standing(NamedTuple):
     arm: int
-    best_rank: int  # one more than the arms that are better, distinguishably
+    best_rank: int  # one more than the number of arms that are distinguishably better
     worst_rank: int
 
 
 def choose_headline(arms: Sequence[Arm], wanted: str | None) -> RankingMetric:
-    """
+    """Return the score by which the arms are ranked.
+
     Raises:
-        InputError: a run lacks the score, or the arms have none in common.
+        InputError: a run lacks the score, or the arms have no score in common.
     """
     shared, members = shared_scores(arms), members_of_averages(arms)
     if wanted is not None and wanted not in shared:
@@ -94,7 +98,7 @@ def shared_scores(arms: Sequence[Arm]) -> list[str]:
 
 
 def members_of_averages(arms: Sequence[Arm]) -> dict[str, list[str]]:
-    """Return the scores that each average of a run is made of."""
+    """Return the scores that each average is computed from."""
     runs = [run for arm in arms for run in arm.runs]
     return {name: scores for run in runs for name, scores in run.results.get("averages", {}).items()}
 
@@ -105,7 +109,7 @@ def _some_of(scores: Iterable[str]) -> str:
 
 
 def is_usual(name: str) -> bool:
-    """Whether a score is of a test split, of the text as it is, and of whole embeddings."""
+    """Return whether a score is of a test split, of unchanged text, and of full embeddings."""
     found = ScoreName.parse(name)
     return found.is_plain and not found.form
 
@@ -127,13 +131,16 @@ def replicates_of(arm: Arm, headline: RankingMetric) -> np.ndarray | None:
 
 
 def interval_of(arms: Sequence[Arm], arm: Arm, headline: RankingMetric) -> tuple[float, float] | None:
-    """Return the 95 % interval of an arm over test items; None if the arms have other items, or a run kept none."""
+    """Return the 95 % interval of an arm over test items.
+
+    The interval is None if the arms were scored on different items or if a run has not stored its items.
+    """
     kept = replicates_of(arm, headline) if same_items(arms, headline.scores) else None
     return None if kept is None else interval(kept)
 
 
 def contrasts(arms: Sequence[Arm], headline: RankingMetric) -> list[PairwiseComparison]:
-    """Compare all pairs of arms by the headline, then by each task; Holm's correction is over each of the two."""
+    """Compare all pairs of arms by the headline, then by each task, with Holm's correction over each of the two."""
     pairs = list(combinations(range(len(arms)), 2))
     if not pairs:
         return []
@@ -187,7 +194,7 @@ def _paired(first: Arm, second: Arm, headline: RankingMetric) -> np.ndarray | No
 
 
 def same_items(arms: Sequence[Arm], scores: Sequence[str]) -> bool:
-    """Whether all runs were scored on the same test pairs, as far as their digests tell."""
+    """Return whether all runs were scored on the same test pairs, as far as their digests show."""
     for task in {ScoreName.parse(score).full_task for score in scores}:
         digests = {run.items.digests.get(task) for arm in arms for run in arm.runs if run.items} - {None}
         if len(digests) > 1:
@@ -196,10 +203,11 @@ def same_items(arms: Sequence[Arm], scores: Sequence[str]) -> bool:
 
 
 def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
-    """NaN for a pair of which a run did not keep its cosines, or has other test pairs; None where all are so.
+    """Return the swap test of all pairs of arms on a score, or None if no pair can be tested.
 
-    Of arms with unequal numbers of seeds each seed stands as often as the others of its arm: 1 against 3 is three
-    times the one, 2 against 3 each with each.
+    The result is NaN for a pair of arms if a run has not stored its cosines or was scored on other test pairs. If two
+    arms have different numbers of seeds, the seeds of each arm are repeated equally often: for 1 and 3 seeds, the
+    single seed is used three times; for 2 and 3 seeds, each seed is combined with each.
     """
     name = ScoreName.parse(score)
     task = name.full_task
@@ -224,7 +232,10 @@ def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
 
 
 def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
-    """NaN for a pair of which a run did not keep its queries, or has others; None where all are so."""
+    """Return the sign test of all pairs of arms on a score, or None if no pair can be tested.
+
+    The result is NaN for a pair of arms if a run has not stored its queries or was scored on other queries.
+    """
     kept = [[run.items.values[score] for run in arm.runs if run.items and score in run.items.values] for arm in arms]
     sizes = {arm: {len(one) for one in held} for arm, held in enumerate(kept) if len(held) == len(arms[arm].runs)}
     tested = [
@@ -242,14 +253,14 @@ def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
 
 
 def _of_all(found: SwapTest, tested: Sequence[int], pairs: int) -> SwapTest:
-    """The test of all pairs: NaN for those that were not tested."""
+    """Return the test with a column for each pair, NaN for the pairs that were not tested."""
     observed, null = np.full(pairs, np.nan), np.full((len(found.null), pairs), np.nan)
     observed[tested], null[:, tested] = found.observed, found.null
     return SwapTest(observed, null)
 
 
 def ranking(arms: Sequence[Arm], headline: RankingMetric, found: Sequence[PairwiseComparison]) -> list[Standing]:
-    """Rank the arms by the mean over seeds; arms that cannot be told apart share a range of ranks."""
+    """Rank the arms by the mean over seeds. Arms that are not distinguishable share a range of ranks."""
     means = [spread(values_of(arm, headline)).mean for arm in arms]
     better, worse = [0] * len(arms), [0] * len(arms)
     for one in found:

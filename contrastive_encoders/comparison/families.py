@@ -8,7 +8,7 @@ from contrastive_encoders.comparison.contrasts import is_usual, members_of_avera
 from contrastive_encoders.statistics.headline import PAIR_MEASURES, RETRIEVAL_METRICS, RankingMetric
 from contrastive_encoders.statistics.score_names import ScoreName
 
-# Kind -> metrics or measures of its scores, the preferred ones first. The first kind that a task belongs to counts.
+# Kind -> metrics or measures of its scores, the preferred ones first. A task belongs to the first kind that matches.
 KINDS = {
     "retrieval": RETRIEVAL_METRICS,
     "transfer": ("default/accuracy", "fast/accuracy", "sklearn/accuracy"),
@@ -22,7 +22,7 @@ OTHER = "other"
 
 
 class Family(NamedTuple):
-    """Tasks of one kind. ``score`` is their average, or the score of the only one."""
+    """Tasks of one kind. ``score`` is their average, or the score of the only task."""
 
     kind: str
     score: RankingMetric
@@ -41,7 +41,7 @@ class Family(NamedTuple):
 
 
 def families_of(arms: Sequence[Arm], headline: RankingMetric) -> list[Family]:
-    """Return the families of the tasks that all arms have been scored on; that of the headline is the first."""
+    """Return the families of the tasks on which all arms were scored. The family of the headline is first."""
     shared, members = shared_scores(arms), members_of_averages(arms)
     counted = {_task(name) for name in headline.scores}
     tasks = [name for name in shared if name not in members and is_usual(name) and _task(name) not in counted]
@@ -56,10 +56,10 @@ def families_of(arms: Sequence[Arm], headline: RankingMetric) -> list[Family]:
 
 
 def _by_kind(scores: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """One score for each task, by the kind of task."""
+    """Yield each kind of task with one score for each of its tasks."""
     counted = set[str]()
     for kind, known in KINDS.items():
-        names = dict[str, str]()  # of the tasks
+        names = dict[str, str]()  # names of the tasks
         for measure in known:
             for name in scores:
                 if _is_one_of(name, [measure]) and _task(name) not in counted:
@@ -70,12 +70,12 @@ def _by_kind(scores: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _is_one_of(score: str, known: Sequence[str]) -> bool:
-    """Whether the metric of a score, or its protocol and metric, is one of the known ones."""
+    """Return whether the metric of a score, or its protocol and metric, is one of the known ones."""
     name = ScoreName.parse(score)
     return name.metric in known or name.measure in known
 
 
 def _task(score: str) -> str:
-    """``cisi/reranked`` of ``cisi/reranked/ndcg@10``; of other protocols than reranking the task alone."""
+    """Return ``cisi/reranked`` for ``cisi/reranked/ndcg@10``; for other protocols than reranking, only the task."""
     name = ScoreName.parse(score)
     return f"{name.full_task}/reranked" if name.protocol == "reranked" else name.full_task

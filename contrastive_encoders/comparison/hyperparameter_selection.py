@@ -1,7 +1,7 @@
-"""Choice of one key's value for each arm of a race, such as its learning rate, by scores that are not reported.
+"""Selection of a hyperparameter for each arm of a race, such as its learning rate, by scores that are not reported.
 
-Each arm is trained once with each of its values, by the race's budget and first seed, and keeps the value that scores
-best on the tasks that are for choosing.
+Each arm is trained once with each of its values, with the race's budget and first seed. It keeps the value with the
+best score on the tasks for selection.
 """
 
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class HyperparameterChoice(NamedTuple):
-    """The key, the values of each arm, the score that chooses, and further words of the runs that choose."""
+    """The key, the values of each arm, the score for selection, and further overrides of the selection runs."""
 
     key: str
     values: dict[str, list[Any]]
@@ -30,7 +30,8 @@ class HyperparameterChoice(NamedTuple):
 
 
 def choice_of(race: Mapping[str, Any], where: str) -> HyperparameterChoice | None:
-    """
+    """Return the selection that a race asks for with ``choose``, or None.
+
     Raises:
         InputError: ``choose`` lacks a part, or an arm has no values.
     """
@@ -57,11 +58,12 @@ def choose(
     *,
     keep_checkpoints: bool = False,
 ) -> tuple[Race, list[JobResult]]:
-    """Train what is missing, and return the race whose arms have the chosen values, and the runs that failed. An arm
-    of which every run failed is left out; one that was trained with a value keeps it.
+    """Train the missing selection runs. Return the race with the chosen value in each arm, and the runs that failed.
+
+    An arm is left out if all of its runs failed. An arm that was already trained with a value keeps it.
 
     Raises:
-        InputError: the training refused every arm, or a run has no such score.
+        InputError: the training refused every arm, or a run lacks the score.
     """
     jobs, tried, failed = list[Job](), dict[str, dict[Any, Path]](), list[JobResult]()
     for label, words in race.arms.items():

@@ -11,7 +11,7 @@ from contrastive_encoders.comparison.tables import rank
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
 
-MAX_COLUMNS = 9  # of scores, beside each other on a page
+MAX_COLUMNS = 9  # maximum number of score columns on a page
 SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -20,18 +20,18 @@ SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': "''",
-    "[": "{[}",  # behind the end of a row it would begin a length
+    "[": "{[}",  # after the end of a row, LaTeX would read it as an optional length
     "*": "{*}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
 
 
 def in_latex(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing], command: str = "") -> str:
-    """Return a ``tabular`` for ``\\input``: the arms in the order of the ranking, the best of each score bold.
+    """Return a ``tabular`` for ``\\input``: the arms in the order of the ranking, the best of each score in bold.
 
-    A cell is the mean and the standard deviation over seeds. Of one seed it is the score and, under it, the 95 %
-    interval over test items, if all runs have kept them. Families of tasks that are too wide together are below each
-    other.
+    A cell is the mean and the standard deviation over seeds. With one seed, it is the score and, below it, the 95 %
+    interval over test items if all runs have stored them. Families of tasks that are too wide for one page are placed
+    below each other.
     """
     panels = _panels(families)
     width = max(sum(len(family.scores) for family in panel) for panel in panels)
@@ -53,7 +53,7 @@ def in_latex(arms: Sequence[Arm], families: Sequence[Family], standings: Sequenc
 
 
 def _panels(families: Sequence[Family]) -> list[list[Family]]:
-    """Return the families that are beside each other, with at most `MAX_COLUMNS` scores unless one family has more."""
+    """Group the families into panels of at most `MAX_COLUMNS` scores, or of one family that has more."""
     panels = [[families[0]]]
     for family in families[1:]:
         if sum(len(one.scores) for one in [*panels[-1], family]) > MAX_COLUMNS:
@@ -101,5 +101,5 @@ def in_csv(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[
 
 
 def escaped(text: str) -> str:
-    """On one line, as LaTeX shows every letter of it."""
+    """Return the text on one line, escaped so that LaTeX prints every character."""
     return "".join(SPECIAL.get(letter, letter) for letter in " ".join(text.split()))

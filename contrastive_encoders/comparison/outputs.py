@@ -1,11 +1,11 @@
-"""Names of the files that a comparison, a race (several recipes trained alike) or a sweep writes."""
+"""Names of the files that are written by a comparison, a race (several recipes with one budget), or a sweep."""
 
 from contrastive_encoders.io.output_directory import PREFIX
 
 PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
 LATEX, CSV = "table.tex", "table.csv"
 REFUSED = f"{PREFIX}-refused.json"  # in the directory of a run whose settings the training refused
-CHOOSING, CHOSEN = "choosing", "chosen.json"  # runs that choose a key of each arm, and what they came to
+CHOOSING, CHOSEN = "choosing", "chosen.json"  # runs that select a key of each arm, and the file of their results
 SWEEP = "sweep.json"  # values of the trials of a sweep
 COMPARISON = "comparison"  # kind of output
 ENTRIES = (

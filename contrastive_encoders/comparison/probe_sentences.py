@@ -1,4 +1,4 @@
-"""Compare the vectors that the encoders of a comparison give to the same sentences."""
+"""Compare the embeddings that the encoders of a comparison compute for the same sentences."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,20 +9,23 @@ from contrastive_encoders.comparison.arms import Arm
 from contrastive_encoders.core.unit_rows import unit_rows
 from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
 
-ASKED, NEAREST = 5, 3  # sentences of a table, and neighbours of each
-LISTED = 6  # of a page
-MOST_SENTENCES = 1000  # of a page
+ASKED, NEAREST = 5, 3  # sentences in a table, and neighbors of each
+LISTED = 6  # neighbors of a sentence on a page
+MOST_SENTENCES = 1000  # maximum number of sentences on a page
 
 
 class ProbeEmbeddings(NamedTuple):
-    """Vectors of sentences under a run. ``places`` (sentences, 2) are a projection of ``units`` (sentences, width)."""
+    """Embeddings of sentences by a run.
+
+    ``places`` (sentences, 2) is a projection of ``units`` (sentences, width).
+    """
 
     arm: Arm
     sentences: list[str]
     units: np.ndarray
     places: np.ndarray
     uniformity: float
-    alignment: float | None  # of pairs rated above 4, where similarities were kept
+    alignment: float | None  # alignment of the pairs rated above 4, if similarities were stored
 
 
 def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray) -> ProbeEmbeddings:
@@ -36,7 +39,7 @@ def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray) -> ProbeEmbed
 
 
 def alignment(arm: Arm) -> float | None:
-    """Wang and Isola's, from the similarities that a run kept of its pairs."""
+    """Return the alignment of Wang and Isola, computed from the similarities of pairs that a run has stored."""
     items = arm.runs[0].items
     for task in ("stsb-dev", "stsb", *(items.cosines if items else ())):
         if items and task in items.cosines and (items.gold[task] > 4).any():
@@ -45,14 +48,14 @@ def alignment(arm: Arm) -> float | None:
 
 
 def project(vectors: np.ndarray) -> np.ndarray:
-    """(N, 2) by PCA."""
+    """Project embeddings to two dimensions, (N, 2), by PCA."""
     from sklearn.decomposition import PCA
 
     return PCA(2, random_state=1).fit_transform(vectors)
 
 
 def turned(probes: Sequence[ProbeEmbeddings]) -> list[ProbeEmbeddings]:
-    """Every map turned, mirrored and scaled so that it lies as near the first as it can (orthogonal Procrustes)."""
+    """Rotate, mirror, and scale every map to fit the first map as closely as possible (orthogonal Procrustes)."""
     from scipy.linalg import orthogonal_procrustes
 
     found = list[ProbeEmbeddings]()
@@ -67,13 +70,13 @@ def turned(probes: Sequence[ProbeEmbeddings]) -> list[ProbeEmbeddings]:
 
 
 def shown_of(probes: Sequence[ProbeEmbeddings]) -> list[int]:
-    """Sentences of a page: all, or ``MOST_SENTENCES`` taken evenly."""
+    """Return the positions of the sentences on a page: all, or ``MOST_SENTENCES`` at even steps."""
     number = len(probes[0].sentences) if probes else 0
     return np.linspace(0, number - 1, min(number, MOST_SENTENCES)).round().astype(int).tolist() if number else []
 
 
 def explorer(probes: Sequence[ProbeEmbeddings], shown: Sequence[int]) -> dict[str, Any]:
-    """Return the data of the page's script: sentences, and for each arm their nearest neighbours with cosines x 100."""
+    """Return the data of the page's script: sentences, and their nearest neighbors in each arm with cosines x 100."""
     arms = list[dict[str, Any]]()
     for probe in probes:
         cosines = probe.units[shown] @ probe.units[shown].T
@@ -85,7 +88,7 @@ def explorer(probes: Sequence[ProbeEmbeddings], shown: Sequence[int]) -> dict[st
 
 
 def neighbours(probes: Sequence[ProbeEmbeddings]) -> Table | None:
-    """Return the table of nearest neighbours of some sentences, taken evenly from the list."""
+    """Return the table of nearest neighbors of some sentences, taken at even steps from the list."""
     if not probes or len(probes[0].sentences) < 2:
         return None
     sentences, rows = probes[0].sentences, list[list[Cell | str | None]]()

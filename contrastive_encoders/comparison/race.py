@@ -1,8 +1,9 @@
 """Races: several objectives are trained on one backbone, each with the same measured budget.
 
-A budget is steps, examples, real tokens, or seconds of training. Of the last three a pilot of a few steps says what a
-step of each objective costs, and ``max_steps`` follows: so each learning rate schedule runs over exactly what its run
-may spend. Under a budget of seconds the clock also ends a run that turns out slower.
+A budget is a number of steps, examples, real tokens, or seconds of training. For the last three, a pilot run of a few
+steps measures what a step of each objective costs, and ``max_steps`` is computed from it. So each learning rate
+schedule covers exactly the run's budget. With a budget in seconds, the clock also ends a run that is slower than
+expected.
 """
 
 import logging
@@ -33,13 +34,13 @@ log = logging.getLogger(__name__)
 
 BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
-PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches are much alike in what they hold, less so in time
-KEPT = ("metrics.csv", "checkpoints", "results.json")  # of a run or a stage that has begun to train
-PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
+PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches vary little in size, more in time
+KEPT = ("metrics.csv", "checkpoints", "results.json")  # files of a run or a stage that has started to train
+PILOT_LOGS = 5  # the first steps are slower: time is measured after this many
 
 
 class Race(NamedTuple):
-    arms: dict[str, list[str]]  # label -> words of the command line
+    arms: dict[str, list[str]]  # label -> overrides
     seeds: list[int]
     budget: tuple[str, float]
 
@@ -49,9 +50,10 @@ class Race(NamedTuple):
 
 
 def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Sequence[int] | None, output: Path) -> Race:
-    """
+    """Read the race: its arms, seeds, and budget.
+
     Raises:
-        InputError: the race has no arms, no seeds, or not one budget.
+        InputError: the race has no arms, no seeds, or not exactly one budget.
     """
     arms, common = race.get("arms"), race.get("common") or []
     where = f"race={race.get('name', '?')}"
@@ -76,8 +78,10 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
 
 
 def _keep(path: Path, asked: dict[str, Any]) -> None:
-    """A folder holds one race; more seeds and more arms may come to it, and what was refused before anything of it was
-    trained may be mended."""
+    """Record the race in its folder, which contains one race only.
+
+    More seeds and arms may be added later. Arms that have not started to train may change.
+    """
     there = dict[str, Any]()
     if path.exists():
         try:
@@ -89,7 +93,7 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
         if not there:
             before = {**asked, "arms": {}}
             if arms != asked["arms"] and UNTRAINED not in arms:
-                remove_below(path.parent / "runs", f"{UNTRAINED}-seed*")  # of another encoder, perhaps
+                remove_below(path.parent / "runs", f"{UNTRAINED}-seed*")  # it may be of another encoder
         known = {label: there.get(label, words) for label, words in asked["arms"].items()}
         if found := differences({**before, "arms": known}, asked):
             raise InputError(f"output={path.parent} holds another race: {found}. Choose another output.")
@@ -97,7 +101,7 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
 
 
 def _is_begun(output: Path, label: str, labels: Iterable[str]) -> bool:
-    """Return whether a run of this arm has left anything, so that it would refuse other overrides."""
+    """Return whether a run of this arm has written anything, so that it would refuse other overrides."""
     runs = [folder for folder in (output / "runs").glob("*/") if folder.name.rpartition("-seed")[0] == label]
     longer = tuple(f"{one}-" for one in labels if one.startswith(f"{label}-"))
     tried = [one for one in (output / CHOOSING).glob(f"{label}-*/") if not one.name.startswith(longer)]
@@ -115,11 +119,12 @@ def train_all(
     options: Sequence[str] = (),
     untrained: bool = False,
 ) -> list[JobResult]:
-    """Train the runs that are not finished, each with the Hydra ``options``; return the failed ones. If ``untrained``,
-    the initial encoder of the first arm is scored as an arm, too, before any arm is trained.
+    """Train the runs that are not finished, each with the Hydra ``options``, and return the failed ones.
+
+    If ``untrained``, the initial encoder of the first arm is also scored as an arm, before any arm is trained.
 
     Raises:
-        InputError: the training refused an arm, or what is to be scored.
+        InputError: the training refused an arm, or the initial encoder cannot be scored.
     """
     jobs, labels = list[Job](), dict[str, str]()
     if untrained and UNTRAINED not in race.arms:
@@ -129,7 +134,7 @@ def train_all(
         failed = run_jobs(pool, [job], output, quiet, keep_checkpoints=keep_checkpoints)
         if failed and failed[0].status == WRONG_INPUT:
             raise InputError(f"race: the untrained encoder of arm {label} is refused. {failed[0].said}")
-        warn_of_failures(failed)  # a race is whole without it
+        warn_of_failures(failed)  # the race is complete without the untrained encoder
         if not failed and not read_run(job.folder).results["scores"]:
             raise InputError(
                 key="race.data_root",
@@ -137,13 +142,13 @@ def train_all(
                 expected="the directory of the tables that score the runs, if race.tasks is null",
             )
     steps = {label: steps_of(label, [*options, *words], race, output, pool) for label, words in race.arms.items()}
-    for seed in race.seeds:  # seed by seed: a race that is stopped has all arms
+    for seed in race.seeds:  # seed by seed, so that an interrupted race has runs of all arms
         for label, words in race.arms.items():
             name = f"{label}-seed{seed}"
             own = [*options, *words, *steps[label], f"seed={seed}", "quiet=true"]
             labels[name] = label
             jobs.append(Job(name, own, output / "runs" / name))
-    labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
+    labels = {**labels_of(output / "runs"), **labels}  # includes the labels of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
     failed = run_jobs(pool, jobs, output, quiet, keep_checkpoints=keep_checkpoints)
     warn_of_failures(failed)
@@ -173,7 +178,7 @@ def run_jobs(
 
 
 class _Progress:
-    """Logs the start and the end of each run, the number of runs, and the time that the remaining runs will take."""
+    """Log the start and the end of each run, the number of runs, and the remaining time."""
 
     def __init__(self, quiet: bool, total: int) -> None:
         self.quiet, self.total = quiet, total
@@ -210,7 +215,7 @@ def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InPro
     remove_below(folder, "encoder")
     run = read_run(folder)
     spent = run.results["spent"]
-    parts = in_turn(run.results)  # each of which trains for max_steps
+    parts = in_turn(run.results)  # each stage trains for max_steps
     stages = len(parts)
     each = stages * amount_of_a_step(run, kind)
     steps = max(1, round(amount / each))
@@ -222,7 +227,7 @@ def steps_of(label: str, words: list[str], race: Race, output: Path, pool: InPro
 
 
 def pilot_words(steps: int, log_every: int, seed: int) -> list[str]:
-    """Return the words of a run that measures what a step costs, and is not scored."""
+    """Return the overrides of a run that measures the cost of a step and is not scored."""
     return [
         f"max_steps={steps}",
         f"log_every_n_steps={log_every}",
@@ -237,7 +242,7 @@ def pilot_words(steps: int, log_every: int, seed: int) -> list[str]:
 
 
 def amount_of_a_step(run: FinishedRun, kind: str) -> float:
-    """Return what a step of a run has cost, in the unit of a budget; seconds without the steps before the first log."""
+    """Return the cost of a step of a run, in the unit of the budget. Seconds exclude the steps before the first log."""
     spent = run.results["spent"]
     timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
     if kind in SPENT:

@@ -1,4 +1,4 @@
-"""Data that a race makes before it trains: commands of ``contrastive-encoders generate``, each in a child process."""
+"""Data sets of a race, made by ``contrastive-encoders generate`` commands, each in a child process."""
 
 import re
 import signal
@@ -13,14 +13,18 @@ from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
 
 
 def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) -> None:
-    """Make the data of a race, or what is missing of it; a command whose data set is finished does nothing.
+    """Make the data of a race that is missing. A command whose data set is finished does nothing.
 
-    ``options`` are words for Hydra in each command. What a command prints is shown.
+    The output of each command is shown.
+
+    Args:
+        commands: overrides of each command, by name.
+        options: options and overrides of Hydra for each command.
 
     Raises:
-        InputError: a command refused its words or its input, and has said why.
-        OutputError: a command failed; the same race goes on with it.
-        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the command has kept what it had.
+        InputError: a command refused its overrides or its input, and has logged why.
+        OutputError: a command failed; starting the same race again resumes it.
+        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM was received, and the command has kept its finished part.
     """
     for name, words in commands.items():
         flags = [option for option in options if option.startswith("-")]
@@ -46,10 +50,10 @@ def prepare(commands: Mapping[str, Sequence[str]], options: Sequence[str] = ()) 
 
 
 def commands_of(given: object, where: str) -> dict[str, list[str]]:
-    """Return the words of each command of a race's ``prepare``, by the command's name.
+    """Return the overrides of each command in a race's ``prepare``, by the command's name.
 
     Raises:
-        InputError: it is no mapping of a name to the words of a command.
+        InputError: ``prepare`` is not a mapping of a name to a list of overrides.
     """
     if given is None:
         return {}
@@ -59,16 +63,17 @@ def commands_of(given: object, where: str) -> dict[str, list[str]]:
 
 
 def words_of(race: Mapping[str, Any]) -> list[str]:
-    """Return all words with which a race trains, scores and chooses."""
+    """Return all overrides with which a race trains, scores, and selects."""
     arms, choice = race.get("arms") or {}, race.get("choose") or {}
     own = [words for words in arms.values() if isinstance(words, list)]
     return list(_flat([*own, race.get("common") or [], choice.get("words") or []]))
 
 
 def needed(commands: Mapping[str, Sequence[str]], words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the commands whose output is named in ``words``, or in the words of another command that is needed.
+    """Return the commands that are needed.
 
-    A command without ``output=`` is needed.
+    A command is needed if its output is named in ``words`` or in the overrides of another needed command, or if it has
+    no ``output=``.
     """
     outputs = {name: _output_of(command) for name, command in commands.items()}
     found = {name for name, output in outputs.items() if output is None}
@@ -85,12 +90,12 @@ def needed(commands: Mapping[str, Sequence[str]], words: Sequence[str]) -> dict[
 
 
 def _output_of(command: Sequence[str]) -> str | None:
-    """Return the folder that a command writes, as it is written in its words."""
+    """Return the folder that a command writes, as given in its overrides."""
     outputs = [word.partition("=")[2].strip("'\"") for word in command if word.startswith("output=")]
     return outputs[-1] if outputs else None
 
 
 def _flat(words: Sequence[Any]) -> Iterator[str]:
-    """The words, and in their place those of lists among them."""
+    """Yield the overrides, with nested lists flattened."""
     for word in words:
         yield from _flat(word) if isinstance(word, list) else [str(word)]

@@ -16,9 +16,9 @@ from contrastive_encoders.core import InputError
 
 log = logging.getLogger(__name__)
 
-STEPS = 6  # the first ones are slower
-FORWARD = 1 / 3  # of the time of a training step
-TEXTS_OF_A_PAIR = 2  # one of them is a document, which scoring encodes
+STEPS = 6  # the first steps are slower
+FORWARD = 1 / 3  # time of a forward pass, as a fraction of a training step
+TEXTS_OF_A_PAIR = 2  # scoring encodes documents, and one of the two texts is a document
 
 
 def estimate(
@@ -29,18 +29,18 @@ def estimate(
     parallel: int,
     options: Sequence[str],
 ) -> None:
-    """Log how long the first command that prepares data takes, and all runs.
+    """Log the estimated time of all runs and of the first command that prepares data.
 
     Args:
         race: keys of the race, with ``plan_only`` for the first of its commands.
-        budget: of each run; None: the race's own.
-        seeds: of the compared runs; None: the race's own.
-        folder: an empty one, for all that is written meanwhile.
-        parallel: runs at a time.
-        options: words for Hydra in each run.
+        budget: budget of each run; None: the race's own.
+        seeds: seeds of the compared runs; None: the race's own.
+        folder: an empty folder for temporary files.
+        parallel: number of runs at the same time.
+        options: options of Hydra for each run.
 
     Raises:
-        InputError: something of the race, or of its texts, is wrong.
+        InputError: the race or its texts are invalid.
     """
     where = f"race={race.get('name', '?')}"
     commands = list(needed(commands_of(race.get("prepare"), where), words_of(race)).items())

@@ -15,15 +15,15 @@ from contrastive_encoders.reports.figure import INK, LINE, SERIES, Control, Figu
 from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
 
-MAX_CELLS = 5_000  # of the matrix, over all scores; beyond, of the headline alone
-MAX_LETTERS = 18  # of a line of a name on a narrow page
+MAX_CELLS = 5_000  # maximum number of cells of the matrix over all scores; above it, only the headline is drawn
+MAX_LETTERS = 18  # maximum characters in a line of a name on a narrow page
 NARROW = "containerSize()[0] < 500 ? {1} : {0}"
 NAME_OF_ROW = NARROW.format("datum.label", "wrapped[datum.label]")
-MAX_ARMS_WITH_NUMBERS = 14  # beyond, the cells of the matrix have no room for them
+MAX_ARMS_WITH_NUMBERS = 14  # with more arms, the cells of the matrix are too small for numbers
 
 
 def dots(arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing]) -> Figure:
-    """The means of the arms in the order of the ranking, with their intervals and seeds."""
+    """Draw the mean of each arm in the order of the ranking, with its interval and seeds."""
     key, rows, seeds = [arm.label for arm in arms], list[dict[str, Any]](), list[dict[str, Any]]()
     for standing in standings:
         arm = arms[standing.arm]
@@ -82,7 +82,7 @@ def _wrap(name: str) -> list[str]:
 def differences(
     arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing], found: Sequence[PairwiseComparison]
 ) -> Figure | None:
-    """A cell for each two arms: row minus column."""
+    """Draw a matrix with a cell for each pair of arms: row minus column."""
     if not found:
         return None
     places = {standing.arm: place for place, standing in enumerate(standings, start=1)}

@@ -1,7 +1,7 @@
-"""The arm that a race recommends, whether it is better than the encoder that it began from, and what changed.
+"""Recommend an arm of a race: select it, test whether it is better than the initial encoder, and show what changed.
 
-The arm is the best one on tasks that are for choosing; whether it is better is said by the headline, which has chosen
-nothing. If it is not better, nothing is recommended.
+The arm is the best one on the tasks for selection. The headline, which was not used for the selection, shows whether
+it is better. If it is not better, no arm is recommended.
 """
 
 import shutil
@@ -22,15 +22,15 @@ from contrastive_encoders.reports.tables import Cell, Table, beginning, columns
 from contrastive_encoders.statistics.headline import RankingMetric
 
 ENCODER = "encoder"  # folder of the recommended encoder
-FEW = 100  # questions
-ASKED = 5  # queries that a report shows with what was found before and after
+FEW = 100  # a small number of questions
+ASKED = 5  # queries for which a report shows the results before and after training
 
 
 class Recommendation(NamedTuple):
-    """``arm`` is None where none is better than the encoder that all began from."""
+    """A recommendation. ``arm`` is None if no arm is better than the initial encoder of all arms."""
 
     arm: Arm | None
-    best: Arm  # on the tasks for choosing, whether it is better or not
+    best: Arm  # best arm on the tasks for selection, even if it is not better
     untrained: Arm
     sentence: str
 
@@ -38,10 +38,10 @@ class Recommendation(NamedTuple):
 def recommend(
     arms: Sequence[Arm], headline: RankingMetric, found: Sequence[PairwiseComparison], score: str, output: Path
 ) -> Recommendation | None:
-    """Judge the arm with the best mean of ``score``, which is of tasks for choosing; None where no trained arm has the
-    score, or the untrained encoder was not scored.
+    """Test whether the arm with the best mean of ``score``, a score of the tasks for selection, is better.
 
-    The arm is fixed before the headline is looked at, so this is one comparison, whose p is not corrected.
+    Return None if no trained arm has the score or if the untrained encoder was not scored. The arm is selected before
+    the headline is read. So this is a single comparison, and its p-value is not corrected.
     """
     trained = [arm for arm in arms if arm.label not in (UNTRAINED, *BASELINES) and arm.has(score)]
     untrained = next((arm for arm in arms if arm.label == UNTRAINED), None)
@@ -84,8 +84,9 @@ def recommend(
 
 
 def keep_encoder(one: Recommendation | None, output: Path) -> None:
-    """Copy the encoder of the recommended arm's first run to ``output``/encoder; remove an earlier one where none is
-    recommended now.
+    """Copy the encoder of the recommended arm's first run to ``output``/encoder.
+
+    If no arm is recommended, an earlier copy is removed.
     """
     if one is None or one.arm is None:
         remove(output / ENCODER)
@@ -97,9 +98,14 @@ def keep_encoder(one: Recommendation | None, output: Path) -> None:
 def before_and_after(
     one: Recommendation, task: RetrievalTask, vectors: Callable[[Arm, list[str]], np.ndarray | None]
 ) -> Table | None:
-    """Show what five queries of the task find first by the untrained encoder and by the best arm. The queries are taken
-    at even steps through all of them, whatever they find. ``vectors`` gives an arm's (N, D) vectors of N texts; None
-    where it has no encoder.
+    """Show what the untrained encoder and the best arm find first for five queries of the task.
+
+    The queries are taken at even steps through all queries, independent of the results.
+
+    Args:
+        one: the recommendation, whose best arm is shown.
+        task: task that the queries are taken from.
+        vectors: function that returns an arm's embeddings (N, D) of N texts, or None if the arm has no encoder.
     """
     step = max(1, len(task.queries) // ASKED)
     places = list(range(0, len(task.queries), step))[:ASKED]
@@ -128,7 +134,7 @@ def before_and_after(
 
 
 def values_tried(record: Mapping[str, Any]) -> Table:
-    """Show how the values of a key were chosen, from the record that `choice.choose` writes."""
+    """Show how the values of a key were selected, from the record that `hyperparameter_selection.choose` writes."""
     rows = [
         [arm, value, Cell(f"{score:.2f}", score, "best" if score == max(tried.values()) else "")]
         for arm, tried in record["values"].items()

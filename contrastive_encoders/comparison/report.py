@@ -35,12 +35,12 @@ class Comparison(NamedTuple):
     headline: RankingMetric
     contrasts: list[PairwiseComparison]
     standings: list[Standing]
-    families: list[Family]  # of tasks; the headline's is the first
+    families: list[Family]  # families of tasks, that of the headline first
     left_out: list[SkippedRun]
-    probes: list[ProbeEmbeddings]  # of the best arms that have an encoder; empty where none was wanted
-    spent_alike: str = ""  # what a race says of its budget
-    recommended: str = ""  # of a race that chooses: what it recommends, or that it recommends nothing
-    shown: Sequence[Table] = ()  # behind it: queries before and after training, and how a value was chosen
+    probes: list[ProbeEmbeddings]  # of the best arms that have an encoder; empty if none were requested
+    spent_alike: str = ""  # statement of a race about its budget
+    recommended: str = ""  # recommendation of a race that selects, which may be that no arm is recommended
+    shown: Sequence[Table] = ()  # tables after it: queries before and after training, and how a value was selected
 
 
 def compare(
@@ -155,7 +155,7 @@ def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
 
 
 def _of_markdown(section: ReportSection) -> ReportSection:
-    """Return the section without the settings that all arms share."""
+    """Return the section without the settings that are equal in all arms."""
     kept = [part for part in section.parts if not (isinstance(part, Table) and part.name == "configs-shared")]
     return section._replace(parts=kept)
 
@@ -172,7 +172,7 @@ def lead(one: Comparison) -> list[str]:
 
 
 def _numbers(one: Comparison, whole: Sequence[ReportSection]) -> dict[str, Any]:
-    """For programs: the tables with unrounded values."""
+    """Return the tables with unrounded values, for programs."""
 
     return {
         "headline": {"name": one.headline.name, "tasks": one.headline.scores},

@@ -1,9 +1,9 @@
-"""Training runs as tasks of the worker pool: several at a time, each with the devices of its worker, each retried once.
+"""Training runs as tasks of the worker pool: several run at a time, each with the devices of its worker and one retry.
 
-A worker trains in a child process in the folder that its task names, and answers how that ended. The driver owns
-the output folder and the record, and tells a worker to end its run by an empty file beside the run's folder, which the
-worker looks for. So one means serves a trial that is judged while it runs and an interruption, in every kind of
-worker: a task that is under way takes no messages, and the worker sees the output folder anyway.
+A worker trains in a child process in the folder that its task names, and reports how the run ended. The driver owns
+the output folder and the record. To end a run, it creates an empty file next to the run's folder, which the worker
+checks. This works in every kind of worker, both for a trial that is judged during training and for an interruption: a
+running task receives no messages, but the worker sees the output folder.
 """
 
 import contextlib
@@ -42,14 +42,14 @@ TRAIN = ("-m", "contrastive_encoders", "train")  # arguments of Python
 WRONG_INPUT = 2
 ENDED = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM)
 MOST_ATTEMPTS = 2
-CHECKPOINTS = "checkpoints"  # directory of a run and of each of its stages
+CHECKPOINTS = "checkpoints"  # folder of a run and of each of its stages
 MESSAGE_PREFIX = "contrastive-encoders train: "
-LINES_KEPT = 30  # of what a failed run said
+LINES_KEPT = 30  # of the output of a failed run
 REPORTED_EVERY = 0.5  # seconds between reports of a run to the driver
 
 
 class Job(NamedTuple):
-    """A training run. ``words`` are its command line, options of Hydra included and ``output_dir`` left out."""
+    """A training run. ``words`` are its overrides and Hydra options, without ``output_dir``."""
 
     name: str
     words: list[str]
@@ -58,11 +58,11 @@ class Job(NamedTuple):
 
 class JobResult(NamedTuple):
     name: str
-    status: int  # 0: its results are there
+    status: int  # exit code; 0: the run has its results
     seconds: float
     attempts: int
-    said: str  # the end of what a failed run wrote
-    early: str = ""  # why it was ended before its end
+    said: str  # last lines of the output of a failed run
+    early: str = ""  # reason why it was ended early
 
     @property
     def finished(self) -> bool:
@@ -83,10 +83,10 @@ class JobResult(NamedTuple):
 class DriverEnvironment(NamedTuple):
     """The paths and environments that a worker gets from the driver."""
 
-    program: Sequence[str]  # arguments of Python that train
-    folder: Path  # the working folder, from which words of a command line name files
+    program: Sequence[str]  # arguments of Python for training
+    folder: Path  # working folder, to which relative paths on a command line refer
     output: Path  # absolute
-    environments: list[dict[str, str]]  # of the workers of this machine by their place
+    environments: list[dict[str, str]]  # one for each worker of this machine
     cluster: str | None
 
 
@@ -116,7 +116,7 @@ def _import_path() -> str:
 
 
 def devices_here(parallel: int) -> list[dict[str, str]]:
-    """Return the environment variables of each worker, which give it one of the visible GPUs in turn; none without."""
+    """Return the environment variables of each worker, which assign the visible GPUs, if any, to workers in turn."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         import torch
@@ -127,7 +127,7 @@ def devices_here(parallel: int) -> list[dict[str, str]]:
 
 
 def begin(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, str]]:
-    """Prepare a worker. Return the arguments of Python that train, and the environment variables to do it with.
+    """Prepare a worker. Return the arguments of Python for training, and the environment variables.
 
     Raises:
         InputError: this machine does not see the output folder.
@@ -139,7 +139,7 @@ def begin(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, str]]:
             f"cluster={origin.cluster}: the worker on {socket.gethostname()} does not see {origin.output}, where its "
             "runs are to be written. Choose an output on a disk that all nodes share."
         )
-    with contextlib.suppress(OSError):  # absolute words are found from anywhere
+    with contextlib.suppress(OSError):  # absolute paths work from any folder
         os.chdir(origin.folder)
     return origin.program, {**os.environ, **origin.environments[0]}
 
@@ -147,10 +147,10 @@ def begin(origin: DriverEnvironment) -> tuple[Sequence[str], dict[str, str]]:
 def train_runs(
     started: tuple[Sequence[str], dict[str, str]], tasks: Iterable[WorkItem]
 ) -> Iterator[tuple[int | None, Any]]:
-    """The work of a worker: train run after run, and report the number of the run that is under way.
+    """Train one run after another in a worker, and report the number of the current run.
 
-    A run that fails is begun once more (it continues from its checkpoint), unless its input is wrong: the same words
-    would fail again.
+    A failed run is started again and resumes from its checkpoint, unless its input is invalid: the same overrides would
+    fail again.
     """
     for task in tasks:
         job, began = task.payload, time.monotonic()
@@ -170,7 +170,7 @@ def train_runs(
 def stop_file(folder: Path) -> Path:
     """Return the path of the file whose presence ends the run in a folder.
 
-    It lies beside the folder, which must be empty when a run begins.
+    It is next to the folder, because the folder must be empty when a run starts.
     """
     return folder.with_name(f".{folder.name}.stop")
 
@@ -178,13 +178,13 @@ def stop_file(folder: Path) -> Path:
 def _attempt(
     job: Job, number: int, program: Sequence[str], environment: dict[str, str]
 ) -> Generator[tuple[None, int], None, tuple[int, str]]:
-    """Train once, and return its exit status and, if that is not 0, the last lines of its output."""
-    options = [word for word in job.words if word.startswith("-")]  # Hydra reads no words behind an option
+    """Train once. Return the exit code and, if it is not 0, the last lines of the output."""
+    options = [word for word in job.words if word.startswith("-")]  # Hydra reads no overrides after an option
     words = [word for word in job.words if not word.startswith("-")]
     stop, told = stop_file(job.folder), False
     while _is_taken(job.folder) and not stop.exists():
         yield None, number
-    with tempfile.TemporaryFile() as output:  # not a pipe, as the run may outlive this process for a moment
+    with tempfile.TemporaryFile() as output:  # not a pipe, because the run may outlive this process for a moment
         command = [sys.executable, *program, *options, *words, format_override("output_dir", str(job.folder))]
         process = start(command, environment, stdout=output, stderr=subprocess.STDOUT)
         try:
@@ -205,17 +205,20 @@ def _attempt(
 
 
 def end_of(written: str, refused: bool) -> str:
-    """Return the last lines that a run wrote, of progress bars the last state; its message alone if it was refused."""
+    """Return the last lines of a run's output, or its message alone if the run was refused.
+
+    Of a progress bar, only the last state is kept.
+    """
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in written.rstrip().split("\n")]
     starts = [place for place, line in enumerate(lines) if line.startswith(MESSAGE_PREFIX)] if refused else []
     if starts:
         return "\n".join(lines[starts[-1] :])
-    _, program, message = "\n".join(lines).partition(MESSAGE_PREFIX)  # behind a bar that ended no line
+    _, program, message = "\n".join(lines).partition(MESSAGE_PREFIX)  # after a progress bar without a line end
     return program + message if refused and program else "\n".join(lines[-LINES_KEPT:])
 
 
 def remove_checkpoints(jobs: Iterable[Job]) -> None:
-    """Remove the checkpoints of jobs whose run has finished, in an earlier command as well."""
+    """Remove the checkpoints of jobs whose run has finished, including those that finished in an earlier command."""
     for job in jobs:
         if is_finished(job.folder):
             remove_below(job.folder, CHECKPOINTS)
@@ -226,7 +229,7 @@ def remove_below(folder: Path, pattern: str) -> None:
     for path in [*folder.rglob(pattern)]:
         try:
             remove(path)
-        except OSError as error:  # the others go on
+        except OSError as error:  # continue with the other paths
             log.warning("%s could not be removed: %s", path, error)
 
 
@@ -249,16 +252,23 @@ def run_all(
     verdict: Callable[[Job], str] | None = None,
     at_start: Callable[[Job], None] | None = None,
 ) -> list[JobResult]:
-    """Train, in their order, the runs that have no ``results.json`` yet.
+    """Train the runs that have no ``results.json`` yet, in order.
 
-    A job is taken from ``jobs`` when a worker is free (with several workers one is taken ahead), so that it may depend
-    on what came of those before. ``record`` gets a line for each; ``verdict`` is asked while a run is under way, and
-    ends it where it gives a reason. A run whose worker has ended three times has failed.
+    A job is taken from ``jobs`` when a worker is free, so it may depend on the results of earlier jobs. With several
+    workers, one job is taken in advance. A run fails if its worker has ended three times.
+
+    Args:
+        pool: the workers.
+        jobs: the runs.
+        record: file that gets a line for each run.
+        at_end: called at the end of each run.
+        verdict: called during a run; a non-empty reason ends the run.
+        at_start: called at the start of each run.
 
     Raises:
-        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, here or to a run; all runs have saved their state, and
-            the same command goes on.
-        OutputError: workers end before they have begun a run.
+        KeyboardInterrupt, SystemExit: this process or a run received SIGINT or SIGTERM; all runs have saved their
+            state, and the same command resumes.
+        OutputError: workers end before they have started a run.
     """
     driver = _Driver(jobs, record, at_end, verdict, at_start)
     with driver.noting_signals(), contextlib.closing(pool.run(train_runs, driver.tasks())) as answers:
@@ -281,7 +291,7 @@ def run_all(
 
 
 class _Driver:
-    """The driver of a list of runs: deals them to workers, records how they ended, and ends them early."""
+    """Driver of a list of runs: assigns them to workers, records how they ended, and ends them early."""
 
     def __init__(
         self,
@@ -295,7 +305,7 @@ class _Driver:
         self.at_start = at_start
         self.done, self.dealt = dict[int, JobResult](), dict[int, Job]()
         self.under_way, self.early = set[int](), dict[int, str]()
-        self.ended_by = 0  # the exit status of an interruption
+        self.ended_by = 0  # exit code after an interruption
 
     def tasks(self) -> Iterator[WorkItem]:
         while not self.ended_by and (taken := next(self.jobs, None)):
@@ -310,7 +320,7 @@ class _Driver:
             yield WorkItem(number, job)
 
     def hear(self, number: int | None, value: Any) -> None:
-        """Handle an answer of a worker: the end of a run, or the report of one that is under way."""
+        """Handle a message of a worker: the end of a run, or a report of a current run."""
         if number is not None:
             self.finish(number, value)
         else:
@@ -329,7 +339,7 @@ class _Driver:
         self.under_way.discard(number)
         if number in self.early and not done.finished:
             done = done._replace(said="", early=self.early[number])
-        elif done.status in ENDED:  # by a signal that came to the run alone, or first
+        elif done.status in ENDED:  # the signal was sent to the run alone, or to the run first
             terminated = done.status in (TERMINATED, -signal.SIGTERM)
             self.ended_by = self.ended_by or (TERMINATED if terminated else INTERRUPTED)
         if not done.attempts and not done.early:
@@ -346,7 +356,10 @@ class _Driver:
 
     @contextlib.contextmanager
     def noting_signals(self) -> Iterator[None]:
-        """Handle SIGTERM and Ctrl-C: the first ends the runs under way, which save their state; a second exits."""
+        """Context manager that handles SIGTERM and Ctrl-C.
+
+        The first signal ends the current runs, which save their state. A second signal exits.
+        """
         before = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: exit_on_sigterm()}
         leave = {number: signal.getsignal(number) for number in before}
 
@@ -357,7 +370,7 @@ class _Driver:
             self.ended_by = self.ended_by or (TERMINATED if number == signal.SIGTERM else INTERRUPTED)
 
         for number, handler in leave.items():
-            if callable(handler):  # else Ctrl-C is for others, as behind a shell's &
+            if callable(handler):  # otherwise Ctrl-C is for other processes, for example after a shell's &
                 signal.signal(number, note)
         try:
             yield

@@ -10,7 +10,8 @@ from contrastive_encoders.comparison.collect import FinishedRun, SkippedRun
 def select(runs: Sequence[FinishedRun], headline: str | None) -> tuple[list[FinishedRun], list[SkippedRun]]:
     """Return the runs that take part, in their order, and the others with the reason.
 
-    A copy of a run would pass for another seed. Where nobody has the headline all stay, and choosing it says so.
+    A copy of a run would count as another seed, so it is left out. If no run has the headline, all runs are kept, and
+    the choice of the headline raises the error.
     """
     left_out = list[SkippedRun]()
     kept = list[FinishedRun]()

@@ -16,13 +16,16 @@ from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
 
 ANCHORS, POSITIVES, TEMPERATURE = "data.anchors_per_document", "data.positives_per_anchor", "model.temperature"
-MAX_LABELS = 8  # of an axis
+MAX_LABELS = 8  # on an axis
 PADDING, GAP = 0.3, 20  # steps outside the first and last axis, pixels between a label and the next axis
 ALL = "all"
 
 
 def settings_figures(arms: Sequence[Arm], headline: RankingMetric) -> list[Figure]:
-    """Return no figure if the arms are of several objectives or differ in one setting only."""
+    """Return figures of the score against the settings.
+
+    There are none if the arms have several objectives, differ in only one setting, or are fewer than three.
+    """
     if len({arm.runs[0].results["objective"] for arm in arms}) > 1 or len(arms) < 3:
         return []
     keys = [key for key in own_settings(arms) if all(key in arm.settings for arm in arms) and "_target_" not in key]
@@ -31,9 +34,10 @@ def settings_figures(arms: Sequence[Arm], headline: RankingMetric) -> list[Figur
 
 
 def _over_settings(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[str]) -> Figure | None:
-    """A and P downwards, tau across, where those were swept, else the first two settings; over others it averages.
+    """Draw anchors and positives against temperature if a sweep varied them, otherwise the first two settings.
 
-    What was drawn at random would make a map of empty cells; it is drawn as points.
+    A heat map averages over all other settings. Values that were drawn at random would leave most of its cells empty,
+    so they are drawn as points.
     """
     rows = [key for key in (ANCHORS, POSITIVES) if key in keys] if TEMPERATURE in keys else []
     across = TEMPERATURE if rows else next(iter(keys[1:]), None)
@@ -46,7 +50,7 @@ def _over_settings(arms: Sequence[Arm], headline: RankingMetric, keys: Sequence[
 
 
 def _drawn_at_random(arms: Sequence[Arm], key: str) -> bool:
-    """Return whether the values are numbers of which nearly every arm has another."""
+    """Return whether the values are numbers and nearly every arm has a different one."""
     values = [arm.settings[key] for arm in arms]
     different = {value for value in values if isinstance(value, int | float)}
     return len(different) > max(4, 0.8 * len(arms)) and all(isinstance(value, int | float) for value in values)
@@ -62,7 +66,7 @@ def _heat_map(
     down = sorted({place[0] for place in scores}, key=_order)
     wide = sorted({place[1] for place in scores}, key=_order)
     if 2 * len(scores) <= len(down) * len(wide):
-        return None  # the settings were not crossed
+        return None  # the settings were not combined with each other
     as_in_paper = list(rows) == [ANCHORS, POSITIVES]
     names = {
         row: "A/P " + "/".join(map(str, row))
@@ -115,7 +119,7 @@ def _heat_map(
 
 
 def _points(arms: Sequence[Arm], headline: RankingMetric, across: str, by: str) -> Figure:
-    """A point for each setting, over the one with the most values."""
+    """Draw a point for each arm over the setting with the most values."""
     values = sorted({_plain(arm.settings[by]) for arm in arms}, key=_order)
     rows: list[dict[str, Any]] = [
         {
@@ -190,7 +194,7 @@ def _lines(
     kept = " && ".join(
         f"(only{place} == '{ALL}' || only{place} == datum.value{place})" for place in range(len(axes) - 1)
     )
-    room = alt.ExprRef(f"width / {len(axes) - 1 + 2 * PADDING:g} - {GAP}")  # pixels of a label, up to the next axis
+    room = alt.ExprRef(f"width / {len(axes) - 1 + 2 * PADDING:g} - {GAP}")  # pixels for a label, up to the next axis
     axis = alt.Axis(labelAngle=0, orient="top", grid=True, domain=False, ticks=False, labelLimit=room, labelPadding=8)
     places = alt.Chart().encode(
         x=alt.X("axis:O", scale=alt.Scale(domain=list(axes), padding=PADDING), title=None, axis=axis),
@@ -224,7 +228,7 @@ def _last_parts(values: Sequence[str]) -> list[str]:
 
 
 def _heights(values: Sequence[Any]) -> list[float]:
-    """Evenly spaced in their order: grids are often geometric."""
+    """Return evenly spaced heights in the order of the values, because grids are often geometric."""
     order = {str(value): place for place, value in enumerate(sorted({str(v): v for v in values}.values(), key=_order))}
     return [order[str(value)] / max(1, len(order) - 1) for value in values]
 
@@ -234,7 +238,7 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value, or the text of a list or mapping."""
+    """Return the value, or a list or mapping as text."""
     return value if value is None or isinstance(value, int | float | str) else str(value)
 
 

@@ -1,7 +1,7 @@
 """Trials of a sweep, proposed by Optuna.
 
-``sweep.json`` has the values of every trial in the order in which they were drawn. What became of a trial is in its run
-directory, which is named by the words of its command line. An interrupted sweep continues from these two.
+``sweep.json`` contains the values of all trials in the order in which they were drawn. The outcome of a trial is in its
+run directory, whose name is a digest of the overrides. An interrupted sweep resumes from these two.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class Trials:
         self._drawn: list[dict[str, Any]] = self._sweeps.setdefault(sweep.identity(words, seed), [])
         self._running: dict[str, Trial] = {}  # by the name of the job
         self._warned_of_metric = False
-        if not self.finished():  # what was refused may be the words of all trials, or a file that is there now
+        if not self.finished():  # the refused settings may be common to all trials, or a missing file may exist now
             for folder in self.refused():
                 (folder / REFUSED).unlink()
         jobs = [self._ask(values) for values in self._drawn]
@@ -86,7 +86,7 @@ class Trials:
         return TPESampler(seed=seed, constant_liar=True) if self.sweep.method == "bayes" else RandomSampler(seed)
 
     def _ask(self, values: dict[str, Any] | None) -> Job:
-        """Begin a trial with these values, or with those that the sampler draws."""
+        """Start a trial with these values, or with values from the sampler."""
         if values is not None:
             self.study.enqueue_trial(values)
         trial = self.study.ask(self.distributions)
@@ -104,11 +104,14 @@ class Trials:
         return self.output / "runs" / digest
 
     def _tell_end(self, job: Job) -> bool:
-        """Tell the study how the run of a job ended, in an earlier command or trial; return False if it did not."""
+        """Report to the study how the run of a job ended, or return False if it has not ended.
+
+        The run may be of an earlier command or trial.
+        """
         from optuna.trial import TrialState
 
         trial = self._running[job.name]
-        self.verdict(job)  # others are judged by what it logged
+        self.verdict(job)  # other trials are compared with the scores that it logged
         if (job.folder / REFUSED).exists():
             self.study.tell(trial, state=TrialState.FAIL)
         elif (job.folder / STOPPED).exists():
@@ -121,8 +124,10 @@ class Trials:
         return True
 
     def verdict(self, job: Job) -> str:
-        """Record the scores that a run has logged since the last call. Return why it should end; without
-        ``early_terminate`` it never should.
+        """Record the scores that a run has logged since the last call.
+
+        Returns:
+            The reason to end the run early, or an empty string, which is always returned without ``early_terminate``.
         """
         rungs, trial, path = self.sweep.rungs, self._running[job.name], job.folder / "metrics.csv"
         if rungs is None or not path.exists():
@@ -136,12 +141,12 @@ class Trials:
         for place in range(reported[trial.number] + 1, len(scores) + 1):
             trial.report(best(scores[:place]), place)
             others = sum(count >= place for number, count in reported.items() if number != trial.number)
-            if trial.should_prune() and others + 1 >= rungs.eta:  # of fewer none is the worst
+            if trial.should_prune() and others + 1 >= rungs.eta:  # with fewer, no trial is the worst
                 reasons.append(f"{self.sweep.metric} {best(scores[:place]):.2f} at scoring {place}")
         return reasons[0] if reasons else ""
 
     def record(self, job: Job, done: JobResult) -> None:
-        """Record the end of a trial. One that was interrupted, or failed, is begun again by the next command."""
+        """Record the end of a trial. The next command starts an interrupted or failed trial again."""
         from optuna.trial import TrialState
 
         if done.early:
@@ -154,7 +159,7 @@ class Trials:
             self.study.tell(self._running[job.name], state=TrialState.FAIL)
 
     def _score(self, job: Job) -> float | None:
-        """Return the score of a finished run; None if it has no such score, of which the first run warns."""
+        """Return the score of a finished run, or None if it has no such score. The first such run logs a warning."""
         scores = read_record(job.folder / "results.json").get("scores") or {}
         value = scores.get(self.sweep.metric)
         if value is None and self.sweep.metric and not self._warned_of_metric:

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 OTHERS_OF_A_COMMAND = ("${env}", "${interpreter}", "${program}", "${args_no_hyphens}", "python", "/usr/bin/env")
 METHODS = ("grid", "random", "bayes")
-TRIALS = 20  # of random and bayes, where neither the command line nor run_cap says how many
+TRIALS = 20  # trials of random and bayes if neither the command line nor run_cap sets the number
 
 
 class Rungs(NamedTuple):
-    """W&B's hyperband: of the trials scored ``first`` times, then eta times as often, one in eta goes on."""
+    """Hyperband as in W&B: after ``first`` scorings, and then eta times as many, one in eta trials continues."""
 
     first: int
     eta: int
-    last: int | None  # scorings from which on nothing is stopped
+    last: int | None  # number of scorings from which no trial is stopped
 
 
 class Sweep(NamedTuple):
@@ -32,23 +32,26 @@ class Sweep(NamedTuple):
     metric: str
     maximize: bool
     parameters: dict[str, dict[str, Any]]
-    words: list[str]  # of the command, the same for each trial
-    rungs: Rungs | None  # of early_terminate
+    words: list[str]  # overrides of the command that are the same in each trial
+    rungs: Rungs | None  # early_terminate
     run_cap: int | None
 
     def distributions(self) -> "dict[str, BaseDistribution]":
-        """What Optuna draws each parameter from."""
+        """Return the distribution of each parameter for Optuna."""
         return {name: _distribution(self, name, parameter) for name, parameter in self.parameters.items()}
 
     def grid(self) -> list[dict[str, Any]]:
-        """All combinations in the file's order, the last parameter first to change; none of another method."""
+        """Return all combinations in the file's order, the last parameter varying fastest.
+
+        The list is empty for methods other than grid.
+        """
         if self.method != "grid":
             return []
         choices = [_choices(parameter) for parameter in self.parameters.values()]
         return [dict(zip(self.parameters, values, strict=True)) for values in itertools.product(*choices)]
 
     def identity(self, words: list[str], seed: int) -> str:
-        """Of the study: the same search for the same words."""
+        """Return the identity of the study: the same search with the same overrides has the same identity."""
         asked = [self.method, self.metric, self.maximize, self.parameters, self.words, self.rungs, words, seed]
         return hashlib.sha256(json.dumps(asked, default=str).encode()).hexdigest()[:16]
 
@@ -57,7 +60,7 @@ def read_sweep(path: Path) -> Sweep:
     """Read a sweep file in W&B's format.
 
     Raises:
-        InputError: no such file, no YAML, or not a sweep.
+        InputError: the file does not exist, is not YAML, or is not a sweep.
     """
     import yaml
 
@@ -106,10 +109,10 @@ def read_sweep(path: Path) -> Sweep:
 
 
 def rungs_of(early_terminate: Any, where: Path) -> Rungs:
-    """``min_iter`` with ``eta``, or ``max_iter`` with ``s`` and ``eta``; eta is 3 where it is not said.
+    """Read the rungs from ``min_iter`` and ``eta``, or from ``max_iter``, ``s``, and ``eta``. The default of eta is 3.
 
     Raises:
-        InputError: another kind, or numbers that make no rungs.
+        InputError: ``early_terminate`` has another type, or its numbers define no rungs.
     """
     if not isinstance(early_terminate, dict) or early_terminate.get("type") != "hyperband":
         raise InputError(f"{where}: early_terminate {early_terminate!r}: wanted type: hyperband with min_iter and eta.")
@@ -127,14 +130,15 @@ def rungs_of(early_terminate: Any, where: Path) -> Rungs:
 
 
 def words_of(values: Mapping[str, Any]) -> list[str]:
-    """As an agent writes ${args_no_hyphens}: ``KEY=VALUE``, in Python's spelling of the value."""
+    """Return overrides as in ${args_no_hyphens} of a W&B agent: ``KEY=VALUE`` with the value as Python prints it."""
     return [f"{key}={value}" for key, value in values.items()]
 
 
 def _choices(parameter: Mapping[str, Any]) -> list[Any]:
-    """Optuna records plain values; a list is recorded as its word of the command line.
+    """Return the choices of a parameter in a form that Optuna can record.
 
-    So are all of them where two that it takes for the same have words of their own, as 1 and True.
+    Optuna records plain values, so a list is replaced by its text. If two values are equal for Python but have
+    different texts, such as 1 and True, all values are replaced by their texts.
     """
     found = [parameter["value"]] if "value" in parameter else list(parameter.get("values", []))
     plain = [one if one is None or isinstance(one, bool | int | float | str) else str(one) for one in found]
@@ -165,7 +169,7 @@ def _distribution(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> "Bas
 
 
 def _number(value: Any) -> float | None:
-    """YAML 1.1 reads 1e-5 as a text."""
+    """Return a number, or None. Text is converted because YAML 1.1 reads 1e-5 as text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     return float(value) if isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+([eE][-+]?\d+)?", value) else None

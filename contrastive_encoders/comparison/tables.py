@@ -24,8 +24,8 @@ TOO_FEW = "too few seeds"
 NUMBER = "z,.2f"
 IN_BRACKETS = "In brackets: the 95 % interval of the difference over test items, and p after Holm's correction."
 INTERVAL, DEVIATION, TIME = "95 %", "sd over seeds", "time"
-OPTIONAL = (INTERVAL, DEVIATION, TIME)  # columns that a narrow terminal does without; the report has them
-MANY = 6  # arms, each of which gets a row rather than a column
+OPTIONAL = (INTERVAL, DEVIATION, TIME)  # columns left out in a narrow terminal; the report has them
+MANY = 6  # from this number of arms, each arm is a row instead of a column
 
 
 def span(bounds: tuple[float, float] | None) -> Cell | None:
@@ -78,7 +78,7 @@ def leaderboard(arms: Sequence[Arm], headline: RankingMetric, standings: Sequenc
 
 
 def mean_cost(arm: Arm) -> dict[str, float]:
-    """Return each measure of ``Spent``, its mean over the runs."""
+    """Return the mean over the runs of each measure of ``Spent``."""
     spent: list[Mapping[str, Any]] = [run.results["spent"] for run in arm.runs]
     return {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}
 
@@ -114,7 +114,7 @@ def scores_by_family(arms: Sequence[Arm], families: Sequence[Family], standings:
 
 
 def task_scores(arms: Sequence[Arm], families: Sequence[Family], standings: Sequence[Standing]) -> Table:
-    """Return a heat map of all scores: of each family its average, and its tasks."""
+    """Return a heat map of all scores: the average of each family, and its tasks."""
     scores = [score for family in families for score in family.scores]
     found = {score.name: [spread(values_of(arms[one.arm], score)) for one in standings] for score in scores}
     best = {name: max(one.mean for one in held) for name, held in found.items()}
@@ -171,7 +171,7 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[PairwiseComparison]) -> T
 
 
 def before_and_after(arms: Sequence[Arm]) -> Table | None:
-    """Return the table of the verdicts of runs that were scored before training."""
+    """Return the table of verdicts for the runs that were scored before training."""
     judged = [(arm, run, run.results["verdict"]) for arm in arms for run in arm.runs if "verdict" in run.results]
     if not judged:
         return None
@@ -207,7 +207,7 @@ def before_and_after(arms: Sequence[Arm]) -> Table | None:
 def conclusions(
     arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing], found: Sequence[PairwiseComparison]
 ) -> list[str]:
-    """Return a sentence for each arm in the order of the ranking: its distance from the best, and the arms like it."""
+    """Return a sentence for each arm in the order of the ranking: its distance from the best, and arms like it."""
     if len(standings) == 1:
         return ["the only arm."]
     most = 3 if len(arms) <= 8 else 0
@@ -216,7 +216,7 @@ def conclusions(
     for standing in standings:
         rivals = [one.arm for one in standings if one.arm != standing.arm]
         alike = [arm for arm in rivals if not of_two[frozenset((standing.arm, arm))].distinguishable]
-        other = rivals[0]  # the best, or behind the best the second
+        other = rivals[0]  # the best arm, or the second best for the best arm
         one = of_two[frozenset((standing.arm, other))]
         upper, lower = (standing.arm, other) if standing is standings[0] else (other, standing.arm)
         facts = _facts(arms, headline, one, upper, lower)
@@ -231,7 +231,7 @@ def conclusions(
 
 
 def _facts(arms: Sequence[Arm], headline: RankingMetric, one: PairwiseComparison, upper: int, lower: int) -> str:
-    """Return the evidence for a difference: its interval, p values, and the spread over seeds."""
+    """Return the evidence for a difference: its interval, its p-values, and the spread over seeds."""
     sign = 1 if one.first == upper else -1
     bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
     facts = [f"{bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []
@@ -245,7 +245,7 @@ def _facts(arms: Sequence[Arm], headline: RankingMetric, one: PairwiseComparison
 
 
 def _listed(names: Sequence[str], most: int) -> str:
-    """``a, b and c``; of many the first ``most``, and how many more."""
+    """Return ``a, b and c``; of a longer list, the first ``most`` names and the number of the others."""
     names = [*names[:most], f"{len(names) - most} others"] if len(names) > most + 1 else list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
@@ -261,7 +261,7 @@ def seeds_said(arms: Sequence[Arm]) -> list[str]:
 def answer(
     arms: Sequence[Arm], headline: RankingMetric, standings: Sequence[Standing], found: Sequence[PairwiseComparison]
 ) -> Table:
-    """Return the ranking in words, with its cost."""
+    """Return the ranking in plain words, with the cost of each arm."""
     rows = []
     for standing, sentence in zip(standings, conclusions(arms, headline, standings, found), strict=True):
         arm = arms[standing.arm]
@@ -295,7 +295,7 @@ def rank(standing: Standing) -> Cell:
 
 
 def short_number(number: float) -> str:
-    """``2.1 M``."""
+    """Return a number with few digits: ``2.1 M``."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g} {letter}"
@@ -303,7 +303,7 @@ def short_number(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``1 h 05 min``, ``2 min 03 s``, ``4.0 s``."""
+    """Return a duration as text: ``1 h 05 min``, ``2 min 03 s``, ``4.0 s``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, hours = seconds / 60, seconds / 3600
@@ -336,7 +336,7 @@ def leaks(arms: Sequence[Arm]) -> Table | None:
 
 
 def configs(arms: Sequence[Arm]) -> list[Table]:
-    """Settings in which the arms differ, side by side; those that all share, folded."""
+    """Return the settings in which the arms differ, next to each other, and the settings that all share, folded."""
     different = set(differing(arms))
     keys = sorted({key for arm in arms for key in arm.settings})
     rows = [[key, *(Cell(_shown(arm.settings.get(key, "-"))) for arm in arms)] for key in keys if key in different]
@@ -349,7 +349,7 @@ def configs(arms: Sequence[Arm]) -> list[Table]:
 
 
 def _arms_down(what: str, arms: Sequence[Arm], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Headings, and rows of which many arms get one each, where they had a column each."""
+    """Return headings and rows. With many arms, the table is transposed, so that each arm is a row."""
     labels = [arm.label for arm in arms]
     if len(arms) <= MANY:
         return [what, *labels], rows

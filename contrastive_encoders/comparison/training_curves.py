@@ -23,7 +23,7 @@ def curves_of(arms: Sequence[Arm]) -> list[Curves]:
     found = list[Curves]()
     for arm in arms:
         finals = [_final_scores(run) for run in arm.runs]
-        # A point that not all seeds have would be read as the mean over seeds
+        # A point without values of all seeds would be read as the mean over seeds
         if len({tuple(step for step, _ in one) for one in finals}) > 1:
             finals = [[] for _ in arm.runs]
         found += [_curves(arm.label, run, one) for run, one in zip(arm.runs, finals, strict=True)]
@@ -31,7 +31,7 @@ def curves_of(arms: Sequence[Arm]) -> list[Curves]:
 
 
 def _final_scores(run: FinishedRun) -> list[tuple[float, Mapping[str, float]]]:
-    """Return the final scores of each stage, and the step of those weights."""
+    """Return the final scores of each stage, and the step at which they were measured."""
     start, found = 0, list[tuple[float, Mapping[str, float]]]()
     for name, spent in in_turn(run.results):
         results = run.results["stages"][name] if name else run.results
@@ -54,7 +54,7 @@ def _curves(name: str, run: FinishedRun, finals: Sequence[tuple[float, Mapping[s
 
 
 def training(arms: Sequence[Arm]) -> Figure | None:
-    """Draw all that was logged, the monitored score first; None if nothing was."""
+    """Draw all logged metrics, the monitored score first. Return None if nothing was logged."""
     runs, key = curves_of(arms), [arm.label for arm in arms]
     logged = {name for run in runs for name in run.lines}
     if not logged:
@@ -135,7 +135,7 @@ def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hove
 
 
 def _progress(runs: Sequence[Curves], name: str) -> Table:
-    """The curve in a few numbers a run."""
+    """Return a table of the curve with a few numbers for each run."""
     rows = []
     for run in runs:
         steps, values = run.lines.get(name, ([], []))

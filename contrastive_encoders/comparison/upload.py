@@ -11,7 +11,7 @@ from contrastive_encoders.statistics.paired_tests import spread
 
 
 def _value(cell: Cell, numeric: bool) -> float | str | None:
-    """Numbers stay numbers, so that W&B can sort and plot them; an interval is words."""
+    """Return the value of a cell: a number if W&B can sort and plot it, text for an interval."""
     if not numeric or " to " in cell.text:
         return cell.text
     return cell.sort if isinstance(cell.sort, int | float) and math.isfinite(cell.sort) and cell.text else None
@@ -20,7 +20,11 @@ def _value(cell: Cell, numeric: bool) -> float | str | None:
 def upload(
     found: Comparison, whole: list[ReportSection], written: dict[str, Path], project: str, name: str, offline: bool
 ) -> str:
-    """``comparison/ARM/mean``, ``/sd``, ``/rank`` in the summary; the id of the W&B run."""
+    """Upload a comparison, with ``comparison/ARM/mean``, ``/sd``, and ``/rank`` in the summary.
+
+    Returns:
+        The id of the W&B run.
+    """
     import wandb
 
     headline, folder = found.headline, written["report.html"].parent

@@ -1,4 +1,4 @@
-"""Figures of vectors: similarity against ratings, alignment and uniformity, and a map of sentences."""
+"""Figures of embeddings: similarity against ratings, alignment and uniformity, and a map of sentences."""
 
 import textwrap
 from collections.abc import Sequence
@@ -20,15 +20,16 @@ from contrastive_encoders.statistics.headline import RankingMetric
 from contrastive_encoders.statistics.paired_tests import spread
 from contrastive_encoders.statistics.score_names import ScoreName
 
-BANDS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5.01))  # of ratings from 0 to 5
+BANDS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5.01))  # ranges of the ratings, which are from 0 to 5
 QUANTILES = {"low": 0.05, "lower": 0.25, "median": 0.5, "upper": 0.75, "high": 0.95}
-MAX_PANELS = 8  # of the best arms
-PLACES = ["#3b6fd4", "#1ba39c", "#b8860b", "#d9552b"]  # of the first map from left to right; seen on light and dark
-WIDTH, MAX_LETTERS = 250, 32  # of a panel in a picture, and of a line of its title
+MAX_PANELS = 8  # the best arms are drawn
+# Colors of positions in the first map from left to right, visible on light and dark backgrounds
+PLACES = ["#3b6fd4", "#1ba39c", "#b8860b", "#d9552b"]
+WIDTH, MAX_LETTERS = 250, 32  # width of a panel in a figure, and characters in a line of its title
 
 
 def best(arms: Sequence[Arm], headline: RankingMetric) -> list[Arm]:
-    """Return `MAX_PANELS` of them, by their mean, in the order in which they were given."""
+    """Return the `MAX_PANELS` arms with the highest means, in their given order."""
     means = [spread(values_of(arm, headline)).mean for arm in arms]
     chosen = sorted(sorted(range(len(arms)), key=lambda place: -means[place])[:MAX_PANELS])
     return [arms[place] for place in chosen]
@@ -96,7 +97,7 @@ def _title(label: str) -> dict[str, Any]:
 
 
 def plane(arms: Sequence[Arm], headline: RankingMetric, probes: Sequence[ProbeEmbeddings]) -> Figure | None:
-    """Draw alignment and uniformity of each probed run; towards the lower left is better."""
+    """Draw alignment and uniformity of each probed run. Lower left is better."""
     known = [probe for probe in probes if probe.alignment is not None]
     if not known:
         return None
@@ -127,7 +128,7 @@ def plane(arms: Sequence[Arm], headline: RankingMetric, probes: Sequence[ProbeEm
 
 
 def sentence_map(probes: Sequence[ProbeEmbeddings], shown: Sequence[int]) -> Figure | None:
-    """Draw the sentences in two dimensions under each arm's first encoder, in the colors of the first map."""
+    """Draw the sentences in two dimensions for each arm's first encoder, in the colors of the first map."""
     if not probes or not shown:
         return None
     shades = stats.rankdata(probes[0].places[shown, 0]) / len(shown)
