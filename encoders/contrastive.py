@@ -1,4 +1,4 @@
-"""The base class of contrastive objectives: hard negatives, a guide, diagnostics of the vectors."""
+"""Base classes of contrastive objectives, with hard negatives, a guide, and diagnostics of the embeddings."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -28,8 +28,9 @@ class Distance(NamedTuple):
 
 
 class ContrastiveObjective(Objective):
-    """An objective whose negatives are the other texts of the batch. Its ``loss`` is given what the guide makes of the
-    texts. ``log_every_n_steps`` is that of the diagnostics.
+    """Objective with in-batch negatives.
+
+    The output of the guide is passed to ``loss``. Diagnostics are computed every ``log_every_n_steps`` steps.
     """
 
     needs = "rows that are negatives of each other (rows with an equal text are not)"
@@ -49,16 +50,18 @@ class ContrastiveObjective(Objective):
         self.margins = margins[0] or 0.0, margins[1] or 0.0
         self.guide = None if settings.guide is None else GuideEncoder(settings.guide, self.encoder.tokenizer)
         self.encoder.beside = self.guide.modules if self.guide else ()
-        self.prompts: Sequence[Collection[str]] = ()  # of each column of the data
-        self.prompt_places: Sequence[slice] = ()  # of the prompt that all texts of a column have
+        self.prompts: Sequence[Collection[str]] = ()  # for each column of the data
+        self.prompt_places: Sequence[slice] = ()  # token positions of the prompt that all texts of a column share
 
     def texts(self, batch: Any) -> Sequence[Ragged]:
-        """What the guide reads of each view: the texts, before any mask or prompt."""
+        """Return the texts of each view that the guide reads, before any mask or prompt."""
         return self.views(batch)
 
     def loss(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Any:
-        """`Objective.loss`, told which candidates are no negatives: ``guide`` is what `guided` returns, ``texts`` what
-        `numbered` does. A function of `losses` takes both.
+        """Compute the loss, as `Objective.loss`, with information about which candidates are not negatives.
+
+        The keyword arguments are ``guide``, the output of `guided`, and ``texts``, the output of `numbered`. The
+        functions in `losses` accept both.
         """
         raise NotImplementedError
 
@@ -68,15 +71,18 @@ class ContrastiveObjective(Objective):
         self.prompt_places = [prompt_places(self.encoder.tokenizer, prompt) for prompt in same]
 
     def numbered(self, batch: Any) -> Sequence[Tensor] | None:
-        """Return the (sequences,) int64 hashes of the texts of each view; None with ``exclude_equal_texts=false``,
-        unless rows have lists, whose other positives and empty texts are no negatives.
+        """Return the (sequences,) int64 hashes of the texts of each view.
+
+        Return None with ``exclude_equal_texts=false``, unless rows have lists: their other positives and empty texts
+        must be excluded from the negatives.
         """
         has_lists = getattr(batch, "all_positives", None) is not None
         return self.text_numbers(batch) if self.settings.exclude_equal_texts or has_lists else None
 
     def text_numbers(self, batch: Any) -> list[Tensor]:
-        """Return the (sequences,) int64 hashes of the texts of each view, without the prompts of the columns; `FILLER`
-        for the empty texts that fill up a row.
+        """Return the (sequences,) int64 hashes of the texts of each view, without the prompts of the columns.
+
+        Empty texts that fill up a row have the hash `FILLER`.
         """
         fillers = getattr(batch, "fillers", None)
         views = self.texts(batch)
@@ -87,7 +93,7 @@ class ContrastiveObjective(Objective):
         return found
 
     def accepted(self, batch: Any) -> Tensor | None:
-        """Return the (N, P) hashes of the texts that are no negatives of an anchor; None if rows have no lists."""
+        """Return the (N, P) hashes of texts to exclude from the negatives of an anchor; None if rows have no lists."""
         positives = getattr(batch, "all_positives", None)
         if positives is None:
             return None
@@ -96,7 +102,7 @@ class ContrastiveObjective(Objective):
         return torch.cat([hashes, torch.full_like(hashes[:, :1], FILLER)], dim=1)
 
     def guided(self, batch: Any) -> Guide | None:
-        """What the guide makes of the texts of a batch; None where there is no guide."""
+        """Return the guide's embeddings of a batch with its margins; None if there is no guide."""
         if self.guide is None:
             return None
         texts = self.texts(batch)
@@ -111,7 +117,7 @@ class ContrastiveObjective(Objective):
         return super().compare(vectors, batch, guide=self.guided(batch), texts=self.numbered(batch), **known)
 
     def compare_encoded(self, vectors_ND: Tensor, lengths: Sequence[int], batch: Any) -> LossOutput:
-        """Compare the vectors, and where there is a teacher those that leave the encoder with its own."""
+        """Compute the contrastive loss, plus the distance to the teacher's embeddings if there is a teacher."""
         contrast, weight = super().compare_encoded(vectors_ND, lengths, batch), self.settings.teacher_weight
         if self.teaching is None:
             return contrast
@@ -121,14 +127,17 @@ class ContrastiveObjective(Objective):
         return LossOutput(loss, {**contrast.metrics, "distance_to_teacher": distance.detach()})
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
-        """Diagnostics of the pairs of all ranks, at steps that are logged: they take an eigendecomposition."""
+        """Return diagnostics of the pairs of all ranks.
+
+        They are computed only at logged steps, because they need an eigendecomposition.
+        """
         if (self.global_step + 1) % self.settings.log_every_n_steps:
             return {}
         left, right = (gather_rows(one.detach())[0] for one in vectors[:2])
         return contrast_diagnostics(left, right)
 
     def negatives(self, batch: Any) -> Tensor | None:
-        """The texts of all views but the first, without those that the loss leaves out."""
+        """Return the number of negatives of each anchor: texts of all other views that the loss does not exclude."""
         return count_negatives(
             *self.text_numbers(batch),
             groups=getattr(batch, "groups", None),
@@ -137,7 +146,10 @@ class ContrastiveObjective(Objective):
         )
 
     def can_learn(self, batch: Any, negatives: Tensor | None) -> bool:
-        """Whether an anchor has a negative. Equal texts that are kept differ by dropout, and by the other direction."""
+        """Return whether any anchor has a negative.
+
+        Equal texts that are not excluded differ by dropout, or by the other direction.
+        """
         if self.settings.teacher is not None or negatives is None or negatives.any():
             return True
         directions = getattr(self.settings, "directions", ())
@@ -145,12 +157,12 @@ class ContrastiveObjective(Objective):
         return is_kept and (has_dropout(self.encoder) or len(directions) > 1)
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """A guide reads texts, and keeps their ids on the host: the device would have to be asked for them."""
+        """Keep token ids on the host if there is a guide, so that reading the texts needs no synchronization."""
         return batch if self.guide is None else type(batch)(*map(kept_on_host, batch))
 
 
 class HardNegativesObjective(ContrastiveObjective):
-    """A contrastive objective whose anchors may have hard negatives of their own, compared by InfoNCE."""
+    """Contrastive objective with InfoNCE, whose anchors may have hard negatives."""
 
     settings: HardNegativesConfig
 
@@ -158,7 +170,7 @@ class HardNegativesObjective(ContrastiveObjective):
         """Return the views, and the hard negatives if there are any.
 
         Raises:
-            InputError: there are none to give a weight to.
+            InputError: If hard negatives have a weight in the settings, but the data has none.
         """
         for key in ("hard_negative_weight", "hardness_strength"):
             if negatives is None and (weight := getattr(self.settings, key)):
@@ -182,7 +194,8 @@ class HardNegativesObjective(ContrastiveObjective):
 
 
 def of_views(columns: Sequence[Column], views: int, otherwise: Column) -> list[Column]:
-    """Return what belongs to the column of each view: the last one's also to further views. ``otherwise``: if there are
-    no columns.
+    """Return the column of each view. The last column also applies to further views.
+
+    If there are no columns, ``otherwise`` is returned for each view.
     """
     return [columns[min(place, len(columns) - 1)] if columns else otherwise for place in range(views)]

@@ -1,6 +1,6 @@
-"""The cross-encoder: a transformer that reads a query and a document in one sequence, and gives the pair one logit.
+"""Cross-encoder: a transformer that reads a query and a document in one sequence and returns one logit per pair.
 
-Shape letters: N pairs, B pairs of a chunk, T tokens of its longest.
+Shape letters: N pairs, B pairs of a chunk, T tokens of its longest pair.
 """
 
 import contextlib
@@ -41,19 +41,19 @@ from contrastive_encoders.encoders.sharding import is_first_rank
 from contrastive_encoders.io.model_names import run_folder
 from contrastive_encoders.reports.progress import ProgressBar
 
-SCORE_TOKENS_CPU, SCORE_TOKENS_GPU = 2_048, 65_536  # of a chunk without gradients, as of an encoder
-PAIRS_AT_ONCE = 4_096  # that are tokenised and sorted by length together
-SCORES_PAIRS = "ForSequenceClassification"  # how transformers calls the classes
+SCORE_TOKENS_CPU, SCORE_TOKENS_GPU = 2_048, 65_536  # tokens per chunk without gradients
+PAIRS_AT_ONCE = 4_096  # pairs that are tokenized and sorted by length together
+SCORES_PAIRS = "ForSequenceClassification"  # suffix of the class names in transformers
 EXAMPLE_RERANKER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
 
 class PairForm(NamedTuple):
-    """What a tokenizer puts around two texts, and the types of the tokens of each of the five parts."""
+    """The special tokens around two texts, and the token types of each of the five parts."""
 
     before: np.ndarray
     between: np.ndarray
     after: np.ndarray
-    around_one: tuple[int, int]  # tokens before and behind a text that stands alone
+    around_one: tuple[int, int]  # numbers of special tokens before and after a single text
     types: tuple[np.ndarray, np.ndarray, np.ndarray, int, int] | None  # before, between, after, first, second text
     keeps_end: bool
 
@@ -63,22 +63,22 @@ class PairForm(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Pairs as single sequences."""
+    """Pairs, each joined to a single sequence."""
 
     sequences: Ragged
-    types: Tensor | None  # (tokens,) int64 beside the ids; None: the tokenizer gives none
+    types: Tensor | None  # (tokens,) int64 token types; None: the tokenizer returns none
 
 
 class CrossEncoderOutput(NamedTuple):
     """The result of a training step."""
 
     logits_N: Tensor  # float32, with gradient
-    padded_tokens: int  # padding that was computed along
+    padded_tokens: int  # number of padding tokens computed
     real_tokens: int
 
 
 class Float32Linear(nn.Linear):
-    """A linear layer that computes in float32 under autocast, too: the layer that gives the logits."""
+    """Linear layer that computes in float32 even under autocast, for the logits."""
 
     def forward(self, input: Tensor) -> Tensor:
         with torch.autocast(input.device.type, enabled=False):
@@ -86,8 +86,17 @@ class Float32Linear(nn.Linear):
 
 
 class CrossEncoder(nn.Module):
-    """``transformer`` is a model of transformers for sequence classification with one label. A pair has at most
-    ``max_length`` tokens; the longer text of a longer pair is cut first.
+    """Model that scores pairs of texts.
+
+    Args:
+        transformer: Model for sequence classification with one label.
+        tokenizer: Tokenizer of the transformer.
+        max_length: Maximum number of tokens of a pair. The longer text of a pair is truncated first.
+        token_budget: Maximum number of tokens per chunk in training; None derives it from the available memory.
+        recompute: Activation checkpointing mode: "auto", "on", "off", or "layers".
+
+    Raises:
+        InputError: If ``max_length`` leaves no room for two texts.
     """
 
     def __init__(
@@ -116,7 +125,7 @@ class CrossEncoder(nn.Module):
 
     @property
     def head(self) -> list[nn.Module]:
-        """The layers behind the states."""
+        """Layers after the hidden states."""
         inside = set(self.transformer.base_model.modules())
         return [layer for layer in self.transformer.modules() if layer not in inside and layer is not self.transformer]
 
@@ -125,17 +134,17 @@ class CrossEncoder(nn.Module):
         return next(self.parameters()).device
 
     def join(self, queries: Ragged, documents: Ragged, query_of: np.ndarray) -> Joined:
-        """Join document i of (N,) to the query ``query_of[i]``. Both have the special tokens of a single text around
-        them.
+        """Join document i of (N,) to the query ``query_of[i]``. Both are tokenized as single texts with special tokens.
 
-        The ids are those of ``tokenizer(query, document, truncation="longest_first", max_length=max_length)`` for texts
-        that have lost no token yet.
+        For texts that have not been truncated before, the ids equal those of
+        ``tokenizer(query, document, truncation="longest_first", max_length=max_length)``.
         """
         return joined(queries, documents, query_of, self.form, self.max_length)
 
     def score(self, pairs: Joined) -> CrossEncoderOutput:
-        """Compute the logits of a training step. Under ``recompute="auto"`` chunks are recomputed in the backward pass
-        only where the pairs exceed the budget.
+        """Compute the logits of a training step.
+
+        With ``recompute="auto"``, chunks are recomputed in the backward pass only if the pairs exceed the budget.
         """
         lengths, ids = pairs.sequences.lengths, pairs.sequences.ids
         budget = resolve_token_budget(self.token_budget, ids.device, self.transformer, recompute=self.recompute)
@@ -160,7 +169,10 @@ class CrossEncoder(nn.Module):
         return ((*one, types_BT) for one, (types_BT, _) in zip(laid, types, strict=True))
 
     def score_chunk(self, ids_BT: Tensor, mask_BT: Tensor, types_BT: Tensor | None) -> Tensor:
-        """Compute the (B,) float32 logits of (B, T) ids. It calls no collective, and only dropout is random."""
+        """Compute the (B,) float32 logits of (B, T) ids.
+
+        The function calls no collective operation, and only dropout is random.
+        """
         inputs = {"input_ids": ids_BT, "attention_mask": mask_BT.long()}
         if types_BT is not None:
             inputs["token_type_ids"] = types_BT
@@ -178,7 +190,7 @@ class CrossEncoder(nn.Module):
         autocast: torch.dtype | None = None,
         progress: bool = True,
     ) -> Tensor:
-        """Return the (N,) float32 logits of N queries with as many documents, on the CPU, in eval mode."""
+        """Return the (N,) float32 logits of N query-document pairs, on the CPU, computed in eval mode."""
         training, device = self.training, self.device
         scores_N = torch.zeros(len(queries))
         order = np.argsort([-len(a) - len(b) for a, b in zip(queries, documents, strict=True)], kind="stable")
@@ -222,10 +234,10 @@ class CrossEncoder(nn.Module):
 
 
 def pair_form(tokenizer: Any) -> PairForm:
-    """Find what a tokenizer puts around two texts, by encoding two words alone and together.
+    """Determine the special tokens around two texts, by encoding two texts separately and as a pair.
 
     Raises:
-        InputError: the tokenizer does not put one behind the other.
+        InputError: If the tokenizer does not concatenate the two texts.
     """
     first, second = (tokenizer(word, add_special_tokens=False)["input_ids"] for word in ("a", "b"))
     alone, both = tokenizer("a"), tokenizer("a", "b")
@@ -258,8 +270,10 @@ def _place(part: list[int], whole: list[int], start: int) -> int | None:
 
 
 def longest_first(first_N: np.ndarray, second_N: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut the lengths of N pairs of texts to lengths that fit into ``room`` tokens together, as the tokenizers library
-    cuts them: the longer text alone where that suffices, else both to halves, the odd token to the longer one.
+    """Truncate the lengths of N pairs of texts so that each pair fits into ``room`` tokens.
+
+    As in the tokenizers library, only the longer text is truncated if that suffices. Otherwise each text gets half of
+    the room, and the longer one gets the odd token.
     """
     shorter, longer = np.minimum(first_N, second_N), np.maximum(first_N, second_N)
     half = np.full_like(shorter, room // 2)
@@ -272,7 +286,7 @@ def longest_first(first_N: np.ndarray, second_N: np.ndarray, room: int) -> tuple
 
 
 def joined(queries: Ragged, documents: Ragged, query_of: np.ndarray, form: PairForm, max_length: int) -> Joined:
-    """`CrossEncoder.join`."""
+    """Join queries and documents, see `CrossEncoder.join`."""
     head, tail = form.around_one
     kinds = queries.lengths[query_of] - head - tail, documents.lengths - head - tail
     kept = longest_first(*kinds, max_length - form.number)
@@ -313,11 +327,18 @@ def load_cross_encoder(
     dropout: float | None = None,
     dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
-    """Load a model for sequence classification with one label, in float32. Where the backbone is an encoder, its head
-    is drawn from ``seed``; without a seed it must have one. ``weights`` names a model of the same config that has them.
+    """Load a model for sequence classification with one label.
+
+    Args:
+        backbone: Folder or hub id.
+        weights: Name of a model with the same config to load the weights from. Default: ``backbone``.
+        setting: Name of the setting in error messages.
+        seed: Seed that initializes the head of a backbone without one. If it is None, the backbone must have a head.
+        dropout: Dropout probability; None keeps the one in the config.
+        dtype: Type of the weights.
 
     Raises:
-        InputError: it cannot be loaded, gives several scores, or has no head and there is no seed.
+        InputError: If the model cannot be loaded, returns several scores, or has no head and there is no seed.
     """
     config = from_pretrained(AutoConfig, backbone, setting=setting)
     config.output_hidden_states = False
@@ -333,7 +354,7 @@ def load_cross_encoder(
         )
     config.num_labels = 1
     set_dropout(config, dropout, None, backbone)
-    with torch.random.fork_rng(devices=[]):  # what is drawn there is replaced below
+    with torch.random.fork_rng(devices=[]):  # the random weights are replaced below
         model, info = from_pretrained(
             AutoModelForSequenceClassification,
             weights or backbone,
@@ -356,10 +377,10 @@ def load_cross_encoder(
 
 
 def check_one_score(where: str, number: int) -> None:
-    """Check that a model gives a pair one score.
+    """Check that a model returns one score per pair.
 
     Raises:
-        InputError: it gives another number of them; ``where`` begins the message.
+        InputError: If it returns another number of scores. The message starts with ``where``.
     """
     if number != 1:
         raise InputError(
@@ -369,7 +390,7 @@ def check_one_score(where: str, number: int) -> None:
 
 
 def not_trained(where: str, architectures: Sequence[str]) -> InputError:
-    """Return the error for a model whose config names no class that scores pairs; ``where`` begins the message."""
+    """Return the error for a model whose config names no class that scores pairs. The message starts with ``where``."""
     return InputError(
         f"{where}: wanted a model that was trained to score pairs, such as {EXAMPLE_RERANKER}, or the run of a "
         f"reranker; its config.json says that it is a {', '.join(architectures) or 'model'}."
@@ -378,7 +399,7 @@ def not_trained(where: str, architectures: Sequence[str]) -> InputError:
 
 @torch.no_grad()
 def _draw(model: PreTrainedModel, names: Sequence[str], seed: int) -> None:
-    """Give the weights of a fresh head their first values, as transformers does, but from a seed."""
+    """Initialize the weights of a new head as transformers does, but from a seed."""
     spread = float(getattr(model.config, "initializer_range", None) or 0.02)
     drawn = torch.Generator().manual_seed(seed)
     for name in names:
@@ -392,10 +413,10 @@ def _draw(model: PreTrainedModel, names: Sequence[str], seed: int) -> None:
 
 
 def load_reranker(name: str | Path, *, max_length: int | None = None, device: str | torch.device) -> CrossEncoder:
-    """Load the cross-encoder of a run of ``model=reranker``, of a folder or of a hub id, for scoring.
+    """Load a cross-encoder for scoring from a run of ``model=reranker``, a folder, or a hub id.
 
     Raises:
-        InputError: there is none, it has several labels, or no layer for a score.
+        InputError: If there is no model, or if it has several labels or no classification head.
     """
     name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
     found = run_folder(name, "reranker") or name

@@ -1,6 +1,6 @@
-"""Dense layers behind the pooling, as in sentence-transformers.
+"""Dense layers after the pooling, as in sentence-transformers.
 
-Shape letters: B texts, D width of what is pooled, E width of what comes out.
+Shape letters: B texts, D input dimension, E output dimension.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,16 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 class Dense(nn.Module):
-    """(B, D) -> (B, E) float32. ``activation`` is the path of a class of torch.nn that is made without arguments.
+    """Linear layer with an activation: (B, D) -> (B, E) float32.
 
-    Names of weights are the library's. Under autocast products stay in the precision of the weights: 8 bits of mantissa
-    would go into every cosine.
+    Weights have the same names as in sentence-transformers. Under autocast, the matmul is computed in the precision of
+    the weights: otherwise every cosine would have the error of an 8-bit mantissa.
+
+    Args:
+        in_features: Input dimension D.
+        out_features: Output dimension E.
+        bias: Whether the layer has a bias.
+        activation: Import path of a ``torch.nn`` class that is constructed without arguments.
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True, activation: str = TANH) -> None:
@@ -29,7 +35,7 @@ class Dense(nn.Module):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the library's config.json of a Dense says."""
+        """Content of the config.json of a Dense module in sentence-transformers."""
         return {
             "in_features": self.linear.in_features,
             "out_features": self.linear.out_features,
@@ -39,7 +45,7 @@ class Dense(nn.Module):
 
     @property
     def is_tanh_layer(self) -> bool:
-        """Whether it is the layer of BERT's pooler and of SimCSE: square, with a bias and tanh."""
+        """True for the layer of BERT's pooler and of SimCSE: square, with a bias and tanh."""
         return is_tanh_layer(self.options)
 
     @property
@@ -56,7 +62,10 @@ class Dense(nn.Module):
 
 
 class TanhHead(Dense):
-    """(B, width) -> (B, width) float32. The weights are drawn from ``seed`` alone, as a transformer draws its own."""
+    """Square tanh layer: (B, width) -> (B, width) float32.
+
+    The weights are initialized from ``seed`` only, with the distribution that transformers use.
+    """
 
     def __init__(self, width: int, *, seed: int, std: float = 0.02) -> None:
         super().__init__(width, width)
@@ -71,7 +80,11 @@ def is_tanh_layer(options: Mapping[str, Any]) -> bool:
 
 
 def activation_of(path: str) -> type[nn.Module]:
-    """The class of torch.nn; Raises InputError where there is none of that name that needs no argument."""
+    """Return the ``torch.nn`` class at an import path.
+
+    Raises:
+        InputError: If there is no such class, or if it requires arguments.
+    """
     package, _, name = path.rpartition(".")
     found = getattr(nn, name, None) if package == "torch.nn" or package.startswith("torch.nn.modules") else None
     if isinstance(found, type) and issubclass(found, nn.Module):
@@ -84,18 +97,23 @@ def activation_of(path: str) -> type[nn.Module]:
 
 
 def dense_layers(head: nn.Module | None) -> list[Dense]:
-    """Of what stands behind the pooling: nothing, one layer, or several one behind the other."""
+    """Return the Dense layers of a head: none, one, or the layers of a sequence."""
     if head is None:
         return []
     return [head] if isinstance(head, Dense) else [cast(Dense, layer) for layer in cast(nn.Sequential, head)]
 
 
 def head_of(options: Sequence[Mapping[str, Any]], weights: Mapping[str, Tensor], width: int, where: str) -> nn.Module:
-    """The layers that ``options`` describe, on pooled vectors of ``width`` numbers; ``weights`` by the names that
-    `dense_layers` has them under.
+    """Build Dense layers and load their weights.
+
+    Args:
+        options: Options of each layer, as in `Dense.options`.
+        weights: Weights, named as in the state dict of the head.
+        width: Dimension of the pooled embeddings.
+        where: Start of error messages.
 
     Raises:
-        InputError: they do not fit each other, or the weights do not fit them; ``where`` begins the message.
+        InputError: If the layers do not fit each other, or if the weights do not fit the layers.
     """
     layers = list[Dense]()
     for each in options:

@@ -1,8 +1,8 @@
-"""The depth of each weight in a backbone: embeddings 0, layers from 1 upwards, then the head.
+"""Depth of each weight in a backbone: embeddings 0, layers from 1 upwards, then the head.
 
-The depth says what `freeze` holds still, and at which rate the rest is trained: discriminative fine-tuning (Howard and
-Ruder, 2018, section 3.2), as layer-wise decay in the fine-tuning of ELECTRA (Clark et al., 2020, appendix B). There the
-task's head is two steps above the top layer; here both have the whole rate.
+The depth determines which weights `freeze` freezes, and the learning rate of the others: discriminative fine-tuning
+(Howard and Ruder, 2018, section 3.2), as layer-wise decay in the fine-tuning of ELECTRA (Clark et al., 2020, appendix
+B). In ELECTRA, the task's head is two steps above the top layer; here, both have the full learning rate.
 """
 
 import logging
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from contrastive_encoders.core import InputError
 
-COUNTS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")  # in a config
+COUNTS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")  # in configs
 EMBEDDING_NAME = re.compile(r"embed|(^|[._])emb([._]|$)", re.IGNORECASE)
 FROZEN = re.compile(r"embeddings|layers:(\d{1,9})")
 
@@ -23,31 +23,35 @@ log = logging.getLogger(__name__)
 
 
 class Depths(NamedTuple):
-    """``of`` has every weight of the backbone; what is above ``layers`` stands behind the last layer."""
+    """Depths ``of`` all weights of the backbone. Depths above ``layers`` are those of weights after the last layer."""
 
     of: dict[nn.Parameter, int]
     layers: int
 
 
 def depths(transformer: PreTrainedModel) -> Depths:
-    """Count the layers of an encoder first, those of its decoder go on above them.
+    """Return the depths of all weights. The layers of a decoder are counted after those of the encoder.
 
-    A weight that is used at two places, such as embeddings in a language-model head, has the depth of the lower one.
+    A weight that is used in two places, such as embeddings in a language-model head, has the lower of the two depths.
     """
     trunk = cast(PreTrainedModel, transformer.base_model)
     found = {weight: 0 for name, weight in trunk.named_parameters() if _is_embedding(trunk, name)}
     layers = layers_of(trunk)
     for depth, layer in enumerate(layers, 1):
-        found |= {weight: depth for weight in layer.parameters()}  # T5 keeps an embedding of distances in a layer
+        found |= {weight: depth for weight in layer.parameters()}  # T5 has the relative position embeddings in a layer
     return Depths({weight: found.get(weight, len(layers) + 1) for weight in transformer.parameters()}, len(layers))
 
 
 def chosen_layers(wanted: int | Sequence[int], there: int, backbone: str) -> list[int]:
-    """Return the numbers of the layers to keep, counted from 0, of so many that are ``there``. If ``wanted`` is one
-    number, so many are taken, evenly spaced from the first to the last.
+    """Return the indices of the layers to keep, starting at 0.
+
+    Args:
+        wanted: Indices, or the number of layers to keep, evenly spaced from the first to the last.
+        there: Number of layers of the backbone.
+        backbone: Name of the backbone, for error messages.
 
     Raises:
-        InputError: there are no such layers, or they are not in order.
+        InputError: If there are no such layers, or if the indices are not in ascending order.
     """
     if isinstance(wanted, int) and 1 <= wanted <= there:
         return [round(place * (there - 1) / max(wanted - 1, 1)) for place in range(wanted)]
@@ -67,21 +71,21 @@ def chosen_layers(wanted: int | Sequence[int], there: int, backbone: str) -> lis
 
 
 def cut_config(config: Any, kept: Sequence[int]) -> None:
-    """Reduce a config in place to the layers that are kept: their number, and what it lists for each layer."""
+    """Reduce a config in place to the kept layers: the number of layers, and lists with one entry per layer."""
     number = next((found for name in COUNTS if (found := getattr(config, name, None)) is not None), None)
     for name in COUNTS:
         if getattr(config, name, None) == number:
             setattr(config, name, len(kept))
     for name, value in list(vars(config).items()):
-        if isinstance(value, list | tuple) and len(value) == number:  # a kind of attention for each layer
+        if isinstance(value, list | tuple) and len(value) == number:  # such as the attention type of each layer
             setattr(config, name, [value[place] for place in kept])
 
 
 def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None, backbone: str) -> list[int] | None:
-    """Remove layers from a transformer and its config, in place; return the numbers of those that are kept.
+    """Remove layers from a transformer and its config, in place. Return the indices of the kept layers.
 
     Raises:
-        InputError: there are no such layers, or the others do not work without the one that is left out.
+        InputError: If there are no such layers, or if the other layers depend on one that is removed.
     """
     if wanted is None:
         return None
@@ -106,10 +110,10 @@ def keep_layers(transformer: PreTrainedModel, wanted: int | Sequence[int] | None
 
 
 def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> None:
-    """Hold still the embeddings, with ``layers:N`` also the N lowest layers, adapters in them included; in place.
+    """Freeze the embeddings, and with ``layers:N`` also the N lowest layers including their adapters, in place.
 
     Raises:
-        InputError: there are no such layers.
+        InputError: If there are no such layers.
     """
     if what is None:
         return
@@ -139,14 +143,17 @@ def check_decay(transformer: PreTrainedModel, decay: float | None) -> None:
     """Check that the transformer has layers to apply ``layer_decay`` to.
 
     Raises:
-        InputError: it has none.
+        InputError: If it has none.
     """
     if decay is not None and not depths(transformer).layers:
         raise InputError(f"model.layer_decay={decay}: this backbone has no layers with weights of their own.")
 
 
 def decayed_rates(transformer: PreTrainedModel, lr: float, decay: float | None) -> dict[nn.Parameter, float]:
-    """Rates below ``lr``, which the top layer has: each lower one that of the next times ``decay``, embeddings last."""
+    """Return the learning rates of weights below the top layer, which has ``lr``.
+
+    Each lower layer has the rate of the next layer times ``decay``; embeddings have the lowest rate.
+    """
     if decay is None:
         return {}
     of, layers = depths(transformer)
@@ -159,13 +166,12 @@ def _is_embedding(trunk: nn.Module, name: str) -> bool:
 
 
 def layers_of(trunk: PreTrainedModel) -> list[nn.Module]:
-    """Return the layers, the lowest first; none where all share their weights, as ALBERT's do."""
+    """Return the layers, the lowest first. The list is empty if all layers share their weights, as in ALBERT."""
     return [layer for stack in stacks_of(trunk).values() for layer in stack]
 
 
 def stacks_of(trunk: PreTrainedModel) -> dict[str, nn.ModuleList]:
-    """Return the stacks of layers of a transformer by their names in it: one, or two where it has an encoder and a
-    decoder."""
+    """Return the stacks of layers of a transformer by module name: one, or two for an encoder-decoder."""
     counts = {getattr(trunk.config, name, None) for name in COUNTS}
     stacks = dict[str, nn.ModuleList]()
     for name, module in trunk.named_modules():

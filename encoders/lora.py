@@ -1,8 +1,8 @@
 """LoRA (Hu et al. 2021): a frozen backbone with trained low-rank adapters.
 
-The layers are peft's. They are put into the transformer itself, whose class, config and hooks stay what they are, so
-that any module may hold it. Adapters are called by their height: "1" is the lowest, and the highest is trained. A
-checkpoint holds the adapters; the weights below them come from the backbone, which must be the same again.
+The layers of peft are injected into the transformer, whose class, config, and hooks do not change, so that it can be
+used anywhere. Adapters are named by their position in the stack: "1" is the lowest, and the highest one is trained. A
+checkpoint contains the adapters only. The weights below them are loaded from the backbone, which must not have changed.
 """
 
 import math
@@ -26,34 +26,34 @@ from contrastive_encoders.io.checkpoint import load_checkpoint
 from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.io.model_names import run_folder
 
-RECORD = "lora"  # the entry of a checkpoint that says what its adapters are
+RECORD = "lora"  # key in a checkpoint: description of its adapters
 ADAPTER_NAME_PARTS = (".lora_A.", ".lora_B.")
 
 
 class AdapterRecord(TypedDict):
-    """What a checkpoint says about its adapters."""
+    """The description of the adapters in a checkpoint."""
 
-    base: str  # the backbone below all of them
-    prefix: str  # of the names of what they are in
+    base: str  # the backbone below all adapters
+    prefix: str  # prefix of the names of the adapted module's weights
     adapters: list[LoraKeys]  # the lowest first
     frozen_weights: str
-    digest: str  # of the weights below
-    beside: NotRequired[str]  # of other frozen weights, such as a language-model head, where there are any
+    digest: str  # digest of the weights below the adapters
+    beside: NotRequired[str]  # digest of other frozen weights, such as a language-model head, if there are any
 
 
 class AdapterBase(NamedTuple):
-    """What an adapter is put upon."""
+    """The base model of a new adapter."""
 
     base: str
     adapters: list[LoraKeys]
-    weights: dict[str, Tensor]  # of the adapters, by names within the trunk
+    weights: dict[str, Tensor]  # weights of the adapters, by name within the trunk
 
 
 def lora_enabled(lora: Any, frozen_weights: str | None) -> bool:
-    """Whether there is to be an adapter.
+    """Return whether the settings enable an adapter.
 
     Raises:
-        InputError: a key asks for one, and there is none; or what makes it is not installed.
+        InputError: If settings of an adapter are given without a rank, or if a required package is not installed.
     """
     if lora and lora["rank"]:
         if find_spec("peft") is None:
@@ -72,8 +72,10 @@ def lora_enabled(lora: Any, frozen_weights: str | None) -> bool:
 
 
 def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
-    """What ``backbone`` is below a new adapter: with ``stages=stack`` a run that trained one is its own base and its
-    adapters, else its merged weights.
+    """Return the base model of a new adapter on ``backbone``.
+
+    With ``stages=stack``, a run that trained an adapter is resolved to its base model and its adapters. Otherwise the
+    base model consists of the merged weights of the run.
     """
     if not (lora and lora["rank"] and lora["stages"] == "stack" and run_folder(backbone)):
         return AdapterBase(backbone, [], {})
@@ -93,12 +95,19 @@ def base_and_adapters(backbone: str, lora: Any) -> AdapterBase:
 def adapt(
     transformer: PreTrainedModel, lora: LoraKeys, under: AdapterBase, frozen_weights: str, *beside: nn.Module
 ) -> None:
-    """Freeze the transformer, and put adapters into its trunk: those from ``under``, and a new one that is trained.
+    """Freeze the transformer, and inject adapters into its trunk: the existing ones, and a new one that is trained.
 
-    Modules ``beside`` share weights with it. Weights for 4 bits stay as they are until `quantize_frozen_layers`.
+    Args:
+        transformer: Model to adapt, in place.
+        lora: Settings of the new adapter.
+        under: Base model with its adapters.
+        frozen_weights: Precision of the frozen weights: "fp32", "bf16", or "nf4". Weights are converted to 4 bits later
+            by `quantize_frozen_layers`.
+        *beside: Modules that share weights with the transformer.
 
     Raises:
-        InputError: no layer has such a name, the adapters below do not fit, or no layer can be in 4 bits.
+        InputError: If no layer has a given name, if existing adapters do not fit, or if no layer can be stored in 4
+            bits.
     """
     trunk = cast(PreTrainedModel, transformer.base_model)
     transformer.requires_grad_(False)
@@ -117,15 +126,15 @@ def adapt(
         )
     if frozen_weights != "fp32":
         cast_frozen_to_bf16(transformer, *beside, rounded=frozen_weights == "bf16")
-    trunk.adapted = AdapterRecord(  # type: ignore[assignment]  # a plain attribute, which copies take along
+    trunk.adapted = AdapterRecord(  # type: ignore[assignment]  # a plain attribute, which is copied with the module
         base=under.base, prefix="", adapters=adapters, frozen_weights=frozen_weights, digest=""
     )
 
 
 def quantize_frozen_layers(module: nn.Module) -> None:
-    """Quantise the frozen linear layers below the adapters of a module to 4 bits where its record says nf4, in place.
+    """Quantize the frozen linear layers below the adapters to 4 bits if the record requests nf4, in place.
 
-    Its digest stays that of the weights as they were.
+    The digest in the record remains that of the original weights.
     """
     record = record_of(module)
     if record is not None and record["frozen_weights"] == "nf4":
@@ -134,13 +143,13 @@ def quantize_frozen_layers(module: nn.Module) -> None:
 
 
 def dequantize_frozen_layers(module: nn.Module, loaded: Callable[[], nn.Module], where: str) -> bool:
-    """Undo `quantize_frozen_layers`: put back the weights of the same module as it is ``loaded`` again, in place.
+    """Undo `quantize_frozen_layers` in place, with the original weights from the module that ``loaded`` returns.
 
     Returns:
-        Whether there was anything in 4 bits.
+        True if the module had 4-bit weights.
 
     Raises:
-        InputError: the backbone is no longer the one that the adapters were trained upon.
+        InputError: If the backbone differs from the one that the adapters were trained on.
     """
     if not is_quantised(module):
         return False
@@ -153,9 +162,16 @@ def dequantize_frozen_layers(module: nn.Module, loaded: Callable[[], nn.Module],
 def restore(
     transformer: PreTrainedModel, record: AdapterRecord, state: Mapping[str, Tensor], where: str
 ) -> PreTrainedModel:
-    """The backbone of a checkpoint's adapters -> the same transformer with them merged; float32.
+    """Load the adapters of a checkpoint into its backbone and merge them, in float32.
 
-    ``state`` has the checkpoint's own names. Raises InputError where the backbone is another one.
+    Args:
+        transformer: The backbone.
+        record: Description of the adapters.
+        state: State dict of the checkpoint, with its original names.
+        where: Start of error messages.
+
+    Raises:
+        InputError: If the backbone differs from the one that the adapters were trained on.
     """
     under = AdapterBase(record["base"], record["adapters"][:-1], {})
     adapt(transformer, record["adapters"][-1], under, record["frozen_weights"])
@@ -166,7 +182,7 @@ def restore(
 
 @torch.no_grad()
 def merged(transformer: PreTrainedModel) -> PreTrainedModel:
-    """The same transformer without adapters, which have gone into its weights; in float32 and in place."""
+    """Merge the adapters of a transformer into its weights, in float32 and in place."""
     if is_quantised(transformer):
         raise RuntimeError("An adapter is merged into the weights as they were. Call widen first.")
     restore_float32(transformer)
@@ -179,7 +195,7 @@ def merged(transformer: PreTrainedModel) -> PreTrainedModel:
 
 
 def record_of(module: nn.Module) -> AdapterRecord | None:
-    """What a checkpoint is to say of the adapters in a module; None where there are none."""
+    """Return the description of the adapters in a module for a checkpoint; None if it has no adapters."""
     for prefix, part in module.named_modules():
         if "adapted" in vars(part):
             record = cast(AdapterRecord, part.adapted)
@@ -199,7 +215,7 @@ def record_of(module: nn.Module) -> AdapterRecord | None:
 
 
 def take_digests(module: nn.Module, record: AdapterRecord) -> None:
-    """Take the sums of the weights below and beside the adapters of a module from the record of another process."""
+    """Copy the digests of the weights below and next to the adapters from the record of another process."""
     for part in module.modules():
         if "adapted" in vars(part):
             own = cast(AdapterRecord, part.adapted)
@@ -207,7 +223,7 @@ def take_digests(module: nn.Module, record: AdapterRecord) -> None:
 
 
 def weights_not_checkpointed(module: nn.Module) -> set[str]:
-    """Names of weights that no checkpoint holds, because they are the backbone's."""
+    """Return the names of weights that checkpoints do not contain, because they belong to the frozen backbone."""
     if not any("adapted" in vars(part) for part in module.modules()):
         return set()
     every = module.named_parameters(remove_duplicate=False)
@@ -219,7 +235,7 @@ def is_adapter(name: str) -> bool:
 
 
 def weight_of(linear: Any) -> Tensor:
-    """(out, in) what a linear layer multiplies by, adapters included, with gradient; their dropout left out."""
+    """Return the effective weight (out, in) of a linear layer with its adapters, with gradient and without dropout."""
     weight = linear.weight
     for adapter in getattr(linear, "active_adapters", ()):
         weight = weight + linear.get_delta_weight(adapter)
@@ -227,14 +243,18 @@ def weight_of(linear: Any) -> Tensor:
 
 
 def digest(trunk: nn.Module) -> str:
-    """sha256 over the weights below the adapters; empty where they are absent."""
+    """Return the SHA-256 of the weights below the adapters, or "" if some are on the meta device."""
     if any(weight.is_meta for weight in trunk.parameters()):
         return ""
     return fingerprint({name: weight for name, weight in trunk.named_parameters() if not is_adapter(name)})
 
 
 def check_digest(module: nn.Module, record: AdapterRecord, where: str) -> None:
-    """InputError where the weights below and beside the adapters of ``module`` are not those of the record."""
+    """Check the weights below and next to the adapters of ``module`` against the digests of the record.
+
+    Raises:
+        InputError: If they differ.
+    """
     own = record_of(module)
     if own is None:
         return
@@ -248,7 +268,7 @@ def check_digest(module: nn.Module, record: AdapterRecord, where: str) -> None:
 
 
 def _put_in(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
-    """The first weights are peft's: products of zero and what kaiming_uniform draws, here from the seed."""
+    """Inject an adapter, with peft's initialization (Kaiming uniform for A, zeros for B) drawn from the seed."""
     from peft import LoraConfig, inject_adapter_in_model
 
     config = LoraConfig(
@@ -260,19 +280,21 @@ def _put_in(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
     )
     with torch.random.fork_rng(devices=[]):
         inject_adapter_in_model(config, trunk, adapter_name=name)
-    del trunk.peft_config  # it would be taken for another one that is being put in
+    del trunk.peft_config  # peft would treat the next adapter as an addition to this one
     drawn = torch.Generator().manual_seed(keys["seed"])
     for _, layer in _layers(trunk):
         if name in layer.lora_A:
             nn.init.kaiming_uniform_(layer.lora_A[name].weight, a=math.sqrt(5), generator=drawn)
             nn.init.zeros_(layer.lora_B[name].weight)
         layer.set_adapter(list(layer.lora_A))
-        layer.cast_input_dtype_enabled = False  # under autocast it would widen states for a product in 16 bits
+        layer.cast_input_dtype_enabled = False  # under autocast, it would cast inputs to float32 for a 16-bit matmul
 
 
 def _targets(trunk: PreTrainedModel, wanted: str | Sequence[str]) -> str | list[str]:
-    """Of peft, which takes layers by the ends of their names, passes over a name that no layer has, and would give a
-    language-model head, whose weights may be the embeddings, an adapter.
+    """Return the value of peft's ``target_modules``, after a check of the names.
+
+    peft selects layers by the suffix of their names, and ignores names without a matching layer. It would also adapt a
+    language-model head, whose weights may be tied to the embeddings.
     """
     if wanted == "auto":
         return "all-linear"
@@ -293,7 +315,7 @@ def _targets(trunk: PreTrainedModel, wanted: str | Sequence[str]) -> str | list[
 
 
 def _linear_weights(trunk: PreTrainedModel) -> set[nn.Parameter]:
-    """Frozen matrices that nothing but linear layers read; those of adapters and of a language-model head left out."""
+    """Return the frozen weights that only linear layers use, except those of adapters and the LM head."""
     head, linear, others = trunk.get_output_embeddings(), set[nn.Parameter](), set[nn.Parameter | None]()
     for name, layer in trunk.named_modules():
         if type(layer) in (nn.Linear, HeldLinear) and layer is not head and not is_adapter(f".{name}."):

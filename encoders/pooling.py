@@ -1,7 +1,7 @@
-"""Poolings: from token states to one vector per sequence. This module does not import torch.
+"""Poolings, which compute one embedding per sequence from hidden states. This module does not import torch.
 
-A new pooling is one entry of `POOLERS`: all other code takes a `Pooler` and asks no names. A module of a user adds one
-with ``POOLERS[pooler.name] = pooler``.
+To add a pooling, add an entry to `POOLERS`, for example ``POOLERS[pooler.name] = pooler`` in user code. All other code
+uses `Pooler` objects and does not depend on names.
 
 Shape letters: B sequences, T tokens, D width.
 """
@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contrastive_encoders.core import InputError
 
-if TYPE_CHECKING:  # --help lists the poolings
+if TYPE_CHECKING:  # --help lists the poolings, without torch
     from torch import Tensor
 
 
 def mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Average over all real tokens, special tokens included, in float32."""
+    """Average the hidden states of all real tokens, including special tokens, in float32."""
     weight_BT1 = mask_BT.unsqueeze(-1).float()
     return (states_BTD.float() * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 
 
 def cls(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """The state of the first token, before any pooler layer of the backbone."""
+    """Return the hidden state of the first token, before any pooler layer of the backbone."""
     return states_BTD[:, 0].float()
 
 
 def maximum(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """The largest value of each feature over the real tokens."""
+    """Return the maximum of each feature over the real tokens."""
     import torch
 
     states = states_BTD.float()
@@ -37,7 +37,7 @@ def maximum(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def last(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """The state of the last real token, the one that has seen all others in a causal model (E5-Mistral)."""
+    """Return the hidden state of the last real token, which attends to all others in a causal model (E5-Mistral)."""
     import torch
 
     places_BT = mask_BT.long() * torch.arange(1, mask_BT.shape[1] + 1, device=mask_BT.device)
@@ -46,17 +46,17 @@ def last(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def weighted_mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Average over the real tokens, the i-th of them weighted by i / (1 + 2 + ... ) (SGPT, Muennighoff 2022)."""
+    """Average the real tokens, with weight i / (1 + 2 + ...) for the i-th one (SGPT, Muennighoff 2022)."""
     weight_BT1 = (mask_BT.long().cumsum(1) * mask_BT.long()).unsqueeze(-1).float()
     return (states_BTD.float() * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 
 
 class TokenPooling(NamedTuple):
-    """One way to make a vector of the states of one layer."""
+    """Pooling function over the hidden states of one layer."""
 
     function: Callable[[Tensor, Tensor], Tensor]  # (B, T, D) states, (B, T) mask -> (B, D) float32
-    library_mode: str  # ``pooling_mode`` of sentence-transformers' Pooling, as which it is exported and read
-    formula: str  # the function in PyTorch, for model cards, of ``states`` (B, T, D) and ``mask`` (B, T, 1)
+    library_mode: str  # ``pooling_mode`` of sentence-transformers' Pooling, for export and import
+    formula: str  # PyTorch expression of ``states`` (B, T, D) and ``mask`` (B, T, 1), for model cards
 
 
 MEAN = TokenPooling(mean, "mean", "(states * mask).sum(1) / mask.sum(1)")
@@ -70,39 +70,39 @@ LAST_LAYER = (-1,)
 
 
 class Pooler(NamedTuple):
-    """A pooling by the name that ``model.pooling`` has.
+    """Pooling with the name that ``model.pooling`` uses.
 
-    ``layers`` index the hidden states of transformers, which are averaged: 0 is the embedding layer, 1 the first layer,
-    -1 the last.
+    ``layers`` are indices of hidden states, which are averaged: 0 is the embedding layer, 1 is the first layer, and -1
+    is the last layer.
     """
 
     name: str
     tokens: TokenPooling
     layers: tuple[int, ...] = LAST_LAYER
-    decodes: bool = False  # the states are the decoder's, which is given its start token alone
-    is_shipped: bool = False  # a layer behind it comes with the backbone: `shipped_pooler`
+    decodes: bool = False  # pools the hidden states of the decoder, whose input is the start token only
+    is_shipped: bool = False  # is followed by a layer of the backbone, see `shipped_pooler`
 
     @property
     def averages_layers(self) -> bool:
-        """Whether it reads other layers than the last."""
+        """True if the pooling uses other layers than the last."""
         return self.layers != LAST_LAYER
 
     @property
     def reads_first_token(self) -> bool:
-        """Whether it reads nothing of the encoder but the state of the first token."""
+        """True if the pooling uses only the encoder's hidden state of the first token."""
         return self.tokens == CLS and not self.decodes
 
     @property
     def options(self) -> dict[str, bool]:
-        """What the backbone has to be called with."""
+        """Keyword arguments to call the backbone with."""
         return {"output_hidden_states": True} if self.averages_layers else {}
 
     def __call__(self, output: Any, mask_BT: Tensor) -> Tensor:
-        """A backbone's output -> (B, D) float32."""
+        """Pool the output of a backbone to (B, D) float32 embeddings."""
         return self.tokens.function(self._states(output), mask_BT)
 
     def of_row(self, output: Any, row: Any) -> Tensor:
-        """The same where the sequences stand one behind the other in a `Row`."""
+        """Pool the output of a backbone for the sequences of a `PackedRow`."""
         return row.pooled(self.tokens.function, self._states(output)[0])
 
     def _states(self, output: Any) -> Tensor:
@@ -113,7 +113,7 @@ class Pooler(NamedTuple):
         return torch.stack([output.hidden_states[layer].float() for layer in self.layers]).mean(0)
 
     def computes_as(self, other: Pooler) -> bool:
-        """Whether both are the same computation, whatever they are called."""
+        """Return whether both poolings are the same computation, regardless of their names."""
         return self._replace(name=other.name) == other
 
 
@@ -128,18 +128,18 @@ POOLERS: dict[str, Pooler] = {
         Pooler("cls_before_pooler", CLS),  # SimCSE's name
         Pooler("pooler_output", CLS, is_shipped=True),  # SimCSE's --pooler cls
         Pooler("avg_top2", MEAN, layers=(-1, -2)),
-        Pooler("avg_first_last", MEAN, layers=(1, -1)),  # SimCSE since its correction
-        Pooler("avg_embedding_last", MEAN, layers=(0, -1)),  # SimCSE before that and GenSE call it avg_first_last
+        Pooler("avg_first_last", MEAN, layers=(1, -1)),  # SimCSE after its correction
+        Pooler("avg_embedding_last", MEAN, layers=(0, -1)),  # "avg_first_last" in GenSE and early versions of SimCSE
         Pooler("first_decoder", CLS, decodes=True),  # GenSE, ST5-EncDec
     )
 }
 
 
 def pooler_of(name: str, key: str = "pooling") -> Pooler:
-    """Return the pooling of this name, the value of ``key``.
+    """Return the pooling with this name, which is the value of ``key``.
 
     Raises:
-        InputError: there is none.
+        InputError: If there is no such pooling.
     """
     if name not in POOLERS:
         raise InputError(key=key, value=name, expected=f"one of {', '.join(sorted(POOLERS))}")

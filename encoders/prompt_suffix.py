@@ -1,14 +1,14 @@
-"""A prompt behind every text, as token ids: the same rule in training, ``embed`` and the exported folder.
+"""Prompt suffix: a prompt after every text, as token ids. Training, ``embed``, and the exported folder use one rule.
 
-The ids of the prompt stand between those of the text and the closing special tokens; a text that is too long loses its
-own end, never the prompt. For all texts these are the ids of the joined string: a prompt of which that is not so with a
-tokenizer, because it grows together with what stands before it, is refused.
+The ids of the prompt are inserted between those of the text and the closing special tokens. A text that is too long is
+truncated; the prompt never is. The resulting ids always equal those of the concatenated string. A prompt whose tokens
+merge with the preceding text under a tokenizer is rejected.
 
-SentencePiece as Llama's and Gemma's joins blanks that stand together. There a text ends before its last blanks, and a
-text that is empty, or ends in a special token, is followed by the prompt as it stands behind a word.
+SentencePiece tokenizers such as those of Llama and Gemma merge adjacent spaces. With them, trailing spaces of a text
+are removed. After a text that is empty or ends in a special token, the prompt is tokenized as after a word.
 
-A T5 that is read by its decoder must see one end of sequence: written out inside a text, ``</s>`` counts as the unknown
-token ``<unk>``.
+If the decoder of a T5 is pooled, its input must contain a single end-of-sequence token: ``</s>`` written out inside a
+text is replaced by the unknown token ``<unk>``.
 """
 
 import functools
@@ -26,7 +26,7 @@ from contrastive_encoders.encoders.pooling import Pooler
 
 PROBES = ("a", "The end.", "7 (x)", "“Quoted”!", "naïve", "日本", "🙂", "x-", "a  ", " a", "a\n", " ", "")
 ESCAPED_PROBES = ("{end}", "x{end}y {end}", "{end}{end} z")
-BLANKS = " ▁"  # a blank, and as SentencePiece spells it
+BLANKS = " ▁"  # a space, and its SentencePiece symbol
 _PLAIN = (
     "{{{{ {opening} }}}}{{% for message in messages %}}{{{{ message['content']{escape} }}}}{{% endfor %}}"
     "{{{{ {prompt} }}}}{{{{ {closing} }}}}"
@@ -52,17 +52,22 @@ _TEMPLATES = [_read_by(form) for form in (_PLAIN, _JOINING)]
 
 
 def ids_behind(tokenizer: Any, prompt: str) -> list[int]:
-    """Those of a prompt behind a text."""
+    """Return the token ids of a prompt when it follows a text."""
     letter, both = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a", "a" + prompt))
     return list(both[len(letter) :])
 
 
 class PromptSuffix:
-    """``appended(sequences)``: (N) sequences with special tokens -> the same with the prompt, cut at ``max_length``, or
-    at fewer tokens where the call says so. ``escape_end`` turns ends of sequence inside texts into the unknown token.
+    """Callable that appends a prompt to N token sequences with special tokens.
+
+    Args:
+        tokenizer: Tokenizer of the backbone.
+        prompt: Text of the prompt.
+        max_length: Maximum length in tokens, including prompt and special tokens. A call can set a lower one.
+        escape_end: Whether to replace end-of-sequence tokens inside texts by the unknown token.
 
     Raises:
-        InputError: the prompt leaves no room for a text, or grows together with what stands before it.
+        InputError: If the prompt leaves no room for a text, or if its tokens merge with the preceding text.
     """
 
     def __init__(self, tokenizer: Any, prompt: str, max_length: int, *, escape_end: bool = False) -> None:
@@ -85,7 +90,11 @@ class PromptSuffix:
         self._check_seam()
 
     def room_in(self, max_length: int) -> int:
-        """Return the tokens that are left for a text. Raises InputError where there are none."""
+        """Return the number of tokens left for a text.
+
+        Raises:
+            InputError: If no tokens are left.
+        """
         others = len(self.before) + len(self.after)
         room = max_length - others - len(self.ids)
         if room < 1:
@@ -96,7 +105,10 @@ class PromptSuffix:
         return room
 
     def __call__(self, sequences: Ragged, *, keep_prompt: bool = True, max_length: int | None = None) -> Ragged:
-        """``keep_prompt=False`` cuts text and prompt as one string, as the published training code did."""
+        """Append the prompt and truncate the texts.
+
+        ``keep_prompt=False`` truncates text and prompt as one string, as the published training code did.
+        """
         before, prompt, after = len(self.before), len(self.ids), len(self.after)
         room = self.room_in(max_length) if max_length else self.room
         text_N = sequences.lengths - before - after
@@ -106,7 +118,7 @@ class PromptSuffix:
         lengths_N = head_N + shown_N + after
         first_N = np.cumsum(sequences.lengths) - sequences.lengths
         skipped_N = text_N - kept_N if self.keeps_end else np.zeros_like(kept_N)
-        # One gather out of the texts, the prompt and the closing tokens, laid one behind the other
+        # A single gather from the concatenation of the texts, the prompt, and the closing tokens
         row_M = np.repeat(np.arange(len(lengths_N)), lengths_N)
         place_M = np.arange(len(row_M)) - (np.cumsum(lengths_N) - lengths_N)[row_M]
         behind_M = place_M - head_N[row_M]
@@ -121,15 +133,18 @@ class PromptSuffix:
 
     @functools.cached_property
     def blanks(self) -> list[int]:
-        """Ids of one blank and of several."""
+        """Token ids that consist of one or more spaces."""
         return [place for token, place in self.tokenizer.get_vocab().items() if token and not token.strip(BLANKS)]
 
     def ended(self, text: str) -> str:
-        """The text up to where the prompt begins."""
+        """Return the part of the text that precedes the prompt."""
         return text.rstrip(BLANKS) if self.joins else text
 
     def without_last_blanks(self, sequences: Ragged) -> Ragged:
-        """Token sequences of texts as those of `ended` are. On the host: a device would have to be asked."""
+        """Remove trailing spaces from token sequences, as `ended` does from texts.
+
+        This runs on the host, because a device would require a synchronization.
+        """
         if not self.joins:
             return sequences
         ends_N = sequences.lengths - len(self.after)
@@ -143,7 +158,7 @@ class PromptSuffix:
 
     @property
     def template(self) -> str:
-        """The same rule as a chat template, which is how a folder tells it to sentence-transformers."""
+        """Chat template with the same rule, which an exported folder contains for sentence-transformers."""
         opening, closing = ("".join(self.tokenizer.convert_ids_to_tokens(ids)) for ids in (self.before, self.after))
         parts = {"opening": _literal(opening), "prompt": _literal(self.prompt), "closing": _literal(closing)}
         if not self.joins:
@@ -153,7 +168,7 @@ class PromptSuffix:
             ids = [*self.before, *wanted]
             return next((one for one in candidates if self._plain(opening + one + text) == ids), candidates[0])
 
-        lead = read_as(self._plain("a"), "a", "", " ")  # a blank that the tokenizer puts before the first word alone
+        lead = read_as(self._plain("a"), "a", "", " ")  # a space that the tokenizer adds only before the first word
         alone = read_as(self.ids, "", self.prompt, self.prompt.lstrip(" "))
         special = [str(token) for token in self.tokenizer.added_tokens_decoder.values()]
         starts = [*BLANKS, *special] if lead else []
@@ -175,7 +190,7 @@ class PromptSuffix:
         return list(self.tokenizer(text, **options)["input_ids"])
 
     def _check_seam(self) -> None:
-        """Against the joined string, its special tokens written out, as the template renders it."""
+        """Compare the ids with those of the concatenated string with special tokens, as rendered by the template."""
         for self.joins in (False, True):
             text = self._misread()
             if text is None:
@@ -187,7 +202,7 @@ class PromptSuffix:
         )
 
     def _misread(self) -> str | None:
-        """A text whose ids, with the prompt, are not those of what the template makes of it."""
+        """Return a text whose ids with the prompt differ from those of the rendered template, or None."""
         end = self.tokenizer.convert_ids_to_tokens(self.end) if self.end is not None else ""
         template, after = self.template, len(self.after)
         for text in (*PROBES, *(probe.format(end=end) for probe in ESCAPED_PROBES if end)):
@@ -204,14 +219,17 @@ class PromptSuffix:
 
 
 def appended_prompt(tokenizer: Any, prompt: str, max_length: int, pooler: Pooler) -> PromptSuffix | None:
-    """Return the prompt behind every text of an encoder; None if there is none, and no decoder that needs one end."""
+    """Return the `PromptSuffix` of an encoder.
+
+    Return None if there is neither a prompt nor a decoder that needs a single end-of-sequence token.
+    """
     if not prompt and not pooler.decodes:
         return None
     return PromptSuffix(tokenizer, prompt, max_length, escape_end=pooler.decodes)
 
 
 def _literal(text: str) -> str:
-    """Return the text as a string literal of the template language."""
+    """Return the text as a string literal of the Jinja template."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -220,6 +238,9 @@ def _tuple(texts: Sequence[str]) -> str:
 
 
 def read_template(template: str) -> tuple[str, bool] | None:
-    """The prompt of a template of ours, and whether ends of sequence are escaped; None: it is another one."""
+    """Return the prompt of a template written by `PromptSuffix.template`, and whether ends of sequence are escaped.
+
+    Return None for any other template.
+    """
     found = next((found for form in _TEMPLATES if (found := form.fullmatch(template.strip()))), None)
     return (json.loads(found["prompt"]), bool(found["escape"])) if found else None

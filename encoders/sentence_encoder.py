@@ -1,4 +1,4 @@
-"""The sentence encoder: backbone, tokenizer and pooling, as trained, scored and exported.
+"""Sentence encoder: backbone, tokenizer, and pooling, for training, evaluation, and export.
 
 Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predicted tokens.
 """
@@ -65,23 +65,37 @@ from contrastive_encoders.reports.progress import ProgressBar
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
-ROW_TOKENS_CPU = 1_024  # where memory is to be spared: a row of twice that takes twice the memory, and is 5 % faster
+ROW_TOKENS_CPU = 1_024  # with recompute="on": a row of twice that takes twice the memory, and is 5 % faster
 
 
 class Encoded(NamedTuple):
     vectors: Tensor  # (N, D) float32, with gradient
     mlm_sum: Tensor  # () float32, cross-entropy summed over the predicted tokens of this rank
-    padded_tokens: int  # padding that was computed along
+    padded_tokens: int  # number of padding tokens computed
 
 
 class SentenceEncoder(LoadedEncoder, nn.Module):
-    """``transformer`` is a masked LM, or a trunk alone where none is trained. ``head`` maps what was pooled, (B, D) to
-    (B, E), and belongs to the encoder wherever it goes: a `Dense`, or several in an nn.Sequential.
+    """Encoder of texts: a transformer, a pooling, and an optional head.
 
-    ``prompts`` are put in front of texts, ``truncate`` keeps the first numbers of a vector, ``normalize`` then brings
-    it to length 1, ``progress`` says how far ``embed`` is: training knows none of them. ``prompt_suffix`` goes behind
-    each text and is never cut; training puts it there with ``appended``. ``origin`` says in ``description`` where the
-    weights came from.
+    ``prompts``, ``truncate``, ``normalize``, and ``progress`` apply to ``embed`` only, not to training.
+
+    Args:
+        transformer: Masked LM, or a model without a head if no masked LM is trained.
+        tokenizer: Tokenizer of the transformer.
+        pooling: Name of an entry of `POOLERS`.
+        head: Layers that map pooled embeddings (B, D) to (B, E): a `Dense`, or several in an ``nn.Sequential``. They
+            are saved and exported with the encoder.
+        max_length: Maximum number of tokens per text. It is limited by the position embeddings of the backbone.
+        token_budget: Maximum number of tokens per chunk in training; None derives it from the available memory.
+        recompute: Activation checkpointing mode: "auto", "on", "off", or "layers".
+        attn_implementation: "auto", "unpadded", or an attention implementation of transformers.
+        prompts: Prompts that are prepended to texts.
+        prompt_suffix: Prompt that is appended to each text and never truncated. Training appends it with ``appended``.
+        normalize: Whether to L2-normalize embeddings, after truncation.
+        truncate: Number of leading dimensions to keep; None keeps all of them.
+        similarity_fn_name: Similarity function that compares embeddings.
+        progress: Whether ``embed`` shows a progress bar.
+        origin: Entries of ``description`` about the source of the weights.
     """
 
     def __init__(
@@ -113,17 +127,18 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.token_budget, self.recompute = token_budget, recompute
         self.attn_implementation = attn_implementation
         self.ways: dict[str, AttentionPlan] = {}
-        # Of a training step, and no part of what is saved: what keeps as many tokens again, and what takes memory alone
+        # Used for the token budget, and not saved: models that keep activations for as many tokens, and modules that
+        # only take memory
         self.halves: tuple[PreTrainedModel, ...] = ()
         self.beside: tuple[nn.Module, ...] = ()
-        # The module whose weights are sharded, this encoder's among them; in a tuple, or it would be a part of this one
+        # The FSDP module that contains this encoder; a tuple prevents its registration as a submodule
         self.sharded: tuple[FSDPModule, ...] = ()
         self.prompts, self.normalize, self.progress = prompts, normalize, progress
         self.truncate, self.similarity_fn_name = truncate, similarity_fn_name
         if truncate is not None and not 1 <= truncate <= self.width:
             raise InputError(f"truncate={truncate}: the vectors have {self.width} numbers; wanted 1 to {self.width}.")
         self.origin = dict(origin or {})
-        # A decoder would keep keys and values that nothing asks for
+        # Without it, a decoder would cache keys and values that are not used
         keeps = "use_cache" in inspect.signature(self.trunk.forward).parameters
         self.options = {"use_cache": False} if keeps else {}
         self.longest = longest_input(transformer.config)
@@ -133,10 +148,18 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def encode_sequences(
         self, sequences: Ragged, labels: Tensor | None = None, predicted: np.ndarray | None = None
     ) -> Encoded:
-        """N token sequences -> vectors; with ``labels`` beside ``sequences.ids`` also the MLM loss, in one forward.
-        ``predicted`` are the places of labels that count, which the device must be asked for where they do not come.
+        """Compute the embeddings of N token sequences, and the MLM loss if there are ``labels``, in one forward pass.
 
-        Under ``recompute="auto"`` chunks are recomputed in the backward pass only when the batch exceeds the budget.
+        With ``recompute="auto"``, chunks are recomputed in the backward pass only if the batch exceeds the budget.
+
+        Args:
+            sequences: Token ids and lengths.
+            labels: MLM labels, aligned with ``sequences.ids``.
+            predicted: Indices of the labels that are not ignored. Without it, they are read from ``labels``, which
+                synchronizes with the device.
+
+        Raises:
+            InputError: If a sequence is too long for the backbone.
         """
         if len(sequences.lengths) and (most := sequences.lengths.max()) > self.longest:
             raise InputError(f"a sequence has {most} tokens, and this backbone takes {self.longest}.")
@@ -154,7 +177,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def _encode_rows(
         self, sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, way: AttentionPlan
     ) -> Encoded:
-        """Encode the sequences of each chunk as one row, without padding between them."""
+        """Encode the sequences of each chunk as one packed row."""
         budget = self.budget(sequences.ids.device)
         again = recomputes(self.recompute, int(sequences.lengths.sum()), budget)
         spares = self.recompute == "on" and sequences.ids.is_cpu
@@ -186,26 +209,30 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             ]
         vectors, mlm_sums = zip(*parts, strict=True)
         vectors_ND, mlm_sum = torch.cat(vectors)[places_in(chunks, ids.device)], torch.stack(mlm_sums).sum()
-        for vector_1D, _ in fill:  # their backward pass is a collective, too, whichever of both the loss reads
+        for vector_1D, _ in fill:  # their backward pass is a collective operation, too, for either loss
             vectors_ND, mlm_sum = vectors_ND + 0 * vector_1D.sum(), mlm_sum + 0 * vector_1D.sum()
         return Encoded(vectors_ND, mlm_sum, padding)
 
     def _filler(self, device: torch.device) -> tuple[Tensor, Tensor, None]:
-        """A chunk of one token, for a rank that has fewer chunks than others where each forward is a collective."""
+        """Return a chunk of one token, for a rank with fewer chunks than other ranks.
+
+        With sharded weights, each forward pass is a collective operation.
+        """
         ids_11 = torch.full((1, 1), cast(int, self.tokenizer.pad_token_id), device=device)
         return ids_11, torch.ones_like(ids_11, dtype=torch.bool), None
 
     def budget(self, device: torch.device) -> int:
-        """Tokens of a chunk of a training step on this device."""
+        """Return the maximum number of tokens per chunk in a training step on this device."""
         halves = self.transformer, *self.halves
         return resolve_token_budget(self.token_budget, device, *halves, beside=self.beside, recompute=self.recompute)
 
     def way(self, device: torch.device) -> AttentionPlan:
-        """Return how this device computes attention in a training step: over padded batches, or over one row without
-        padding. The answer is kept for each kind of device.
+        """Return the attention plan of a training step on this device: padded or packed.
+
+        The result is cached per device type.
         """
         if next(self.trunk.parameters()).is_meta:
-            return AttentionPlan(False, 0, "as rank 0 finds")  # once the weights are sharded
+            return AttentionPlan(False, 0, "as rank 0 finds")  # after the weights are sharded
         if device.type not in self.ways:
             self.ways[device.type] = choose_attention(self.trunk, self.attn_implementation, device)
         return self.ways[device.type]
@@ -213,7 +240,10 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def encode_chunk(
         self, ids_BT: Tensor, mask_BT: Tensor, target: tuple[TokenIndices, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
-        """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
+        """Compute the embeddings (B, D) and the summed MLM loss of token ids (B, T).
+
+        The function calls no collective operation, and only dropout is random.
+        """
         inputs = {"input_ids": ids_BT, "attention_mask": mask_BT.long(), **self._decoder_inputs(ids_BT)}
         return self._encoded(
             inputs, lambda output: self.pooler(output, mask_BT), target, around=lambda: attention_for(ids_BT)
@@ -222,7 +252,10 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def encode_row(
         self, ids: Tensor, row: PackedRow, way: AttentionPlan, target: tuple[TokenIndices, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
-        """Encode the sequences of a row, as `encode_chunk` does padded ones. ``ids`` are those of the whole batch."""
+        """Encode the sequences of a packed row, as `encode_chunk` does for padded ones.
+
+        ``ids`` are the token ids of the entire batch.
+        """
         inputs = way.inputs(ids, row)
         if target is not None:
             target = row.places(target[0]), target[1]
@@ -254,7 +287,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return vectors_BD if self.head is None else self.head(vectors_BD), mlm
 
     def _decoder_inputs(self, ids_BT: Tensor) -> dict[str, Any]:
-        """Return the inputs of a decoder whose first state is pooled: one start token for each text; else nothing."""
+        """Return the decoder inputs, one start token for each text, if the decoder's first state is pooled."""
         if not self.pooler.decodes:
             return {}
         start = self.transformer.config.decoder_start_token_id
@@ -274,13 +307,13 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def width(self) -> int:
-        """Of whole vectors, which ``truncate`` may cut."""
+        """Embedding dimension before ``truncate``."""
         layers = dense_layers(self.head)
         return layers[-1].linear.out_features if layers else int(self.transformer.config.hidden_size)
 
     @property
     def pooled(self) -> str:
-        """The pooling, and the layers behind it."""
+        """Description of the pooling and the layers after it."""
         layers = [] if self.pooler.is_shipped else dense_layers(self.head)
         return " + ".join([self.pooling, *(layer.described for layer in layers)])
 
@@ -290,7 +323,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What shapes a vector besides the weights and the tokenizer."""
+        """Settings that affect the embeddings, other than the weights and the tokenizer."""
         return {
             "pooling": self.pooled,
             "normalize": str(self.normalize).lower(),
@@ -309,7 +342,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def fingerprint(self) -> str:
-        """sha256 over all that `embed` depends on, computed anew: training changes it."""
+        """SHA-256 over everything that `embed` depends on, recomputed on each access because training changes it."""
         described = {"config": described_config(self.trunk.config), "tokenizer": described_tokenizer(self.tokenizer)}
         head = {} if self.head is None else self.head.state_dict(prefix="head.")
         order = {"order": "cut, then normalised"} if self.truncate and self.normalize else {}
@@ -320,21 +353,20 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return next(self.parameters()).device
 
     def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
-        """Encode N texts -> (N, D or ``truncate``) float32 vectors on the CPU, in input order. The train/eval mode is
-        restored afterwards.
+        """Encode N texts. Return (N, D or ``truncate``) float32 embeddings on the CPU, in input order.
 
-        Texts that the tokenizer does not tell apart are encoded once. A text without any token, which only tokenizers
-        without special tokens know, is the zero vector.
+        The train/eval mode is restored afterwards. Texts with identical token ids are encoded once. A text without any
+        token, which is possible only with tokenizers without special tokens, gets a zero embedding.
         """
         return self._embedded(texts, torch.device("cpu"), **options)
 
     def embed_there(self, texts: Sequence[str], *, prompt: str | None = None) -> Tensor:
-        """Encode texts as `embed_list` does, with the vectors on the device of the encoder, without waiting for it."""
+        """Encode texts as `embed_list` does, but return the embeddings on the encoder's device, asynchronously."""
         return self._embedded(texts, self.device, prompt=prompt, progress=False)
 
     @torch.no_grad()
     def embed_ids(self, sequences: Ragged, *, autocast: torch.dtype | None = None) -> Tensor:
-        """N sequences of token ids -> (N, D) float32 vectors on the CPU, neither cut nor normalised."""
+        """Encode N sequences of token ids. Return (N, D) float32 embeddings on the CPU, not truncated or normalized."""
         training = self.training
         self.eval()
         try:
@@ -367,7 +399,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self.finished(vectors_UD)[on_device(place_N, where)]
 
     def finished(self, vectors_ND: Tensor) -> Tensor:
-        """Cut vectors to ``truncate`` numbers, then scale them to length 1 if ``normalize`` is set."""
+        """Truncate embeddings to ``truncate`` dimensions, then L2-normalize them if ``normalize`` is set."""
         cut_ND = vectors_ND[:, : self.truncate]
         return torch.nn.functional.normalize(cut_ND, dim=-1) if self.normalize else cut_ND
 
@@ -379,8 +411,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         bar: ProgressBar,
         batch_size: int | None = None,
     ) -> Tensor:
-        """Encode U token sequences in chunks of ``batch_size`` or fewer. Return (U, D) float32 vectors on ``where``:
-        CPU or encoder's device.
+        """Encode U token sequences in chunks of at most ``batch_size``.
+
+        Return (U, D) float32 embeddings on ``where``, which is the CPU or the encoder's device.
         """
         device = self.device
         budget = EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU
@@ -409,11 +442,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return vectors_UD
 
     def _progress(self, total: int, wanted: bool) -> ProgressBar:
-        """Return a progress bar that only the first rank shows."""
+        """Return a progress bar that is displayed only by the first rank."""
         return ProgressBar("encoding", "texts", total, quiet=not (wanted and is_first_rank()))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
-        """Tokenise texts with special tokens and ``prompt_suffix``, cut at ``max_length`` tokens."""
+        """Tokenize texts with special tokens and ``prompt_suffix``, truncated to ``max_length`` tokens."""
         if self.appended:
             texts = [self.appended.ended(text) for text in texts]
         encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)[
@@ -425,7 +458,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self.appended(sequences) if self.appended and len(texts) else sequences
 
     def _sharing(self, ids: Tensor) -> contextlib.AbstractContextManager[None]:
-        if self.sharded:  # what autocast keeps of a weight would stay when the weight is gone
+        if self.sharded:  # the autocast cache would keep the cast copy of a weight that was freed
             return contextlib.nullcontext()
         pad = cast(int, self.tokenizer.pad_token_id)
         return shared_between_chunks(self.trunk.get_input_embeddings(), ids, pad, self.trunk)
@@ -434,7 +467,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 def _targets(
     sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, chunks: list
 ) -> list[tuple[TokenIndices, Tensor]] | list[None]:
-    """Of each chunk the tokens that are predicted, and (M,) what stands there."""
+    """Return the indices of the predicted tokens and their labels (M,) for each chunk."""
     if labels is None:
         return [None] * len(chunks)
     if predicted is None:
@@ -447,10 +480,10 @@ def check_decoder(pooler: Pooler, transformer: PreTrainedModel, *, setting: str 
     """Check that a transformer has the decoder that a pooling reads.
 
     Args:
-        setting: the key that names the model, ``backbone`` or ``encoder``.
+        setting: Name of the setting that selects the model, ``backbone`` or ``encoder``.
 
     Raises:
-        InputError: it has none.
+        InputError: If the transformer has no decoder.
     """
     key, config = f"{PREFIX[setting]}pooling", transformer.config
     if pooler.decodes and (config.model_type not in T5_FAMILY or not config.is_encoder_decoder):

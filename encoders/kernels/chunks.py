@@ -1,12 +1,11 @@
-"""Division of a batch into chunks: one mechanism for padding, memory and batch size.
+"""Division of a batch into chunks, which controls padding, memory, and batch size.
 
-Sequences are sorted by length and cut wherever a chunk would exceed the token budget, which bounds
-memory, or would hold more padding than another chunk costs, which bounds waste. With recomputation
-a chunk keeps only its inputs and outputs for the backward pass (GradCache of Gao et al., 2021, by
-activation checkpointing), so a contrastive batch of any size needs the memory of one chunk and has
-the gradient of the whole.
+Sequences are sorted by length. A new chunk starts when a chunk would exceed the token budget, which limits memory, or
+would contain more padding than another chunk costs, which limits waste. With recomputation, a chunk keeps only its
+inputs and outputs for the backward pass (GradCache of Gao et al., 2021, implemented with activation checkpointing). A
+contrastive batch of any size then needs the memory of one chunk and has the gradient of the entire batch.
 
-Shape letters: B sequences of a chunk, T tokens of its longest.
+Shape letters: B sequences of a chunk, T tokens of its longest sequence.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from contrastive_encoders.core import Ragged
 # Padding that costs as much as one more chunk. Measured on a CPU (flat from 32 to 128) and on an H200.
 CHUNK_COST_TOKENS = {"cpu": 64}
 CHUNK_COST_ELSEWHERE = 8_192
-LAYERS = "layers"  # of `recompute`: see recomputed_layers.py
+LAYERS = "layers"  # value of ``recompute``, see activation_checkpointing.py
 
 
 class Chunk(NamedTuple):
@@ -35,9 +34,9 @@ class Chunk(NamedTuple):
 
 
 def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int, max_rows: int | None = None) -> list[Chunk]:
-    """Cover all sequences with chunks of at most ``token_budget`` tokens, padding counted, and ``max_rows`` sequences.
+    """Divide sequences into chunks of at most ``token_budget`` tokens, including padding, and ``max_rows`` sequences.
 
-    A sequence longer than the budget gets a chunk of its own: a sequence cannot be cut.
+    A sequence that is longer than the budget gets a separate chunk, because it cannot be divided.
     """
     order = np.argsort(-lengths, kind="stable")
     chunks, start, waste = [], 0, 0
@@ -59,8 +58,9 @@ def chunk_cost(device: torch.device) -> int:
 
 
 def recomputes(how: str, tokens: int, token_budget: int) -> bool:
-    """Whether chunks of so many tokens are computed again in the backward pass: with "auto" and "layers" those that
-    exceed the budget.
+    """Return whether chunks are recomputed in the backward pass.
+
+    With "auto" and "layers", they are recomputed if their number of tokens exceeds the budget.
     """
     return how == "on" or (how in ("auto", LAYERS) and tokens > token_budget)
 
@@ -70,7 +70,7 @@ def padded_tokens(chunks: Iterable[Chunk]) -> int:
 
 
 def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:
-    """Call the function. With ``again`` its activations are not kept, but computed again in the backward pass."""
+    """Call the function. With ``again``, its activations are recomputed in the backward pass instead of stored."""
     if again and torch.is_grad_enabled():
         return checkpoint(function, *inputs, use_reentrant=False)
     return function(*inputs)
@@ -80,17 +80,17 @@ def on_device(values: np.ndarray, device: torch.device) -> Tensor:
     """Copy the values to the device without waiting for it."""
     sent = torch.from_numpy(values)
     if device.type == "cuda":
-        sent = sent.pin_memory()  # torch keeps what it has pinned; an unpinned copy may be waited for
+        sent = sent.pin_memory()  # torch caches pinned memory; a copy from unpinned memory may block
     return sent.to(device, non_blocking=device.type != "mps")
 
 
 def places_in(chunks: list[Chunk], device: torch.device) -> Tensor:
-    """Return (N,) where each sequence of the batch stands among the sequences of all chunks."""
+    """Return the (N,) index of each sequence of the batch in the concatenated chunks."""
     return on_device(np.argsort(np.concatenate([chunk.rows for chunk in chunks])), device)
 
 
 def padded(flat: Tensor, lengths: np.ndarray, chunks: list[Chunk], fill: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Lay each chunk of a ragged (tokens,) tensor out as (B, T) values and the (B, T) mask of real tokens."""
+    """Pad each chunk of a ragged (tokens,) tensor. Yield (B, T) values and the (B, T) mask of real tokens."""
     starts = np.cumsum(lengths) - lengths
     for chunk in chunks:
         start_B, length_B = on_device(np.stack([starts[chunk.rows], lengths[chunk.rows]]), flat.device)
@@ -105,7 +105,7 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
 
 
 def distinct(sequences: Ragged) -> tuple[Ragged, np.ndarray]:
-    """Return each different sequence once, and (sequences,) where each given sequence stands among those."""
+    """Return the distinct sequences, and for each given sequence its (sequences,) index among them."""
     flat = sequences.ids.numpy()
     ends = np.cumsum(sequences.lengths)
     place_of: dict[bytes, int] = {}

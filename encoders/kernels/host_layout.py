@@ -1,7 +1,7 @@
 """Layout of chunks on the host, so that no training step waits for the GPU.
 
-A chunk is laid out by its lengths, which the host knows. Whoever asks a device for a number waits until all that was
-given to it before is done, and then the device waits for the host.
+The layout of a chunk depends only on its lengths, which are known on the host. Reading a value from a device would wait
+until all queued operations are finished, and then the device would wait for the host.
 """
 
 import contextlib
@@ -18,21 +18,21 @@ from contrastive_encoders.encoders.kernels.chunks import Chunk, on_device
 
 
 class TokenIndices(NamedTuple):
-    """Where some tokens of a batch lie in a chunk of it, row by row. Shape letter: M such tokens."""
+    """Indices of selected tokens of a batch in one of its chunks, row by row. Shape letter: M selected tokens."""
 
     rows_M: Tensor
     columns_M: Tensor
-    flat_M: Tensor  # in the batch, whose sequences stand one behind the other
+    flat_M: Tensor  # index in the concatenated sequences of the batch
 
     def of(self, states: Tensor) -> Tensor:
-        """(B, T, ...) -> (M, ...)"""
+        """Select the states of the tokens: (B, T, ...) -> (M, ...)."""
         return states[self.rows_M, self.columns_M]
 
 
 def places_in_chunks(
     flat: np.ndarray, lengths: np.ndarray, chunks: Sequence[Chunk], device: torch.device
 ) -> list[TokenIndices]:
-    """Where the tokens at these places of a ragged batch lie in its chunks: what a boolean index would ask for."""
+    """Convert indices of tokens in a ragged batch to indices in its chunks, without a boolean index on the device."""
     ends = np.cumsum(lengths)
     sequence = np.searchsorted(ends, flat, side="right")
     chunk_of, row_of = np.empty_like(lengths), np.empty_like(lengths)
@@ -45,7 +45,10 @@ def places_in_chunks(
 
 
 def prefetch_to_cpu(found: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The same on the host, each when the next has been begun: a device is never left without work."""
+    """Copy tensors to the host, each after the computation of the next one has started.
+
+    The device thus always has queued work.
+    """
     under_way = deque[tuple[Tensor, torch.cuda.Event | None]]()
     for values in found:
         under_way.append(_sent_home(values))
@@ -72,8 +75,9 @@ def _arrived(home: Tensor, sent: torch.cuda.Event | None) -> Tensor:
 
 @contextlib.contextmanager
 def skip_mask_inspection() -> Iterator[None]:
-    """Inside, transformers makes the mask that it is asked for; else it reads the padding first, to spare a mask where
-    there is none, and waits for the device at every forward pass.
+    """Context manager that makes transformers always build the attention mask.
+
+    Otherwise, it checks first whether there is any padding, which waits for the device in every forward pass.
     """
     module: Any = masking_utils
     before, module.is_tracing = module.is_tracing, lambda *_: True

@@ -1,12 +1,14 @@
 """Context managers that replace linear and embedding layers on a CPU by faster ones with the same results.
 
-PyTorch sends float32 products to MKL, which knows AVX-512 only on its maker's processors: 102 GFLOP/s against 240 on
-one core of a Zen 5. Here linear layers go through oneDNN: in training with their backward pass, while texts are encoded
-with weights laid out beforehand (in bfloat16, where both are oneDNN, that saves a tenth). An embedding's gradient has
-the size of the vocabulary, once for every chunk that looks something up; here the rows of a batch are looked up once.
-Under autocast every chunk casts all weights; here, and on other devices too, those that are trained are cast once a
-step, and frozen ones once. A layer with an adapter goes over its states five times besides its products, and under
-autocast casts what its neighbours have cast; here it does not.
+- Float32 matmuls: PyTorch uses MKL, which uses AVX-512 only on Intel processors (102 GFLOP/s instead of 240 on one core
+  of a Zen 5). Linear layers are computed by oneDNN instead: in training including the backward pass, and at inference
+  with prepacked weights. In bfloat16, where PyTorch uses oneDNN as well, prepacking saves a tenth of the time.
+- Embeddings: the gradient of an embedding has the size of the vocabulary, once per chunk. Here, the rows of a batch are
+  looked up once.
+- Autocast: every chunk casts all weights. Here (on other devices, too), trained weights are cast once per step, and
+  frozen weights once.
+- Adapters: a layer with an adapter reads its input five times in addition to its matmuls, and repeats the casts of its
+  neighbors under autocast. Here, it does neither.
 """
 
 import contextlib
@@ -29,9 +31,9 @@ from contrastive_encoders.encoders.kernels.host_layout import skip_mask_inspecti
 
 
 class _Linear(torch.autograd.Function):
-    """x W^T + b of (rows, in) and (out, in), all three products by oneDNN. Transposed views are read as they lie.
+    """x W^T + b of (rows, in) and (out, in), with all three matmuls by oneDNN. Transposed views are not copied.
 
-    A matrix held in 16 bits is widened for each product, and not kept in 32 until the backward pass.
+    A 16-bit weight is cast for each matmul. The float32 copy is not kept for the backward pass.
     """
 
     @staticmethod
@@ -57,10 +59,10 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @contextlib.contextmanager
 def fast_linears(module: nn.Module) -> Iterator[None]:
-    """Inside, plain float32 ``nn.Linear`` of ``module`` compute through oneDNN where a gradient is wanted on a CPU,
-    and those with an adapter in one go, under autocast, too.
+    """Context manager that computes linear layers of ``module`` faster on a CPU when gradients are enabled.
 
-    Other devices and inference keep what they have. The backward pass may run outside.
+    Plain float32 ``nn.Linear`` layers use oneDNN. Layers with an adapter use one fused function, also under autocast.
+    Other devices and inference are not changed. The backward pass may run outside the context.
     """
     dtype = _product_type(torch.float32)
     helps = torch.is_grad_enabled() and available(dtype)
@@ -79,14 +81,14 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def _is_adapted(layer: Any) -> bool:
-    """Whether it is peft's, around a plain layer, and one dropout serves all of its adapters."""
+    """Return whether the layer is a peft layer around a plain layer, with one dropout for all of its adapters."""
     if not hasattr(layer, "lora_A") or not _is_plain(layer.get_base_layer()):
         return False
     return len(layer.lora_A) == 1 or not any(isinstance(drop, nn.Dropout) for drop in layer.lora_dropout.values())
 
 
 class _Narrowed:
-    """States in the type of their products, cast once for layers that read the same ones, which follow each other."""
+    """Cast of hidden states to the matmul type, cached for consecutive layers that read the same states."""
 
     def __init__(self) -> None:
         self.read, self.version, self.cast = cast(Any, None), 0, cast(Any, None)
@@ -98,8 +100,9 @@ class _Narrowed:
 
 
 class _Adapted(torch.autograd.Function):
-    """x W^T + b + (z A^T) B^T of a frozen W; z is x, or where it is given what dropout has left of x. ``narrow`` is x
-    in the type of the products.
+    """x W^T + b + (z A^T) B^T with a frozen W.
+
+    z is ``dropped`` (x after dropout) if given, and x otherwise. ``narrow`` is x in the matmul type.
     """
 
     @staticmethod
@@ -129,7 +132,7 @@ class _Adapted(torch.autograd.Function):
             for_x.addmm_(for_low, a)
         for_x = None if for_x is None else for_x.to(ctx.dtype)
         for_a = _product(for_low.t(), (narrow if dropped is None else dropped).t())
-        # The first factor is copied where it is a view, so it is the small one
+        # The first factor is copied if it is a view, so the small one comes first
         return for_x, None, for_dropped, None, None, for_a, _product(low.t(), grad.t()).t()
 
 
@@ -153,11 +156,11 @@ def _adapted_of(layer: Any, narrow: _Narrowed) -> Callable[..., Tensor]:
     return forward
 
 
-_CAST = WeakIdKeyDictionary()  # frozen weight -> its version, and the same in the type of autocast
+_CAST = WeakIdKeyDictionary()  # frozen weight -> its version, and its copy in the autocast type
 
 
 def _once_in(dtype: torch.dtype, weight: Tensor) -> Tensor:
-    """A frozen matrix in the type that its products are made in; one that is held in 16 bits is widened each time."""
+    """Return a frozen weight in the matmul type. The cast is cached, except a cast of a 16-bit weight to float32."""
     if dtype == torch.float32 or weight.dtype == dtype:
         return weight
     version, found = _CAST.get(weight, (None, None))
@@ -181,12 +184,19 @@ def _linear_of(layer: Any) -> Callable[[Tensor], Tensor]:
 def shared_between_chunks(
     embedding: nn.Module, ids: Tensor, pad: int, within: nn.Module | None = None
 ) -> Iterator[None]:
-    """Inside, autocast casts a trained weight once, and on a CPU ``embedding`` serves ids among ``ids`` and ``pad``
-    from rows looked up once. For the chunks of one step: the forward pass must not be repeated outside. What has the
-    same weight ``within`` a model is served alike: both halves of an encoder-decoder.
+    """Context manager that shares weight casts and embedding lookups between the chunks of one training step.
+
+    Autocast casts each trained weight once. On a CPU, ``embedding`` looks up the rows of ``ids`` and ``pad`` once, and
+    only these ids are valid. The forward pass must not be recomputed outside the context.
+
+    Args:
+        embedding: Input embeddings.
+        ids: All token ids of the step.
+        pad: Id of the pad token.
+        within: Model whose embeddings with the same weight are replaced, too, such as an encoder-decoder.
     """
     plain = type(embedding) is nn.Embedding and embedding.max_norm is None and not embedding.scale_grad_by_freq
-    plain = plain and ids.is_cpu  # a GPU would have to be asked which ids there are
+    plain = plain and ids.is_cpu  # on a GPU, finding the distinct ids requires a synchronization
     if not torch.is_grad_enabled():
         yield
         return
@@ -204,7 +214,7 @@ def shared_between_chunks(
 
 def _lookup_of(embedding: Any, ids: Tensor, pad: int) -> Callable[[Tensor], Tensor]:
     known = torch.cat([ids, ids.new_tensor([pad])]).unique()
-    place = ids.new_full((embedding.num_embeddings,), len(known))  # an id that is not known fails in the lookup
+    place = ids.new_full((embedding.num_embeddings,), len(known))  # an unknown id raises an error in the lookup
     place[known] = torch.arange(len(known))
     rows = F.embedding(known, embedding.weight, embedding.padding_idx)
     return lambda wanted: F.embedding(place[wanted], rows)
@@ -212,14 +222,14 @@ def _lookup_of(embedding: Any, ids: Tensor, pad: int) -> Callable[[Tensor], Tens
 
 @contextlib.contextmanager
 def replaced(layers: Sequence[Any], forward_of: Callable[[Any], Callable[..., Any]]) -> Iterator[None]:
-    """Inside, each layer computes by the function that ``forward_of`` makes of it."""
+    """Context manager that replaces the ``forward`` of each layer with ``forward_of(layer)``."""
     try:
         for layer in layers:
             layer.forward = forward_of(layer)
         yield
     finally:
         for layer in layers:
-            vars(layer).pop("forward", None)  # the method of the class is back
+            vars(layer).pop("forward", None)  # restores the method of the class
 
 
 PLAIN_ATTENTION_TOKENS = 128
@@ -227,10 +237,12 @@ PLAIN_ATTENTION_TOKENS = 128
 
 @contextlib.contextmanager
 def attention_for(ids_BT: Tensor) -> Iterator[None]:
-    """On a CPU plain attention where torch's fast one is the slower: short sequences in half precision. Elsewhere the
-    mask that transformers is given, unread, and a kernel that serves every shape.
+    """Context manager that selects the SDPA kernel for a chunk.
 
-    Its backward pass works on whole blocks: 85 ms against 17 ms at 24 tokens in bfloat16; at 512 the order turns.
+    On a CPU, short sequences in half precision use the math kernel instead of the fused one: the backward pass of the
+    fused kernel works on full blocks, and takes 85 ms instead of 17 ms at 24 tokens in bfloat16. At 512 tokens it is
+    faster. On other devices, transformers does not inspect the attention mask, and a kernel that supports every shape
+    is used.
     """
     if not ids_BT.is_cpu:
         with skip_mask_inspection(), attention_of_any_shape(ids_BT.device):
@@ -242,16 +254,16 @@ def attention_for(ids_BT: Tensor) -> Iterator[None]:
         yield
 
 
-WORTH_IT_TOKENS = 2_048  # laying out the weights costs about as much as 50 tokens
+WORTH_IT_TOKENS = 2_048  # packing the weights costs about as much as 50 tokens
 
 
 @contextlib.contextmanager
 def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
-    """Inside, every plain ``nn.Linear`` of ``module`` computes through oneDNN, under autocast in the type of that: for
-    inference, without a gradient.
+    """Context manager that computes every plain ``nn.Linear`` of ``module`` by oneDNN with packed weights.
 
-    Neither the weights nor autocast must change inside. Nothing happens where it cannot help: on another device, for
-    few tokens, in a build without oneDNN.
+    It is for inference without gradients, and uses the autocast type if autocast is enabled. Neither the weights nor
+    autocast may change inside the context. It has no effect on other devices, for few tokens, or in a build without
+    oneDNN.
     """
     weight = next(module.parameters())
     helps = weight.is_cpu and tokens >= WORTH_IT_TOKENS and not torch.is_grad_enabled()
@@ -260,25 +272,25 @@ def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
 
 
 def _is_packable(layer: nn.Module) -> bool:
-    """Whether it is plain, and its weights are here: those of a sharded layer come when it computes."""
+    """Return whether the layer is a plain ``nn.Linear`` with local weights. Sharded layers gather theirs later."""
     if type(layer) is not nn.Linear or isinstance(layer.weight, DTensor):
         return False
     return available(_product_type(layer.weight.dtype))
 
 
 def _product_type(alone: torch.dtype) -> torch.dtype:
-    """In which a CPU multiplies: that of autocast, or without it ``alone``."""
+    """Return the type of matmuls on a CPU: the autocast type, or ``alone`` without autocast."""
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else alone
 
 
 @functools.cache
 def available(dtype: torch.dtype) -> bool:
-    """Whether this build has oneDNN's operators, which PyTorch's own compiler uses but does not promise."""
+    """Return whether this build has the oneDNN operators, which are internal to PyTorch's compiler."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     if not torch.backends.mkldnn.is_available() or torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):
         return False
-    with torch.random.fork_rng(devices=[]):  # asked within a step: its dropout must not depend on who asked first
+    with torch.random.fork_rng(devices=[]):  # the first call may be within a step, whose dropout must not change
         layer = nn.Linear(16, 32, dtype=dtype)
     x = torch.linspace(-1, 1, 48).view(1, 3, 16).to(dtype)
     try:

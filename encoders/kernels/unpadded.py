@@ -1,11 +1,12 @@
-"""Training without padding: all sequences of a chunk in one row, separated by attention alone.
+"""Training without padding: all sequences of a chunk are packed into one row and separated by the attention only.
 
-transformers reads such a row where positions begin anew with each sequence; what a token may look at is for the
-attention to say. A GPU has kernels for sequences of any lengths; elsewhere it is SDPA for each run of similar lengths.
-Registered with transformers' table of attentions, it serves every family that asks this table. A family is taken at its
-word by its states alone: those of a row must be those of its sequences.
+Position ids restart at each sequence, and the attention function restricts each token to its own sequence. On a GPU,
+variable-length attention kernels are used; on other devices, SDPA runs once per group of sequences with similar
+lengths. The attention function is registered with transformers' `AttentionInterface`, so that it works for every model
+family that uses this interface. A family is accepted only if a test shows that the hidden states of packed sequences
+equal those of the padded sequences.
 
-Shape letters: N tokens of a row, B sequences of a run, T tokens of its longest, H heads, D width.
+Shape letters: N tokens of a row, B sequences of a length bucket, T tokens of its longest sequence, H heads, D width.
 """
 
 import contextlib
@@ -28,41 +29,41 @@ from contrastive_encoders.encoders.kernels.host_layout import TokenIndices
 from contrastive_encoders.encoders.kernels.onednn_layers import attention_for
 
 PACKED_MODES = ("auto", "unpadded")
-BY_RUNS = "sdpa_by_runs"  # as transformers knows it
-FLEX = "flex_attention"  # transformers' own, over padded sequences
-RUN_COST_TOKENS_CPU = 128  # padding that costs as much as one more run; elsewhere it is that of a chunk
-SAME_CPU, SAME_ELSEWHERE = 1e-4, 2e-3  # of a state, beside the largest; a GPU's products may be of TF32
-SAME_HALF = 0.2  # of all states, by their norms: 30 layers in bfloat16 change 0.05 of them
+BY_RUNS = "sdpa_by_runs"  # name in transformers' attention interface
+FLEX = "flex_attention"  # implemented in transformers, for padded sequences
+RUN_COST_TOKENS_CPU = 128  # padding tokens that cost as much as one more bucket; on other devices, see `chunk_cost`
+SAME_CPU, SAME_ELSEWHERE = 1e-4, 2e-3  # tolerance relative to the largest state; a GPU may compute matmuls in TF32
+SAME_HALF = 0.2  # tolerance relative to the norm of all states: 30 layers in bfloat16 change 0.05 of it
 
 
 class LengthBucket(NamedTuple):
-    """Some sequences of a row, of similar lengths, which attention and pooling compute as one padded batch."""
+    """Sequences of a row with similar lengths, which attention and pooling process as one padded batch."""
 
-    tokens: int  # of the row
+    tokens: int  # number of tokens in the bucket
     size: int  # B
     width: int  # T
-    place: Tensor | None  # (tokens,) of each among B x T; None: they fill it
+    place: Tensor | None  # (tokens,) index of each token in the flat B x T batch; None: there is no padding
     mask_BT: Tensor
 
     def laid_out(self, tokens: Tensor) -> Tensor:
-        """Pad the sequences of a run with zeros, from (tokens, ...) to (B, T, ...)."""
+        """Pad the sequences of the bucket with zeros, from (tokens, ...) to (B, T, ...)."""
         if self.place is not None:
             empty = tokens.new_zeros(self.size * self.width, *tokens.shape[1:])
             tokens = empty.index_copy(0, self.place, tokens)
         return tokens.unflatten(0, (self.size, self.width))
 
     def in_a_row(self, states: Tensor) -> Tensor:
-        """Take the padding away: (B, T, ...) -> (tokens, ...)."""
+        """Remove the padding: (B, T, ...) -> (tokens, ...)."""
         tokens = states.flatten(0, 1)
         return tokens if self.place is None else tokens.index_select(0, self.place)
 
 
 class PackedRow(NamedTuple):
-    """Sequences one behind the other, the longest first, and behind them tokens that only make the row longer."""
+    """Packed sequences, the longest first, followed by optional filler tokens."""
 
-    origin: Tensor  # (N,) where each token stands in the batch
-    position: Tensor  # (N,) within its sequence
-    bounds: Tensor  # (B + 1,) int32, where each sequence begins, and the last one ends
+    origin: Tensor  # (N,) index of each token in the token ids of the batch
+    position: Tensor  # (N,) position of each token within its sequence
+    bounds: Tensor  # (B + 1,) int32, the start of each sequence, and the end of the last one
     runs: list[LengthBucket]
 
     @property
@@ -70,24 +71,24 @@ class PackedRow(NamedTuple):
         return self.runs[0].width
 
     def places(self, chosen: TokenIndices) -> TokenIndices:
-        """Return where tokens lie in this row; ``chosen`` says where they lie in the padded batch."""
+        """Convert indices of tokens in the padded batch to indices in this row."""
         return chosen._replace(
             rows_M=torch.zeros_like(chosen.rows_M), columns_M=self.bounds[chosen.rows_M] + chosen.columns_M
         )
 
     def split(self, tokens: Tensor) -> list[Tensor]:
-        """Split the tokens of the row, (N, ...), into one tensor (tokens, ...) per run, without filling tokens."""
+        """Split the tokens of the row, (N, ...), into one tensor (tokens, ...) per bucket, without filler tokens."""
         sizes = [run.tokens for run in self.runs]
         return list(tokens[: sum(sizes)].split(sizes))
 
     def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
-        """Pool the states (N, D) of each sequence with ``over_tokens``. Return the vectors (B, D)."""
+        """Pool the hidden states (N, D) of each sequence with ``over_tokens``. Return the embeddings (B, D)."""
         parts = zip(self.runs, self.split(states_ND), strict=True)
         return torch.cat([over_tokens(run.laid_out(part), run.mask_BT) for run, part in parts])
 
 
 def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
-    """Choose the sequences of each row, the longest first: at most ``token_budget`` tokens, or a single sequence."""
+    """Assign sequences to rows, the longest first: at most ``token_budget`` tokens per row, or a single sequence."""
     order = np.argsort(-lengths, kind="stable")
     cuts, tokens = list[int](), 0
     for place, length in enumerate(lengths[order].tolist()):
@@ -99,7 +100,7 @@ def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
 
 
 def pack_sequences(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> PackedRow:
-    """Lay the sequences that the chunk names one behind the other, the longest first."""
+    """Pack the sequences of a chunk into one row, the longest first."""
     starts, own = (np.cumsum(lengths) - lengths)[chunk.rows], lengths[chunk.rows]
     bounds = np.concatenate([[0], np.cumsum(own)])
     position = np.arange(own.sum()) - np.repeat(bounds[:-1], own)
@@ -112,8 +113,10 @@ def pack_sequences(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> P
 
 
 def num_filler_tokens(tokens: int, device: torch.device) -> int:
-    """Return how many tokens to put behind those of a row. On a CPU in half precision rows should have few different
-    lengths: oneDNN prepares its products for each length, which takes 8 % of a step, and keeps them.
+    """Return the number of filler tokens to append to a row.
+
+    On a CPU in half precision, rows should have few distinct lengths: oneDNN prepares and caches its matmuls for each
+    length, which takes 8 % of a step.
     """
     if device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return 0
@@ -138,8 +141,10 @@ def packed_attention(
     is_causal: bool | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attend within each sequence of a row: (1, heads, N, D) each -> (1, N, heads, D), as transformers' table wants it.
-    What is behind a sequence is seen by no token of a causal one, and masked in the others.
+    """Compute attention within each sequence of a row: (1, heads, N, D) each -> (1, N, heads, D).
+
+    The signature follows transformers' `AttentionInterface`. Padding after a sequence is invisible to causal attention
+    and masked in bidirectional attention.
     """
     if options.get("softcap") is not None or options.get("position_bias") is not None:
         raise NotImplementedError("scores that are changed before the softmax")
@@ -162,7 +167,7 @@ def packed_attention(
 
 
 def _seen(run: LengthBucket, causal: bool, window: int | None) -> Tensor | None:
-    """Return which tokens a token looks at, (B or 1, 1, T or 1, T) bool; None: all, or all before it."""
+    """Return the attention mask, (B or 1, 1, T or 1, T) bool; None: all tokens, or all previous ones if causal."""
     mask = None if causal or run.place is None else run.mask_BT[:, None, None]
     if window is None or run.width <= window:
         return mask
@@ -176,23 +181,23 @@ AttentionInterface.register(BY_RUNS, packed_attention)
 
 
 class AttentionPlan(NamedTuple):
-    """How attention is computed in a training step: over rows of sequences, or over padded sequences."""
+    """Computation of attention in a training step: over packed rows, or over padded sequences."""
 
     rows: bool  # False: sequences are padded
-    first: int  # position of a sequence's first token
-    why: str  # for the log
+    first: int  # position id of a sequence's first token
+    why: str  # reason, for the log
 
     def inputs(self, ids: Tensor, row: PackedRow) -> dict[str, Any]:
-        """Return the keyword arguments of a trunk's call for a row. ``ids`` (tokens,) are the batch's token ids."""
+        """Return the keyword arguments of the trunk for a row. ``ids`` (tokens,) are the token ids of the batch."""
         positions = row.position[None] + self.first
         return {"input_ids": ids[row.origin][None], "position_ids": positions, "attention_mask": None, "row": row}
 
 
 def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: str) -> None:
-    """Give it an attention of transformers' own, where one is named.
+    """Set the attention implementation of a transformer if ``asked`` names one of transformers.
 
     Raises:
-        InputError: there is none of this name, or not for this family or on this machine.
+        InputError: If the implementation does not exist, or is not available for this family or on this machine.
     """
     if asked in PACKED_MODES:
         return
@@ -205,7 +210,7 @@ def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: 
             f"hub, and such is never loaded. {take}"
         )
     try:
-        transformer.get_correct_attn_implementation(asked)  # else code of a hub stands in for a package that is missing
+        transformer.get_correct_attn_implementation(asked)  # or hub code would replace a missing package
         transformer.set_attn_implementation(asked)
         if attention_implementation(transformer) != asked:
             raise ValueError("the attention of this family cannot be chosen")
@@ -216,11 +221,16 @@ def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: 
 
 
 def choose_attention(trunk: PreTrainedModel, asked: str, device: torch.device) -> AttentionPlan:
-    """Return how attention is computed. ``asked`` is auto, unpadded, or an attention of transformers' own, under which
-    sequences are padded.
+    """Choose between packed and padded attention.
+
+    Args:
+        trunk: Model without heads.
+        asked: "auto", "unpadded", or an implementation of transformers, which is used with padded sequences.
+        device: Device of the training step.
 
     Raises:
-        InputError: unpadded was asked for, and this family cannot be; or what has no backward pass on this device.
+        InputError: If "unpadded" is not available for this family, or if the implementation has no backward pass on
+            this device.
     """
     if asked == FLEX and device.type == "cpu":
         raise InputError(f"model.attn_implementation={asked}: on a CPU it has no backward pass. Take auto or sdpa.")
@@ -239,8 +249,10 @@ def choose_attention(trunk: PreTrainedModel, asked: str, device: torch.device) -
 
 @torch.no_grad()
 def first_position(trunk: PreTrainedModel) -> int | None:
-    """Return the first position of a sequence for which its states in a row equal those of the sequence alone, without
-    autocast and in the precision of the training step; None if there is no such position.
+    """Return the first position id of a sequence for which packed and padded hidden states are equal.
+
+    The states are compared without autocast and in the precision of the training step. Return None if no position id
+    passes.
     """
     if not takes_any_attention(trunk) or "position_ids" not in inspect.signature(trunk.forward).parameters:
         return None
@@ -252,7 +264,7 @@ def first_position(trunk: PreTrainedModel) -> int | None:
                 return first
     except torch.OutOfMemoryError:
         raise
-    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError):  # each family has its own way
+    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError):  # families fail in different ways
         return None
     finally:
         trunk.train(training)
@@ -260,13 +272,15 @@ def first_position(trunk: PreTrainedModel) -> int | None:
 
 
 def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> bool:
-    """Check whether four sequences have the same states in a row as padded. The first is longer than the window of
-    attention, if there is one: some families hand it over in a mask alone, which a row has not.
+    """Check whether four sequences have the same hidden states packed as padded.
+
+    The first sequence is longer than the sliding window, if there is one: some families pass the window only in the
+    attention mask, which a packed row does not have.
     """
     device, lengths = trunk.device, np.array([9, 4, 3, 3])
     ids_BT = 5 + torch.arange(36, device=device).view(4, 9) % 24
     if (mask := getattr(trunk.config, "mask_token_id", None)) is not None:
-        ids_BT[0, 1] = mask  # ESM scales each text by the share of these
+        ids_BT[0, 1] = mask  # ESM scales each text by the fraction of mask tokens
     mask_BT = torch.arange(9, device=device) < torch.from_numpy(lengths).to(device)[:, None]
     keeps = {"use_cache": False} if "use_cache" in inspect.signature(trunk.forward).parameters else {}
     with torch.autocast(device.type, enabled=autocast), _window_of(trunk, 3):
@@ -285,15 +299,16 @@ def _is_same_in_a_row(trunk: PreTrainedModel, first: int, autocast: bool) -> boo
 
 @contextlib.contextmanager
 def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
-    """Inside, the window of attention is this wide, where there is one: what it hides is much of a short text.
+    """Context manager that sets the sliding window of the attention, if there is one, to this number of tokens.
 
-    Masks are made from the config, and modules keep its window, some of them one more.
+    A small window hides much of a short text. Masks are built from the config; modules keep their own copy of the
+    window, in some families increased by one.
     """
     if not (window := getattr(trunk.config, "sliding_window", None)):
         yield
         return
     kept = {module: module.sliding_window for module in trunk.modules() if getattr(module, "sliding_window", None)}
-    config = dict(vars(trunk.config))  # ModernBERT's has a window of its own on each side
+    config = dict(vars(trunk.config))  # the config of ModernBERT has a separate window for each side
     try:
         trunk.config.sliding_window = tokens
         for module, own in kept.items():
@@ -307,6 +322,6 @@ def _window_of(trunk: PreTrainedModel, tokens: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def use_packed_attention(trunk: PreTrainedModel) -> Iterator[None]:
-    """Inside, the trunk's attention is `packed_attention`."""
+    """Context manager that replaces the attention of the trunk with `packed_attention`."""
     with attention_replaced(trunk, BY_RUNS):
         yield

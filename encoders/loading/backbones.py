@@ -1,7 +1,8 @@
 """Loading of a transformer and its tokenizer, with one clear message on failure.
 
-To be trained: with its masked-LM head where one is wanted. To be used: the part alone that turns tokens into states, of
-encoders, encoder-decoders (T5, BART) and decoders (GPT-2), from a folder or hub id or from a checkpoint of ours.
+For training, a model is loaded with its masked-LM head if required. For inference, only the part that computes hidden
+states is loaded. Encoders, encoder-decoders (T5, BART), and decoders (GPT-2) are supported, from a folder, a hub id, or
+a checkpoint of a run.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -47,11 +48,17 @@ T5_FAMILY = ("t5", "mt5", "umt5")
 
 
 def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
-    """The backbone's own tokenizer, which pads at the right; where it has no pad token, as GPT-2's, the end of a
-    sequence stands for it: padding is masked and never pooled. With ``ends`` that end closes every text.
+    """Load the tokenizer of a backbone, with padding on the right.
+
+    A tokenizer without a pad token, such as GPT-2's, pads with the end-of-sequence token: padding is masked and never
+    pooled.
+
+    Args:
+        backbone: Folder or hub id.
+        ends: Whether to append the end-of-sequence token to every text.
 
     Raises:
-        InputError: there is none, or nothing to pad with.
+        InputError: If there is no tokenizer, or no token to pad with.
     """
     tokenizer = from_pretrained(AutoTokenizer, backbone)
     lowercase_if_stated(tokenizer, resolve_model_name(backbone).name)
@@ -69,7 +76,7 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
 
 
 class NoMaskedLMHeadError(InputError):
-    """A backbone that predicts no masked tokens, and why in a few words."""
+    """Error for a backbone that cannot predict masked tokens; ``why`` is a short reason."""
 
     def __init__(self, message: str, why: str) -> None:
         super().__init__(message)
@@ -87,18 +94,28 @@ def load_masked_lm(
     weights: str | None = None,
     dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
-    """A transformer with its masked-LM head, or without one where none is wanted; float32. Of an encoder-decoder it is
-    the encoder, or with ``decoder`` both. A causal language model's head is its own, which predicts the next token:
-    the model must read both ways. ``weights`` names a model of the same config that has them. ``dtype`` may be another
-    one where they are not going to be used.
+    """Load a transformer, with its masked-LM head if ``lm_head`` is set, in float32.
+
+    The masked-LM head of a causal language model is its language-model head, and the model must use bidirectional
+    attention.
+
+    Args:
+        backbone: Folder or hub id.
+        lm_head: Whether to load the masked-LM head.
+        decoder: Whether to keep the decoder of an encoder-decoder. Otherwise only its encoder is loaded.
+        attention: Value of ``model.attention``.
+        dropout: Dropout probability; None keeps the one in the config.
+        attention_dropout: Dropout probability of the attention weights; None keeps the one in the config.
+        weights: Name of a model with the same config to load the weights from. Default: ``backbone``.
+        dtype: Type of the weights. Types other than float32 are for weights that are not going to be used.
 
     Raises:
-        NoMaskedLM: the architecture has no such head, or the checkpoint holds no weights for it (transformers would
-            draw random ones and go on), or it sees one side alone.
-        InputError: nothing can be loaded at all.
+        NoMaskedLMHeadError: If the architecture has no masked-LM head, if the checkpoint contains no weights for it
+            (transformers would initialize them randomly), or if the model uses causal attention.
+        InputError: If the model cannot be loaded.
     """
     config = from_pretrained(AutoConfig, backbone)
-    config.output_hidden_states = False  # on in some exported folders, for others' sake
+    config.output_hidden_states = False  # some exported folders enable it
     set_attention(config, attention, backbone)
     set_dropout(config, dropout, attention_dropout, backbone)
     weights = weights or backbone
@@ -128,10 +145,10 @@ def load_states(
     attention: str | None = None,
     dtype: torch.dtype | str = torch.float32,
 ) -> PreTrainedModel:
-    """Without heads; of an encoder-decoder the encoder alone unless ``decoder``.
+    """Load a transformer without heads, and without the decoder of an encoder-decoder unless ``decoder`` is set.
 
     Raises:
-        InputError: it cannot be loaded, or lacks weights, which transformers would draw at random.
+        InputError: If the model cannot be loaded, or lacks weights, which transformers would initialize randomly.
     """
     if config is None:
         config = from_pretrained(AutoConfig, name, setting=setting)
@@ -160,16 +177,20 @@ def load_states(
 
 
 def states_class(config: Any, *, decoder: bool) -> Any:
-    """What makes the model: a T5's encoder has a class of its own, which saves an ordinary folder."""
+    """Return the auto class that loads the model.
+
+    The encoder of a T5 has a separate class, which saves a standard model folder.
+    """
     return AutoModelForTextEncoding if config.model_type in T5_FAMILY and not decoder else AutoModel
 
 
 def load_whole(factory: Any, name: str, refused: Callable[[str], InputError], **options: Any) -> PreTrainedModel:
-    """A model whose checkpoint holds all of its weights: transformers would draw those that it lacks at random. Its
-    trunk keeps a pooler that the checkpoint holds, too.
+    """Load a model whose checkpoint must contain all weights: transformers would initialize missing ones randomly.
+
+    If the checkpoint contains a pooler, it is stored on the trunk with `keep_pooler`.
 
     Raises:
-        InputError: it cannot be loaded; or the one that ``refused`` makes of what is lacking.
+        InputError: If the model cannot be loaded. For missing weights, ``refused`` creates the error from a message.
     """
     model, info = from_pretrained(factory, name, output_loading_info=True, **options)
     if missing := sorted(info["missing_keys"]):
@@ -182,7 +203,11 @@ def load_whole(factory: Any, name: str, refused: Callable[[str], InputError], **
 def check_vocabulary(
     transformer: PreTrainedModel, tokenizer: Tokenizer, name: str, *, setting: str = "backbone"
 ) -> None:
-    """InputError where the tokenizer knows tokens that the model has no embedding for."""
+    """Check that the model has an embedding for every token of the tokenizer.
+
+    Raises:
+        InputError: If the tokenizer has more tokens than the model has embeddings.
+    """
     rows = cast(nn.Embedding, transformer.get_input_embeddings()).num_embeddings
     if len(tokenizer) > rows:
         raise InputError(
@@ -192,7 +217,11 @@ def check_vocabulary(
 
 
 def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = torch.float32) -> PreTrainedModel:
-    """The encoder/ of a run has no head: it is in the checkpoint, or below what that adapts."""
+    """Load a model with its head.
+
+    The ``encoder/`` folder of a run has no head. It is read from the checkpoint, or from the base model of the adapters
+    in the checkpoint.
+    """
     if not has_checkpoint(name):
         return load_whole(factory, name, partial(_no_head, name), config=config, dtype=dtype)
     folder = Path(name)
@@ -218,8 +247,9 @@ def _with_head(name: str, factory: Any, config: Any, dtype: torch.dtype | str = 
 
 
 def _without_pooler(model: PreTrainedModel, missing: Collection[str]) -> PreTrainedModel:
-    """Take the pooler out of a model, in place: we pool ourselves, and DDP refuses weights that never get a gradient.
-    If its weights are not ``missing`` in the checkpoint, it is kept for the export, where `kept_pooler` finds it.
+    """Remove the pooler from a model, in place: it is not used, and DDP rejects weights that never get a gradient.
+
+    If its weights are not ``missing`` in the checkpoint, it is kept for the export, which calls `kept_pooler`.
     """
     pooler = getattr(model, "pooler", None)
     if isinstance(pooler, nn.Module):
@@ -230,12 +260,15 @@ def _without_pooler(model: PreTrainedModel, missing: Collection[str]) -> PreTrai
 
 
 def keep_pooler(model: PreTrainedModel, pooler: nn.Module | None) -> None:
-    """Remember a backbone's own pooler beside its weights, in a tuple, or it would be one of its modules."""
+    """Store the pooler of a backbone as an attribute of the model.
+
+    A tuple around it prevents PyTorch from registering it as a submodule.
+    """
     vars(model)["kept_pooler"] = () if pooler is None else (pooler,)
 
 
 def kept_pooler(model: PreTrainedModel) -> nn.Module | None:
-    """Return the pooler that a backbone came with; None if it had none."""
+    """Return the pooler that was stored with `keep_pooler`, or None."""
     return next(iter(vars(model).get("kept_pooler", ())), None)
 
 
@@ -248,29 +281,38 @@ def _no_head(backbone: str, why: str) -> NoMaskedLMHeadError:
 
 
 def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **options: Any) -> Any:
-    """A config, tokenizer or model of transformers; ``setting`` is what the message calls a name that does not load.
+    """Load a config, tokenizer, or model with transformers.
 
-    The weights of a GGUF file are unpacked into the type asked for: they are trained and saved like any other.
+    The weights of a GGUF file are dequantized to the requested type: they are trained and saved like any others.
+
+    Args:
+        factory: Auto class of transformers.
+        name: Folder, file, or hub id.
+        setting: Name of the setting in error messages.
+        **options: Keyword arguments of ``factory.from_pretrained``.
+
+    Raises:
+        InputError: If loading fails.
     """
     found = resolve_model_name(name, setting)
     verbosity = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()  # its loading report lists keys that we drop on purpose
-    transformers_logging.disable_progress_bar()  # of a few milliseconds
+    transformers_logging.set_verbosity_error()  # its loading report lists keys that are dropped on purpose
+    transformers_logging.disable_progress_bar()  # it would show for a few milliseconds
     try:
         options |= found.options
         if found.gguf_file and factory not in (AutoConfig, AutoTokenizer):
-            from transformers import GgufConfig  # a checkout also runs with versions that lack it, but for such a file
+            from transformers import GgufConfig  # lazy: only GGUF files need a version that has it
 
             options["quantization_config"] = GgufConfig(dequantize=True)
         weights = factory not in (AutoConfig, AutoTokenizer)
         local = only_local(found.name, weights=weights, gguf_file=found.gguf_file)
-        if weights:  # it looks for an adapter, and would ask the hub for it
+        if weights:  # transformers looks for an adapter, and would ask the hub
             options["adapter_kwargs"] = {"local_files_only": local}
         return factory.from_pretrained(found.name, trust_remote_code=False, local_files_only=local, **options)
     except NOT_LOADED as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if isinstance(error, UnpicklingError):  # torch advises to load it after all
+        if isinstance(error, UnpicklingError):  # the message of torch recommends loading it anyway
             reason = "its weights are a pickle that could run code, and such are never loaded."
         raise InputError(
             f"{setting}={name} could not be loaded: {reason} Pass the id of a model on the Hugging Face hub, or a "
@@ -283,47 +325,55 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
 
 
 NOT_LOADED = (OSError, ValueError, KeyError, ImportError, RuntimeError, UnpicklingError, SafetensorError)
-ENCODER_PREFIX = "encoder.transformer."  # what the weights' names begin with in a checkpoint
+ENCODER_PREFIX = "encoder.transformer."  # prefix of the weights' names in a checkpoint
 HEAD_PREFIX = "encoder.head."
-PROMPTS = "prompts"  # the entry of a checkpoint with the prompts of its encoder, if it has any
-POST_POOLING_KEY = "behind_pooling"  # the entry of a checkpoint about what stands behind the pooling
+PROMPTS = "prompts"  # key in a checkpoint: prompts of the encoder, if it has any
+POST_POOLING_KEY = "behind_pooling"  # key in a checkpoint: settings of the layers after the pooling
 
 
 class CheckpointInfo(NamedTuple):
-    """What a checkpoint of a run says about its encoder."""
+    """The encoder weights and settings in a checkpoint of a run."""
 
     weights: dict[str, torch.Tensor]  # names as in the transformer
     backbone: str
     pooler: Pooler
     max_length: int
-    head: dict[str, torch.Tensor]  # of a layer behind the pooling that stays with the encoder
+    head: dict[str, torch.Tensor]  # weights of the layers after the pooling that belong to the encoder
     prompt_suffix: str
     append_end: bool
     attention: str | None
-    adapters: AdapterRecord | None  # what the weights are, where they are adapters
+    adapters: AdapterRecord | None  # description of the adapters, if ``weights`` are adapters
     normalize: bool
-    layers: list[dict[str, Any]]  # what ``head`` consists of
+    layers: list[dict[str, Any]]  # options of each layer in ``head``
     prompts: EncoderPrompts = EncoderPrompts()
     truncate: int | None = None
-    kept: int | Sequence[int] | None = None  # layers of the backbone, where not all
+    kept: int | Sequence[int] | None = None  # layers of the backbone that were kept; None: all
 
 
 def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None) -> PreTrainedModel:
-    """Without LM head or pooler, and without a decoder unless it is wanted; float32. Raises InputError."""
+    """Load a transformer without LM head and pooler, and without its decoder unless ``decoder`` is set; float32.
+
+    Raises:
+        InputError: If the model cannot be loaded.
+    """
     model = load_states(name, decoder=decoder, setting="encoder", attention=attention)
     return model if decoder else without_extras(model)
 
 
 def without_extras(model: PreTrainedModel) -> PreTrainedModel:
-    """The encoder alone where there is a decoder, too, and no pooler."""
-    # Not config.is_encoder_decoder: a T5 that was saved as its encoder alone has false there
+    """Return a model without its pooler, and without its decoder if it has both an encoder and a decoder."""
+    # Not config.is_encoder_decoder, which is false for a T5 that was saved as an encoder only
     if getattr(model, "encoder", None) is not None and getattr(model, "decoder", None) is not None:
         model = cast(PreTrainedModel, model.get_encoder())
     return _without_pooler(model, ["pooler."])
 
 
 def read_checkpoint(path: Path) -> CheckpointInfo:
-    """Raises InputError where the file is damaged or not one of ours."""
+    """Read the encoder weights and settings from a checkpoint of a run.
+
+    Raises:
+        InputError: If the file is damaged or is not a checkpoint of this package.
+    """
     try:
         found = load_checkpoint(path)
     except (OSError, CorruptFileError) as error:
@@ -363,8 +413,19 @@ def trunk_of_checkpoint(
     attention: str | None = None,
     whole: bool = True,
 ) -> PreTrainedModel:
-    """``architecture`` is a folder or hub id with the config of the transformer, of the ``whole`` backbone or of the
-    layers that were kept; ``attention`` beats what it was trained with."""
+    """Build the transformer of a checkpoint and load its weights.
+
+    Args:
+        path: Path of the checkpoint, for error messages.
+        trained: Content of the checkpoint.
+        architecture: Folder or hub id with the config of the transformer.
+        decoder: Whether to keep the decoder of an encoder-decoder.
+        attention: Overrides the attention that the model was trained with.
+        whole: Whether the config describes the full backbone. Otherwise, it describes only the kept layers.
+
+    Raises:
+        InputError: If the weights do not fit the architecture.
+    """
     config = from_pretrained(AutoConfig, architecture, setting="encoder")
     config.output_hidden_states = False
     set_attention(config, trained.attention if attention is None else attention, architecture, setting="encoder")
@@ -382,7 +443,7 @@ def trunk_of_checkpoint(
     }
     try:
         missing = _own(model.load_state_dict(weights, strict=False).missing_keys, model)
-    except RuntimeError as error:  # sizes
+    except RuntimeError as error:  # shapes differ
         raise _unlike(path, architecture, str(error).splitlines()[-1].strip()) from error
     if missing:
         raise _unlike(path, architecture, f"it has no {missing[0]}")

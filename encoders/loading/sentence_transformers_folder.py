@@ -1,8 +1,8 @@
 """Reader of sentence-transformers folders: modules, prompts and options.
 
-Most folders are a transformer, one way of pooling and perhaps unit length: those our own encoder can be, and an average
-of layers or a layer behind the pooling as our own export writes them. What is more than that is named, so that the
-library can be asked instead.
+Most folders contain a transformer, one pooling mode, and optionally a Normalize module. `SentenceEncoder` supports
+these, and also an average of layers and Dense layers after the pooling, as this package exports them. For any other
+folder, an error names the unsupported part, and the sentence-transformers library can load the model instead.
 """
 
 import json
@@ -25,8 +25,8 @@ from contrastive_encoders.io.model_names import GGUF, TRANSFORMER_OPTIONS
 
 LIBRARY = "sentence_transformers."
 TOP_LEVEL = "config_sentence_transformers.json"
-BEFORE = ("Transformer", "WeightedLayerPooling", "Pooling")  # modules, in this order; behind them any Dense, Normalize
-MODES = {  # as versions before 6 spell them
+BEFORE = ("Transformer", "WeightedLayerPooling", "Pooling")  # modules, in this order; Dense and Normalize may follow
+MODES = {  # the keys of versions before 6
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -34,7 +34,7 @@ MODES = {  # as versions before 6 spell them
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-# Options of the transformer that change no vector, or that we follow
+# Options of the transformer that do not change the embeddings, or that are supported
 FOLLOWED = {
     "max_seq_length",
     "do_lower_case",
@@ -59,12 +59,12 @@ HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype",
 
 
 class Exported(NamedTuple):
-    """A sentence-transformers model that our encoder can be."""
+    """A sentence-transformers model that `SentenceEncoder` supports."""
 
     transformer: str  # folder or hub id
     pooler: Pooler
     normalize: bool
-    max_length: int | None  # None: as long as the tokenizer and the model allow
+    max_length: int | None  # None: the maximum of the tokenizer and the model
     prompts: EncoderPrompts
     layers: tuple[str, ...] = ()  # the paths of Dense modules inside the folder
     prompt_suffix: str = ""
@@ -73,15 +73,15 @@ class Exported(NamedTuple):
 
 
 class UnsupportedModelError(Exception):
-    """A model of sentence-transformers that is more than a transformer and a pooling; the message names the rest."""
+    """A sentence-transformers model with parts that `SentenceEncoder` does not support; the message names them."""
 
 
 def read_exported(name: str, prompt: str | None, *, setting: str = "encoder") -> Exported | None:
-    """Return what ``modules.json`` of a directory or hub id describes; None if there is no such file.
+    """Return the model that ``modules.json`` of a directory or hub id describes, or None if there is no such file.
 
     Raises:
-        BeyondUs: only the library itself can run it.
-        InputError: a file is damaged, or the directory wants to run code of its own.
+        UnsupportedModelError: If only the sentence-transformers library can run the model.
+        InputError: If a file is damaged, or if the model requires custom code.
     """
     modules = _modules(name, setting)
     if modules is None:
@@ -109,7 +109,7 @@ def read_exported(name: str, prompt: str | None, *, setting: str = "encoder") ->
 
 
 def leaves_prompt_out(name: str, setting: str) -> bool:
-    """Return whether the pooling of a directory or hub id leaves the tokens of a prompt out."""
+    """Return whether the pooling of a directory or hub id excludes the tokens of the prompt."""
     paths = [module["path"] for module in _modules(name, setting) or [] if _kind(module) == "Pooling"]
     return any(not (read_json(name, f"{path}/config.json") or {}).get("include_prompt", True) for path in paths)
 
@@ -130,17 +130,17 @@ def _kind(module: dict[str, Any]) -> str:
 
 
 def _parted(modules: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """The paths of the modules up to the pooling, by their kinds, and those behind it."""
+    """Return the paths of the modules up to the pooling, keyed by kind, and the modules after the pooling."""
     kinds = [_kind(module) for module in modules]
     cut = kinds.index("Pooling") + 1 if "Pooling" in kinds else len(kinds)
     return {kind: module["path"] for kind, module in zip(kinds, modules[:cut], strict=False)}, modules[cut:]
 
 
 def _behind(name: str, modules: list[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
-    """Return the paths of the Dense modules behind the pooling, and whether a Normalize follows them.
+    """Return the paths of the Dense modules after the pooling, and whether a Normalize module follows them.
 
     Raises:
-        BeyondUs: another module is there, or one in another order.
+        UnsupportedModelError: If there is a module of another kind, or if the order differs.
     """
     normalize = bool(modules) and _kind(modules[-1]) == "Normalize"
     layers = modules[:-1] if normalize else modules
@@ -160,7 +160,7 @@ def _behind(name: str, modules: list[dict[str, Any]]) -> tuple[tuple[str, ...], 
 
 
 def _unlike_ours(options: dict[str, Any]) -> str:
-    """Why a Dense of these options is none that we compute; "" where it is."""
+    """Return the reason why a Dense module with these options is not supported, or "" if it is."""
     if options.get("use_residual"):
         return "with a residual connection"
     try:
@@ -171,7 +171,10 @@ def _unlike_ours(options: dict[str, Any]) -> str:
 
 
 def _cut_by(name: str, path: str) -> int | None:
-    """How many numbers a Dense keeps that does no more than to keep the first ones, as our export cuts vectors."""
+    """Return the truncated size if a Dense module only keeps the first dimensions (the export format of ``truncate``).
+
+    Return None for any other Dense module.
+    """
     options = read_json(name, f"{path}/config.json") or {}
     size, width = options.get("out_features", 0), options.get("in_features", 0)
     plain = not options.get("bias", True) and options.get("activation_function") == IDENTITY
@@ -182,7 +185,10 @@ def _cut_by(name: str, path: str) -> int | None:
 
 
 def read_json(name: str, path: str, setting: str = "encoder") -> Any:
-    """The content of a JSON file of a folder or hub id, None where there is no such file, as beside a GGUF file."""
+    """Return the content of a JSON file of a folder or hub id, or None if there is no such file.
+
+    A GGUF file never has one.
+    """
     if name.endswith(GGUF):
         return None
     try:
@@ -198,12 +204,15 @@ def read_json(name: str, path: str, setting: str = "encoder") -> Any:
 
 
 def stated_length(name: str) -> int | None:
-    """Return ``max_seq_length`` of a sentence-transformers folder or hub id; None where it says nothing or is none."""
+    """Return ``max_seq_length`` of a sentence-transformers folder or hub id.
+
+    Return None if the value is not set, or if ``name`` is not a sentence-transformers model.
+    """
     try:
         modules = read_json(name, "modules.json") or []
         path = next(module["path"] for module in modules if module["type"].endswith(".Transformer"))
         return _options(str(Path(name) / path) if path else name).get("max_seq_length")
-    except (InputError, StopIteration, KeyError, TypeError):  # a hub out of reach, or no such folder
+    except (InputError, StopIteration, KeyError, TypeError):  # the hub is unreachable, or there is no such folder
         return None
 
 
@@ -216,10 +225,10 @@ def not_found(name: str, reason: str, setting: str = "encoder") -> InputError:
 
 
 def read_prompts(name: str, setting: str = "encoder") -> EncoderPrompts:
-    """Return the prompts of a sentence-transformers folder or hub id; none if it has no such file.
+    """Return the prompts of a sentence-transformers folder or hub id, empty if it has no such file.
 
     Raises:
-        InputError: the file is damaged, or its default prompt does not exist.
+        InputError: If the file is damaged, or if its default prompt does not exist.
     """
     options = read_json(name, TOP_LEVEL, setting) or {}
     prompts, chosen = options.get("prompts") or {}, options.get("default_prompt_name")
@@ -235,7 +244,7 @@ def read_prompts(name: str, setting: str = "encoder") -> EncoderPrompts:
 
 
 def read_similarity(name: str) -> str:
-    """Return the similarity that a sentence-transformers folder or hub id compares its embeddings by."""
+    """Return the name of the similarity function of a sentence-transformers folder or hub id."""
     return (read_json(name, TOP_LEVEL) or {}).get("similarity_fn_name") or "cosine"
 
 
@@ -246,7 +255,7 @@ def _refuse_foreign_code(name: str, modules: list[dict[str, Any]], setting: str)
         types += list((router or {}).get("types", {}).values())
         dense = read_json(name, f"{module['path']}/config.json") if str(module["type"]).endswith(".Dense") else None
         activation = str((dense or {}).get("activation_function", TANH))
-        if not activation.startswith("torch."):  # the library would run Tanh in its place
+        if not activation.startswith("torch."):  # the library would use Tanh instead
             raise InputError(
                 f"{setting}={name}: the Dense in {module['path']} has the activation {activation}, which is not "
                 "torch's. It is never run, and without it the vectors would be others; use a model of torch's own "
@@ -261,7 +270,7 @@ def _refuse_foreign_code(name: str, modules: list[dict[str, Any]], setting: str)
 
 
 def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
-    """The folder or hub id of the transformer, and its options."""
+    """Return the folder or hub id of the transformer, and its options."""
     if path and not Path(name).is_dir():
         raise UnsupportedModelError("its transformer lies in a folder of its own")
     folder = str(Path(name) / path) if path else name
@@ -286,7 +295,7 @@ def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
 
 
 def _appended(name: str, options: dict[str, Any], *, decodes: bool) -> str:
-    """The prompt behind every text, out of the chat template that the texts go through; "" where there is none."""
+    """Return the prompt suffix that is read from the chat template, or "" if there is none."""
     if "message" not in options.get("modality_config", {}):
         if decodes:
             raise UnsupportedModelError("its decoder is read without a rule for ends of sequence inside texts")
@@ -299,16 +308,21 @@ def _appended(name: str, options: dict[str, Any], *, decodes: bool) -> str:
 
 
 def _options(folder: str) -> dict[str, Any]:
-    """Of the transformer in this folder or hub id."""
+    """Return the options of the transformer in a folder or hub id."""
     return next((found for file in TRANSFORMER_OPTIONS if (found := read_json(folder, file))), {})
 
 
 def _pooler(name: str, path: str, averaged: str | None, *, decodes: bool) -> tuple[Pooler, bool]:
-    """Return the pooling that the modules in these folders compute, and whether it pools the tokens of a prompt, too.
-    ``averaged`` is the folder of a WeightedLayerPooling before the Pooling in ``path``, if there is one.
+    """Return the pooling that the modules compute, and whether it includes the tokens of the prompt.
+
+    Args:
+        name: Folder or hub id of the model.
+        path: Path of the Pooling module.
+        averaged: Path of a WeightedLayerPooling module before the Pooling, if there is one.
+        decodes: Whether the hidden states of the decoder are pooled.
 
     Raises:
-        BeyondUs: it is none of ours.
+        UnsupportedModelError: If the pooling is not supported.
     """
     options = read_json(name, f"{path}/config.json") or {}
     mode = options.get("pooling_mode")
@@ -337,10 +351,10 @@ class _Average(NamedTuple):
 
 
 def _averaged_layers(name: str, path: str) -> _Average:
-    """Return the layers of which a WeightedLayerPooling takes the mean.
+    """Return the layers that a WeightedLayerPooling averages.
 
     Raises:
-        BeyondUs: their weights differ.
+        UnsupportedModelError: If the layers have different weights.
     """
     options = read_json(name, f"{path}/config.json") or {}
     weights = _weights(name, path).get("layer_weights")
@@ -354,10 +368,12 @@ def _averaged_layers(name: str, path: str) -> _Average:
 
 
 def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "encoder") -> nn.Module | None:
-    """The layers in these folders, on pooled vectors of ``width`` numbers; None where there are no folders.
+    """Load the Dense layers in ``paths``, which map pooled embeddings of size ``width``.
+
+    Return None if ``paths`` is empty.
 
     Raises:
-        InputError: their weights are not there, or do not fit the transformer or each other.
+        InputError: If weights are missing, or if they do not fit the transformer or each other.
     """
     if not paths:
         return None

@@ -1,8 +1,8 @@
-"""Averaged word vectors (GloVe, fastText), the papers' oldest baseline.
+"""Averaged word vectors (GloVe, fastText), the oldest baseline in the literature.
 
-The file is text: a word and D numbers per line, parted by single blanks; fastText begins with a line "N D". Only the
-words that occur are kept, so 2.2 million vectors need no 2.6 GB: the file is read through once per list of texts that
-brings new words.
+The file is text, with one token and D numbers per line, separated by single spaces; fastText files start with a line
+"N D". Only vectors of tokens that occur are kept, so that a file of 2.2 million vectors does not take 2.6 GB of memory.
+The file is read once for each list of texts with new tokens.
 """
 
 import gzip
@@ -24,22 +24,28 @@ from contrastive_encoders.encoders.loading.loaded_encoder import LoadedEncoder, 
 
 log = logging.getLogger(__name__)
 
-# By lower_fallback; raised where vectors change, as kept ones are found by it
+# Keyed by lower_fallback; part of the cache key, to be increased whenever embeddings change
 VERSION = {True: b"word vectors 1", False: b"word vectors 2, as spelled"}
-FALLBACK = "mean_lower_fallback"  # the pooling that also finds the lower-cased form of a word
+FALLBACK = "mean_lower_fallback"  # the pooling that also looks up the lowercase form of a token
 ENDINGS = (".txt", ".vec", ".txt.gz", ".vec.gz")
-LINES_LOOKED_AT = 100  # to find the width: what most have, for a word may hold blanks
+LINES_LOOKED_AT = 100  # the most common width of these lines is used, since a token may contain spaces
 
 
 class _Shape(NamedTuple):
     width: int
-    words: int | None  # as the header has it
+    words: int | None  # from the header
 
 
 class WordVectors(LoadedEncoder):
-    """Words are what blanks part: a tokenised text is taken as it is. A word is looked up as it is spelled, as in
-    SentEval's bow; with ``lower_fallback`` one that the file lacks is looked up again in lower case. A text without any
-    known word is the zero vector. Of a word that stands twice the first line counts.
+    """Encoder that averages the word vectors of a file.
+
+    Texts are split at whitespace, so tokenized texts can be passed as they are. Tokens are looked up with their
+    original case, as in SentEval's bow example. A text without any known token gets a zero embedding. If a token occurs
+    twice in the file, the first line is used.
+
+    Args:
+        path: Path of the file.
+        lower_fallback: Whether to look up tokens that are missing in the file again in lowercase.
     """
 
     def __init__(self, path: str | Path, *, lower_fallback: bool = False) -> None:
@@ -64,10 +70,10 @@ class WordVectors(LoadedEncoder):
             return hashlib.file_digest(file, lambda: hashlib.sha256(VERSION[self.lower_fallback])).hexdigest()
 
     def embed_list(self, texts: Sequence[str], **_: Unpack[Options]) -> Tensor:
-        """N texts -> (N, width) float32.
+        """Encode N texts. Return (N, width) float32 embeddings.
 
         Raises:
-            InputError: a line of the file is damaged.
+            InputError: If a line of the file is damaged.
         """
         words_of = [text.split() for text in texts]
         other = str.lower if self.lower_fallback else str
@@ -105,7 +111,7 @@ def is_word_vector_file(name: str) -> bool:
 
 
 def _matching_lines(path: Path, shape: _Shape, wanted: set[bytes]) -> Iterator[tuple[bytes, np.ndarray]]:
-    """The lines of the wanted words, read strictly; of the others only the number of columns is checked."""
+    """Yield the vectors of the requested tokens; for other lines, only the number of columns is checked."""
     number = 0
     for number, line in _lines(path, skip=shape.words is not None):
         if line.count(b" ") < shape.width:
@@ -140,7 +146,7 @@ def _bad(path: Path, number: int, shape: _Shape, got: str) -> InputError:
 
 
 def _shape(path: Path) -> _Shape:
-    """From the header where there is one, else from the first lines."""
+    """Return the shape from the header if there is one, else from the first lines."""
     first: list[bytes] = []
     for _, line in _lines(path, skip=False):
         first.append(line)
@@ -163,7 +169,10 @@ def _shape(path: Path) -> _Shape:
 
 
 def _lines(path: Path, *, skip: bool) -> Iterator[tuple[int, bytes]]:
-    """(line number from 1, line without its end). Bytes: some words hold what text mode takes for the end of a line."""
+    """Yield line numbers, starting at 1, and lines without their newline.
+
+    Lines are bytes, because some tokens contain characters that text mode treats as a newline.
+    """
     number = 0
     try:
         with _opened(path) as file:

@@ -1,7 +1,7 @@
-"""Training of encoder-decoders: chunks of source and target, and the head on target tokens only.
+"""Training of generative models: chunks of sources and targets, and the head on target tokens only.
 
-Shape letters: N pairs of source and target, B pairs of a chunk, S tokens of its longest source, T of its longest
-target (or, where both stand in one sequence, of that), M target tokens without padding, V vocabulary, A answers.
+Shape letters: N pairs of source and target, B pairs of a chunk, S tokens of its longest source, T tokens of its longest
+target (or sequence, if both are in one sequence), M target tokens without padding, V vocabulary, A answers.
 """
 
 import contextlib
@@ -38,21 +38,27 @@ from contrastive_encoders.losses.cross_entropy import token_losses
 
 
 class Seq2SeqLoss(NamedTuple):
-    """What writing the targets of a batch came to, in the order of the batch."""
+    """Losses of the targets of a batch, in the order of the batch."""
 
     losses_N: Tensor  # float32, -log p of each target given its source, with gradient
-    answers_NA: Tensor  # float32 logits of the answers at the first place of the target; detached
-    padded_tokens: int  # padding that was computed along
+    answers_NA: Tensor  # float32 logits of the answers at the first position of the target; detached
+    padded_tokens: int  # number of padding tokens computed
 
 
 class Seq2Seq(nn.Module, ABC):
-    """``answers`` are token ids whose logits at the first place of a target are given back.
+    """Base class of generative models that are trained to predict targets from sources.
+
+    Args:
+        backbone: Folder or hub id.
+        answers: Token ids whose logits at the first position of a target are returned.
+        token_budget: Maximum number of tokens per chunk; None derives it from the available memory.
+        recompute: Activation checkpointing mode.
 
     Raises:
-        InputError: the backbone is no such model, or an option is unknown.
+        InputError: If the backbone is not such a model, or if an option is unknown.
     """
 
-    factory: ClassVar[Any]  # of transformers
+    factory: ClassVar[Any]  # auto class of transformers
 
     def __init__(self, backbone: str, answers: Sequence[int], *, token_budget: int | None, recompute: str) -> None:
         super().__init__()
@@ -69,16 +75,19 @@ class Seq2Seq(nn.Module, ABC):
 
     @property
     def halves(self) -> list[PreTrainedModel]:
-        """Return the parts of the transformer that keep activations for each token of a chunk."""
+        """Parts of the transformer that keep activations for each token of a chunk."""
         return [self.transformer]
 
     def budget(self, device: torch.device) -> int:
-        """Return how many tokens a chunk of a training step has on this device."""
+        """Return the maximum number of tokens per chunk in a training step on this device."""
         beside = [self.transformer]
         return resolve_token_budget(self.token_budget, device, *self.halves, beside=beside, recompute=self.recompute)
 
     def write(self, sources: Ragged, targets: Ragged) -> Seq2SeqLoss:
-        """Under ``recompute="auto"`` chunks are recomputed in the backward pass only when they exceed the budget."""
+        """Compute the losses of the targets given their sources.
+
+        With ``recompute="auto"``, chunks are recomputed in the backward pass only if they exceed the budget.
+        """
         budget = self.budget(sources.ids.device)
         cut = self.cut(sources, targets, budget)
         again = recomputes(self.recompute, padded_tokens(cut.chunks), budget)
@@ -91,26 +100,28 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> "Cut":
-        """Cut a batch into chunks of at most ``budget`` tokens."""
+        """Divide a batch into chunks of at most ``budget`` tokens."""
 
     @abstractmethod
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
-        """Compute the (B,) losses and (B, A) logits of the answers of a chunk. It calls no collective, and only dropout
-        is random, so a chunk can be computed again."""
+        """Compute the (B,) losses and (B, A) logits of the answers of a chunk.
+
+        The function calls no collective operation, and only dropout is random, so that a chunk can be recomputed.
+        """
 
     @contextlib.contextmanager
     def layers(self, ids: Tensor) -> Iterator[None]:
-        """Set up the layers of the transformer for a training step of a chunk, inside a with statement."""
+        """Context manager that sets up the layers of the transformer for a training step of a chunk."""
         again = recomputed_layers(self.transformer, self.recompute, lambda: attention_for(ids))
         with attention_for(ids), fast_layers(self.transformer), again:
             yield
 
     def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
-        """Share what the chunks of a step have in common, inside a with statement, where no chunk is computed again."""
+        """Context manager that shares work between the chunks of a step, if no chunk is recomputed."""
         return contextlib.nullcontext()
 
     def outcome(self, logits_MV: Tensor, ids_BT: Tensor, targets: TokenIndices) -> tuple[Tensor, Tensor]:
-        """Return what `write_chunk` returns, from the (M, V) logits that predict the target tokens."""
+        """Compute the return values of `write_chunk` from the (M, V) logits that predict the target tokens."""
         losses_M, row_M = token_losses(logits_MV, targets.of(ids_BT)), targets.rows_M
         losses_B = losses_M.new_zeros(len(ids_BT)).index_add(0, row_M, losses_M)
         lengths_B = row_M.new_zeros(len(ids_BT)).index_add(0, row_M, torch.ones_like(row_M))
@@ -123,12 +134,12 @@ class Cut(NamedTuple):
     """The chunks of a batch, with the inputs of each."""
 
     chunks: list[Chunk]
-    inputs: Iterator[tuple[Any, ...]]  # of `write_chunk`, one for each
-    laid_out: int  # tokens of them, padding counted
+    inputs: Iterator[tuple[Any, ...]]  # inputs of `write_chunk` for each chunk
+    laid_out: int  # number of tokens in all chunks, including padding
 
 
 class T5Writer(Seq2Seq):
-    """An encoder-decoder such as T5 that learns to write targets: its encoder reads the source.
+    """Encoder-decoder such as T5, whose encoder reads the source and whose decoder learns to predict the target.
 
     ``token_budget`` counts the tokens of sources.
     """
@@ -157,16 +168,16 @@ class T5Writer(Seq2Seq):
             output = self.transformer(
                 input_ids=source_BS,
                 attention_mask=source_mask_BS.long(),
-                decoder_input_ids=shifted_BT,  # its padding lies behind what is real, where no real token looks
+                decoder_input_ids=shifted_BT,  # no mask: padding follows the real tokens, which do not attend to it
                 use_cache=False,
             )
         return self.outcome(output.logits, target_BT, targets)
 
 
 class CausalWriter(Seq2Seq):
-    """A decoder-only language model that learns to write targets.
+    """Decoder-only language model that learns to predict targets.
 
-    The target follows its source in one sequence, and each token is predicted at the position before it.
+    The target follows its source in one sequence, and each token is predicted at the previous position.
     """
 
     factory = AutoModelForCausalLM
@@ -198,7 +209,7 @@ class CausalWriter(Seq2Seq):
 
 
 def concatenate_source_target(sources: Ragged, targets: Ragged) -> tuple[Ragged, np.ndarray]:
-    """Join each of N sources to its target; return the sequences, and the places of target tokens among their ids."""
+    """Concatenate each of N sources with its target. Return the sequences, and the indices of target tokens in them."""
     lengths_N = sources.lengths + targets.lengths
     row_M = np.repeat(np.arange(len(lengths_N)), lengths_N)
     place_M = np.arange(len(row_M)) - (np.cumsum(lengths_N) - lengths_N)[row_M]
@@ -210,10 +221,11 @@ def concatenate_source_target(sources: Ragged, targets: Ragged) -> tuple[Ragged,
 
 
 def load_writer(factory: Any, backbone: str) -> PreTrainedModel:
-    """Load a model with its language-model head, in float32, without a cache of keys and values.
+    """Load a model with its language-model head, in float32.
 
     Raises:
-        InputError: it is none, or its checkpoint lacks weights (transformers would draw random ones and go on).
+        InputError: If the model has no such head, or if its checkpoint lacks weights (transformers would initialize
+            them randomly).
     """
 
     def refused(why: str) -> InputError:

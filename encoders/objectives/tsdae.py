@@ -1,10 +1,10 @@
-"""TSDAE (Wang, Reimers and Gurevych, Findings of EMNLP 2021): most words of a text are deleted, and from the one vector
-of what is left the whole text is written again.
+"""TSDAE (Wang, Reimers and Gurevych, Findings of EMNLP 2021): a denoising autoencoder.
 
-The decoder has the encoder's weights, under causal attention, and cross-attention of its own to the vector; it is
-thrown away after training.
+Most tokens of a text are deleted, and a decoder reconstructs the original text from the embedding of the damaged one.
+The decoder shares the encoder's weights, uses causal attention, and has separate cross-attention weights that read the
+embedding. It is discarded after training.
 
-Shape letters: N texts, D width, B texts of a chunk, T tokens of its longest, M tokens to write.
+Shape letters: N texts, D width, B texts of a chunk, T tokens of its longest text, M tokens to predict.
 """
 
 import logging
@@ -47,18 +47,17 @@ log = logging.getLogger(__name__)
 
 
 class ReconstructionLoss(NamedTuple):
-    """The loss of reconstructing the whole texts on this rank."""
+    """The loss of reconstructing the original texts on this rank."""
 
     loss: Tensor
-    padded_tokens: int  # padding that was computed along
+    padded_tokens: int  # number of padding tokens computed
 
 
 class TSDAE(Objective):
-    """An encoder of damaged texts is trained with a decoder that reconstructs the whole texts from its vectors.
+    """Objective that trains an encoder of damaged texts with a decoder that reconstructs the original texts.
 
-    The loss is the mean of -log p(token | tokens before it, vector) over all tokens of the whole texts but the first.
-
-    ``seed`` draws the first weights of the cross-attention, which no checkpoint has.
+    The loss is the mean of -log p(token | previous tokens, embedding) over all tokens of the original texts except the
+    first. ``seed`` initializes the cross-attention, whose weights no checkpoint contains.
     """
 
     objective = "tsdae"
@@ -95,7 +94,7 @@ class TSDAE(Objective):
         self.trainable.prepare(self.encoder.transformer, self.decoder)
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
-        """Prepared once the decoder is there."""
+        """Load the encoder. The constructor prepares it after it has created the decoder."""
         return trainable.load(prepared=False)
 
     def views(self, batch: SentenceBatch) -> list[Ragged]:
@@ -111,14 +110,14 @@ class TSDAE(Objective):
         return ReconstructionLoss(global_mean(summed, int((batch.sentences.lengths - 1).sum())), padding)
 
     def compute(self, views: Sequence[Ragged], batch: SentenceBatch) -> StepResult:
-        """The decoder's tokens count, too."""
+        """Compute the reconstruction loss. The token counts include the tokens of the decoder."""
         encoded = self.encoder.encode_sequences(views[0])
         written = self.loss([encoded.vectors], batch)
         real_tokens = int(views[0].lengths.sum() + batch.sentences.lengths.sum())
         return StepResult(written.loss, {}, real_tokens, encoded.padded_tokens + written.padded_tokens)
 
     def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
-        """Return the summed loss of the texts given their vectors, and the number of padding tokens computed."""
+        """Return the summed loss of the texts given their embeddings, and the number of padding tokens computed."""
         device, encoder = texts.ids.device, self.encoder
         widths = even(texts.lengths, self.decoder, encoder.longest)
         budget = encoder.budget(device)
@@ -135,8 +134,11 @@ class TSDAE(Objective):
         return torch.stack(sums).sum(), padding
 
     def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: TokenIndices) -> Tensor:
-        """Return the summed loss of a chunk. It calls no collective, and only dropout is random. Padding stands behind
-        the text, which a causal decoder does not see."""
+        """Return the summed loss of a chunk.
+
+        The function calls no collective operation, and only dropout is random. No attention mask is needed: padding
+        follows the text, where causal attention does not look.
+        """
         before = wanted._replace(columns_M=wanted.columns_M - 1)
         layers = recomputed_layers(self.decoder, self.encoder.recompute, lambda: attention_for(ids_BT))
         with attention_for(ids_BT), fast_layers(self.decoder), head_sees(self.decoder, before), layers:
@@ -155,15 +157,22 @@ def tied_decoder(
     dropout: float | None = None,
     layers: int | Sequence[int] | None = None,
 ) -> PreTrainedModel:
-    """The backbone as a decoder with cross-attention, in float32. ``encoder`` is given its weights in place of its own:
-    one parameter for both wherever the names are the same. ``weights`` names the model that has them: the backbone, or
-    what lies below its adapters. ``layers`` are those that the encoder has kept.
+    """Load the backbone as a decoder with cross-attention, in float32, and tie the encoder's weights to it.
 
-    What the checkpoint lacks is drawn from ``seed``: the cross-attention, and the language-model head where the
-    backbone was saved without.
+    Every parameter of ``encoder`` is replaced by the decoder's parameter of the same name. Weights that the checkpoint
+    lacks are initialized from ``seed``: the cross-attention, and the language-model head if the backbone was saved
+    without one.
+
+    Args:
+        backbone: Folder or hub id.
+        weights: Name of the model to load the weights from: the backbone, or the base model of its adapters.
+        encoder: Model whose parameters are replaced.
+        seed: Seed of the initialization.
+        dropout: Dropout probability; None keeps the one in the config.
+        layers: Layers of the backbone that the encoder has kept; None: all.
 
     Raises:
-        InputError: the family has no cross-attention.
+        InputError: If the model family has no cross-attention.
     """
     config = from_pretrained(AutoConfig, backbone)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
