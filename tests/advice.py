@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "contrastive_encoders"
-GAP = "\0"  # in place of what an f-string or a %-format inserts
+GAP = "\0"  # replaces what an f-string or a %-format inserts
 
 VERB = (
     r"\b(?:set|say|pass|give|take|choose|use|name|add|try|run|install|reinstall|train|replace|compare|convert|lower|put"
@@ -26,11 +26,11 @@ COMMAND = re.compile(
 
 
 SAYS = "asks|computes|keeps|makes|names|reads|records|shows|takes|writes"
-SENTENCE = re.compile(rf"[.:;] ['`]?\+?{SETTING}\S* (?:{SAYS})\b")  # KEY=VALUE makes it again
+SENTENCE = re.compile(rf"[.:;] ['`]?\+?{SETTING}\S* (?:{SAYS})\b")  # the KEY=VALUE that produces it again
 
 
 class Advice(NamedTuple):
-    """A string with advice: ``id`` is module and function, with a number if the function has several."""
+    """A string with advice. ``id`` is the module and the function, with a number if the function has several."""
 
     id: str
     place: str
@@ -38,12 +38,12 @@ class Advice(NamedTuple):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """What matches each message that the string becomes."""
+        """Return a pattern that matches each message that the string becomes."""
         return re.compile(".*?".join(map(re.escape, self.template.split(GAP))), re.DOTALL)
 
 
 def template_of(node: ast.AST) -> str | None:
-    """The text of a string or an f-string, with `GAP` for each inserted value."""
+    """Return the text of a string or an f-string, with `GAP` for each inserted value."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return re.sub(r"%(?:\.\d)?[sdf]", GAP, node.value)
     if isinstance(node, ast.JoinedStr):
@@ -53,7 +53,7 @@ def template_of(node: ast.AST) -> str | None:
 
 
 def _strings(node: ast.AST, inside: tuple[str, ...], in_function: bool) -> Iterator[tuple[str, int, str]]:
-    """Yield the strings of functions and of constants of the module; fields of a class have help texts."""
+    """Yield the strings of functions and of module constants. Class fields have help texts and are skipped."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Assign | ast.AnnAssign) and not (inside and isinstance(child.value, ast.Call)):
             target = child.targets[0] if isinstance(child, ast.Assign) else child.target
@@ -81,9 +81,9 @@ def is_advice(template: str) -> bool:
 
 @functools.cache
 def advice() -> dict[str, Advice]:
-    """Every piece of advice of the packages, by id."""
+    """Return every piece of advice of the packages, by id."""
     found: dict[str, Advice] = {}
-    packages = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))  # also behind symbolic links
+    packages = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))  # also through symbolic links
     for path in sorted(path for package in packages for path in package.rglob("*.py")):
         relative = path.relative_to(ROOT)
         module = ".".join(relative.with_suffix("").parts)
@@ -102,7 +102,7 @@ def advice() -> dict[str, Advice]:
 
 
 def followed(words: Sequence[str], advised: str) -> list[str]:
-    """Return the words of a command after advice was followed; ``~KEY`` takes words out."""
+    """Return the arguments of a command after the advice was followed; ``~KEY`` removes arguments."""
     keys = {word.lstrip("~+").partition("=")[0] for word in advised.split()}
     kept = [word for word in words if word.lstrip("+").partition("=")[0] not in keys]
     return [*kept, *(word for word in advised.split() if not word.startswith("~"))]

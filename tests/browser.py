@@ -1,4 +1,4 @@
-"""A page in Chromium, used as a person would: pointer, keyboard, both colour schemes, wide and narrow."""
+"""A page in Chromium, used as a person would: pointer, keyboard, both color schemes, wide and narrow."""
 
 import shutil
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "ch
 
 
 def needs_browser(test):
-    """Marks a test, which is skipped with a word where there is no Chromium or no driver of it."""
+    """Mark a test that needs a browser; it is skipped with a message if Chromium or its driver is missing."""
     missing = "" if CHROMIUM else "no Chromium: apt-get install chromium"
     try:
         import playwright.sync_api  # noqa: F401
@@ -21,11 +21,11 @@ def needs_browser(test):
     return pytest.mark.browser(pytest.mark.skipif(bool(missing), reason=missing)(test))
 
 
-_begun = list[Any]()  # the driver and the browser: each costs a second, and the tests of a module share them
+_begun = list[Any]()  # the driver and the browser each cost a second, so the tests of a module share them
 
 
 def close() -> None:
-    """At the end of a module: other tests fork, and a fork has no use for a browser that is half its own."""
+    """Close the browser at the end of a module: other tests fork, and a fork cannot use a browser that it half owns."""
     while _begun:
         one = _begun.pop()
         (one.close if hasattr(one, "close") else one.stop)()
@@ -42,7 +42,7 @@ def _browser() -> Any:
 
 @contextmanager
 def opened(path: Path, *, width: int = 1400, dark: bool = False) -> Iterator:
-    """The page with every figure drawn; at the end it has said nothing on its console and asked for no network."""
+    """Open the page with every figure drawn. At the end, its console is empty and it has requested no network."""
     said, asked = list[str](), list[str]()
     page = _browser().new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
     try:

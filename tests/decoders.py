@@ -48,7 +48,7 @@ BEGIN, END = 1, 2
 
 
 def tokenizer_of_a_decoder():
-    """As Llama's: a begin before every text, no end behind it, no pad token, padding at the left."""
+    """Make a tokenizer like Llama's: a start token before every text, no end token, no pad token, left padding."""
     bpe = ByteLevelBPETokenizer()
     bpe.train_from_iterator(SENTENCES, vocab_size=400, special_tokens=["<unk>", "<s>", "</s>"])
     bpe._tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", BEGIN)])
@@ -90,11 +90,11 @@ def sentencepiece(kind: str):
 
 
 def save_decoder(family: str, folder: Path, tokenizer: Any = None) -> Path:
-    """The language model with its head, and its tokenizer."""
+    """Save the language model with its head, and its tokenizer."""
     torch.manual_seed(5)
     config = FAMILIES[family](vocab_size=400, bos_token_id=BEGIN, eos_token_id=END, pad_token_id=None)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    for weight in model.parameters():  # or the states hardly hear of each other
+    for weight in model.parameters():  # otherwise the states hardly depend on each other
         torch.nn.init.normal_(weight, std=0.3)
     model.save_pretrained(folder)
     (tokenizer or tokenizer_of_a_decoder()).save_pretrained(folder)

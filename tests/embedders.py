@@ -1,10 +1,10 @@
-"""What a test's own embedder has beside ``embed``."""
+"""Methods that a test's own embedder has in addition to ``embed``."""
 
 import torch
 
 
 class OnTheCPU:
-    """Vectors of any length, and nothing to be set: a call's prompt, autocast and progress are not looked at."""
+    """Embedder with embeddings of any norm and no settings: it ignores a call's prompt, autocast and progress."""
 
     normalize = False
     device = torch.device("cpu")

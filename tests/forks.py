@@ -1,4 +1,4 @@
-"""Commands as a user types them, in a fork of this process: far quicker than one that imports torch again."""
+"""Commands as a user types them, in a fork of this process: much faster than importing torch again."""
 
 import functools
 import gc
@@ -31,7 +31,7 @@ from tests.processes import statuses
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = str(ROOT / "train.py")
-# What most forks would import otherwise, each anew; a fork sets its own signals and loggers
+# Modules that most forks would import again; a fork sets its own signals and loggers
 PACKAGE = "contrastive_encoders"
 WANTED = [
     *"pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta".split(),
@@ -54,12 +54,10 @@ class Outcome(NamedTuple):
 
 @functools.cache
 def warm() -> None:
-    """Make what a command makes once in its process, and each fork would make anew: imports, tables of parsers, rules
-    for names of weights.
-    """
+    """Create what each fork would create again: imports, tables of parsers, rules for names of weights."""
     for name in WANTED:
         importlib.import_module(name)
-    library()  # of a report's page; it is kept
+    library()  # for the page of a report; it is kept
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
@@ -68,10 +66,10 @@ def warm() -> None:
 
 
 class Started:
-    """A command of ours that runs in a fork, what it prints in files: ``train.py``'s path or a command, and words.
+    """A command of this project that runs in a fork, with its output in files.
 
-    A run draws its curve.png and estimates its time by a probe only if ``drawn``: the curve costs half a second, the
-    probe as much as the steps of a tiny run.
+    The command is ``train.py``'s path or a command, and its arguments. A run draws its curve.png and estimates its time
+    by a probe only if ``drawn``: the curve costs half a second, the probe as much as the steps of a tiny run.
     """
 
     def __init__(
@@ -108,7 +106,7 @@ class Started:
             time.sleep(0.002)
 
     def said(self) -> str:
-        """On stderr, until now."""
+        """Return the output on stderr so far."""
         return self._read("err")
 
     def _read(self, name: str) -> str:
@@ -118,9 +116,9 @@ class Started:
 def run_command(
     words: Sequence[object], cwd: Path = ROOT, timeout: float = 300, *, drawn: bool = False, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """What ``python WORDS`` leaves; a command of ours runs in a fork, and so do the processes of torchrun.
+    """Run ``python WORDS`` and return its outcome; commands of this project and processes of torchrun run in forks.
 
-    The agent that stands between them is in tests that start torchrun itself.
+    The agent between them is covered by tests that start torchrun itself.
     """
     first, *rest = map(str, words)
     target = rest.pop(0) if first == "-m" else first.replace("contrastive-encoders", PACKAGE)
@@ -150,7 +148,7 @@ def run_command(
 def _as_ranks(
     number: int, words: Sequence[str], cwd: Path, timeout: float, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Forks that find each other as torchrun's processes do; the first that fails ends the others."""
+    """Start forks that find each other as torchrun's processes do; the first that fails ends the others."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -169,8 +167,8 @@ def _as_ranks(
 def _as_command(
     target: str, words: Sequence[str], logs: Path, drawn: bool, cwd: Path | None, env: Mapping[str, str]
 ) -> None:
-    gc.freeze()  # what the tests' process holds need not be looked through again and again: a quarter of a second each
-    tqdm.set_lock(threading.RLock())  # else it is the tests' own, who would wait for ever for a fork that was killed
+    gc.freeze()  # the collector need not scan the tests' objects repeatedly: a quarter of a second each
+    tqdm.set_lock(threading.RLock())  # otherwise it is the tests' own, which would wait forever for a killed fork
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(logs / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
@@ -178,19 +176,19 @@ def _as_command(
     for name in [name for name, value in os.environ.items() if not value and name.startswith("HF_")]:
         del os.environ[name]
     importlib.reload(huggingface_hub.constants)  # it has read the environment
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has its children ignore
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell makes its children ignore
     if target == TRAIN and not drawn:
         sys.modules["contrastive_encoders.training.finish"].draw_curve = lambda *_, **__: None  # type: ignore[attr-defined]
         sys.modules["contrastive_encoders.training.callbacks.estimate"].Estimate.on_train_start = lambda *_: None  # type: ignore[attr-defined]
     if cwd is not None:
         os.chdir(cwd)
-    Hydra.get_mode = lambda *_, **__: None  # as it is without hydra.mode=, and composes everything to find that out
+    Hydra.get_mode = lambda *_, **__: None  # as without hydra.mode=, which composes everything to find that out
     logging.getLogger().handlers.clear()  # pytest's
     warnings.simplefilter("default")
     sys.argv = [target, *words] if target == TRAIN else [PACKAGE, target, *words]
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
-    except KeyboardInterrupt:  # it came before the command began
+    except KeyboardInterrupt:  # it arrived before the command began
         os._exit(INTERRUPTED)
     try:
         if target == TRAIN:
@@ -199,4 +197,4 @@ def _as_command(
             runpy.run_module(PACKAGE, run_name="__main__", alter_sys=True)
     finally:
         if wandb := sys.modules.get("wandb"):
-            wandb.teardown()  # which it does at exit, but a fork leaves without: the last records are written then
+            wandb.teardown()  # this happens at exit, but a fork leaves without it: the last records are written then

@@ -1,8 +1,7 @@
-"""A training step of every objective, and what in it makes the host wait for the device.
+"""A training step of every objective, and the operations in it that make the host wait for the device.
 
 As a script: ``python -m tests.gpu_steps MASKED T5 DECODER CASE ...`` runs them on a device that does not exist. Its
-tensors have a shape, a type and a place but no values, so whoever asks for one fails; copies that are waited for are
-counted.
+tensors have a shape, a type and a device but no values, so reading a value fails; synchronous copies are counted.
 """
 
 import json
@@ -37,7 +36,7 @@ from tests.objectives import built, settings
 
 ROWS = np.arange(6)
 DEVICE = "gpu:0"
-BUDGET = {"token_budget": 128}  # several chunks, which are computed again
+BUDGET = {"token_budget": 128}  # several chunks, which are recomputed
 
 
 def ragged(count: int, seed: int) -> Ragged:
@@ -82,7 +81,7 @@ def scored_triplets() -> ScoredTripletBatch:
 
 
 QUICK = ("declutr", "gense_generator, causal")
-# name -> objective, backbone, batch, other keys than the config's
+# name -> objective, backbone, batch, keys other than the config's
 CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
     "declutr": ("declutr", "masked", spans, BUDGET),
     "declutr, masked apart": ("declutr", "masked", spans, {"mask_anchors_for_contrast": False}),
@@ -120,7 +119,7 @@ def module_of(case: str, backbones: Mapping[str, Any], **more: Any) -> Any:
 
 
 def step(module: Any, batch: Any, optimizer: torch.optim.Optimizer) -> None:
-    """What Lightning does in one, and our telemetry at a step that is not logged."""
+    """Run what Lightning does in one step, and the telemetry at a step that is not logged."""
     from contrastive_encoders.training.callbacks.telemetry import Telemetry
 
     trainer = SimpleNamespace(global_step=1, max_steps=-1, max_epochs=None, is_last_batch=False)
@@ -143,7 +142,7 @@ def optimizer_of(module: Any) -> torch.optim.Optimizer:
 
 
 class Module:
-    """What torch wants to know of it."""
+    """The module that torch expects of a device."""
 
     @staticmethod
     def is_initialized() -> bool:
@@ -173,7 +172,7 @@ class Module:
 
 
 class Waits(TorchDispatchMode):
-    """Counts copies between host and device that are waited for, by the operation."""
+    """Mode that counts synchronous copies between host and device, by the operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +191,7 @@ class Waits(TorchDispatchMode):
 
 
 def on_the_host(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a function makes of texts has values."""
+    """Wrap a function of texts so that its results have values."""
 
     def real(*given: Any) -> Any:
         with unset_fake_temporarily():
@@ -202,7 +201,7 @@ def on_the_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def on_the_device(value: Any) -> Any:
-    """A batch as Lightning moves it; NumPy arrays stay on the host."""
+    """Move a batch as Lightning does; NumPy arrays stay on the host."""
     if isinstance(value, torch.Tensor):
         return torch.empty(value.shape, dtype=value.dtype, device=DEVICE)
     if isinstance(value, tuple):
@@ -211,7 +210,7 @@ def on_the_device(value: Any) -> Any:
 
 
 def put_on_the_device(module: torch.nn.Module) -> None:
-    """Its weights, those that are shared once; ``Module.to`` cannot take them there."""
+    """Put the weights on the device, shared ones once; ``Module.to`` cannot do this."""
     made: dict[int, Any] = {}
     for layer in module.modules():
         for own in (layer._parameters, layer._buffers):
@@ -225,14 +224,14 @@ def put_on_the_device(module: torch.nn.Module) -> None:
 
 
 def waits_of(case: str, backbones: dict[str, str]) -> list[str]:
-    """Of the second step: the first makes the optimiser's state."""
+    """Return the waits of the second step; the first creates the optimizer's state."""
     module = module_of(case, backbones)
     batch = module.on_before_batch_transfer(CASES[case][2](), 0)
     _, backbone, _, keys = CASES[case]
     if backbone != "t5" and "attn_implementation" not in keys and hasattr(module, "encoder"):
         module.encoder.ways[torch.device(DEVICE).type] = AttentionPlan(
             True, 0, ""
-        )  # the proof that it may be so reads values
+        )  # the proof that this is allowed reads values
     waits = Waits()
     with FakeTensorMode(allow_non_fake_inputs=True):
         for one in (module, *(module.guide.modules if getattr(module, "guide", None) else ())):
@@ -245,7 +244,7 @@ def waits_of(case: str, backbones: dict[str, str]) -> list[str]:
 
 
 def asked(something: Callable[[torch.Tensor], Any]) -> list[str]:
-    """What a function that does make the host wait is found out by."""
+    """Return how a wait of the function is detected: its error, or the counted copies."""
     waits = Waits()
     with FakeTensorMode(allow_non_fake_inputs=True):
         values = torch.zeros(3, device=DEVICE)
@@ -276,7 +275,7 @@ def main() -> None:
     backend_registration._setup_privateuseone_for_python_backend("gpu", Module())
     SentenceEncoder.tokenize = on_the_host(SentenceEncoder.tokenize)
     sentence_encoder.distinct = on_the_host(sentence_encoder.distinct)
-    masking_utils.is_tracing = lambda *_: False  # it spares tensors without values what it asks of others
+    masking_utils.is_tracing = lambda *_: False  # it does not ask tensors without values what it asks of others
     backbones = dict(zip(("masked", "t5", "decoder"), sys.argv[1:4], strict=True))
     found = {f"control: {name}": asked(something) for name, something in CONTROLS.items()}
     for case in sys.argv[4:]:

@@ -1,4 +1,4 @@
-"""The commands that README.md and the pages of docs/ show, found here for every test that composes or runs them."""
+"""The commands in README.md and docs/, for every test that composes or runs them."""
 
 import re
 import shlex
@@ -52,31 +52,34 @@ def text_of(page: str) -> str:
 
 
 def in_blocks(page: str) -> list[str]:
-    """The lines of the page's shell blocks."""
+    """Return the lines of the page's shell blocks."""
     blocks = re.findall(r"^```sh\n(.*?)^```", text_of(page), flags=re.MULTILINE | re.DOTALL)
     return [line for block in blocks for line in block.splitlines() if line.strip()]
 
 
 def in_lines(page: str) -> list[str]:
-    """Whole commands within a sentence or a table; ``contrastive-encoders export`` alone is a command's name."""
+    """Return complete commands in a sentence or a table; ``contrastive-encoders export`` alone is a command's name."""
     found = re.findall(r"`((?:python|torchrun|srun|contrastive-encoders) [^`]+)`", text_of(page))
     return [one for one in found if page not in RECORDS and "=" in one]
 
 
 def commands_of(*pages: str) -> list[str]:
-    """Every command of the pages, once."""
+    """Return every command of the pages, once."""
     return list(dict.fromkeys(line for page in pages for line in [*in_blocks(page), *in_lines(page)]))
 
 
 def parts_of(command: str) -> tuple[str, list[str]]:
-    """The command's name, and its words."""
+    """Return the command's name and its arguments."""
     match = LAUNCHED.fullmatch(command)
     assert match, f"{command}: no command that is known"
     return match["target"].removesuffix(".py"), shlex.split(match["words"])
 
 
 def check_command(command: str) -> None:
-    """Compose its config, and check what can be before anything is read; raises where a key or value is wrong."""
+    """Compose the config of a command, and check what is possible before data is read.
+
+    Raises an error if a key or value is wrong.
+    """
     target, words = parts_of(command)
     if "--cfg" in words:
         _composed("train", words[: words.index("--cfg")])
@@ -121,7 +124,7 @@ def _check_comparison(words: list[str]) -> None:
 
 
 def _check_sweep(words: list[str]) -> None:
-    """The first and the last trial; tests of sweeps compose all."""
+    """Check the first and the last trial; tests of sweeps compose all."""
     asked = read_sweep([str(ROOT / word) if word.startswith("configs/") else word for word in words])
     for values in (asked.sweep.grid()[0], asked.sweep.grid()[-1]):
         check_values(resolve(compose_run([*asked.sweep.words, *words_of(values), *asked.words])))

@@ -1,4 +1,4 @@
-"""A server that answers as the Hugging Face hub does, for a model or data set in a folder, and keeps what is asked."""
+"""A server that answers as the Hugging Face hub does, for a model or data set in a folder, and records the requests."""
 
 import hashlib
 import http.server
@@ -9,8 +9,11 @@ from urllib.parse import unquote, urlsplit
 
 
 class Hub:
-    """``asked`` has the requests, method and path, since it was last cleared. The server dies in the middle of files
-    whose names end with ``breaks_off``, and falls silent in the middle of those that end with ``stalls``."""
+    """Server of a folder. ``asked`` contains the requests, method and path, since it was last cleared.
+
+    The server closes the connection in the middle of files whose names end with ``breaks_off``, and stops sending in
+    the middle of those that end with ``stalls``.
+    """
 
     def __init__(self, name: str, folder: Path, kind: str = "models") -> None:
         self.name, self.folder, self.kind = name, folder, kind
@@ -70,7 +73,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._json([self._entry(name) for name in wanted if (self.hub.folder / name).exists()])
 
     def _tree(self, folder: str) -> None:
-        """What lies in a folder, or anywhere below it."""
+        """Return the contents of a folder, or all files anywhere below it."""
         below = self.hub.folder / folder
         if not below.is_dir():
             self._missing("EntryNotFound")

@@ -1,4 +1,4 @@
-"""A command in this process, without exit statuses."""
+"""A command in this process, without exit codes."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,7 +10,7 @@ CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
 
 def run_here(config: str, run: Callable[[Any], Any], words: Iterable[object]) -> Any:
-    """What ``run`` returns for the config of these words."""
+    """Return what ``run`` returns for the config of these arguments."""
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         cfg = compose(config, overrides=[str(word) for word in words])
     return run(cfg)

@@ -1,4 +1,4 @@
-"""Every benchmark runs with --quick; ``all`` keeps what is done. No time is asserted: full runs are for that."""
+"""Check that every benchmark runs with --quick and that ``all`` keeps finished results. No time is asserted."""
 
 import argparse
 import json
@@ -55,7 +55,7 @@ def test_gpu_step_on_a_gpu(tmp_path):
 
 @pytest.fixture
 def run_all(monkeypatch, tmp_path, capsys):
-    """Call it with the options of ``all``; it returns the exit code, what was printed, and what is kept."""
+    """Return a function that runs ``all`` with options and returns the exit code, the output, and stored results."""
 
     def call(*words):
         status = runner.main(["all", "--quick", "--output", str(tmp_path), *words])
@@ -67,7 +67,7 @@ def run_all(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.slow  # two starts
 def test_what_is_done_is_kept_and_what_failed_is_due_again(monkeypatch, run_all, tmp_path):
-    """One job runs; the other has no such option."""
+    """One job runs; the other fails because the option does not exist."""
     monkeypatch.setattr(runner, "JOBS", {"cpu": ["nt_xent", "nt_xent --no-such"]})
     status, printed, kept = run_all("--list")
     assert (status, kept) == (0, {})
@@ -96,12 +96,12 @@ def test_sides_take_turns_and_the_ratio_is_of_the_rounds():
     results = runner.alternate(sides, 2)
     assert calls == ["ours", "theirs", "ours", "theirs"]
     assert results == {"ours": [1.0, 3.0], "theirs": [2.0, 4.0]}
-    # a slow round of both sides changes neither ratio; the ratio of the medians would be another
+    # a slow round of both sides changes neither ratio; the ratio of the medians would change
     assert runner.median_ratio([2.0, 20.0, 30.0], [1.0, 10.0, 10.0]) == 2.0
 
 
 def test_flops_against_a_count_by_hand():
-    """One layer of width 4: 6 per weight and token, 12 T^2 D, 6 D (D + V) a prediction."""
+    """One layer of width 4: 6 per weight and token, 12 T^2 D, and 6 D (D + V) per prediction."""
     from transformers import RobertaConfig, RobertaForMaskedLM
 
     from benchmarks.gpu_step import flops

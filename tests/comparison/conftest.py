@@ -1,4 +1,4 @@
-"""Run folders whose truth is known: similarities are the ratings plus noise of a chosen size."""
+"""Run folders with known truth: similarities are the ratings plus noise of a chosen size."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ PAIRS = 150
 
 
 def make_run(folder: Path, objective: str, seed: int, noise: float, **recipe) -> Path:
-    """A finished run of two tasks; the smaller ``noise``, the better."""
+    """Make a finished run of two tasks; a smaller ``noise`` makes it better."""
     rng = np.random.default_rng((seed, int(1000 * noise), len(objective)))
     cosines, gold, scores, estimates = {}, {}, {}, {}
     for place, task in enumerate(TASKS):
@@ -77,7 +77,7 @@ def run_folder() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def race_folder(tmp_path_factory) -> Path:
-    """Two arms that tie and one that is far better, of two seeds; one folder is damaged, one of another release."""
+    """Two arms that tie and one far better arm, each with two seeds; one folder is damaged, one of another release."""
     root = tmp_path_factory.mktemp("head_to_head")
     for seed in (1, 2):
         make_run(root / f"good-{seed}", "good", seed, 0.15)

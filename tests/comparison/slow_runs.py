@@ -1,4 +1,4 @@
-"""A program in train.py's place that takes a while and saves its state, and sweeps of it whose processes are killed."""
+"""A program that replaces train.py, takes a while, and saves its state; and sweeps of it whose processes are killed."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ import yaml
 from contrastive_encoders.cli.sweep import read_words
 from contrastive_encoders.comparison.study import Trials
 
-# Counts to ten. A signal ends it after the step, with what is counted saved; it holds its folder while it is there. A
-# learning rate of 666 kills the worker.
+# Counts to ten. A signal ends it after the step and saves the count. It locks its folder while it runs. A learning rate
+# of 666 kills the worker.
 PROGRAM = """
 import json, os, pathlib, signal, sys, time
 from contrastive_encoders.runtime.child_processes import begin_process
@@ -37,7 +37,7 @@ for step in range(len(log.read_text()) if log.exists() else 0, 10):
 
 
 def write_sweep(folder: Path, values: list[int] | None = None) -> list[str]:
-    """The words of a sweep of four random trials, two at a time, or of a grid."""
+    """Write a sweep of four random trials, two in parallel, or of a grid; return its arguments."""
     (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     content = {
         "method": "grid" if values else "random",
@@ -50,7 +50,7 @@ def write_sweep(folder: Path, values: list[int] | None = None) -> list[str]:
 
 
 def recorded(words: list[str]) -> tuple[tuple[float, str] | None, list[tuple[int, str, float]]]:
-    """The best, and number, state and score of each trial."""
+    """Return the best trial, and number, state and score of each trial."""
     asked = read_words(words)
     trials = Trials(asked.sweep, asked.output, asked.words, asked.config.trials, asked.config.seed)
     return trials.best(), [(one.number, one.state.name, one.value) for one in trials.study.get_trials()]
@@ -61,7 +61,7 @@ def steps(folder: Path) -> dict[str, str]:
 
 
 def when_under_way(folder: Path, runs: int, act: Callable[[list[int]], None]) -> threading.Thread:
-    """Wait in a thread until so many runs have begun to count, then call ``act`` with the workers' process ids."""
+    """Wait in a thread until this many runs have started to count, then call ``act`` with the workers' process ids."""
 
     def wait() -> None:
         end = time.monotonic() + 60

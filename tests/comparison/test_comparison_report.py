@@ -1,4 +1,4 @@
-"""Folders in, a report out: who is ranked where, what is left out, and what is said of it."""
+"""Reports from run folders: the ranking, what is left out, and what the report says about it."""
 
 import json
 
@@ -147,14 +147,14 @@ def test_strict_refuses_what_would_be_left_out(race_folder, tmp_path):
 
 
 def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
-    """Read back from the file that W&B writes where there is no network."""
+    """Read the records back from the file that W&B writes if there is no network."""
     import wandb
 
     found, output, paths = written
     for name in ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
     upload(found, sections(found, output), paths, "a-project", "head to head", offline=True)
-    wandb.teardown()  # the end of a run is only announced to its service, which writes the last records afterwards
+    wandb.teardown()  # the end of a run is only announced to the W&B service, which writes the last records afterwards
     (file,) = output.rglob("run-*.wandb")
     logged, summary = {}, {}
     for record in read_records(file):

@@ -1,4 +1,4 @@
-"""Intervals cover what they should, tests alarm as often as they may; oracles: scipy, statsmodels, closed forms."""
+"""Intervals have their coverage and tests their false alarm rate; oracles: scipy, statsmodels, closed forms."""
 
 import itertools
 from pathlib import Path
@@ -31,7 +31,7 @@ def correlated(rng, gold: np.ndarray, correlation: float) -> np.ndarray:
 
 
 def spearman_of(correlation: float) -> float:
-    """Of a bivariate normal (Pearson 1907)."""
+    """Return the Spearman correlation of a bivariate normal (Pearson 1907)."""
     return 100 * 6 / np.pi * np.arcsin(correlation / 2)
 
 
@@ -62,7 +62,7 @@ def test_ties_alarm_as_often_as_alpha(seeds):
 
 
 def contrast_of(sides, gold: np.ndarray) -> PairwiseComparison:
-    """Of two arms with these similarities, those of each seed."""
+    """Return the contrast of two arms with these similarities, given for each seed."""
     arms = []
     for label, cosines in zip("ab", sides, strict=True):
         runs = []
@@ -104,7 +104,7 @@ def test_all_seeds_of_unequal_arms_are_tested(seeds):
 
 @pytest.mark.parametrize("shared", [0.0, 0.9])
 def test_unequal_arms_that_tie_alarm_no_more_often_than_alpha(shared, monkeypatch):
-    """One seed against three, whose similarities have much in common or nothing."""
+    """One seed against three, whose similarities share much or nothing."""
     monkeypatch.setattr(swap_test, "__defaults__", (299,))
     alarms, repeats = 0, 300
     for repeat in range(repeats):

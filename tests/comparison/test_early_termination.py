@@ -1,4 +1,4 @@
-"""Which trials a sweep ends early, counted by hand; that they are ended, recorded, and not begun again."""
+"""Early termination: trials of a sweep that end early, counted by hand; they are recorded and not started again."""
 
 import json
 import os
@@ -42,7 +42,7 @@ results = dict(version=2, objective="m", backbone="b", intervals={{}}, recipe=wo
 
 @pytest.fixture
 def judged(tmp_path):
-    """Logs scores for a trial of a sweep with early termination, and asks whether it goes on."""
+    """Log scores for a trial of a sweep with early termination, and return whether the trial continues."""
 
     def make(goal: str = "maximize", **early):
         content = {
@@ -92,7 +92,7 @@ def test_smaller_may_be_better(judged):
     ],
 )
 def test_rungs_are_the_bands_of_weights_and_biases(said, rungs):
-    """Their manual's example: max_iter 27, s 2 and eta 3 stop at 3 and 9."""
+    """The example of the W&B manual: max_iter 27, s 2 and eta 3 stop at 3 and 9."""
     assert rungs_of({"type": "hyperband", **said}, Path("x")) == rungs
 
 
@@ -107,7 +107,7 @@ def test_the_last_iteration_is_not_judged(judged):
 
 @pytest.fixture
 def words(tmp_path, monkeypatch) -> list[str]:
-    """A sweep of four trials, the third of which is worse than the first two."""
+    """Return the arguments of a sweep of four trials, the third of which is worse than the first two."""
     scorer = tmp_path / "scorer.py"
     scorer.write_text(textwrap.dedent(SCORER), encoding="utf-8")
     monkeypatch.setattr(processes, "TRAIN", (str(scorer),))
@@ -135,7 +135,7 @@ def test_a_trial_is_really_ended_and_stays_so(words, tmp_path, caplog):
     assert [bool(line["early"]) for line in lines] == [False, False, True, False]
     assert "stopped early" in caplog.text
     assert run(words) == 0
-    assert len((tmp_path / "out" / "trials.jsonl").read_text().splitlines()) == 4  # nothing was begun again
+    assert len((tmp_path / "out" / "trials.jsonl").read_text().splitlines()) == 4  # no trial was started again
     runs, left_out = collect([str(tmp_path / "out")])
     assert len(runs) == 3
     assert "stopped it early" in left_out[0].reason
@@ -158,12 +158,12 @@ def test_runs_end_with_a_sweep_that_was_killed(words, tmp_path):
     run_of_it = os.pidfd_open(int((tmp_path / "a" / "pid").read_text(encoding="utf-8")))
     sweeper.send_signal(signal.SIGKILL)
     sweeper.wait()
-    assert select.select([run_of_it], [], [], 50)[0]  # it has ended; its own alarm comes after a minute
+    assert select.select([run_of_it], [], [], 50)[0]  # it has ended; its own alarm would come after a minute
     os.close(run_of_it)
 
 
 def started(folder: Path) -> subprocess.Popen:
-    """Until its run waits for a signal."""
+    """Start a sweep and wait until its run waits for a signal."""
     sweeper = subprocess.Popen(
         [sys.executable, "-c", SWEEPER, folder / "scorer.py", folder / "a", folder / "record"],
         cwd=ROOT,

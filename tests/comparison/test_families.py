@@ -73,7 +73,7 @@ def test_all_families_are_in_every_table(compared):
     assert found["poor", "mrpc/default/accuracy"] == ("transfer", 66.0)
     assert found["good", "retrieval: mean of 2 tasks"] == ("retrieval", 40.0)
     latex = in_latex(arms, families, standings)
-    assert latex.count(r"\textbf{83.00}") == 2  # the average, and subj's 83 is another
+    assert latex.count(r"\textbf{83.00}") == 2  # the average; subj's 83 is another value
     widths = {line.count("&") for line in latex.splitlines() if line.endswith(r"\\") and "multicolumn" not in line}
     [head] = [line for line in latex.splitlines() if line.startswith(r"\begin{tabular}")]
     assert max(widths) + 1 <= len(head.partition("{tabular}{")[2].strip("}"))

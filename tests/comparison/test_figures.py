@@ -1,4 +1,4 @@
-"""What figures hold, against the runs that they are of; and that many arms with long names can be told apart."""
+"""Contents of figures, compared with their runs; and many arms with long names that stay distinguishable."""
 
 import math
 
@@ -48,7 +48,7 @@ def test_the_ranking_shows_means_intervals_and_seeds(three):
         assert row["above"] - row["below"] == pytest.approx(2 * np.std(np.mean(scores, axis=1), ddof=1))
         resampled = np.mean([[run.items.replicates[task] for task in three.headline.scores] for run in runs], (0, 1))
         assert (row["low"], row["high"]) == pytest.approx(np.percentile(resampled, [2.5, 97.5]))
-    assert len(rows_of(panel.layer[2])) == 6  # a stroke a run
+    assert len(rows_of(panel.layer[2])) == 6  # one line per run
 
 
 def test_the_matrix_has_each_two_arms_from_both_sides(three):
@@ -97,7 +97,7 @@ def test_a_mean_over_seeds_is_never_of_some_of_them(three):
 
 
 def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
-    """A map that is another one turned and mirrored ends where that one lies."""
+    """A map that is a rotation and reflection of another one is aligned with it."""
     arms, _ = many
     vectors = np.random.default_rng(0).standard_normal((30, 2)) * [3, 1]
     turn = np.array([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]]) @ np.diag([1, -1])
@@ -116,7 +116,7 @@ def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
 
 
 def test_a_name_says_all_in_which_the_arms_differ(run_folder, tmp_path):
-    """Two settings would tell three arms apart; the rate, which follows the data, is said nevertheless."""
+    """Two settings would distinguish three arms; the learning rate, which depends on the data, is named anyway."""
     for name, rate, tau in (("a", 0.1, 0.05), ("b", 0.2, 0.05), ("b", 0.2, 0.5)):
         data = {"_target_": f"some.where.Of_{name}", "path": f"texts/{name}.jsonl"}
         run_folder(tmp_path / f"{name}-{tau}", "one", 1, 0.2, data=data, model={"temperature": tau, "lr": rate})
@@ -132,7 +132,7 @@ def test_a_name_says_all_in_which_the_arms_differ(run_folder, tmp_path):
 
 
 def race_of(run_folder, folder, tokens, noise):
-    """Runs as a race leaves them: two arms of two seeds, and the untrained encoder."""
+    """Write runs as a race leaves them: two arms with two seeds each, and the untrained encoder."""
     labels = {}
     for label, arms_noise in {"pairs": noise, "declutr": 0.5, "untrained": 0.7}.items():
         for seed in (1, 2)[: 1 if label == "untrained" else 2]:
@@ -170,7 +170,7 @@ def test_arms_of_several_budgets_are_drawn_over_their_tokens(run_folder, tmp_pat
     start = mean_of(tmp_path / "30000/runs/untrained-seed1/results.json", headline)
     dashed = rows_of(figure.panels[0].layer[-1])
     assert dashed == [{"mean": pytest.approx(start)}]
-    twice = [*arms, next(arm for arm in arms if arm.label == "pairs max_steps=30000")]  # of one name and budget
+    twice = [*arms, next(arm for arm in arms if arm.label == "pairs max_steps=30000")]  # with the same name and budget
     assert {row[0] for row in score_over_tokens(twice, headline).table.rows} == {"declutr"}
     once = [arm for arm in arms if arm.settings["max_steps"] in (0, 30_000)]
     assert score_over_tokens(once, headline) is None

@@ -1,7 +1,7 @@
-"""Every command of the guide on previews, comparisons, sweeps and races is run.
+"""Run every command of the guide on previews, comparisons, sweeps and races.
 
-As written, from a folder that holds what the page names: texts, runs, tables; a sweep and a race are made small by
-words behind those of the page.
+The commands run as written, in a folder with the inputs that the page names: texts, runs, tables. Overrides appended to
+the command make a sweep and a race small.
 """
 
 import gzip
@@ -29,7 +29,7 @@ TINY = """backbone=tiny tiny.hidden_size=32 tiny.layers=1 tiny.heads=2 tiny.inte
 
 @pytest.fixture
 def desk(tmp_path, run_folder, corpus_file, small_tables) -> Path:
-    """Where the reader works."""
+    """Make the working directory of the reader."""
     rng = random.Random(3)
     words = [line.split() for line in corpus_file.read_text(encoding="utf-8").splitlines()]
     triplets = [
@@ -99,7 +99,7 @@ def test_a_command_runs(command, desk):
 
 @pytest.mark.slow
 def test_the_sweep_and_its_report(desk):
-    """One trial in the place of 36, of a small corpus in the place of the hub's."""
+    """One trial instead of 36, on a small corpus instead of the one from the hub."""
     (sweep,) = {shlex.join(shlex.split(line)[:3]) for line in OF_A_SWEEP if "sweep" in line.split()}
     longest = max((line for line in OF_A_SWEEP if line.startswith(sweep)), key=len)
     corpus = ["data=text", "data.path=my_texts.jsonl", "data.max_span=auto", "data.min_document_length=null"]
@@ -111,7 +111,7 @@ def test_the_sweep_and_its_report(desk):
             assert (desk / output_of(line) / "report.html").is_file()
 
 
-@pytest.mark.slow  # eight starts of train.py for each
+@pytest.mark.slow  # each runs train.py eight times
 @pytest.mark.parametrize("command", RACES)
 def test_a_race_runs(command, desk):
     """Its four arms, with one seed, a small budget of the same kind, and a tiny backbone."""

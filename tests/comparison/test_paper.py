@@ -1,4 +1,4 @@
-"""What a comparison leaves for a paper, how it judges retrieval, and config folders of races and sweeps."""
+"""Comparison outputs for a paper, the evaluation of retrieval, and config folders of races and sweeps."""
 
 import csv
 import io
@@ -44,7 +44,7 @@ def test_tables_hold_the_scores_of_the_runs(run_folder, tmp_path):
     assert latex.startswith("% Written by: contrastive-encoders compare runs=x\n")
     assert rf"50\% \& a\_b & 1 & \textbf{{{np.mean(values):.2f}}} $\pm$ {np.std(values, ddof=1):.2f} \\" in latex
     assert escaped("a\\b{c}^~") == r"a\textbackslash{}b\{c\}\textasciicircum{}\textasciitilde{}"
-    assert (escaped("[1,2] a"), escaped("*")) == ("{[}1,2] a", "{*}")  # else arguments of the \\\\ before them
+    assert (escaped("[1,2] a"), escaped("*")) == ("{[}1,2] a", "{*}")  # otherwise arguments of the \\\\ before them
 
 
 def test_the_test_over_queries_is_scipys():
@@ -56,7 +56,7 @@ def test_the_test_over_queries_is_scipys():
 
 
 def test_retrieval_is_ranked_by_ndcg_and_tfidf_is_an_arm(run_folder, tmp_path):
-    """Queries that share their only word with their document: TF-IDF finds all, vectors without meaning do not."""
+    """Queries that share their only word with their document: TF-IDF finds all, embeddings without meaning do not."""
     words = [f"word{place}" for place in range(40)]
     suite = Suite([RetrievalTask("found", [f"the {word}" for word in words], [f"a {word} here" for word in words])])
 
@@ -79,8 +79,10 @@ def test_retrieval_is_ranked_by_ndcg_and_tfidf_is_an_arm(run_folder, tmp_path):
 
 
 def test_a_mean_over_sets_of_queries_is_tested_over_all_queries(run_folder, tmp_path):
-    """Every way of exchanging two encoders on twelve queries, of which the nine of one forum count a third of the three
-    of the other."""
+    """Enumerate every exchange of two encoders on twelve queries.
+
+    The nine queries of one forum each have a third of the weight of the three queries of the other forum.
+    """
     forums = [
         Forum(
             name,

@@ -28,7 +28,7 @@ HELD_OUT, CHOICE = "held_out/cosine/ndcg@10", "choice/cosine/ndcg@10"
 
 
 class Sees(OnTheCPU):
-    """Finds its own document for a share of the queries; to others all documents look alike but a wrong one."""
+    """Encoder that finds the right document for a share of the queries; otherwise one wrong document is nearest."""
 
     def __init__(self, share: float) -> None:
         self.right = round(share * QUERIES)
@@ -49,7 +49,7 @@ def suite_of(*names):
 
 
 def arm(run_folder, root, name, seed, held_out, choice):
-    """A run of a race that finds these shares of the questions that are held out, and of those that choose."""
+    """Write a run of a race that finds these shares of the held-out questions and of the questions for choosing."""
     folder = run_folder(root / f"{name}-seed{seed}", name, seed, 0.2)
     shares = {"held_out": held_out, "choice": choice}
     parts = [suite_of(task).run(Sees(share), intervals=True) for task, share in shares.items()]
@@ -68,7 +68,7 @@ def judged(root, output):
 
 
 def test_the_best_by_the_questions_for_choosing_is_recommended_if_it_is_better(run_folder, tmp_path):
-    """Not the best on the reported ones, which would flatter it."""
+    """The best on the reported questions is not taken, because that choice would be biased."""
     for seed in (1, 2):
         arm(run_folder, tmp_path / "runs", "chosen", seed, 0.9, 0.95)
         arm(run_folder, tmp_path / "runs", "lucky", seed, 1.0, 0.8)
@@ -123,7 +123,7 @@ def test_five_questions_show_what_was_found(run_folder, tmp_path):
 
 
 def test_bm25_is_the_formula_of_lucene(run_folder, tmp_path):
-    """Written slowly: idf ln(1 + (N - n + 0.5) / (n + 0.5)), k1 = 1.5, b = 0.75."""
+    """The formula written slowly: idf ln(1 + (N - n + 0.5) / (n + 0.5)), k1 = 1.5, b = 0.75."""
     pytest.importorskip("bm25s")
     rng = np.random.default_rng(4)
     words = [f"word{place}" for place in range(30)]

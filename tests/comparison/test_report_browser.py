@@ -1,4 +1,4 @@
-"""The page in a browser: what it draws, and what answers pointer and keyboard."""
+"""The page in a browser: its drawings, and its reactions to pointer and keyboard."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What takes part in a comparison: no run twice, nothing damaged, nothing that was not scored."""
+"""Selection of runs for a comparison: no duplicate, damaged, or unscored run takes part."""
 
 import json
 import random
@@ -45,7 +45,7 @@ def test_a_copy_is_no_second_seed(run_folder, tmp_path):
 
 
 def test_of_one_seed_the_longest_run_is_taken(run_folder, tmp_path):
-    """As of a run that was continued, of which W&B keeps two records."""
+    """This happens if a run was continued and W&B keeps two records of it."""
     short = run_folder(tmp_path / "a", "one", 1, 0.2)
     run_folder(tmp_path / "b", "one", 1, 0.2)
     spent = json.loads((short / "results.json").read_text(encoding="utf-8"))["spent"]
@@ -92,4 +92,4 @@ def test_test_items_with_any_bytes_changed_are_told(run_folder, tmp_path):
             read_items(path)
         except InputError:
             told += 1
-    assert told > 40  # some bytes of a zip archive say nothing
+    assert told > 40  # some bytes of a zip archive have no effect

@@ -1,4 +1,4 @@
-"""Sweeps whose worker or driver is killed come to the trials and the best of an undisturbed one."""
+"""A sweep whose worker or driver is killed has the same trials and the same best trial as an undisturbed sweep."""
 
 import os
 import signal
@@ -80,7 +80,7 @@ def test_a_sweep_goes_on_after_its_driver_is_killed(words, undisturbed, tmp_path
 def test_a_signal_ends_all_runs_which_save_their_state(words, undisturbed, tmp_path, number, send):
     driver = swept(tmp_path, words)
     when_under_way(tmp_path / "out", 2, lambda _: send(driver.pid, number)).join()
-    assert driver.wait(60) == (143 if number == signal.SIGTERM else -signal.SIGINT)  # of a command the latter is 130
+    assert driver.wait(60) == (143 if number == signal.SIGTERM else -signal.SIGINT)  # for a command the latter is 130
     assert len(steps(tmp_path / "out")) == 2
     assert run(words) == 0
     assert recorded(words) == undisturbed

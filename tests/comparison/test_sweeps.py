@@ -1,4 +1,4 @@
-"""Sweep files are W&B's, every trial of every one composes, and a sweep goes on where it stopped."""
+"""Sweep files are W&B's, all their trials compose, and an interrupted sweep resumes."""
 
 import json
 import re
@@ -35,7 +35,7 @@ from contrastive_encoders.training.resolve import resolve
 from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
-AS_PUBLISHED = {  # monitor, what ends a trial, what is shown of it
+AS_PUBLISHED = {  # the monitor, the early termination, and what is shown of a trial
     "declutr_tau_ap": (None, None, "declutr-avg17-dev@senteval/default/score"),
     "dino_lambda": ("dino-dev/max/spearman", None, "stsb/cosine/spearman"),
 }
@@ -74,7 +74,7 @@ for place in ("", "stage-open/"):
 
 @pytest.fixture
 def fake_train(tmp_path_factory, monkeypatch) -> Path:
-    """In train.py's place: it fails, stops and finishes as it is told."""
+    """Replacement for train.py that fails, stops and finishes as the test tells it."""
     path = tmp_path_factory.mktemp("program") / "fake_train.py"
     path.write_text(textwrap.dedent(FAKE), encoding="utf-8")
     monkeypatch.setattr(processes, "TRAIN", (str(path),))
@@ -116,14 +116,14 @@ def test_every_trial_of_a_sweep_composes(path, tmp_path):
     assert len({tuple(words) for words in trials}) == len(trials) >= 3
     composed = set[str]()
     for words in trials:
-        if not composed >= set(words):  # else every word has been taken, in another trial
+        if not composed >= set(words):  # otherwise every argument was used, in another trial
             run = resolve(compose_run([*sweep.words, *words]))
             composed |= set(words)
             check_model_and_data(run)
             check_values(run)
     assert run.evaluation.data_root
     if path.stem not in AS_PUBLISHED:
-        assert run.monitor == sweep.metric  # a run logs it, under this name
+        assert run.monitor == sweep.metric  # a run logs it under this name
         assert sweep.metric.split("/")[0] in run.evaluation.during
         assert run.evaluation.every_n_steps
     utils = pytest.importorskip("wandb.sdk.launch.sweeps.utils")
@@ -148,7 +148,7 @@ def test_nothing_in_a_sweep_of_a_paper_is_chosen_by_human_labels_of_sts(name):
 
 
 def test_a_grid_keeps_its_order(tmp_path):
-    """The last parameter is the first to change; the paper's sweep draws from equal documents."""
+    """The last parameter changes first; the paper's sweep draws from equal documents."""
     sweep = read_sweep(ROOT / "configs" / "sweeps" / "declutr_tau_ap.yaml")
     assert {"data.min_document_length=2048", "data.equalise_spans_to=2"} <= set(sweep.words)
     assert len(sweep.grid()) == 3 * 2 * 3 * 2
@@ -177,7 +177,7 @@ def test_a_random_trial_does_not_depend_on_how_many_are_drawn(tmp_path):
 
 
 def sweep_path(folder: Path) -> Path:
-    """Beside the folder, which may be the output."""
+    """Return the path next to the folder, which may be the output."""
     return folder.with_name(f"{folder.name}.sweep.yaml")
 
 
@@ -244,7 +244,7 @@ def test_trials_that_failed_or_were_interrupted_are_begun_again(tmp_path, fake_t
 
 
 def test_bayes_is_not_random(tmp_path, fake_train):
-    """TPE's later trials are drawn near those that scored best."""
+    """Later trials of TPE are drawn near those that scored best."""
     parameters = {"model.lr": {"min": 0.0, "max": 100.0}}
     path = sweep_file(tmp_path, method="bayes", parameters=parameters)
     trials = trials_of(path, tmp_path / "out", trials=45)
@@ -255,7 +255,7 @@ def test_bayes_is_not_random(tmp_path, fake_train):
         scores = {"scores": {"stsb/cosine/spearman": -abs(drawn[-1] - 80)}}
         (job.folder / "results.json").write_text(json.dumps(scores), encoding="utf-8")
         trials.record(job, JobResult(job.name, 0, 1.0, 1, ""))
-    assert sum(abs(one - 80) for one in drawn[-15:]) / 15 < 34 / 2  # 34: of numbers drawn at random
+    assert sum(abs(one - 80) for one in drawn[-15:]) / 15 < 34 / 2  # 34 with random draws
 
 
 @pytest.mark.parametrize("method", ["grid", "random", "bayes"])
@@ -280,14 +280,14 @@ def test_an_interruption_while_a_trial_is_drawn_changes_nothing(tmp_path, monkey
 
 
 def test_a_refused_trial_is_tried_once_and_others_keep_weights_alone(tmp_path, fake_train, caplog):
-    """A run that was refused has nothing to continue from."""
+    """A run that was refused has nothing to resume from."""
     output = tmp_path / "out"
     path = sweep_file(tmp_path, parameters={"model.lr": {"values": [1, 2]}, "wrong": {"values": [0, 1]}})
     words = [str(path), f"output={output}"]
     assert [run(words), run(words)] == [1, 0]
     tried = [json.loads(line)["status"] for line in (output / "trials.jsonl").read_text(encoding="utf-8").splitlines()]
     assert sorted(tried) == [0, 0, 2, 2]
-    assert len([*output.rglob("encoder/model.safetensors")]) == 4  # of a run and a stage each
+    assert len([*output.rglob("encoder/model.safetensors")]) == 4  # one run and one stage each
     assert not [*output.rglob("*.ckpt")]
     runs, left_out = collect([str(output / "runs" / "*")])
     assert (len(runs), len(left_out)) == (2, 2)
@@ -311,7 +311,7 @@ def test_checkpoints_of_trials_stay_on_request(tmp_path, fake_train):
 def test_values_that_were_refused_are_not_drawn_twice(tmp_path, fake_train):
     path = sweep_file(tmp_path, method="random", parameters={"wrong": {"values": ["1"]}})
     words = [str(path), f"output={tmp_path / 'out'}", "trials=3"]
-    for tries in (1, 2):  # nothing has finished, so that the fault may lie in what all trials share
+    for tries in (1, 2):  # no trial has finished, so the error may be in what all trials share
         with pytest.raises(InputError, match="refused"):
             run(words)
         assert len((tmp_path / "out" / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == tries
@@ -340,11 +340,11 @@ def test_trials_without_the_score_are_finished(tmp_path, fake_train, caplog, met
     assert [run(words), run(words)] == [0, 0]
     assert "3 trials, 3 of them finished" in caplog.text
     assert {attempts(folder) for folder in (tmp_path / "out" / "runs").iterdir()} == {1}
-    assert caplog.text.count("The nearest is stsb/cosine/spearman.") == 2 * len(metric)  # once by each command
+    assert caplog.text.count("The nearest is stsb/cosine/spearman.") == 2 * len(metric)  # once per command
 
 
 def test_values_with_words_of_their_own_are_trials_of_their_own(tmp_path):
-    """Python and Optuna take 1, True and 1.0 for the same, and train.py does not."""
+    """Python and Optuna treat 1, True and 1.0 as equal; train.py does not."""
     path = sweep_file(tmp_path, parameters={"x": {"values": [1, True, 1.0]}})
     for _ in range(2):
         assert [words_of(job)[-1] for job in trials_of(path, tmp_path / "out").jobs()] == ["x=1", "x=True", "x=1.0"]
@@ -416,14 +416,14 @@ def test_a_race_gives_each_arm_the_budget(tmp_path, fake_train, budget, steps):
 
 @pytest.mark.parametrize("budget", [{"tokens": 8000}, {"examples": 800}, {"seconds": 60}], ids=str)
 def test_an_arm_of_two_stages_has_the_budget_of_one(tmp_path, fake_train, budget):
-    """``max_steps`` is for each stage, the account in results.json of both."""
+    """``max_steps`` applies to each stage; the account in results.json covers both."""
     race = plan({"arms": {"a": ["each=8"], "b": ["each=8", "stages=open,nli"]}, "seeds": [1]}, budget, None, tmp_path)
     assert train_all(race, tmp_path) == []
     spent = {label: results_of(tmp_path, f"{label}-seed1")["spent"] for label in ("a", "b")}
     kind, amount = next(iter(budget.items()))
     name = {"tokens": "real_tokens", "seconds": "wall_seconds"}.get(kind, kind)
     assert spent["b"][name] == amount
-    assert kind == "seconds" or spent["a"][name] == amount  # the fake's clock counts otherwise than its account
+    assert kind == "seconds" or spent["a"][name] == amount  # the clock of the fake differs from its account
 
 
 def chosen(race: Race, output: Path, values: dict, score: str = "stsb/cosine/spearman") -> tuple[Race, list[JobResult]]:
@@ -432,7 +432,7 @@ def chosen(race: Race, output: Path, values: dict, score: str = "stsb/cosine/spe
 
 
 def test_each_arm_keeps_the_value_that_scores_best(tmp_path, fake_train):
-    """Its score is 50 and the rate; by the race's steps, once for each rate, and not again."""
+    """The score is 50 plus the learning rate; each rate is trained once, for the race's number of steps."""
     arms = {"a": ["each=8"], "b": ["each=16"], "c": ["each=8", "wrong=1"]}
     race = plan({"arms": arms, "seeds": [4, 5]}, {"steps": 6}, None, tmp_path)
     race, failed = chosen(race, tmp_path, {"a": [1, 3, 2], "b": [0.5, 0.25], "c": [1]})
@@ -452,12 +452,12 @@ def test_each_arm_keeps_the_value_that_scores_best(tmp_path, fake_train):
         {"a": [1, 3, 2], "b": [0.5], "c": [1]},
     )
     assert attempts(tmp_path / "choosing" / "a-3") == 1
-    with pytest.raises(InputError, match="holds another race"):  # nothing but the choosing runs is there
+    with pytest.raises(InputError, match="holds another race"):  # only the runs for choosing exist
         plan({"arms": arms, "seeds": [4]}, {"steps": 7}, None, tmp_path)
 
 
 def test_an_arm_that_was_trained_with_a_value_keeps_it(tmp_path, fake_train):
-    """A run that failed when the value was chosen may come out better later."""
+    """A run that failed when the value was chosen may be better later."""
     race = plan({"arms": {"a": ["each=8"]}, "seeds": [4]}, {"steps": 6}, None, tmp_path)
     first, _ = chosen(race, tmp_path, {"a": [1, 2]})
     (tmp_path / "runs" / "a-seed4").mkdir(parents=True)
@@ -490,7 +490,7 @@ def test_a_choice_that_cannot_be_made_is_told(tmp_path, fake_train):
 
 
 def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
-    """One ``max_time`` for all would let each stage run for the whole budget."""
+    """One ``max_time`` for all would let each stage run for the entire budget."""
     race = plan({"arms": {"b": ["stages=open,nli"]}, "seeds": [1]}, {"seconds": 90}, None, tmp_path)
     assert train_all(race, tmp_path) == []
     recipe = results_of(tmp_path, "b-seed1")["recipe"]
@@ -546,7 +546,7 @@ def test_checkpoints_of_finished_runs_can_go(tmp_path, fake_train, keep):
     left = sorted(str(path.relative_to(tmp_path / "runs" / "a-seed1")) for path in tmp_path.rglob("*.ckpt"))
     assert left == (["checkpoints/last.ckpt", "stage-open/checkpoints/last.ckpt"] if keep else [])
     assert (tmp_path / "runs" / "a-seed1" / "results.json").exists()
-    assert train_all(race, tmp_path, keep_checkpoints=False) == []  # it was finished before
+    assert train_all(race, tmp_path, keep_checkpoints=False) == []  # it was finished earlier
     assert not [*tmp_path.rglob("*.ckpt")]
     assert len([*(tmp_path / "runs" / "a-seed1").rglob("encoder/model.safetensors")]) == 2
 
@@ -593,7 +593,7 @@ def test_a_race_that_was_refused_can_be_mended_where_nothing_of_it_was_trained(t
         plan({"arms": {"b": ["each=8"]}, "seeds": [1]}, {"steps": 6}, None, tmp_path)
     with pytest.raises(InputError, match=r"another race: arms\.a"):
         plan({"arms": {"a": ["each=9"]}, "seeds": [1]}, {"steps": 5}, None, tmp_path)
-    staged = tmp_path / "third"  # a run of stages that was ended in its second one
+    staged = tmp_path / "third"  # a run of stages that ended in its second stage
     plan({"arms": {"d": []}, "seeds": [1]}, {"steps": 5}, None, staged)
     (staged / "runs" / "d-seed1" / "stage-open" / "checkpoints").mkdir(parents=True)
     with pytest.raises(InputError, match="another race: budget"):
@@ -647,7 +647,7 @@ def test_a_race_logs_each_start_with_its_number(tmp_path, fake_train, caplog):
     arms = {"a": ["each=8"], "b": ["each=8"]}
     train_all(plan({"arms": arms, "seeds": [1, 2]}, budget, None, tmp_path), tmp_path)
     starts = [record.getMessage() for record in caplog.records if record.getMessage().startswith("run ")]
-    # a-seed1 is there already; the time that is left is known from the first end on
+    # a-seed1 exists already; the remaining time is known after the first run
     assert [line.partition(",")[0] for line in starts] == [
         "run 1 of 3: b-seed1",
         "run 2 of 3: a-seed2",

@@ -1,4 +1,4 @@
-"""Three kinds of tokenizers, which put different things around a text and spell it differently."""
+"""Three kinds of tokenizers, with different special tokens around a text and different spellings of it."""
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -9,7 +9,7 @@ from tests.conftest import SENTENCES
 
 @pytest.fixture(scope="session")
 def unigram():
-    """With one special token behind a text, as T5 has it; with a mask, and "<s>" in its vocabulary."""
+    """Tokenizer with one special token after a text, as T5 has, a mask, and "<s>" in its vocabulary."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

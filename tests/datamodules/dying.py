@@ -1,4 +1,4 @@
-"""A reading whose worker is killed; in a file of its own, which workers import in no time."""
+"""A reader whose worker is killed; in a separate file that workers import quickly."""
 
 import multiprocessing
 import os
@@ -9,7 +9,7 @@ from contrastive_encoders.datamodules.store.tokenization import WholeRows
 
 
 class Dying(WholeRows):
-    """A text may name a file; a worker that finds it there is killed, once or each time."""
+    """Reader whose texts may name a file; a worker that finds the file is killed, once or each time."""
 
     def keep(self, rows):
         for (text,) in rows:

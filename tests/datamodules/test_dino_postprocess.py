@@ -20,7 +20,7 @@ from contrastive_encoders.datamodules.sampling.dino_postprocess import (
 
 PUBLISHED = PostprocessSettings(
     steps=STEPS, normalise=False, smoothing=0.2, cap=2, random_pairs=2, variant="paper", seed=42
-)  # but for the variant
+)  # except for the variant
 PAIRS = st.lists(
     st.builds(
         Pair,
@@ -35,7 +35,7 @@ DETERMINISTIC = ("deduplicate", "drop_identical", "smooth", "cap")
 
 
 def slowly(rows, limit, normalise=False):
-    """Steps 2 to 5 of the published order on rows that are shuffled already, each written as its sentence says."""
+    """Apply steps 2 to 5 of the published order to shuffled rows, each written as its sentence in the paper."""
     unique = [row for place, row in enumerate(rows) if row not in rows[:place]]
     different = []
     for x1, x2, label in unique:

@@ -1,4 +1,4 @@
-"""Documents as span batches: whole sequences, the same on any number of processes, new in every epoch."""
+"""Documents as span batches: complete sequences, identical on any number of processes, new in every epoch."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def ready(data):
 
 
 def by_document(batch):
-    """Document -> its anchors, masked anchors, labels and positives."""
+    """Return a mapping: document -> its anchors, masked anchors, labels and positives."""
     n, a = len(batch.rows), len(batch.anchors.lengths) // len(batch.rows)
     p = len(batch.positives.lengths) // (n * a)
     anchors, positives = sequences_of(batch.anchors), sequences_of(batch.positives)
@@ -61,7 +61,7 @@ def test_a_batch_holds_pieces_of_its_documents_in_special_tokens(backbone, docum
         assert ragged.lengths.dtype == np.int64
     texts = corpus_file.read_text().splitlines()
     for row, (anchors, _, _, positives) in by_document(batch).items():
-        # Oracle: the tokenizer itself, on the line; RoBERTa's reader puts a blank before the first word
+        # Oracle: the tokenizer itself, on the line; RoBERTa's reader puts a space before the first word
         around = tokenizer(texts[row])["input_ids"]
         whole = {tuple(tokenizer(prefix + texts[row])["input_ids"][1:-1]) for prefix in ("", " ")}
         for sequence in anchors + positives:
@@ -133,7 +133,7 @@ def test_equalised_runs_draw_from_the_same_documents(max_span, window, documents
     assert one.rule.max_span == two.rule.max_span
     wanted = two.num_examples // 2
     assert len(two.train_dataloader()) == wanted
-    assert len(one.train_dataloader()) == wanted - wanted % 2  # two passes of batches of twice the documents
+    assert len(one.train_dataloader()) == wanted - wanted % 2  # two passes with batches of twice the documents
     if max_span == 300:
         assert two.num_examples < 40  # some are too short for two anchors ...
         assert ready(documents(anchors_per_document=1, **settings)).num_examples > two.num_examples  # ... not for one
@@ -201,7 +201,7 @@ def test_without_a_mask_token_nothing_is_masked():
     assert len(batch.anchors.lengths) == 2
     assert torch.equal(batch.masked_ids, batch.anchors.ids)
     assert set(batch.labels.tolist()) == {IGNORED_LABEL}
-    tokens, drawn = spans.places(3, 0)  # ids are places in this document
+    tokens, drawn = spans.places(3, 0)  # ids are positions in this document
     assert tokens == 100
     for ids, starts, lengths in (
         (batch.anchors.ids, drawn.anchor_starts, drawn.anchor_lengths),

@@ -1,4 +1,4 @@
-"""Rows kept from training: what may not be shared, which groups stay whole, and the task that they make."""
+"""Rows held out from training: which texts may not be shared, which groups stay together, and the resulting task."""
 
 import json
 import random
@@ -17,7 +17,7 @@ WORDS = [f"word{number}" for number in range(3_000)]
 
 
 class Rows:
-    """Rows in memory, as a source of the token store."""
+    """Rows in memory, as a source for the token store."""
 
     width = 2
 
@@ -52,13 +52,13 @@ def plain(text):
 
 
 def right_pairs(task):
-    """Each query with each of its right documents."""
+    """Return each query with each of its relevant documents."""
     gains = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
     return {(query, task.documents[place]) for query, gain in zip(task.queries, gains, strict=True) for place in gain}
 
 
 def questions(number=600, seed=1):
-    """Every third question or answer is one of an earlier row, in capitals; every fifth answer nearly repeats one."""
+    """Make rows: every third question or answer repeats one in capitals; every fifth answer nearly repeats one."""
     rng, rows = random.Random(seed), []
     for row in range(number):
         question, answer = text(rng, 6), text(rng, 40)
@@ -119,7 +119,7 @@ def test_right_are_the_answers_of_the_rows_of_a_query_and_near_copies_are_not_ra
 
 @pytest.mark.parametrize("copy", [[1.0, 0.0], [0.0, 1.0]], ids=["first", "last"])
 def test_the_rank_of_a_near_copy_changes_no_score(copy):
-    """By hand: without document 1, which nearly repeats document 0, the right document is the first of two."""
+    """Computed by hand: without document 1, a near-duplicate of document 0, the right document is the first of two."""
     vectors = {"query": [1.0, 0.0], "exact": [1.0, 0.1], "near copy": copy, "other": [1.0, 0.5]}
     task = RetrievalTask("held_out", ["query"], ["exact", "near copy", "other"], None, unranked_documents={0: [1]})
     pool = SimpleNamespace(of=lambda texts: torch.tensor([vectors[text] for text in texts]))
@@ -142,7 +142,7 @@ def test_a_large_corpus_is_a_sample_with_all_right_documents(tmp_path):
 
 
 def test_every_document_of_a_query_that_other_rows_ask_too_is_right(tmp_path):
-    """Titles: rows of several documents may have the same, and only those of one document are held out."""
+    """Rows of several documents may have the same title, and only those of one document are held out."""
     rng = random.Random(12)
     rows = [(f"title {row // 2 % 60}", text(rng, 30)) for row in range(240)]
     source = HeldOutSplit(Rows(rows, where=lambda row: row // 2), 0.1, tmp_path, HeldOutOptions((1,)))
@@ -170,7 +170,7 @@ def test_rows_of_one_place_stay_together(tmp_path):
     asked = {
         document_of[question, answer] for question, answer in rows if question in source.tasks(["", ""])[0].queries
     }
-    assert len(asked) == 10  # of 50 documents
+    assert len(asked) == 10  # among 50 documents
     assert trained == set(range(50)) - asked
 
 
@@ -220,9 +220,9 @@ def test_of_one_long_document_its_sections_are_kept_apart(tmp_path):
     "rows",
     [
         [("a question", "an answer"), ("another", "one more")],
-        [(f"question {row}", f"answer {row}") for row in range(54)],  # five queries are never told apart
+        [(f"question {row}", f"answer {row}") for row in range(54)],  # five queries are never significant
         [("the same question", "the same answer")] * 400,
-        [(f"question {row}", "Yes.") for row in range(400)],  # nothing else could be found
+        [(f"question {row}", "Yes.") for row in range(400)],  # nothing else can be found
     ],
 )
 def test_of_a_few_rows_or_texts_none_is_held_out(tmp_path, rows):
@@ -239,7 +239,7 @@ def test_a_text_is_asked_or_found_but_not_both(tmp_path):
     texts = [text(rng, 12) for _ in range(900)]
     pairs = [(texts[row], texts[row + 1]) for row in range(0, 900, 3)]
     paraphrases = [*pairs, *((other.upper(), one) for one, other in pairs)]
-    chains = [(texts[row], texts[row + 1]) for row in range(899) if row % 9 < 8]  # neighbouring sentences of documents
+    chains = [(texts[row], texts[row + 1]) for row in range(899) if row % 9 < 8]  # neighboring sentences of documents
     for name, rows in (("both", paraphrases), ("chains", chains)):
         source = HeldOutSplit(Rows(rows, name), 0.2, tmp_path)
         (task,) = source.tasks(["", ""])
@@ -255,7 +255,7 @@ KINDS = ("title", "span")
 
 
 def of_two_kinds(tmp_path, titles, spans, share=0.2, preferred="title"):
-    """Documents with a title pair and a span pair each, then documents with a span pair alone."""
+    """Make documents with a title pair and a span pair each, then documents with a span pair alone."""
     rng, rows, kinds, places = random.Random(9), [], [], []
     for place in range(spans):
         passage = text(rng, 40)
@@ -277,7 +277,7 @@ def of_two_kinds(tmp_path, titles, spans, share=0.2, preferred="title"):
 @pytest.mark.parametrize(
     ("titles", "spans", "kind", "fewest"),
     [
-        (60, 600, "title", 30),  # half of the titles, though a fifth of the rows has 12 of them
+        (60, 600, "title", 30),  # half of the titles, although a fifth of the rows contains 12 of them
         (120, 600, "title", 50),
         (50, 600, "title", 25),
         (49, 600, "span", 100),
@@ -298,7 +298,7 @@ def test_titles_are_the_queries_if_there_are_50(tmp_path, titles, spans, kind, f
 
 
 def test_documents_with_the_most_titles_for_their_rows_are_held_out_first(tmp_path):
-    """60 documents of a title and a span, 60 of a title and nine spans: a tenth of the 720 rows has 36 short ones."""
+    """60 documents with a title and a span, 60 with a title and nine spans: a tenth of 720 rows has 36 short ones."""
     rng = random.Random(13)
     sizes = [size for _ in range(60) for size in (2, 10)]
     places = [place for place, size in enumerate(sizes) for _ in range(size)]
@@ -323,7 +323,7 @@ def test_without_a_preferred_kind_the_most_frequent_one_is_scored(tmp_path):
 
 @pytest.mark.parametrize(("equal", "reason"), [(120, "120 of 120"), (70, "70 of 120"), (0, "too few")])
 def test_the_reason_that_none_is_held_out(tmp_path, equal, reason):
-    """The other answers are the same text, so that these rows make no test either."""
+    """The other answers are the same text, so these rows make no test either."""
     rows = [(f"Question {row}", f"question {row}!" if row < equal else "Yes.") for row in range(120)]
     held = HeldOutSplit(Rows(rows), 0.1, tmp_path).manifest()["held_out"]
     assert held["rows"] == 0

@@ -1,4 +1,4 @@
-"""HTML in rows: what is trained on, what is counted, and when the key is named."""
+"""HTML in rows: what is trained on, what is counted, and when the message names the key."""
 
 import csv
 import json

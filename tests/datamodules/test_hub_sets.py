@@ -1,4 +1,4 @@
-"""Data sets of the hub by their names, read by the hub's own library from a server that answers as the hub does."""
+"""Hub data sets by name, read by the hub's own library from a server that answers as the hub does."""
 
 import json
 import subprocess
@@ -23,10 +23,10 @@ configs:
   data_files: [{split: train, path: nli.parquet}]
 ---
 """
-AWAY = "http://127.0.0.1:9"  # nobody answers there
+AWAY = "http://127.0.0.1:9"  # no server answers at this address
 TRIPLETS = [{"anchor": f"a {i}", "positive": f"p {i}", "negative": f"n {i}"} for i in range(5)]
 NESTED = [{"question": f"q {i}", "answer": {"text": [f"t {i}", "x"], "at": [i]}} for i in range(3)]
-# Prints what is read with each set of keys, and what the manifest says of it
+# Prints what is read with each set of keys, and what the manifest records about it
 READ = """
 import json, sys
 from contrastive_encoders.core import InputError
@@ -76,7 +76,7 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def read(hub, tmp_path):
-    """What a process of its own reads: the hub's library keeps a state."""
+    """Read the data in a separate process, because the hub's library keeps a state."""
 
     def run(*asked, endpoint=None):
         env = {"HF_ENDPOINT": endpoint or hub.url, "HF_HOME": str(tmp_path / "hf"), "PYTHONPATH": str(ROOT)}
@@ -89,7 +89,7 @@ def read(hub, tmp_path):
 
 
 def test_sets_by_name_copied_or_streamed_without_the_hub_and_what_is_wrong(read, hub):
-    """In two processes, each of which imports all of datasets."""
+    """Two processes run the test, each of which imports all of datasets."""
     found, large, sliced, *wrong = read(
         {"name": "triplet"},
         {"name": "triplet", "large": 10, "split": "dev"},
@@ -138,7 +138,7 @@ WRONG = [
 
 
 def lacking(said, expected):
-    """Those of the words that are not there."""
+    """Return the arguments that are missing."""
     return [words for words in expected if words not in said]
 
 

@@ -1,4 +1,4 @@
-"""Hard negatives against the rules written slowly, on vectors and scores of a reader that the command does not use."""
+"""Hard negatives against a slow version of the rules, with embeddings and scores of an independent reader."""
 
 import contextlib
 import gzip
@@ -44,7 +44,7 @@ def encoder(tiny_bert, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cross_encoders(tiny_bert, tmp_path_factory):
-    """By the number of their scores."""
+    """Return cross-encoders by their number of scores."""
     from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
     folder, tokenizer = tmp_path_factory.mktemp("cross"), AutoTokenizer.from_pretrained(tiny_bert)
@@ -59,7 +59,7 @@ def cross_encoders(tiny_bert, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def given(encoder, tmp_path_factory):
-    """The words of every command, less the output."""
+    """Return the arguments of every command, without the output."""
     folder = tmp_path_factory.mktemp("given")
     write_rows(folder / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
     (folder / "corpus.txt").write_text("\n".join(SENTENCES))
@@ -116,7 +116,7 @@ def expected(pairs, texts, cosine, rules, score=None):
 
 
 def compare(found, wanted, score):
-    """Rows of a file with what the formula gives. Texts whose scores float32 cannot tell apart may change places."""
+    """Compare the rows of a file with the formula. Texts whose scores are equal in float32 may change places."""
     for row, (anchor, positive, negatives, scores) in zip(found, wanted, strict=True):
         names = [f"negative_{n}" for n in range(1, len(negatives) + 1)]
         assert row.keys() == {"anchor", "positive", "scores", *names}
@@ -187,7 +187,7 @@ def test_a_cross_encoder_s_scores_decide_and_rank(encoder, cross_encoders, given
 
 
 def test_a_reranker_without_a_limit_scores_all_columns_and_no_pair_twice(encoder, cross_encoders, given, tmp_path):
-    """Killed in the middle of its scores, the command goes on with those that are kept."""
+    """The command is killed during scoring and resumes with the stored scores."""
     from sentence_transformers import CrossEncoder
 
     cache, output = tmp_path / "cache", tmp_path / "mined.jsonl"
@@ -335,7 +335,7 @@ def test_vectors_are_kept_for_each_encoder_and_half_a_file_is_thrown_away(given,
     assert command(*cached, f"output={tmp_path / 'first.jsonl'}") == 0
     (corpus,) = folder.glob("*/corpus_*.npy")
     vectors = np.load(corpus)
-    np.save(corpus, vectors[::-1])  # which is seen where they are used
+    np.save(corpus, vectors[::-1])  # detected when they are used
     assert command(*cached, f"output={tmp_path / 'turned.jsonl'}") == 0
     corpus.write_bytes(corpus.read_bytes()[:-5])
     assert command(*cached, f"output={tmp_path / 'again.jsonl'}") == 0
@@ -344,7 +344,7 @@ def test_vectors_are_kept_for_each_encoder_and_half_a_file_is_thrown_away(given,
     )
     assert first == again == whole != turned
     np.testing.assert_array_equal(np.load(corpus), vectors)
-    assert command(*cached, "max_length=3", f"output={tmp_path / 'other.jsonl'}") == 0  # which is another encoder
+    assert command(*cached, "max_length=3", f"output={tmp_path / 'other.jsonl'}") == 0  # another encoder
     assert (tmp_path / "other.jsonl").read_bytes() != whole
 
 
@@ -444,7 +444,7 @@ def test_scores_that_are_no_numbers_are_refused_and_nothing_is_written(cross_enc
 
 @pytest.mark.parametrize(("file", "key"), [("config.json", "sentence_transformers"), ("tokenizer.json", "normalizer")])
 def test_a_reranker_of_the_same_weights_has_scores_of_its_own(cross_encoders, given, tmp_path, file, key):
-    """It ends in another function, or reads texts in another way."""
+    """Both compute another function from the same weights, or read texts in another way."""
     other = shutil.copytree(cross_encoders / "1", tmp_path / "other")
     settings = json.loads((other / file).read_text())
     settings[key] = None if key == "normalizer" else {"activation_fn": "torch.nn.modules.activation.Tanh"}
@@ -459,7 +459,7 @@ def test_a_reranker_of_the_same_weights_has_scores_of_its_own(cross_encoders, gi
     first, alone = (rows_of(tmp_path / f"{name}.jsonl") for name in ("first", "alone"))
     scores = [[row.pop("scores") for row in rows] for rows in (first, alone)]
     assert first == alone
-    np.testing.assert_allclose(*scores, atol=1e-5)  # other pairs stood in the same pass
+    np.testing.assert_allclose(*scores, atol=1e-5)  # other pairs were in the same pass
 
 
 def test_scores_of_this_command_are_not_told_as_kept_ones(cross_encoders, given, tmp_path, caplog):
@@ -490,7 +490,7 @@ def test_a_database_that_cannot_be_opened_or_is_damaged_behind_its_beginning_is_
 
 
 def test_two_commands_keep_scores_in_one_place(tmp_path):
-    """The second writes the same pairs while the first one's model is at work."""
+    """The second command writes the same pairs while the model of the first one runs."""
     pairs, file = [("a", "b"), ("a", "c")], tmp_path / "scores.sqlite"
 
     class Model:

@@ -1,4 +1,4 @@
-"""A table as a spreadsheet exports it, and a folder of mixed documents: no part passes silently, by a count by hand."""
+"""A table exported from a spreadsheet, and mixed documents: no part is dropped silently, by counts made by hand."""
 
 import csv
 import gzip
@@ -19,7 +19,7 @@ QUESTION, ANSWER = "Kundenfrage", "Antwort (Support)"
 
 
 def tickets(path: Path) -> Path:
-    """Write 50 rows: 40 different ones, 3 of them again, 3 without a question, 2 without an answer, 2 with neither."""
+    """Write 50 rows: 40 different, 3 duplicates, 3 without a question, 2 without an answer, 2 with neither."""
     rows = [(f"Wie geht Größe {n}; und „{n}“?", f"<p>So geht {n}.\nNeue Zeile; <b>fett</b></p>") for n in range(40)]
     rows += (
         rows[5:8] + [("", f"Antwort {n}") for n in range(3)] + [(f"Frage {n}?", " ") for n in range(2)] + [("", "")] * 2

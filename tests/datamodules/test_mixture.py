@@ -1,4 +1,4 @@
-"""Mixtures of data sets: what is drawn of each, how often and in which order, against plain training on the part."""
+"""Mixtures of data sets: the share and order of each part, against plain training on that part."""
 
 from collections import Counter
 from fractions import Fraction
@@ -19,7 +19,7 @@ SIZES = {"few": 8, "some": 22, "many": 40}
 
 @pytest.fixture
 def files(tmp_path):
-    """Two columns of texts, which name the part, the row and the column."""
+    """Write two columns of texts, which name the part, the row and the column."""
     return {
         name: write_rows(
             tmp_path / f"{name}.jsonl", [{"anchor": f"a {name} {i}", "positive": f"b {name} {i}"} for i in range(rows)]
@@ -44,7 +44,7 @@ def mixture(files, part):
 
 
 def rows_of(batch):
-    """(part, row) of each example."""
+    """Return (part, row) of each example."""
     names = np.broadcast_to(batch.part, batch.rows.shape).tolist()
     return list(zip(names, batch.rows.tolist(), strict=True))
 
@@ -100,7 +100,7 @@ def test_weights_are_frequencies_and_no_row_comes_again_before_all_have(mixture,
         drawn.update(rows)
         places += len(rows)
         share = sum(name == "few" for name, _ in rows) / len(rows)
-        assert abs(share - 0.75) < 1 / 12  # one of an epoch's 12 batches
+        assert abs(share - 0.75) < 1 / 12  # one of the 12 batches of an epoch
     for name in ("few", "many"):
         passes = [drawn[name, row] for row in range(SIZES[name])]
         assert max(passes) - min(passes) <= 1
@@ -159,7 +159,7 @@ PROMPTS = [
 @pytest.mark.parametrize(("given", "wanted"), PROMPTS)
 def test_a_prompt_gives_the_ids_of_the_joined_string(given, wanted, tiny_mlm, tiny_bert, tmp_path):
     path = write_rows(tmp_path / "q.jsonl", [{"question": q, "answer": q[::-1] * 3} for q in SENTENCES])
-    for folder in (tiny_mlm, tiny_bert):  # one joins the blank of a prompt with the text behind it, one does not
+    for folder in (tiny_mlm, tiny_bert):  # one joins the space of a prompt with the text after it, one does not
         tokenizer = AutoTokenizer.from_pretrained(folder)
         data = data_module("qa", path=path, tokenizer=folder, cache_dir=tmp_path, max_length=24, prompts=given)
         for batch in batches(data):
@@ -190,7 +190,7 @@ def test_what_is_no_mixture_is_refused(keys, said, mixture):
 
 @pytest.mark.parametrize("names", [("pairs", "passages"), ("passages", "pairs")])
 def test_pairs_of_a_passage_stay_a_group_beside_rows_of_other_parts(names, files, part, tmp_path):
-    """Whichever part comes first; and a group of one part is none of another's."""
+    """This is true for any order of the parts; a group of one part does not affect another part."""
     parts = {"pairs": part(files["many"], batch_size=16, max_length=64)}
     keys = {"tokenizer": parts["pairs"].settings.tokenizer, "batch_size": 16, "seed": 3}
     parts["passages"] = module(corpus(tmp_path / "documents.jsonl", 6), tmp_path, **keys)

@@ -1,4 +1,4 @@
-"""Batches of neighbours: groups of rows whose first texts an encoder finds near each other."""
+"""Batches of neighbors: groups of rows whose first texts are near each other in an encoder."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from tests.data import as_rank, batches, data_module, write_rows
 
 
 def test_the_first_row_that_is_left_takes_along_the_nearest():
-    """Against the cosine of one pair of rows at a time."""
+    """The truth is the cosine of one pair of rows at a time."""
     vectors = np.random.default_rng(3).normal(size=(30, 5))
     texts = [np.arange(30), np.arange(30)]
     left = list(range(30))
@@ -41,7 +41,7 @@ def test_rows_of_a_group_share_no_text_and_none_is_lost():
 
 
 def test_of_many_rows_neighbours_are_those_of_a_block(monkeypatch):
-    """The time grows with the square of a block alone; each block is grouped as if it were all there is."""
+    """The time grows with the square of the block size alone; each block is grouped as if it were all rows."""
     vectors = np.random.default_rng(4).normal(size=(70, 6))
     texts = [np.arange(70)]
     blocks = [

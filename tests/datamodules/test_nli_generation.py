@@ -1,4 +1,4 @@
-"""Instances of NLI triplets: the ids of the published assembly, done slowly with the tokenizer alone."""
+"""Instances of NLI triplets: the ids of the published assembly, computed slowly with the tokenizer alone."""
 
 import json
 from collections import Counter
@@ -44,7 +44,7 @@ def data(path, tiny_t5, tmp_path, **options):
 
 
 def instances(batches):
-    """(row, kind) -> ids of source and target."""
+    """Return a mapping: (row, kind) -> ids of source and target."""
     found = {}
     for batch in batches:
         texts = zip(sequences_of(batch.sources), sequences_of(batch.targets), strict=True)
@@ -55,7 +55,7 @@ def instances(batches):
 
 
 def published(tokenizer, row, kind, most=96, room=48):
-    """Pieces are tokenised one by one, their ids joined, each sentence cut before; the end of sequence comes last."""
+    """Tokenize piece by piece and join the ids; each sentence is cut before, and the end of sequence comes last."""
 
     def ids(text):
         return tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -107,7 +107,7 @@ def test_joined_strings_are_tokenised_as_a_whole(rows, tiny_t5, tmp_path):
         assert found[i, 1][1] == tokenizer(s2)["input_ids"]
         assert found[i, 2][1] == tokenizer("true")["input_ids"]
     longest = max(len(source) for source, _ in found.values())
-    assert longest < 2 * 96 + 80  # cut before they were joined
+    assert longest < 2 * 96 + 80  # cut before joining
 
 
 def test_rows_of_the_dev_split_are_held_out(tmp_path, tiny_t5):

@@ -1,4 +1,4 @@
-"""The order of examples: a bijection, well mixed, the same batches on any number of ranks."""
+"""The order of examples: a bijection, well mixed, with the same batches on any number of ranks."""
 
 import tracemalloc
 
@@ -89,7 +89,7 @@ def test_a_batch_is_the_same_set_on_one_two_and_three_ranks(examples, factor, ep
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_the_last_batch_may_be_smaller(world):
-    """Every example of a pass, once; the rest is dealt out as evenly as the others."""
+    """A pass contains every example once; the rest is distributed as evenly as the others."""
     ranks = [DistributedBatchSampler(106, 12, seed=0, rank=rank, world=world, drop_last=False) for rank in range(world)]
     batches = [np.stack([rank.batch(4, k) for rank in ranks], 1).reshape(-1) for k in range(len(ranks[0]))]
     assert [len(batch) for batch in batches] == [12] * 8 + [10]

@@ -1,4 +1,4 @@
-"""The overlap with test sentences is what a naive search finds."""
+"""The overlap with test sentences equals that of a naive search."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from tests.data import TextSource
 
 
 class Ids:
-    """What `contained` reads of a store."""
+    """The part of a store that `contained` reads."""
 
     def __init__(self, documents):
         self.ids = np.array([id for document in documents for id in document], dtype=np.uint16)
@@ -34,7 +34,7 @@ few_ids = st.lists(st.integers(0, 2), min_size=1, max_size=30)
 def test_finds_what_a_naive_search_finds(documents, needles, window, block):
     needles = [needle for needle in needles if len(needle) >= window]
     needles += [document[1:] for document in documents if len(document) > window]
-    needles += [a[-window:] + b[:window] for a, b in pairwise(documents) if len(a) >= window]  # across a border
+    needles += [a[-window:] + b[:window] for a, b in pairwise(documents) if len(a) >= window]  # across a boundary
     before, overlap.BLOCK_TOKENS = overlap.BLOCK_TOKENS, block
     try:
         found = contained(Ids(documents), [np.array(needle, dtype=np.uint16) for needle in needles], window)
@@ -62,11 +62,11 @@ def test_sentences_are_read_as_documents_are(tokenizer, tmp_path):
         "harbour before the market opens.\n"
     )
     sentences = [
-        "a violin  needs a new string and\ta little patience",  # found, whatever the white space
+        "a violin  needs a new string and\ta little patience",  # found, regardless of white space
         "a violin needs a new string and a little impatience",
-        "The ferry leaves the harbour before the market opens.",  # stands across two documents
+        "The ferry leaves the harbour before the market opens.",  # spans two documents
         "harbour before the market opens.",
-        "Q",  # too short to tell
+        "Q",  # too short to decide
     ]
     store, reading = stored(path, tokenizer, tmp_path)
     assert find_overlap(store, reading, sentences, min_tokens=6).counts() == {"checked": 4, "found": 2}

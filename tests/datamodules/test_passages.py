@@ -1,4 +1,4 @@
-"""Pairs of documents without labels: passages, titles, neighbours, spans."""
+"""Pairs of documents without labels: passages, titles, neighbors, spans."""
 
 import itertools
 import json
@@ -92,7 +92,7 @@ def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):
 
 
 def test_pairs_that_are_made_are_no_copies_of_the_user(tmp_path, tiny_bert):
-    """Each document is there twice, and so is each pair; no row of a file can be removed for it."""
+    """Each document occurs twice, and so does each pair; the report of duplicates names no row of a file."""
     rows = [{"title": f"On {n}", "text": sentences(20, n)} for n in range(4)] * 2
     path = write_rows(tmp_path / "twice.jsonl", rows)
     data = as_rank(module(path, tmp_path, tokenizer=str(tiny_bert), batch_size=4), 0, 1)

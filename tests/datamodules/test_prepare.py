@@ -1,4 +1,4 @@
-"""Corpora from a server on this machine, from a folder and from file URLs: cut off, counted, refused."""
+"""Corpora from a local server, from a folder and from file URLs: truncated, counted, refused."""
 
 import json
 import re
@@ -28,7 +28,7 @@ DOMAINS = ("askubuntu", "cqadupstack", "scidocs", "twitter")
 
 @pytest.fixture
 def hosted(tmp_path, server, monkeypatch):
-    """Small files under the published names on a server of this test, and a table that expects their rows."""
+    """Serve small files under the published names, and patch the table to expect their rows."""
     folder = server.folder
     (folder / NLI).write_text(CSV)
     (folder / WIKI).write_bytes(TEXT)
@@ -97,7 +97,7 @@ def test_what_broke_off_begins_anew_and_what_is_there_is_not_asked_for(hosted, s
 
 @pytest.mark.parametrize("how", ["folder", "file URL", "mirror"])
 def test_files_that_somebody_brought(hosted, server, tmp_path, how):
-    """As a folder or under one address, by the names that the message gives."""
+    """The files are given as a folder or under one address, with the names that the message lists."""
     for name in ("gooaq", "eli5", "yahoo"):
         (server.folder / f"{name}.json").write_text((server.folder / "list.json").read_text())
         for number in range(2):

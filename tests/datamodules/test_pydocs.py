@@ -1,4 +1,4 @@
-"""The documentation corpus: read from source files without importing them, held-out modules kept apart."""
+"""The documentation corpus: read from source files without importing them, with separate held-out modules."""
 
 import inspect
 import re
@@ -74,7 +74,7 @@ def test_agrees_with_the_imported_module(module):
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """An environment of forty documented modules and some that must be left out."""
+    """Make an environment of forty documented modules and some that must be left out."""
     root = tmp_path / "site"
 
     def write(name, *texts):
@@ -142,7 +142,7 @@ def test_held_out_task_is_of_other_modules(site, tmp_path):
         ("{query}\n\n{start} and what was never said before, in words that fill this line.", False),  # half of it
         ("QUITE ANOTHER SUMMARY.\n\n  {upper}", False),  # white space and case
         ("{query}\n\nOther words than those of what is asked for stand below this very same summary.", False),
-        ("Quite another summary.\n\n{start8} {other}", True),  # one run of words in common
+        ("Quite another summary.\n\n{start8} {other}", True),  # one common run of words
     ],
 )
 def test_near_copies_of_the_task_are_not_trained_on(text, taken):
@@ -174,7 +174,7 @@ def test_pairs_are_summaries_and_what_follows_them(site, tmp_path, tiny_bert):
 
 
 def split(document):
-    """Docstrings of a document that `_docstring` has written."""
+    """Return the docstrings of a document that `_docstring` has written."""
     return [f"Return{part}" for part in document.split("Return")[1:]]
 
 
@@ -192,7 +192,7 @@ def test_prepare_writes_the_pairs_and_the_table_of_their_task(site, tmp_path, ti
         body = "\n".join(f'def f{j}():\n    """{_docstring(i, j)}"""' for j in range(16))
         (site / f"pack/m{i:02}.py").write_text(body)
     output = tmp_path / "eval"
-    table = output / "STSBenchmark" / "test.tsv"  # of somebody else
+    table = output / "STSBenchmark" / "test.tsv"  # not written by this package
     table.parent.mkdir(parents=True)
     table.write_text("as it was")
     with pytest.raises(InputError) as refused:

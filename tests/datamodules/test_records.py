@@ -1,4 +1,4 @@
-"""Rows come out of every format as they stand there, and whatever a file has wrong with it is named."""
+"""Rows are read from every format unchanged, and every error of a file is named."""
 
 import csv
 import json
@@ -59,7 +59,7 @@ def test_the_names_that_a_message_advises_are_read_by_shell_and_hydra_as_those_o
 
 
 def test_a_column_that_is_named_by_a_number_is_no_text_of_a_pair(tmp_path):
-    """As pandas names the columns of a table without a header, and a further one."""
+    """This happens with the columns that pandas writes for a table without a header, plus one more column."""
     path = tmp_path / "qa.csv"
     path.write_text("question,answer,1\nwhere?,here,x\n")
     assert [record.texts for record in RecordSource(path, QA)] == [("where?", "here")]
@@ -212,7 +212,7 @@ def test_too_many_unusable_rows_stop_the_reading_but_for_empty_ones(tmp_path, ba
     rows = [line[fault] for fault, number in bad.items() for _ in range(number)]
     rows += ["q,ä\n".encode()] * (100 - len(rows))
     path = tmp_path / "d.csv"
-    path.write_bytes(b"question,answer\n" + b"\n".join(rows))  # blank lines do not count
+    path.write_bytes(b"question,answer\n" + b"\n".join(rows))  # blank lines are not counted
     source = RecordSource(path, QA, on_error="skip")
     if not stops:
         assert len(texts_of(source)) == 100 - sum(bad.values())

@@ -1,4 +1,4 @@
-"""What is counted while rows are stored, against the plain way over all rows at once."""
+"""Counts while rows are stored, against plain counts over all rows."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def lengths_RC():
-    """A few texts longer than any that is counted by its length."""
+    """A few texts are longer than any that is counted by its length."""
     lengths = np.random.default_rng(3).geometric(0.01, size=(400, 2))
     lengths[::97] += LONGEST_COUNTED
     return lengths

@@ -1,4 +1,4 @@
-"""Generated pairs: read as published, post-processed when they are raw, a tenth held out before training."""
+"""Generated pairs: read as published, post-processed if they are raw, with a tenth held out before training."""
 
 import logging
 from collections import Counter
@@ -20,7 +20,7 @@ LABELS = ("0", "0.5", "1")
 
 
 def raw_records(x1=30, each=3):
-    """As the published generator writes them: labels are texts, blanks stay where they were."""
+    """Return records as the published generator writes them: labels are strings, and spaces are unchanged."""
     records = []
     for i in range(x1):
         left = f"The {WORDS[i % 10]} and the {WORDS[i // 10]}."
@@ -50,7 +50,7 @@ def test_raw_pairs_are_post_processed_and_a_tenth_of_each_label_is_held_out(tmp_
     source = data.manifest()["source"]
     steps = {one["step"]: one for one in source["steps"]}
     assert list(steps) == ["shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"]
-    # by hand: of 9 per x1 one is identical; of 3, 3, 2 left the cap takes 2, 2, 2; then 2 random ones
+    # by hand: one of 9 per x1 is identical; of 3, 3, 2 remaining the cap takes 2, 2, 2; then 2 random ones
     assert (steps["drop_identical"]["dropped"], steps["cap"]["dropped"], steps["augment"]["added"]) == (30, 60, 60)
     assert (source["raw"], source["train"], source["dev"]) == (270, 222, 18)
     (task,) = data.held_out()
@@ -196,4 +196,4 @@ def test_without_two_labels_held_out_nothing_is_scored(tmp_path, tiny_bert, capl
 def test_bad_input(tmp_path, tiny_bert, records, options, message):
     with pytest.raises(InputError, match=message):
         make(write_rows(tmp_path / "d.jsonl", records), tiny_bert, tmp_path, **options).prepare_data()
-    assert not list(tmp_path.glob("pairs-*/*"))  # nothing is left that a second run would take for whole
+    assert not list(tmp_path.glob("pairs-*/*"))  # nothing remains that a second run would take for complete

@@ -1,4 +1,4 @@
-"""Triplets with a teacher's scores: what is read, what is stored, and what is said of rows that are wrong."""
+"""Triplets with a teacher's scores: what is read and stored, and the messages about invalid rows."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Passages under their headings; the truth is an outline written by hand, and the tokens of markdown-it."""
+"""Passages under their headings; the truth is a handwritten outline, and the tokens of markdown-it."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_plain_text_is_its_paragraphs_and_nothing_in_it_is_a_mark():
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_every_heading_with_text_below_it_has_one_passage(path):
-    """In the flat list of tokens, a heading has text where the next opening behind it is not that of a heading."""
+    """In the flat list of tokens, a heading has text if the next opening token after it is not that of a heading."""
     text = path.read_text(encoding="utf-8")
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     outer = [token for token in tokens if token.level == 0 and token.nesting >= 0 and token.type != "hr"]

@@ -1,4 +1,4 @@
-"""Sources yield what stands in the files, and name file and line of what they cannot read."""
+"""Sources yield the contents of the files, and name file and line of what they cannot read."""
 
 import gzip
 import hashlib
@@ -35,7 +35,7 @@ def test_a_file_is_lines_and_a_folder_is_files(tmp_path):
 
 
 def docs(folder):
-    """A folder as a project has it."""
+    """Make a folder as a project has it."""
     write(folder / "guide.md", "# Guide\n\nFirst *of all*.\n")
     write(folder / "more" / "README.md", "More\n====\n\n- [one](two)\n")
     write(folder / "more" / "page.html", "<h1>Page</h1><p>of text</p>")

@@ -26,7 +26,7 @@ def test_lengths_have_the_published_means_and_range(window):
     spans = draws(20_000, window=window)
     anchors = np.concatenate([span.anchor_lengths for span in spans])
     positives = np.concatenate([span.positive_lengths for span in spans])
-    # Beta(4, 2) has mean 2/3, Beta(2, 4) 1/3; the floor takes half a token: 32 + 480 * mean - 0.5
+    # Beta(4, 2) has mean 2/3, Beta(2, 4) 1/3; the floor removes half a token: 32 + 480 * mean - 0.5
     assert anchors.mean() == pytest.approx(351.5, abs=1.5)
     assert positives.mean() == pytest.approx(191.5, abs=1.5)
     for lengths, (a, b) in ((anchors, (4, 2)), (positives, (2, 4))):
@@ -37,7 +37,7 @@ def test_lengths_have_the_published_means_and_range(window):
 
 
 def published_windows(num_tokens, anchors, max_span, rng):
-    """The list of candidates as the published code keeps it, with Python's own lists."""
+    """Return the candidates as the published code keeps them, with Python lists."""
     candidates, chosen = list(range(0, num_tokens - max_span + 1, max_span)), []
     for i in range(anchors):
         if len(candidates) // (anchors - i) < anchors - i:
@@ -113,7 +113,7 @@ def test_adjacent_touches_and_subsuming_lies_inside(window, positive):
 
 @st.composite
 def requests(draw):
-    """A rule, a document that is long enough for it, and a generator."""
+    """Draw a rule, a document that is long enough for it, and a generator."""
     max_span = draw(st.integers(1, 64))
     rule = SpanRule(
         anchors=draw(st.integers(1, 5)),
@@ -152,7 +152,7 @@ def test_no_span_passes_a_border(request):
 @settings(max_examples=600, deadline=None)
 def test_aligned_spans_split_no_word(request, word_length):
     num_tokens, rule, rng = request
-    starts_word = np.array([False, True])  # id 1 begins a word, id 0 goes on with it
+    starts_word = np.array([False, True])  # id 1 begins a word, id 0 continues it
     ids = (rng.random(num_tokens) < 1 / word_length).astype(np.uint16)
     borders = set(np.flatnonzero(ids).tolist()) | {0, len(ids)}
     spans = sample_spans(*request)
@@ -162,7 +162,7 @@ def test_aligned_spans_split_no_word(request, word_length):
             assert start in borders
             assert 1 <= length <= rule.max_span
             assert start + length <= len(ids)
-            if start + length not in borders:  # only where one word alone is too long
+            if start + length not in borders:  # only if one word alone is too long
                 following = min(border for border in borders if border > start)
                 assert following - start > rule.max_span
 

@@ -1,4 +1,4 @@
-"""The stream of global batches: endless, the same with workers, and resumed behind the last consumed batch."""
+"""The stream of global batches: endless, identical with workers, and resumed after the last consumed batch."""
 
 import itertools
 
@@ -21,7 +21,7 @@ def stream(examples=23, batch_size=4, *, make=build, passes=1, seed=1, rank=0, w
 
 
 def take(batches, count):
-    """As Lightning does it: iter() at the start of each epoch, never asked for more than len() batches."""
+    """Take batches as Lightning does: iter() at the start of each epoch, never more than len() batches."""
     taken = []
     while len(taken) < count:
         taken += itertools.islice(iter(batches), min(len(batches), count - len(taken)))

@@ -20,7 +20,7 @@ from tests.data import data_module, sequences_of, write_rows
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()
 
 
-TABLES = {  # how a column of lists comes out in a .csv
+TABLES = {  # the form of a column of lists in a .csv
     "json": lambda texts: json.dumps(texts),
     "pandas": lambda texts: str(texts),
 }
@@ -157,7 +157,7 @@ def test_one_positive_is_drawn_each_epoch_and_all_negatives_are_used(name, tmp_p
 
 
 def by_hand(anchors, positives, negatives, texts, lists, fillers, back):
-    """The mean of -log softmax, each pair of texts looked at on its own."""
+    """Return the mean of -log softmax, computed for each pair of texts."""
     losses = []
     candidates = [(vector, number) for vector, number in zip(positives, texts[1], strict=True)]
     candidates += [
@@ -204,7 +204,7 @@ def test_other_positives_and_fillers_are_no_negatives(form):
 
 
 def test_a_joint_softmax_leaves_them_out_too():
-    """With all candidates but the pair's own left out, the pair stands alone: the loss is log 2, of the two places."""
+    """Without other candidates, only the pair itself remains: the loss is log 2, because it occurs twice."""
     generator = torch.Generator().manual_seed(4)
     anchors, positives = (torch.randn(2, 4, dtype=torch.float64, generator=generator) for _ in range(2))
     texts = [torch.tensor([1, 2]), torch.tensor([11, 12])]

@@ -1,4 +1,4 @@
-"""Batches hold the rows that their order names, on any number of processes, and the rows' own texts and labels."""
+"""Batches contain the rows of their order, on any number of processes, with the rows' own texts and labels."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_sentences(tmp_path, tiny_bert):
         texts = [sentence(row) for row in batch.rows]
         assert sequences_of(batch.sentences) == tokenizer(texts, truncation=True, max_length=6)["input_ids"]
         seen += batch.rows.tolist()
-    assert len(seen) == len(set(seen)) == 8  # what does not fill a batch is left for other epochs
+    assert len(seen) == len(set(seen)) == 8  # rows that do not fill a batch are left for other epochs
     assert list(data.texts()) == [sentence(i) for i in range(10)]
 
 
@@ -106,7 +106,7 @@ def test_overlap_finds_a_sentence_that_is_a_row_and_one_inside_a_row(tmp_path, r
     path.write_text(f"{whole}\nHe said so: {inside} every day\nRain fell on the orchard for the third day\n")
     data = make("sentences", path, request.getfixturevalue(backbone), tmp_path)
     elsewhere = "Two astronomers argued about the colour of the comet."
-    across = "every day Rain fell on the orchard for the third day"  # the end of a row and the beginning of the next
+    across = "every day Rain fell on the orchard for the third day"  # the end of a row and the start of the next
     found = data.count_overlap([whole, inside, elsewhere, across, "Rain"])
     assert found == {"checked": 4, "found": 2}
     assert data.count_overlap([]) == {"checked": 0, "found": 0}

@@ -1,4 +1,4 @@
-"""The store holds the ids that transformers gives, once, whole; of documents only those that are long enough."""
+"""The store contains the ids that transformers gives, once and complete, and only documents that are long enough."""
 
 import hashlib
 import itertools
@@ -117,7 +117,7 @@ def test_special_tokens_in_documents_are_text_and_in_rows_what_the_tokenizer_rea
     before = tokenizer.backend_tokenizer.to_str()
     ids = documents(path, tokenizer, tmp_path).text(0)
     store = rows(write_rows(tmp_path / "d.jsonl", ({"text": text} for text in texts)), tokenizer, tmp_path)
-    assert tokenizer.backend_tokenizer.to_str() == before  # the caller's tokenizer is as it was
+    assert tokenizer.backend_tokenizer.to_str() == before  # the caller's tokenizer is unchanged
     assert not (set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}) & set(ids.tolist())
     assert len(ids) > len(read_as_document(tokenizer, "the clock the clock"))
     assert sequences_of(SequenceReader(tokenizer, 50)(store, np.arange(len(texts)), 0)) == tokenizer(texts)["input_ids"]
@@ -238,7 +238,7 @@ def test_a_changed_byte_is_found_by_verify(build, corpus, bpe, tmp_path, name):
     path = build(corpus, bpe, tmp_path / "cache").directory / name
     whole = path.read_bytes()
     flip(path, at=1.0)
-    TokenStore(path.parent)  # opening compares sizes alone
+    TokenStore(path.parent)  # opening compares sizes only
     with pytest.raises(InputError, match="have changed since they were written"):
         TokenStore(path.parent, verify=True)
     path.write_bytes(whole)
@@ -295,7 +295,7 @@ def same_files(one, other):
     ],
 )
 def test_workers_write_the_same_bytes(build, options, workers, tmp_path, bpe, monkeypatch):
-    """Of dozens of batches; with texts that spell special tokens, that repeat, and that are too short."""
+    """Dozens of batches; the texts spell special tokens, repeat, and are too short."""
     texts = [f"{line} {bpe.all_special_tokens[number % 3]} {number % 7}" for number in range(40) for line in LINES]
     table = ({"text_a": text, "text_b": f"{text} fog", "label": 0.5, "text": text} for text in texts)
     path = write_rows(tmp_path / "a.jsonl", table)
@@ -344,7 +344,7 @@ def test_no_worker_is_left_when_a_build_ends_early(build, last, error, tmp_path,
         def interrupted(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(StoreWriter, "write", interrupted)  # once a worker has answered
+        monkeypatch.setattr(StoreWriter, "write", interrupted)  # after a worker has answered
     with pytest.raises(error, match=r"a\.jsonl:201" if last else "^$"):
         build(path, bpe, tmp_path / "cache", workers=2)
     assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]

@@ -20,7 +20,7 @@ WORDS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, **{word: 4 + n for n, w
 
 @pytest.fixture(scope="module")
 def four_words(tmp_path_factory):
-    """A tokenizer that knows four words."""
+    """Return a tokenizer that knows four words."""
     tokenizer = Tokenizer(models.WordLevel(WORDS, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     ends = [("[CLS]", 2), ("[SEP]", 3)]
@@ -34,7 +34,7 @@ def four_words(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def multilingual(tmp_path_factory):
-    """A small backbone whose tokenizer knows the Chinese characters, too."""
+    """Return a small backbone whose tokenizer also knows the Chinese characters."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     special = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -82,7 +82,7 @@ def test_counts_of_a_table_that_was_counted_by_hand(four_words, tmp_path):
         ([*[("a b", "c d")] * 97, ("a x", "c d"), ("a x", "c d"), ("a x", "c d")], False, False),  # 3 of 400 tokens
         ([*[("a b", "c d")] * 96, *[("a x", "c d")] * 4], True, True),  # 1 % of the tokens
         ([*[("a b c d " * 4, "a")] * 95, *[("x", "a")] * 5], True, True),  # 5 % of the rows, 0.3 % of the tokens
-        ([*[("a b c d " * 4, "a")] * 96, *[("x", "a")] * 4], True, False),  # counted, but no reason to change
+        ([*[("a b c d " * 4, "a")] * 96, *[("x", "a")] * 4], True, False),  # counted, but no reason for a change
     ],
 )
 def test_advice_begins_at_one_percent_of_the_tokens_or_five_of_the_rows(

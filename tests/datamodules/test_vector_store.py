@@ -1,4 +1,4 @@
-"""The store of a teacher's vectors: what it holds, what it does after a kill and with a file that was damaged."""
+"""The store of a teacher's embeddings: its contents, its recovery after a kill, and damaged files."""
 
 import signal
 import subprocess
@@ -12,7 +12,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.datamodules.store.teacher_embeddings import PART, TeacherEmbeddingStore, build_or_resume
 
 ROWS, COLUMNS, WIDTH = 3 * PART + 100, 2, 4
-# A process of its own, whose encoder is slow behind the first part, so that it can be killed there
+# A separate process, whose encoder is slow after the first part, so that it can be killed there
 CODE = f"""
 import sys, time
 from pathlib import Path

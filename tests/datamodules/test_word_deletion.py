@@ -1,4 +1,4 @@
-"""What is left of a text is a text: words of it, cut by a regular expression here, in their order."""
+"""A text after deletion consists of its words (split here by a regular expression) in their order."""
 
 import re
 
@@ -21,7 +21,7 @@ TEXTS = [
 
 
 def words(text, tokenizer):
-    """WordPiece does not tell blanks from none around a mark."""
+    """Split a text into words. WordPiece ignores whether there is a space next to a punctuation mark."""
     wordpiece = "##" in "".join(tokenizer.get_vocab())
     return re.findall(r"\w+|[^\w\s]" if wordpiece else r"\w(?:\S*\w)?|[^\w\s]", text)
 
@@ -39,7 +39,7 @@ def test_words_stay_whole_in_their_order_and_at_the_rate(tokenizer, share):
             rest = iter(whole)
             assert found, whole
             assert all(word in rest for word in found), (found, whole)
-            if len(whole) > 5:  # where all go, one stays
+            if len(whole) > 5:  # if all would be deleted, one remains
                 kept, total = kept + len(found), total + len(whole)
             texts_of_one += len(whole) == 1 == len(found)
     assert abs(kept / total - (1 - share)) < 4 * (share * (1 - share) / total) ** 0.5 + share**6 / 6
@@ -68,7 +68,7 @@ def test_what_is_left_depends_on_seed_epoch_and_row_alone(tmp_path, tiny_bert):
 
 
 def test_words_are_deleted_before_a_text_is_cut(tmp_path, tiny_bert):
-    """A long text's end may be among what is left, in its special tokens."""
+    """The end of a long text may be among the remaining words and in its special tokens."""
     path = tmp_path / "s.txt"
     path.write_text("\n".join("the " * 30 + "ferry " * 10 for _ in range(4)))
     keys = {"path": path, "tokenizer": tiny_bert, "cache_dir": tmp_path, "max_length": 24}

@@ -1,4 +1,4 @@
-"""What ``every_case(rank, world, *given)`` of a test says on each of several processes."""
+"""Results of ``every_case(rank, world, *given)`` of a test on each of several processes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,12 +23,12 @@ def _process(rank: int, every_case: Callable, world: int, folder: Path, given: t
 
 
 def stepping(model: torch.nn.Module, world: int) -> torch.nn.Module:
-    """Called with a batch, it makes the training step of this model."""
+    """Module that makes the training step of this model if it is called with a batch."""
     return DistributedDataParallel(Step(model)) if world > 1 else Step(model)
 
 
 class Step(torch.nn.Module):
-    """DDP averages what goes through ``forward``."""
+    """Wrapper for the step, because DDP averages only what goes through ``forward``."""
 
     def __init__(self, model):
         super().__init__()
@@ -39,7 +39,7 @@ class Step(torch.nn.Module):
 
 
 def stepped(step: torch.nn.Module, batch: object) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]:
-    """Loss, metrics and the gradient of all weights, as DDP averages it."""
+    """Return loss, metrics and the gradient of all weights, as DDP averages it."""
     outcome = step(batch)
     outcome["loss"].backward()
     return (
@@ -50,7 +50,7 @@ def stepped(step: torch.nn.Module, batch: object) -> tuple[torch.Tensor, dict[st
 
 
 def assert_same_step(alone: Sequence[Any], ranks: Sequence[Sequence[Any]]) -> None:
-    """What `stepped` gave on one process, and on each of several."""
+    """Assert that the results of `stepped` on one process and on each of several are equal."""
     loss, metrics, gradient = alone[:3]
     torch.testing.assert_close(torch.stack([rank[0] for rank in ranks]).mean(), loss, rtol=1e-5, atol=1e-6)
     for metric, value in metrics.items():

@@ -32,7 +32,7 @@ EXACT = [name for name in CASES if not name.startswith("paper")]
 
 
 class Step(NamedTuple):
-    """What one rank saw of one optimiser step; the gradients are those after DDP's average, before clipping."""
+    """Values of one optimizer step on one rank; the gradients are those after DDP's average, before clipping."""
 
     loss: float
     documents: list[int]
@@ -102,7 +102,7 @@ def train(case: str, corpus: Path, backbone: Path, world: int) -> list[dict[str,
 
 
 def as_rank(rank: int, world: int, port: int, folder: Path, corpus: Path, backbone: Path) -> None:
-    """What torchrun would set, for a process that has imported everything already."""
+    """Set what torchrun would set, in a process that has imported everything already."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "ROLE_RANK": str(rank)}
     os.environ |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "TORCHELASTIC_RUN_ID": "test"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
@@ -139,7 +139,7 @@ def together(request, corpus_file, tiny_mlm, tmp_path_factory) -> list[dict[str,
 
 
 def distance(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> tuple[float, float]:
-    """Relative difference in size, and one minus the cosine of the angle."""
+    """Return the relative difference in size, and one minus the cosine of the angle."""
     a, b = (torch.cat([tensors[name].double().flatten() for name in sorted(theirs)]) for tensors in (ours, theirs))
     return float(abs(a.norm() / b.norm() - 1)), float(1 - torch.dot(a, b) / a.norm() / b.norm())
 
@@ -149,7 +149,7 @@ def test_the_ranks_share_the_same_batches(alone, together):
         whole = alone["both"][number]
         shares = [rank["both"][number] for rank in together]
         assert len(whole.documents) == GLOBAL_BATCH
-        for place, document in enumerate(whole.documents):  # dealt like cards
+        for place, document in enumerate(whole.documents):  # distributed round-robin
             share = shares[place % len(shares)]
             assert share.documents[place // len(shares)] == document
             for ours, theirs in zip(share.batch[document], whole.batch[document], strict=True):
@@ -159,7 +159,7 @@ def test_the_ranks_share_the_same_batches(alone, together):
 
 
 def test_the_ranks_predict_unequal_numbers_of_tokens(together):
-    """Otherwise a mean of the ranks' means would pass for the mean over all tokens."""
+    """Otherwise a mean of the ranks' means would equal the mean over all tokens."""
     assert all(len({rank["both"][number].predicted for rank in together}) > 1 for number in range(STEPS))
 
 

@@ -29,7 +29,7 @@ class Result(NamedTuple):
 
 
 def published(left: Tensor, right: Tensor) -> Tensor:
-    """What DeCLUTR's code computes with scale_fix=false: the global batch, where only the own slice has a gradient."""
+    """Compute what DeCLUTR's code computes with scale_fix=false: the global batch with a gradient in one slice."""
     rank = dist.get_rank() if dist.is_initialized() else 0
     gathered = []
     for view in (left, right):
@@ -188,6 +188,6 @@ def test_rows_stand_in_rank_order_and_each_rank_knows_its_place(together):
 
 
 def test_every_ranks_loss_reaches_the_rows_it_gathered(alone, together):
-    """Each of W ranks sums the cubes of all rows: averaged over ranks, once the single-process gradient."""
+    """Each of W ranks sums the cubes of all rows; the average over ranks is the single-process gradient once."""
     for found in together:
         torch.testing.assert_close(found["gathered"].gradient, alone["gathered"].gradient)

@@ -69,4 +69,4 @@ def test_a_step_and_the_scores_do_not_depend_on_the_number_of_processes(name, al
     assert set(alone[name][1]) == {"generation_loss", "discrimination_loss", "accuracy"}
     assert_same_step(alone[name], [rank[name] for rank in together])
     for rank in together:
-        assert rank[name][3] == alone[name][3]  # to the last bit: the same batches, whoever computes them
+        assert rank[name][3] == alone[name][3]  # identical to the last bit: the same batches, computed by any process

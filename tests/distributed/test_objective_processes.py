@@ -20,7 +20,7 @@ SUPERVISED = {"temperature": 0.5, "pooling": "mean", "mlp_only_train": False}
 
 
 def share(values, rank, world):
-    """Dealt like cards, as the data modules deal them."""
+    """Return a rank's rows, distributed round-robin as the data modules do."""
     return values[rank::world]
 
 
@@ -54,7 +54,7 @@ def triplets(model, rank, world):
 
 
 def taught(batch_of, columns, width=16):
-    """The same batches with a teacher's vectors."""
+    """Return the same batches with a teacher's embeddings."""
 
     def batch(model, rank, world):
         vectors = torch.randn(6, columns, width, generator=torch.Generator().manual_seed(2))
@@ -135,7 +135,7 @@ def every_case(rank: int, world: int, encoder: str, decoder: str, cases: dict = 
         if "teacher" in options:
             model.learn_from_teacher(16, seed=5)
         step = stepping(model, world)
-        quantize_frozen_layers(model)  # as a trainer does, behind DDP
+        quantize_frozen_layers(model)  # as a trainer does, within DDP
         found[name] = stepped(step, batch_of(model, rank, world))
     return found
 

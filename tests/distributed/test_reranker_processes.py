@@ -30,7 +30,7 @@ def every_case(rank: int, world: int, backbone: str, folder: str) -> dict:
     for name, options in OPTIONS.items():
         model = built("reranker", backbone, dropout=0.0, **options).double()
         for weight in model.transformer.classifier.parameters():
-            weight.data *= 20  # a fresh head hardly has a gradient
+            weight.data *= 20  # a new head hardly has a gradient
         step = stepped(stepping(model, world), batch)
         reranking = RerankingScorer([task], lambda: load_encoder(backbone, device="cpu"), 7)
         scores = reranking.score(model, intervals=True).values, reranking.before(model, intervals=True).values

@@ -1,4 +1,4 @@
-"""torchrun --max-restarts: a rank that is killed brings the job down and back, to the end of an undisturbed one."""
+"""torchrun --max-restarts: a killed rank stops and restarts the job, which ends like an undisturbed one."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ def start(folder: Path, words: list[str]) -> "subprocess.Popen[bytes]":
 
 
 def ranks_of(launcher: int) -> list[int]:
-    """The processes that torchrun has started."""
+    """Return the processes that torchrun has started."""
     found = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
     return [int(pid) for pid in found if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 

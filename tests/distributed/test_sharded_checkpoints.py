@@ -1,4 +1,4 @@
-"""Checkpoints of sharded weights: continued by other numbers of processes and by DDP, to the end of one process."""
+"""Checkpoints of sharded weights: resumed by other numbers of processes and by DDP, with the result of one process."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def train(tiny_mlm, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["all weights", "adapter"])
 def runs(request, train, tmp_path_factory):
-    """Words of the run, the folder of one process, and that of two with sharded weights."""
+    """Return the arguments of the run, the folder of one process, and that of two with sharded weights."""
     words, folder = [LORA] if request.param == "adapter" else [], tmp_path_factory.mktemp("runs")
     assert train(folder / "alone", *words)[0] == 0
     assert train(folder / "sharded", *words, "trainer=fsdp", "devices=2")[0] == 0
@@ -53,7 +53,7 @@ def weights_of(folder: Path) -> torch.Tensor:
 
 
 def test_the_files_hold_what_one_process_writes(runs):
-    """Names and values, and of an adapter nothing but it."""
+    """Names and values are equal; the files of an adapter contain only the adapter."""
     _, alone, sharded = runs
     ours, theirs = (load_checkpoint(folder / "checkpoints" / "last.ckpt") for folder in (sharded, alone))
     assert set(ours["state_dict"]) == set(theirs["state_dict"])

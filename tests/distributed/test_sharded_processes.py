@@ -1,4 +1,4 @@
-"""Weights sharded over 2 and 3 processes (trainer=fsdp): the step, the vectors and the weights of one process."""
+"""Weights sharded over 2 and 3 processes (trainer=fsdp): the step, the embeddings and the weights of one process."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from tests.objectives import built
 STEPS = 2
 REFUSED = ("tsdae", "4 bits")
 ALIKE = ("simcse recomputed", "distil by prefixes, recomputed")  # their chunks are those of "sroberta recomputed"
-ALIKE += ("cosent", "by kl", "nli by prefixes", "sroberta by prefixes")  # their losses see the vectors of others
+ALIKE += ("cosent", "by kl", "nli by prefixes", "sroberta by prefixes")  # their losses see embeddings of other ranks
 SHARDED = {name: case for name, case in CASES.items() if not any(part in name for part in (*REFUSED, *ALIKE))}
 TEXTS = ["A ferry.", "The clock was seen in a cold kitchen, and rain fell. " * 3]  # fewer than processes
 
@@ -35,7 +35,7 @@ def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
 
 
 def trained(model, batch, rank: int, world: int) -> tuple:
-    """Loss, metrics and gradient of the last of some steps, vectors of texts, trained weights, and types of all."""
+    """Return loss, metrics and gradient of the last of some steps, embeddings, trained weights, and all types."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=1e-3, fused=True)
     for _ in range(STEPS):
@@ -78,7 +78,7 @@ def test_a_step_of_sharded_weights_is_that_of_one_process(name, alone, together)
 
 
 def reductions(rank: int, world: int, backbone: str) -> dict:
-    """How often the gradients of a module are added up over processes in a step, in chunks of a size."""
+    """Return how often the gradients of a module are reduced over processes in a step, with chunks of a size."""
     found = {}
     for budget in (10**6, 20):
         objective, options, batch_of = SHARDED["simcse triplets"]
@@ -94,4 +94,4 @@ def reductions(rank: int, world: int, backbone: str) -> dict:
 
 def test_gradients_are_added_up_once_a_step_in_any_number_of_chunks(backbones, tmp_path):  # noqa: F811
     for rank in steps.together(reductions, 2, tmp_path, backbones[0]):
-        assert rank == {10**6: 3, 20: 3}  # two layers, and what stands outside of them
+        assert rank == {10**6: 3, 20: 3}  # two layers, and the modules outside of them

@@ -1,4 +1,4 @@
-"""Backbones without their weights: the same model in all but values, and nothing of the file in memory."""
+"""Backbones without their weights: the same model in all but values, without reading the file into memory."""
 
 import pytest
 import torch

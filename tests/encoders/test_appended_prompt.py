@@ -1,4 +1,4 @@
-"""Ids of text and prompt against the tokenizer's own of the joined string, which is what the published code reads."""
+"""Ids of text and prompt against the tokenizer's ids of the joined string, which the published code reads."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ TORTURE = [
 
 
 def sentencepiece_like():
-    """T5's own class; its vocabulary holds letters, digits and some words, so that much is unknown."""
+    """Make a T5 tokenizer; its vocabulary contains letters, digits and some words, so that many tokens are unknown."""
     letters = [chr(one) for one in range(33, 123) if chr(one) not in "<>{}\\"]
     words = ["▁", "▁the", "▁Question", ":", "▁what", "▁can", "▁we", "▁draw", "▁from", "▁above", "▁sentence", "ing"]
     specials = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
@@ -63,7 +63,7 @@ def rows(sequences):
 
 
 def behind(tokenizer, texts):
-    """Of training, and of `embed`, which has the texts."""
+    """Append the prompt as in training; check that `embed`, which has the texts, reads the same ids."""
     appended = PromptSuffix(tokenizer, PROMPT, 512)
     found = rows(appended(appended.without_last_blanks(ragged(tokenizer, texts))))
     assert found == rows(appended(ragged(tokenizer, [appended.ended(text) for text in texts])))
@@ -71,7 +71,7 @@ def behind(tokenizer, texts):
 
 
 def joined(name, text):
-    """SentencePiece's own mark of a blank is one, too."""
+    """The mark that SentencePiece uses for a space counts as a space, too."""
     return (text.rstrip(" ▁") if name in JOINING else text) + PROMPT
 
 
@@ -102,7 +102,7 @@ def test_any_text_does(name, tokenizers, text):
 @EVERY
 @pytest.mark.parametrize("cut_before", [0, 3, 400])
 def test_a_long_text_loses_its_end_and_never_the_prompt(name, cut_before, tokenizers):
-    """Whatever the data module had cut it at, as long as that is no shorter."""
+    """This is true for any cut of the data module that is at least as long."""
     tokenizer, room = tokenizers[name], 9
     joined = tokenizer(PROMPT)["input_ids"]
     most = len(joined) + room

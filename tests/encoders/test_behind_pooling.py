@@ -38,7 +38,7 @@ LORA = {"rank": 2, "alpha": 4.0, "dropout": 0.0, "targets": "auto", "stages": "m
 
 
 def made(folder, backbone, *behind, pooling="mean"):
-    """A folder that sentence-transformers writes; ``behind`` are its modules after the pooling, by name and options."""
+    """Make a folder with sentence-transformers; ``behind`` are its modules after the pooling, by name and options."""
     from sentence_transformers import SentenceTransformer
 
     modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
@@ -60,7 +60,7 @@ NORMALIZE = ("Normalize", {})
 
 @pytest.fixture(scope="module")
 def folder(tiny_bert, tmp_path_factory):
-    """Two layers, of another width each, and unit length."""
+    """Make a folder with two layers of another width each, and normalization."""
     behind = [dense(32, 24), dense(24, 12, torch.nn.Identity, bias=False), NORMALIZE]
     return made(tmp_path_factory.mktemp("made") / "folder", tiny_bert, *behind)
 
@@ -142,7 +142,7 @@ def saved(model, path):
 @pytest.mark.parametrize("lora", [None, LORA])
 @pytest.mark.parametrize("name", ["sroberta", "declutr"])
 def test_a_checkpoint_has_them_also_beside_adapters(folder, tmp_path, lora, name):
-    """DeCLUTR without its contrastive part trains no layer behind the pooling, and keeps it nevertheless."""
+    """DeCLUTR without its contrastive part trains no layer after the pooling, but keeps it."""
     only_mlm = {"contrastive_weight": 0.0} if name == "declutr" else {}
     own = {"lora": lora} if lora else {}
     model = built(name, folder if name == "sroberta" else with_lm_head(folder, tmp_path), **MEAN, **only_mlm, **own)
@@ -157,7 +157,7 @@ def test_a_checkpoint_has_them_also_beside_adapters(folder, tmp_path, lora, name
 
 
 def with_lm_head(folder, tmp_path):
-    """The same modules around weights that have one."""
+    """Return the same modules around weights that have a language model head."""
     copy = shutil.copytree(folder, tmp_path / "with_head")
     model = AutoModelForMaskedLM.from_config(AutoModel.from_pretrained(folder).config)
     model.base_model.load_state_dict(AutoModel.from_pretrained(folder).state_dict(), strict=False)

@@ -1,4 +1,4 @@
-"""Truth: 68 bytes a layer, feature and token; 16 a trained weight, 4 a frozen one; half of what is left of a device."""
+"""Truth: 68 bytes per layer, feature and token; 16 per trained weight, 4 per frozen one; half of the free memory."""
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ def test_without_a_budget_about_8_gib_of_activations_are_affordable_or_half_of_a
         base = transformers.RobertaForMaskedLM(transformers.RobertaConfig())
     assert 12_000 < affordable_tokens([base]) < 16_000  # 12 layers of 768
     on_a_gpu = affordable_tokens([base], memory=80 * 2**30)
-    assert 66_000 < on_a_gpu < 68_000  # half of the 78 GiB that 125 million weights with their moments leave
-    assert affordable_tokens([base], memory=2**30) == 512  # less than nothing is left
+    assert 66_000 < on_a_gpu < 68_000  # half of the 78 GiB that 125 million weights with their moments leave free
+    assert affordable_tokens([base], memory=2**30) == 512  # a negative amount is left
     assert affordable_tokens([base.requires_grad_(False)], memory=80 * 2**30) > on_a_gpu + 1_000
 
 

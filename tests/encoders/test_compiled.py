@@ -1,4 +1,4 @@
-"""Truth: the same step as it is without torch's compiler, in float32."""
+"""Truth: the same step without torch's compiler, in float32."""
 
 import signal
 import subprocess
@@ -23,9 +23,9 @@ def backbones(tiny_mlm, tiny_t5, tmp_path_factory):
 
 
 def step_of(case, backbones, **keys):
-    """In several chunks, without dropout: names of weights, loss and gradient."""
+    """Return the names of weights, loss and gradient of a step in several chunks, without dropout."""
     module = gpu_steps.module_of(case, backbones, **keys).eval()
-    if case.startswith("reranker"):  # new weights score all alike, and what is left of the gradient is rounding
+    if case.startswith("reranker"):  # new weights score all alike, and the remaining gradient is rounding
         with torch.no_grad():
             for weight in module.parameters():
                 if weight.ndim == 2:
@@ -52,7 +52,7 @@ def test_a_compiled_step_is_the_same(keys, backbones):
 
 
 def test_other_sizes_are_not_compiled_anew(backbones):
-    """But one text, and texts without padding: they are kinds of their own."""
+    """Exceptions are a single text, and texts without padding, which are separate cases."""
     torch.compiler.reset()
     module = built("sroberta", backbones["masked"], compile="eager", token_budget=48, **PADDED)
     before = compiler.cost().graphs

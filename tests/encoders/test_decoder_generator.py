@@ -1,4 +1,4 @@
-"""GenSE's generator on causal language models: ids written out by hand, and transformers' own loss on them."""
+"""GenSE's generator on causal language models: ids written by hand, and transformers' own loss on them."""
 
 import json
 import math
@@ -48,7 +48,7 @@ def generator(backbone, **options):
 
 
 def by_hand(tokenizer, row, kind, assembly):
-    """What is read, and what is to be written: a blank before each sentence, but where the text is one string."""
+    """Return source and target: a space before each sentence, except if the text is one string."""
 
     def ids(text):
         return tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -77,7 +77,7 @@ def test_the_prompt_begins_as_a_text_does_and_ends_where_the_answer_begins(decod
 
 
 def by_transformers(folder, assembly="pieces"):
-    """{(row, kind): (loss summed over the target, its tokens, logits behind the prompt)}, one instance at a time."""
+    """Return {(row, kind): (summed loss of the target, tokens, logits after the prompt)}, one instance at a time."""
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
     tokenizer, found = AutoTokenizer.from_pretrained(folder), {}
     for row, kind in np.ndindex(len(ROWS), 4):

@@ -1,4 +1,4 @@
-"""Learning from a teacher's vectors: a whole step against sentence-transformers' losses, and what else it touches."""
+"""Learning from a teacher's embeddings: an entire step against sentence-transformers' losses, and its side effects."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def taught(columns, width):
 
 
 def batch_of(model, columns, vectors):
-    """Single texts, pairs or triplets, with a teacher's vectors in 16 bits."""
+    """Return single texts, pairs or triplets, with a teacher's embeddings in 16 bits."""
     texts = ragged(model, *COLUMNS[:columns])
     vectors = vectors.half()
     if columns == 1:
@@ -69,7 +69,7 @@ def test_the_loss_is_the_librarys(tiny_bert, tmp_path, columns, distance, wider,
 
 @pytest.mark.parametrize("objective", ["simcse", "pairs", "gense"])
 def test_a_contrast_gets_its_weight_of_the_distance(objective, tiny_bert, tmp_path):
-    """Gradients of the sum are those of the contrast alone, and the weight times those of the library's distance."""
+    """Gradients of the sum are those of the contrast alone, plus the weight times those of the library's distance."""
     keys = {"pooling": "mean"} | ({"mlp": False} if objective == "simcse" else {})
     keys |= {"prompt": None} if objective == "gense" else {}
     model = built(objective, tiny_bert, teacher="any", teacher_weight=3.0, **keys, **OFF).eval()
@@ -88,7 +88,7 @@ def test_a_contrast_gets_its_weight_of_the_distance(objective, tiny_bert, tmp_pa
 
 
 def test_layers_between_encoder_and_contrast_are_not_between_it_and_the_teacher(tiny_bert):
-    """SimCSE's MLP, which is not exported."""
+    """This is SimCSE's MLP, which is not exported."""
     model = built("simcse", tiny_bert, teacher="any", **OFF).eval()
     model.learn_from_teacher(model.encoder.width, seed=7)
     batch = batch_of(model, 2, taught(2, model.encoder.width))
@@ -100,7 +100,7 @@ def test_layers_between_encoder_and_contrast_are_not_between_it_and_the_teacher(
 
 
 def test_prefixes_have_projections_of_their_own(tiny_bert):
-    """The sum over prefixes, each by the equation."""
+    """The loss is the sum over prefixes, each by the equation."""
     width = 24
     model = distil(tiny_bert, width, matryoshka=[32, 24, 8], matryoshka_weights=[1.0, 0.5, 2.0], **OFF)
     assert sorted(model.teaching.projections) == ["32", "8"]
@@ -118,7 +118,7 @@ def test_prefixes_have_projections_of_their_own(tiny_bert):
 
 
 def test_unit_length_is_that_of_the_encoder(tiny_bert):
-    """By mean squared difference, an encoder that normalises is compared as its vectors leave it."""
+    """With the mean squared difference, an encoder that normalizes is compared by its normalized embeddings."""
     model = distil(tiny_bert, 32, distance="mse", normalize=True, **OFF)
     batch = batch_of(model, 1, taught(1, 32))
     wanted = F.mse_loss(model.encoder.embed(LEFT), batch.taught[:, 0].float())

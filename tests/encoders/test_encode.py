@@ -1,4 +1,4 @@
-"""``encode`` and ``similarity`` are those of sentence-transformers on the same directory."""
+"""``encode`` and ``similarity`` give the results of sentence-transformers on the same directory."""
 
 import json
 

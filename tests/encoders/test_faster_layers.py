@@ -1,4 +1,4 @@
-"""Truth: the layers and the step as they are without any of it."""
+"""Truth: the layers and the step without any of the faster implementations."""
 
 import contextlib
 from contextlib import nullcontext as nothing

@@ -1,4 +1,4 @@
-"""GenSE against plain calls of transformers, the equation in float64, and Adafactor as its paper writes it."""
+"""GenSE against plain calls of transformers, the equation in float64, and Adafactor as written in its paper."""
 
 import json
 import math
@@ -48,7 +48,7 @@ def model_of(backbone, **options):
 
 
 def batch_of(model, columns, groups=GROUPS):
-    """As a data module makes it: without the prompt."""
+    """Return a batch as a data module makes it, without the prompt."""
     appended = model.encoder.appended
     model.encoder.appended = None
     made = [model.encoder.tokenize(column) for column in columns]
@@ -57,7 +57,7 @@ def batch_of(model, columns, groups=GROUPS):
 
 
 def by_transformers(folder, texts, prompt, max_length):
-    """One text at a time; the prompt put behind a text that leaves room for it."""
+    """Encode one text at a time; the prompt follows a text that is cut to leave room for it."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), T5Model.from_pretrained(folder).eval()
     rows = []
     for text in texts:
@@ -71,7 +71,7 @@ def by_transformers(folder, texts, prompt, max_length):
 
 
 def test_texts_of_a_step_end_where_those_of_embed_do(tmp_path):
-    """With a tokenizer that joins blanks; Lightning calls it before a batch goes to its device."""
+    """The tokenizer joins spaces; Lightning calls this function before a batch goes to its device."""
     model = model_of(save_decoder("llama", tmp_path, sentencepiece("llama-2")))
     columns = [["A boat.   ", "", "Nobody sings."], ["  ", " It  is  ", "x"]]
     batch = model.on_before_batch_transfer(batch_of(model, columns, GROUPS[:3]), 0)
@@ -94,7 +94,7 @@ def test_vectors_are_the_first_decoder_states_of_transformers(t5, prompt, option
 @pytest.mark.parametrize("recompute", ["on", "off", "layers"])
 @pytest.mark.parametrize("pooling", ["first_decoder", "mean"])
 def test_training_sees_the_vectors_of_embed(t5, recompute, pooling, tmp_path):
-    """Through files, the store of ids and the data module, for texts that are too long or hold special tokens."""
+    """The path is files, the store of ids and the data module; some texts are too long or contain special tokens."""
     path = tmp_path / "triplets.jsonl"
     texts = [text for text in TEXTS if text.strip()]
     columns = ("premise", "entailment", "contradiction")
@@ -149,7 +149,7 @@ def test_long_texts_push_the_prompt_out_only_where_that_is_asked_for(t5):
 
 @pytest.mark.parametrize("pooling", ["first_decoder", "mean", "cls"])
 def test_every_weight_gets_a_gradient(t5, pooling):
-    """Or DDP would wait for one that never comes; and there is no head that nothing uses."""
+    """Otherwise DDP would wait for a gradient that never comes; and no head is unused."""
     model = model_of(t5, pooling=pooling).train()
     model.training_step(batch_of(model, [LEFT, RIGHT, THIRD]), 0)["loss"].backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
@@ -183,7 +183,7 @@ def test_what_cannot_be_trained_is_refused(t5, tiny_bert, tmp_path):
 
 
 def test_a_published_folder_is_read_when_the_prompt_is_said(t5, tmp_path):
-    """A T5 with its LM head and without modules.json."""
+    """This is a T5 with its LM head and without modules.json."""
     T5ForConditionalGeneration.from_pretrained(t5).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(t5).save_pretrained(tmp_path)
     found = load_encoder(tmp_path, pooling="first_decoder", prompt_suffix=PROMPT, max_length=64)

@@ -57,7 +57,7 @@ def generator(backbone, gense_prompts, **options):
 
 
 def as_transformers_wants(batch, pad=0):
-    """(N, S) ids and mask, and (N, T) labels with -100 for padding."""
+    """Return (N, S) ids and mask, and (N, T) labels with -100 for padding."""
 
     def rectangle(ragged, fill):
         parts = torch.split(ragged.ids, ragged.lengths.tolist())
@@ -116,7 +116,7 @@ def test_other_families_have_transformers_loss_too(family, batch, tiny_t5, gense
 
 
 def slowly(data, backbone, batch_size=None):
-    """Every held-out instance alone through transformers: perplexity, and accuracy of the answers."""
+    """Compute perplexity and accuracy of the answers for every held-out instance alone through transformers."""
     oracle = T5ForConditionalGeneration.from_pretrained(backbone).eval()
     tokenizer = AutoTokenizer.from_pretrained(backbone)
     yes, no = (tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in ("true", "false"))
@@ -152,7 +152,7 @@ def test_held_out_scores_are_those_of_one_instance_after_the_other(perplexity, d
 
 
 def test_the_published_schedule_is_constant_then_linear():
-    """Of 100 steps the first 10 are constant; the last has 1/90 of the rate, and after it there is none."""
+    """Of 100 steps the first 10 are constant; the last has 1/90 of the learning rate, after which it is 0."""
     schedule = linear_constant(100, cut_fraction=0.1)
     assert [schedule(step) for step in range(10)] == [1.0] * 10
     assert schedule(55) == pytest.approx(0.5)
@@ -161,7 +161,7 @@ def test_the_published_schedule_is_constant_then_linear():
 
 
 def test_what_is_no_encoder_decoder_of_t5s_kind_is_refused(tiny_mlm, tiny_t5, gense_prompts, tmp_path):
-    """Of another kind it could be trained; but synthesis would refuse what comes out."""
+    """It could be trained, but synthesis would refuse the resulting model."""
     with pytest.raises(InputError, match="backbone="):
         generator(tiny_mlm, gense_prompts)
     size = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}

@@ -21,13 +21,13 @@ HEADS, KV_HEADS, HEAD = 4, 2, 8
 
 
 def halves_interleaved(weight, heads):
-    """llama.cpp turns pairs of neighbours where transformers turns the two halves of a head."""
+    """Interleave the halves: llama.cpp rotates neighboring pairs, transformers rotates the two halves of a head."""
     return weight.view(heads, 2, HEAD // 2, -1).transpose(1, 2).reshape(weight.shape)
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A random Llama, and the GGUF file that holds it in float32, by llama.cpp's own writer."""
+    """Make a random Llama, and its GGUF file in float32, by llama.cpp's own writer."""
     bpe = ByteLevelBPETokenizer()
     bpe.train_from_iterator(SENTENCES, vocab_size=400, special_tokens=["<|endoftext|>", "<s>", "</s>"])
     sizes = {"hidden_size": HEADS * HEAD, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 400}

@@ -1,4 +1,4 @@
-"""What a guide leaves out is what sentence-transformers' GISTEmbed losses do; the guide is no part of the model."""
+"""Negatives left out by a guide equal those of sentence-transformers' GISTEmbed losses; the guide is not saved."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ MARGINS = [("absolute", 0.0), ("absolute", 0.02), ("relative", 0.03)]
 
 @pytest.fixture(scope="module")
 def guide(tiny_mlm, tmp_path_factory):
-    """Another encoder, of another vocabulary, as a folder."""
+    """Make a folder with another encoder that has another vocabulary."""
     folder = tmp_path_factory.mktemp("guide") / "encoder"
     export_whole(built("sroberta", tiny_mlm, pooling="max").encoder, folder)
     return folder
@@ -54,7 +54,7 @@ def test_the_loss_is_the_librarys(tiny_bert, guide, tmp_path, strategy, margin, 
 
 
 def gist_both_ways(left, right, of_guide, temperature, margin):
-    """NT-Xent over GISTEmbed's masks, a row at a time (Solatorio 2024, eq. 3 to 6)."""
+    """Compute NT-Xent over GISTEmbed's masks, one row at a time (Solatorio 2024, eq. 3 to 6)."""
     rows, guides = F.normalize(torch.cat([left, right])), F.normalize(torch.cat(of_guide))
     terms, n = [], len(rows)
     for i in range(n):
@@ -97,7 +97,7 @@ def test_equal_texts_are_no_negatives_whatever_their_last_digit():
     anchors, positives = torch.eye(4), torch.eye(4).roll(1, 0)
     of_guide = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     of_positives = of_guide + 0.5
-    of_positives[3] = of_positives[2] * (1 + 1e-7)  # the positive of row 2 once more
+    of_positives[3] = of_positives[2] * (1 + 1e-7)  # the positive of row 2 again
     found = info_nce(
         anchors[2:3],
         positives[2:3],

@@ -1,4 +1,4 @@
-"""Which weights stand still, and at which rates the others are trained: by the names of each family's parts."""
+"""Frozen weights and the learning rates of the others, by the names of each family's parts."""
 
 import copy
 import re
@@ -16,7 +16,7 @@ from tests.objectives import built
 
 BERT = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 90}
 T5 = {"d_model": 32, "num_layers": 3, "num_decoder_layers": 2, "num_heads": 2, "d_ff": 48, "d_kv": 16, "vocab_size": 90}
-NAMES = {  # family -> config, number of layers, what embeddings are called, and a layer with its number
+NAMES = {  # family -> config, number of layers, name of the embeddings, and name of a layer with its number
     "BertForMaskedLM": (
         transformers.BertConfig(**BERT),
         3,
@@ -95,7 +95,7 @@ CUT = [kind for kind in NAMES if kind != "T5ForConditionalGeneration"]  # which 
 
 @pytest.mark.parametrize("kind", CUT)
 def test_a_model_that_lost_layers_is_the_same_read_from_its_folder(kind, tmp_path):
-    """And its weights are those of the whole one, by their names; its states are no longer the whole one's."""
+    """Its weights are those of the full model, by their names; its states are not."""
     config, layers, _, layer = NAMES[kind]
     kept = KEPT if layers == 3 else [0]
     torch.manual_seed(2)
@@ -153,7 +153,7 @@ def optimizer_of(model):
 
 DECODER = {"pooling": "last", "append_end": True}
 LORA = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "targets": "auto", "stages": "merge", "seed": 3}
-FROZEN = [  # objective, its keys, freeze, which names stand still
+FROZEN = [  # objective, its keys, freeze, names of frozen weights
     ("simcse", {}, "embeddings", r"\.embeddings\."),
     ("simcse", {}, "layers:1", r"\.embeddings\.|layer\.0\."),
     ("declutr", {}, "layers:1", r"\.embeddings\.|layer\.0\.|decoder\.weight"),
@@ -187,7 +187,7 @@ def test_what_is_frozen_is_not_trained(folders, name, keys, what, still, caplog)
 
 @pytest.mark.parametrize(("name", "backbone"), [("simcse", "bert"), ("gense", "t5"), ("sroberta", "llama")])
 def test_rates_fall_with_the_depth(folders, name, backbone):
-    """lr x 0.5^(number of layers above), embeddings below the lowest, heads at lr; written out for each name."""
+    """lr x 0.5^(number of layers above), embeddings below the lowest layer, heads at lr; written out for each name."""
     keys = DECODER if backbone == "llama" else {}
     model = built(name, folders[backbone], lr=0.08, layer_decay=0.5, **keys)
     layers, of = {

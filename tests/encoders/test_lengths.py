@@ -1,4 +1,4 @@
-"""The maximum input length by a model's config."""
+"""The maximum input length given by a model's config."""
 
 import pytest
 from transformers import BertConfig, RobertaConfig, T5Config, XLNetConfig

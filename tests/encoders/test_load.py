@@ -1,4 +1,4 @@
-"""Truth: what sentence-transformers and transformers themselves make of the same folder."""
+"""Truth: the results of sentence-transformers and transformers for the same folder."""
 
 import json
 import pickle
@@ -140,7 +140,7 @@ def with_norm_of_layers(folder):
 
 
 def cut_unit_vectors(folder):
-    """The library cuts them after they were normalised, and so does nobody here."""
+    """Make a folder that cuts embeddings after normalization, which only the library does."""
     change(folder / "config_sentence_transformers.json", truncate_dim=7)
     modules = json.loads((folder / "modules.json").read_text())
     modules.append({"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"})
@@ -310,12 +310,12 @@ def test_a_pickle_is_read_without_running_it(tmp_path, tiny_mlm):
 
 @pytest.fixture
 def run(tmp_path, tiny_mlm):
-    """The folder of an unfinished run as train.py leaves it, and the encoder that it holds."""
+    """Make the folder of an unfinished run as train.py leaves it, and the encoder that it contains."""
     return make_run(tmp_path / "run", tiny_mlm, lm_head=True)
 
 
 def saved_by_a_run(state, settings):
-    """What a checkpoint of a run with these settings of its encoder holds of it."""
+    """Return what a run's checkpoint contains of an encoder with these settings."""
     behind = {"normalize": False, "layers": []}
     settings = dict(settings)
     length = settings.pop("max_length")
@@ -446,7 +446,7 @@ def test_a_decoder_is_read_as_it_is_asked_to_be(tmp_path, of_a_run):
 
 
 def checkpoint_of(folder, run):
-    """As train.py leaves one of this model."""
+    """Return a checkpoint of this model as train.py writes it."""
     if not run.exists():
         shutil.copytree(folder, run / "backbone")
         (run / "checkpoints").mkdir()
@@ -478,7 +478,7 @@ def test_products_in_16_bits_leave_weights_and_vectors_in_32(minilm_path):
 def test_the_fingerprint_changes_with_whatever_changes_a_vector(tmp_path, tiny_mlm):
     folder = shutil.copytree(tiny_mlm, tmp_path / "e")
     original = load_encoder(folder).fingerprint
-    assert load_encoder(tiny_mlm).fingerprint == original  # not where it lies
+    assert load_encoder(tiny_mlm).fingerprint == original  # not its location
     for options in ({"pooling": "cls"}, {"prompt": "x"}, {"max_length": 100}, {"precision": "bf16"}):
         assert load_encoder(folder, **options).fingerprint != original
     change(folder / "config.json", hidden_act="relu")

@@ -1,7 +1,7 @@
-"""LoRA: the adapted layer against the paper's equation, what checkpoints hold, and what others load.
+"""LoRA: the adapted layer against the paper's equation, the contents of checkpoints, and what other libraries load.
 
-h = W x + (alpha / r) B A x (Hu et al. 2021, eq. 3), so with M = W + (alpha / r) B A the gradients are
-dB = (alpha / r) dM A^T and dA = (alpha / r) B^T dM.
+h = W x + (alpha / r) B A x (Hu et al. 2021, eq. 3), so with M = W + (alpha / r) B A the gradients are dB = (alpha / r)
+dM A^T and dA = (alpha / r) B^T dM.
 """
 
 import re
@@ -30,7 +30,7 @@ def folders(tmp_path_factory, tiny_bert, tiny_t5):
 
 
 def adapted(folder, family="llama", **keys):
-    """An objective whose adapter is no longer zero."""
+    """Return an objective whose adapter is no longer zero."""
     own = {"llama": DECODER, "gpt2": DECODER, "bert": {"pooling": "mean"}, "t5": {"pooling": "first_decoder"}}[family]
     return unzeroed(built("gense" if family == "t5" else "sroberta", folder, **own, **{"lora": LORA} | keys))
 
@@ -44,7 +44,7 @@ def unzeroed(model):
 
 
 def by_hand(plain, model):
-    """An objective without adapters, the products of ``model`` put into its weights one by one."""
+    """Return an objective without adapters, with the products of ``model`` added to its weights one by one."""
     trained = dict(model.named_parameters())
     for name, weight in plain.named_parameters():
         stem = name.removesuffix(".weight")
@@ -94,7 +94,7 @@ def test_what_writes_learns_by_the_same_equation(folders, family):
 
 @pytest.mark.parametrize("family", ["llama", "bert", "t5"])
 def test_weights_held_in_16_bits_are_rounded_and_no_more(folders, family):
-    """The vectors are those of a float32 model whose frozen matrices were rounded beforehand."""
+    """The embeddings are those of a float32 model whose frozen matrices were rounded beforehand."""
     held = adapted(folders[family], family, frozen_weights="bf16")
     rounded = adapted(folders[family], family)
     halved = {name for name, weight in held.named_parameters() if weight.dtype == torch.bfloat16}
@@ -122,7 +122,7 @@ def test_the_export_has_the_adapter_in_its_weights(folders, tmp_path, family, fr
     folder = export_encoder(tmp_path / "encoder", **parts_of(encoder))
     stock = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
     np.testing.assert_allclose(stock.encode(TEXTS), encoder.embed(TEXTS), atol=2e-5)
-    assert any(map(is_adapter, encoder.state_dict()))  # it stays as it was
+    assert any(map(is_adapter, encoder.state_dict()))  # it is unchanged
 
 
 def test_first_weights_are_a_function_of_the_seed_and_change_nothing(folders):
@@ -158,7 +158,7 @@ def test_a_checkpoint_holds_adapters_and_knows_what_they_stand_on(folders, tmp_p
 
 
 def test_another_language_model_head_below_an_adapter_is_refused(tiny_mlm):
-    """It is frozen, so no checkpoint holds it, and the masked-LM loss goes through it."""
+    """The head is frozen, so no checkpoint contains it, although the masked-LM loss passes through it."""
     model, other = (unzeroed(built("declutr", tiny_mlm, lora=LORA)) for _ in range(2))
     checkpoint = {"state_dict": dict(model.state_dict())}
     model.on_save_checkpoint(checkpoint)

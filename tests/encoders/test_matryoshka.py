@@ -1,4 +1,4 @@
-"""Matryoshka: the loss over prefixes is sentence-transformers' and the paper's sum; what is cut is what others cut."""
+"""Matryoshka: the loss over prefixes is sentence-transformers' and the paper's sum; truncation is the library's."""
 
 import numpy as np
 import pytest
@@ -137,11 +137,11 @@ def test_a_folder_that_is_cut_is_cut_by_stock_sentence_transformers(tiny_bert, t
         assert ours.description["truncate"] == "8"
         assert ours.fingerprint != load_encoder(tmp_path / "whole").fingerprint
     assert load_encoder(tmp_path / "cut", truncate=16).embed([]).shape == (0, 16)
-    export_onnx(tmp_path / "graph", ours, int8=False)  # compares its vectors with the encoder's
+    export_onnx(tmp_path / "graph", ours, int8=False)  # compares its embeddings with the encoder's
 
 
 def test_vectors_of_length_1_are_cut_and_then_brought_to_length_1(tiny_bert, tmp_path):
-    """Truth: what stock sentence-transformers cuts of vectors that are not normalised, divided by its length."""
+    """Truth: stock sentence-transformers' truncation of embeddings that are not normalized, divided by the norm."""
     library = pytest.importorskip("sentence_transformers")
     encoder = built("sroberta", tiny_bert, normalize=True).encoder
     export_whole(encoder, tmp_path / "whole")
@@ -156,7 +156,7 @@ def test_vectors_of_length_1_are_cut_and_then_brought_to_length_1(tiny_bert, tmp
     for one in (ours, load_encoder(tmp_path / "whole", truncate=8)):
         np.testing.assert_allclose(one.embed(LEFT), wanted, atol=1e-6)
         assert (one.description["truncate"], one.description["normalize"]) == ("8", "true")
-    export_onnx(tmp_path / "graph", ours, int8=False)  # compares its vectors with the encoder's
+    export_onnx(tmp_path / "graph", ours, int8=False)  # compares its embeddings with the encoder's
 
 
 def export_whole(encoder, folder):

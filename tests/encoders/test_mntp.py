@@ -32,7 +32,7 @@ def decoder(request, tmp_path_factory):
 
 @pytest.mark.parametrize("recompute", ["off", "on", "layers"])
 def test_a_masked_token_is_predicted_one_place_before(decoder, corpus_file, recompute):
-    """-log p of token i from the state at i - 1, averaged over all masked tokens but first ones."""
+    """The loss is -log p of token i from the state at i - 1, averaged over all masked tokens except first ones."""
     (batch,) = batches(documents(corpus_file, decoder), 1)
     config = AutoConfig.from_pretrained(decoder)
     config.is_causal = False
@@ -90,7 +90,7 @@ DROPPED = {
 
 @pytest.mark.parametrize("family", DROPPED)
 def test_one_key_sets_the_dropout_of_every_family(family):
-    """In training a text has another vector each time; where it is 0 it has not."""
+    """In training, each pass gives a text another embedding; if the dropout is 0, it does not."""
     torch.manual_seed(1)
     config = DROPPED[family]()
     ids = torch.arange(5, 15)[None]

@@ -1,4 +1,4 @@
-"""Frozen weights in 4 bits. Truth: a float32 model whose matrices went through bitsandbytes' own functions."""
+"""Frozen weights in 4 bits. Truth: a float32 model whose matrices passed through bitsandbytes' own functions."""
 
 import re
 
@@ -43,7 +43,7 @@ def narrowed(model):
 
 
 def rounded_like(model, plain):
-    """``plain`` with each matrix that ``model`` has in 4 bits as bitsandbytes would give it back."""
+    """Return ``plain`` with each matrix that ``model`` stores in 4 bits rounded as bitsandbytes returns it."""
     for name, layer in model.named_modules():
         if isinstance(layer, Nf4Linear):
             layer = plain.get_submodule(name)
@@ -83,7 +83,7 @@ def test_under_autocast_too(folders):
 
 
 def test_a_decoder_that_shares_layers_reads_the_same(tiny_bert):
-    """TSDAE's decoder has the encoder's matrices in layers of its own."""
+    """TSDAE's decoder has the encoder's matrices in its own layers."""
     model, plain = (
         unzeroed(built("tsdae", tiny_bert, pooling="mean", lora=LORA, frozen_weights=kind)) for kind in ("nf4", "fp32")
     )
@@ -105,7 +105,7 @@ def test_compiled_layers_give_the_same_step(folders, backend):
 
 
 def test_a_weight_takes_four_bits_and_an_eighth():
-    """4 bits, 8 of a scale for 64 weights, and 32 of a scale of scales for 256 of these (QLoRA, section 3)."""
+    """4 bits, plus 8 of a scale per 64 weights, and 32 of a scale of scales per 256 of these (QLoRA, section 3)."""
     layer = nn.Linear(256, 512, bias=False).requires_grad_(False)
     quantise(layer, {layer.weight})
     kept = layer._parameters["weight"].nbytes + layer.state.absmax.nbytes + layer.state.state2.absmax.nbytes
@@ -138,7 +138,7 @@ def test_a_backbone_that_was_changed_meanwhile_is_refused(folders):
 
 
 def test_what_was_published_in_16_bits_waits_in_16_bits(tmp_path):
-    """Until training begins, and again for the final scores: nothing is lost by it."""
+    """The weights stay in 16 bits until training begins, and again for the final scores: no precision is lost."""
     folder = save_decoder("llama", tmp_path)
     AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).bfloat16().float().save_pretrained(folder)
     model, plain = (adapted(folder, frozen_weights=kind) for kind in ("nf4", "fp32"))

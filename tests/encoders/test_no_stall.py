@@ -1,4 +1,4 @@
-"""In a step that is not logged the host waits for nothing: a GPU that waits for the host stands still."""
+"""In a step that is not logged, the host does not wait: a GPU that waits for the host is idle."""
 
 import copy
 import json
@@ -21,7 +21,7 @@ def backbones(tiny_mlm, tiny_t5, tmp_path_factory):
 
 
 def waits(backbones, cases):
-    """In a process of its own: torch takes one such device, and has it for life."""
+    """Count waits in a separate process: torch accepts one such device, for the life of the process."""
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         pytest.skip(f"torch {torch.__version__} has no devices that are written in Python")
     command = [sys.executable, "-m", "tests.gpu_steps", *backbones.values(), *cases]

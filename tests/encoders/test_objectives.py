@@ -1,4 +1,4 @@
-"""Loss and gradient of a whole step: sentence-transformers' losses on the same weights, and the papers' equations."""
+"""Loss and gradient of an entire step: sentence-transformers' losses on the same weights, and the papers' equations."""
 
 import importlib
 import math
@@ -25,7 +25,7 @@ OFF = {"token_budget": 10**6, "recompute": "off"}
 
 
 def step(model, batch):
-    """Loss, metrics and gradients by name."""
+    """Return loss, metrics and gradients by name."""
     model.zero_grad()
     found = model.training_step(batch, 0)
     found["loss"].backward()
@@ -37,7 +37,7 @@ def ragged(model, *columns):
 
 
 def oracle(model, folder):
-    """The same weights as a model of sentence-transformers."""
+    """Return the same weights as a model of sentence-transformers."""
     library = pytest.importorskip("sentence_transformers")
     losses = importlib.import_module("sentence_transformers.sentence_transformer.losses")
     export_encoder(
@@ -139,7 +139,7 @@ def test_sbert_nli_is_the_librarys_softmax_loss(tiny_bert, tmp_path):
 
 @pytest.mark.parametrize("family", ["tiny_bert", "tiny_mlm"])
 def test_tsdae_is_the_librarys_denoising_auto_encoder(family, request, tmp_path):
-    """On the same damaged texts; what no checkpoint has, cross-attention and head, is copied from ours."""
+    """The damaged texts are equal; cross-attention and head, which no checkpoint has, are copied from the objective."""
     model = built("tsdae", request.getfixturevalue(family), **OFF).eval()
     losses, other = oracle(model, tmp_path)
     library = losses.DenoisingAutoEncoderLoss(other, tie_encoder_decoder=True).eval()
@@ -167,7 +167,7 @@ def test_tsdae_refuses_a_family_that_cannot_be_its_own_decoder(tiny_bert, tmp_pa
 
 
 def by_the_book(anchors, positives, negatives, temperature, weight):
-    """SimCSE's loss with its hard negative weight as its code has it: a logit on the own hard negative."""
+    """Compute SimCSE's loss with its hard negative weight as in its code: added to the own hard negative's logit."""
     total = 0.0
     for i, anchor in enumerate(anchors):
         logits = [float(torch.cosine_similarity(anchor, other, dim=0)) / temperature for other in positives]
@@ -187,7 +187,7 @@ def test_the_hard_negative_weight_is_a_logit_of_the_own_negative(tiny_bert, weig
 
 @pytest.mark.parametrize("name", ["simcse", "pairs"])
 def test_positives_of_a_group_are_no_negatives_of_each_other(tiny_bert, name):
-    """Two rows that share a meaning, as the data says: nothing is left to lose."""
+    """The data says that two rows share a meaning; no negative remains, so the loss is 0."""
     model, losses = built(name, tiny_bert, **OFF), []
     for groups in (None, torch.tensor([7, 7])):
         found, _ = step(model, TripletBatch(*ragged(model, LEFT[:2], RIGHT[:2]), None, groups, ROWS[:2]))
@@ -198,14 +198,14 @@ def test_positives_of_a_group_are_no_negatives_of_each_other(tiny_bert, name):
 
 @pytest.mark.parametrize("name", ["pairs", "simcse"])
 def test_equal_texts_are_no_negatives(tiny_bert, name):
-    """Two rows with one anchor, two with one positive, a hard negative that is a positive: each is left out."""
+    """Two rows share an anchor, two share a positive, and a hard negative is a positive: each is left out."""
     options = {"mlp": False} if name == "simcse" else {}
     model = built(name, tiny_bert, temperature=0.5, **options, **OFF)
     left, right = [LEFT[0], LEFT[0], LEFT[1], LEFT[2]], [RIGHT[0], RIGHT[1], RIGHT[2], RIGHT[2]]
     third = [RIGHT[1], THIRD[1], THIRD[2], LEFT[2]]  # the first is another positive of its anchor
     found, _ = step(model, TripletBatch(*ragged(model, left, right, third), torch.arange(4), ROWS[:4]))
     vectors = [F.normalize(model.encoder.embed(texts), dim=-1) for texts in (left, right, third)]
-    negatives = [[2, 3, 5, 6, 7], [2, 3, 5, 6, 7], [0, 1, 4, 5, 6, 7], [0, 1, 4, 5, 6]]  # of positives and thirds
+    negatives = [[2, 3, 5, 6, 7], [2, 3, 5, 6, 7], [0, 1, 4, 5, 6, 7], [0, 1, 4, 5, 6]]  # of positives and third texts
     losses = []
     for row, others in enumerate(negatives):
         cosines = torch.cat([vectors[1], vectors[2]]) @ vectors[0][row] / 0.5
@@ -214,9 +214,9 @@ def test_equal_texts_are_no_negatives(tiny_bert, name):
 
 
 def test_the_two_views_of_a_sentence_have_dropout_masks_of_their_own(tiny_mlm_with_dropout):
-    """One encoding of the sentences twice over, then the equation; the layers are run by hand, from the same seed."""
+    """The sentences are encoded twice, then the equation is applied; the layers run by hand, from the same seed."""
     model = built("simcse", tiny_mlm_with_dropout, temperature=0.05, exclude_equal_texts=False, **OFF).train()
-    sentences = model.encoder.tokenize(["The ferry leaves."] * 4)  # of one length: one chunk, in this order
+    sentences = model.encoder.tokenize(["The ferry leaves."] * 4)  # equal lengths: one chunk, in this order
     torch.manual_seed(3)
     found, _ = step(model, SentenceBatch(sentences, ROWS[:4]))
     ids = sentences.ids.view(4, -1).repeat(2, 1)
@@ -270,7 +270,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("recompute", ["on", "off", "layers"])
 def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(tiny_bert, tiny_mlm_with_dropout, name, recompute):
-    """Where dropout is needed, recomputed chunks are compared with kept ones: others would draw other masks."""
+    """With dropout, recomputed chunks are compared with kept ones: other chunks would draw other masks."""
     objective, options, batch_of = MODELS[name]
     dropout = name == "simcse"
     backbone = str(tiny_mlm_with_dropout if dropout else tiny_bert)
@@ -325,7 +325,7 @@ def test_a_sequence_may_be_as_short_as_its_special_tokens(tiny_bert):
 
 @pytest.mark.parametrize("name", ["sroberta", "simcse", "sbert_nli", "tsdae"])
 def test_dropout_is_on_from_the_first_step(tiny_bert, name):
-    """from_pretrained returns a model in evaluation mode, and Lightning trains in the mode it finds."""
+    """from_pretrained returns a model in evaluation mode, and Lightning keeps the mode of the model."""
     model = built(name, tiny_bert)
     assert all(module.training for module in model.modules())
     model.encoder.embed(LEFT)

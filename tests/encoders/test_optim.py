@@ -1,4 +1,4 @@
-"""Expected rates are those of facts about the published runs: base 5e-5, cut 0.1, ratio 32, 497,868 documents."""
+"""Expected rates follow from facts about the published runs: base 5e-5, cut 0.1, ratio 32, 497,868 documents."""
 
 import math
 
@@ -83,7 +83,7 @@ def test_vectors_are_not_decayed():
 
 
 def test_without_bias_correction_a_step_is_the_moments_as_they_are():
-    """The update written out: p - lr * m / (sqrt(v) + eps), weights decayed by lr * decay beside it."""
+    """The update written out: p - lr * m / (sqrt(v) + eps), with weights decayed separately by lr * decay."""
     torch.manual_seed(0)
     weight = torch.nn.Linear(3, 2, bias=False).double()
     lr, decay, (b1, b2), eps = 0.01, 0.1, (0.9, 0.999), 1e-6

@@ -1,4 +1,4 @@
-"""Poolers against the hidden states of transformers, taken one sentence at a time; and there and back again."""
+"""Poolers against the hidden states of transformers, one sentence at a time; and export and import of each."""
 
 import json
 
@@ -78,7 +78,7 @@ def test_poolers_take_the_states_of_transformers(family, with_mlm, recompute):
         model.zero_grad()
         (encoded.vectors.sum() + encoded.mlm_sum).backward()
         losses.add(round(encoded.mlm_sum.item(), 4))
-    assert len(losses) == 1  # MLM does not mind how the states are pooled
+    assert len(losses) == 1  # MLM is independent of the pooling
     assert (losses != {0.0}) == with_mlm
 
 
@@ -147,7 +147,7 @@ def test_a_head_that_does_not_fit_is_named(supervised, tmp_path):
 
 @pytest.mark.parametrize("change", ["weights", "residual"])
 def test_what_is_not_quite_ours_goes_to_the_library(tiny_bert, change, tmp_path):
-    """Its own answer is the truth."""
+    """The truth is the library's own answer."""
     library = pytest.importorskip("sentence_transformers")
     pooling = "avg_top2" if change == "weights" else "mean"
     model = built("simcse", tiny_bert, pooling=pooling, mlp_only_train=False, mlp=change != "weights")
@@ -176,7 +176,7 @@ def test_a_pooling_without_the_mlp_cannot_keep_it(tiny_bert, pooling):
 
 @pytest.fixture(scope="module", params=["bert", "roberta", "albert"])
 def with_pooler(request, tiny_bert, tmp_path_factory):
-    """As SimCSE's are published: a transformers folder whose pooler has weights of its own."""
+    """Make a folder like SimCSE's published ones: a transformers folder whose pooler has its own weights."""
     folder = tmp_path_factory.mktemp(request.param)
     tokenizer = load_tokenizer(str(tiny_bert))
     config = FAMILIES[request.param]()
@@ -187,7 +187,7 @@ def with_pooler(request, tiny_bert, tmp_path_factory):
         for weight in model.pooler.parameters():
             torch.nn.init.normal_(weight, std=0.5)
     model.save_pretrained(folder)
-    if request.param == "roberta":  # as the one file of roberta-base that has it
+    if request.param == "roberta":  # as the only file of roberta-base that has it
         (folder / "model.safetensors").unlink()
         weights = {f"roberta.{name}": weight for name, weight in model.state_dict().items()}
         torch.save(weights, folder / "pytorch_model.bin")
@@ -235,7 +235,7 @@ def test_training_begins_with_the_shipped_layer_and_keeps_it(tiny_bert, objectiv
     export_encoder(tmp_path / "encoder", **parts_of(model.encoder))
     for place in (tmp_path / "checkpoints" / "best.ckpt", tmp_path):
         torch.testing.assert_close(load_encoder(place).embed(TEXTS), model.encoder.embed(TEXTS), atol=1e-6, rtol=0)
-    again = built(objective, tmp_path, pooling="pooler_output", **options)  # a stage behind it
+    again = built(objective, tmp_path, pooling="pooler_output", **options)  # the next stage
     torch.testing.assert_close(again.eval().encoder.embed(TEXTS), model.encoder.embed(TEXTS), atol=1e-6, rtol=0)
 
 
@@ -265,7 +265,7 @@ MEAN_SQRT_LEN = TokenPooling(
 
 @pytest.mark.parametrize("layers", [(-1,), (0, 1, -1)])
 def test_a_pooling_of_a_user_is_one_object(layers, tiny_bert, tmp_path, monkeypatch):
-    """It is trained with, exported, read by both libraries, and shown in the card."""
+    """The pooling of a user is trained with, exported, read by both libraries, and shown in the card."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     monkeypatch.setitem(POOLERS, "own", Pooler("own", MEAN_SQRT_LEN, layers))
     encoder = built("pairs", tiny_bert, pooling="own").encoder.eval()

@@ -27,7 +27,7 @@ TEXTS = ["", *SENTENCES, " ".join(SENTENCES[:4]), " ".join(SENTENCES)]
 
 @pytest.fixture(scope="module")
 def folders(tiny_mlm, tiny_bert, tmp_path_factory):
-    """Cross-encoders of two families, and one with two labels."""
+    """Make cross-encoders of two families, and one with two labels."""
     folder = tmp_path_factory.mktemp("cross")
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.3}

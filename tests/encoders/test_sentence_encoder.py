@@ -1,4 +1,4 @@
-"""Truth: transformers alone on each sentence alone; the unchunked batch; the whole LM head."""
+"""Truth: transformers on each sentence alone; the batch without chunks; the entire LM head."""
 
 import numpy as np
 import pytest
@@ -62,9 +62,9 @@ def test_what_is_recomputed_repeats_its_own_dropout(tiny_mlm_with_dropout, recom
     expected, first = gradients(kept, sequences, labels)
     found, second = gradients(again, sequences, labels)
     assert torch.equal(first.vectors, second.vectors)
-    assert (found - expected).norm() <= 1e-6 * expected.norm()  # chunks add up in another order
+    assert (found - expected).norm() <= 1e-6 * expected.norm()  # chunks are summed in another order
     other, _ = gradients(kept, sequences, labels, seed=4)
-    assert (other - expected).norm() > 0.01 * expected.norm()  # dropout was on at all
+    assert (other - expected).norm() > 0.01 * expected.norm()  # dropout was active
 
 
 def test_auto_recomputes_only_what_exceeds_the_budget(tiny_mlm, monkeypatch):

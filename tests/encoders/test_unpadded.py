@@ -1,4 +1,4 @@
-"""Truth: the same sequences padded, by transformers' own attention and masks."""
+"""Truth: the same sequences padded, with transformers' own attention and masks."""
 
 import functools
 import importlib.util
@@ -87,7 +87,7 @@ def sequences_and_labels(lengths=None):
 
 
 def outcome(encoder, labelled, seed=3):
-    """Vectors, the MLM loss and all gradients."""
+    """Return embeddings, the MLM loss and all gradients."""
     sequences, labels = sequences_and_labels()
     torch.manual_seed(seed)
     encoded = encoder.encode_sequences(sequences, labels if labelled else None)
@@ -151,7 +151,7 @@ def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
 @pytest.mark.parametrize(
     ("made", "first"),
     [
-        (transformers.PhimoeConfig, None),  # the window is in its mask alone
+        (transformers.PhimoeConfig, None),  # the window exists only in its mask
         (functools.partial(transformers.MistralConfig, is_causal=False), None),  # one token wider
         (transformers.MistralConfig, 0),
     ],
@@ -161,7 +161,7 @@ def test_a_window_of_thousands_is_found_in_every_precision(made, first, cast, to
     torch.manual_seed(1)
     trunk = transformers.AutoModel.from_config(made(**DECODER, sliding_window=4096)).requires_grad_(False)
     for weight in trunk.parameters():
-        weight.mul_(5 if weight.dim() > 1 else 1)  # fresh weights are so small that attention hardly changes a state
+        weight.mul_(5 if weight.dim() > 1 else 1)  # new weights are so small that attention hardly changes a state
     cast(trunk)
     assert first_position(trunk) == first
     assert trunk.config.sliding_window == 4096
@@ -172,7 +172,7 @@ def test_a_window_of_thousands_is_found_in_every_precision(made, first, cast, to
 
 
 def test_a_window_of_an_odd_number_of_tokens_stays_as_it_was():
-    """ModernBERT's config keeps what is seen on both sides together, and gives it as what is seen on each."""
+    """ModernBERT's config stores the total window of both sides, and returns the window of each side."""
     shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = transformers.ModernBertConfig(**shape, vocab_size=64, local_attention=129, pad_token_id=0)
     trunk = transformers.AutoModel.from_config(config)
@@ -262,7 +262,7 @@ def test_an_attention_that_is_none_is_refused(asked, why):
 @pytest.mark.skipif(importlib.util.find_spec("flash_attn") is not None, reason="it is installed")
 def test_no_code_of_a_hub_stands_in_for_a_package_that_is_missing(monkeypatch):
     loaded = []
-    monkeypatch.setattr(modeling_utils, "is_kernels_available", lambda: True)  # of the package `kernels`
+    monkeypatch.setattr(modeling_utils, "is_kernels_available", lambda: True)  # from the package `kernels`
     monkeypatch.setattr(modeling_utils, "lazy_import_flash_attention", lambda name, **_: loaded.append(name))
     with pytest.raises(InputError, match="refuses it"):
         set_attn_implementation(make(CONFIGS["bert"](), "auto").transformer, "flash_attention_2", "b")

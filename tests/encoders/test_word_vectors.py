@@ -38,7 +38,7 @@ def test_a_text_is_the_average_of_its_words(path, pooling):
     found = encoder.embed(["the ferry", "The ferry", "Ferry ,", "the the ferry unknown", "unknown", "", " \t"])
     expected = [
         [0.5, 1, -2],
-        [0, 5, -2],  # exact before lower case
+        [0, 5, -2],  # exact match before lowercase
         [0.25, 1.125, (-4 + 1e-3) / 2] if pooling else [0.5, 0.25, 1e-3],  # SentEval's bow finds no "Ferry"
         [2 / 3, 2 / 3, -4 / 3],
         [0, 0, 0],

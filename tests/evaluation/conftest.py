@@ -1,4 +1,4 @@
-"""A small evaluation folder in the published layout, real data where it is, and an encoder that is a plain function."""
+"""A small evaluation folder in the published layout, real data if available, and an encoder that is a function."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ SHARED = Path(os.environ.get("SHARED_DATA", Path(__file__).resolve().parents[3] 
 
 
 class BagOfWords(OnTheCPU):
-    """A word's vector is drawn from its own hash, a sentence's is the mean: the same in any batch, on any rank."""
+    """Encoder by the mean of word embeddings, each drawn from the word's hash: equal in any batch and on any rank."""
 
     def __init__(self, width: int = 32) -> None:
         self.width = width
@@ -35,7 +35,7 @@ WORDS = "tea salt gull drum moss lamp rope fern coal bell kite plum sand wool re
 
 
 def sentence_pairs(count: int, seed: int) -> Iterator[tuple[str, str, float]]:
-    """Pairs that share a number of words, rated by it with some noise, on a grid of 0.2 so that there are ties."""
+    """Make pairs that share a number of words, rated by it with some noise, on a grid of 0.2 so that there are ties."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         left = list(rng.choice(WORDS, size=6, replace=False))

@@ -1,7 +1,7 @@
-"""SentEval's classifiers one at a time: a torch module, torch.optim, autograd. Slow, plain, and independent of ours.
+"""SentEval's classifiers one at a time: a torch module, torch.optim, autograd; slow and independent of the package.
 
 The arithmetic, order and early stopping of ``senteval/tools/classifier.py`` and ``validation.py`` (Conneau and Kiela
-2018), written anew; what tests compare decisions with, and what benchmarks.senteval_classifiers compares time with.
+2018), reimplemented. Tests compare decisions with it, and benchmarks.senteval_classifiers compares time.
 """
 
 import copy
@@ -29,7 +29,7 @@ class Rules(NamedTuple):
 class Result(NamedTuple):
     dev: float
     test: float
-    chosen: list[float]  # weight decay of each last training
+    chosen: list[float]  # weight decay of each final training
     predicted: list[Tensor]  # on each test set
 
 
@@ -44,7 +44,7 @@ def module(width: int, classes: int, rules: Rules) -> nn.Sequential:
 def train_alone(
     x: Tensor, y: Tensor, classes: int, rows: tuple[Tensor, Tensor], drawn: int, l2: float, rules: Rules
 ) -> tuple[float, nn.Sequential, int]:
-    """(best accuracy on the dev rows, the model that had it, how often it was looked at); ``rows``: train, dev."""
+    """Return (best accuracy on the dev rows, its model, number of evaluations); ``rows``: train, dev."""
     rng = np.random.RandomState(rules.seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rules.seed)
@@ -62,7 +62,7 @@ def train_alone(
             for start in range(0, len(order), rules.batch):
                 batch = order[start : start + rules.batch]
                 cost = loss(model(train_x.index_select(0, batch)), train_y.index_select(0, batch))
-                cost.item()  # SentEval notes it
+                cost.item()  # SentEval records it
                 optimizer.zero_grad()
                 cost.backward()
                 optimizer.step()
@@ -95,7 +95,7 @@ def folds_of(y: Tensor, folds: int) -> list[tuple[Tensor, Tensor]]:
 
 
 def train_whole(x: Tensor, y: Tensor, classes: int, l2: float, rules: Rules) -> nn.Sequential:
-    """On all rows but 5 %, which stop it."""
+    """Train on all rows except 5 %, which are used for early stopping."""
     order = np.random.RandomState(rules.seed).permutation(len(x))
     held = int(0.05 * len(x))
     rows = torch.from_numpy(order[held:]), torch.from_numpy(order[:held])
@@ -103,7 +103,7 @@ def train_whole(x: Tensor, y: Tensor, classes: int, l2: float, rules: Rules) -> 
 
 
 def choose(x: Tensor, y: Tensor, classes: int, folds: int, rules: Rules) -> tuple[float, float]:
-    """(weight decay, mean accuracy over folds in percent) by cross-validation."""
+    """Choose by cross-validation; return (weight decay, mean accuracy over folds in percent)."""
     scores = []
     for l2 in L2:
         parts = [train_alone(x, y, classes, rows, 0, l2, rules)[0] for rows in folds_of(y, folds)]
@@ -112,7 +112,7 @@ def choose(x: Tensor, y: Tensor, classes: int, folds: int, rules: Rules) -> tupl
 
 
 def nested(x: Tensor, y: Tensor, classes: int, folds: int, rules: Rules, only: Sequence[int] | None = None) -> Result:
-    """``only``: these outer folds, for a benchmark that cannot wait."""
+    """Run nested cross-validation; ``only`` limits it to these outer folds, for fast benchmarks."""
     chosen, devs, tests, predicted = [], [], [], []
     for number, (train, test) in enumerate(folds_of(y, folds)):
         if only is not None and number not in only:
@@ -134,7 +134,7 @@ def kfold(x: Tensor, y: Tensor, test: tuple[Tensor, Tensor], classes: int, folds
 def given(
     train: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], classes: int, rules: Rules
 ) -> Result:
-    """The chosen classifier is trained a second time, as SentEval does."""
+    """Choose on the development set, then train the chosen classifier a second time, as SentEval does."""
     x, y = torch.cat([train[0], dev[0]]), torch.cat([train[1], dev[1]])
     rows = torch.arange(len(train[0])), torch.arange(len(train[0]), len(x))
     scores = [round(100 * train_alone(x, y, classes, rows, 0, l2, rules)[0], 2) for l2 in L2]

@@ -1,4 +1,4 @@
-"""Values against scipy and scikit-learn; replicates against the same libraries on the resample written out."""
+"""Values against scipy and scikit-learn; replicates against the same libraries on the explicit resample."""
 
 import math
 
@@ -30,7 +30,7 @@ def test_rounding_noise_is_no_correlation():
 
 
 def resamples(key: str, items: int) -> list[np.ndarray]:
-    """The items of each resample, written out."""
+    """Return the items of each resample, written out."""
     counts = torch.cat(list(bootstrap._weights(key, items)), dim=1).long()
     return [np.repeat(np.arange(items), counts[:, r].numpy()) for r in range(bootstrap.RESAMPLES)]
 

@@ -1,4 +1,4 @@
-"""Caption retrieval against loops: the ranking, the loss, the random others, and a whole training."""
+"""Caption retrieval against loops: the ranking, the loss, the random negatives, and an entire training."""
 
 import copy
 
@@ -31,7 +31,7 @@ SMALL = Sizes(width=7, batch=16, others=3, folds=2, fold_images=12)
 
 
 def vectors(images: int, seed: int, dtype=torch.float64) -> CaptionEmbeddings:
-    """Captions that are noisy views of what is in the image."""
+    """Make captions that are noisy views of the image's content."""
     rng = np.random.default_rng(seed)
     meaning = rng.standard_normal((images, 4))
     to_image, to_caption = np.random.default_rng(99).standard_normal((2, 4, 6))
@@ -44,7 +44,7 @@ def vectors(images: int, seed: int, dtype=torch.float64) -> CaptionEmbeddings:
 
 
 def slow_ranks(scores: np.ndarray) -> tuple[list[int], list[int]]:
-    """One sorted list per question, the last of equals first."""
+    """Rank with one sorted list per question; of equal items, the last is first."""
     images, captions = scores.shape
     of_images, of_captions = [], []
     for i in range(images):
@@ -85,7 +85,7 @@ def slow_recalls(image_map, caption_map, data, sizes) -> list[float]:
 
 
 def slow_fit(train, dev, sizes, seed):
-    """Modules, autograd, the random calls that a list of the captions outside the batch would lead to."""
+    """Train with modules, autograd, and the random calls that a list of the captions outside the batch leads to."""
     torch.manual_seed(seed)
     rng = np.random.RandomState(seed)
     image_map = nn.Linear(train.images_IV.shape[1], sizes.width)
@@ -118,7 +118,7 @@ def slow_fit(train, dev, sizes, seed):
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(0, 2**31))
 def test_ranks_are_those_of_sorted_lists(images, levels, seed):
-    """With few levels nearly all scores tie."""
+    """With few levels, nearly all scores tie."""
     scores = np.random.default_rng(seed).integers(0, 3**levels, (images, 5 * images)).astype(np.float32)
     found = ranks_of(torch.from_numpy(scores))
     of_images, of_captions = slow_ranks(scores)

@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 class World:
-    """Texts whose vectors tell their class, with noise."""
+    """Texts whose embeddings indicate their class, with noise."""
 
     def __init__(self, classes, width=6, seed=0, noise=1.6):
         self.classes, self.width, self.noise, self.rng = classes, width, noise, np.random.default_rng(seed)
@@ -49,7 +49,7 @@ class World:
 
     @property
     def pool(self):
-        """float64, so that the decisions can be compared."""
+        """Return float64 embeddings, so that the decisions can be compared."""
         return EmbeddingPool(self.row_of, torch.from_numpy(np.array(self.rows)))
 
     def pair(self, part):
@@ -71,7 +71,7 @@ def test_nested_folds_decide_as_the_original(protocol, folds, items, nhid):
     part = world.part("all", items)
     one = task("mr", {"all": part}, protocol, 2, nhid=nhid)
     assert one.folds == FOLDS[protocol]
-    one.folds = folds  # the original's loop over ten times ten folds takes too long here
+    one.folds = folds  # the original loop over ten times ten folds takes too long here
     found = one.score(world.pool, ScoringOptions(CPU, intervals=False))
     rules = RULES[protocol]._replace(hidden=nhid)
     truth = senteval_reference.nested(*world.pair(part), 2, folds, rules)

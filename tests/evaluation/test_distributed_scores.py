@@ -1,4 +1,4 @@
-"""The same scores on every rank, in training too, and as one process has them, whatever the number of sentences."""
+"""Scores are equal on every rank, in training too, and equal those of one process, for any number of sentences."""
 
 import json
 import multiprocessing
@@ -93,7 +93,7 @@ def as_rank(code: str, rank: int, out: Path, settings: Mapping[str, str]) -> Non
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> dict[int, list[dict]]:
-    """Number of processes -> what each rank found."""
+    """Run on several processes; return a mapping: number of processes -> results of each rank."""
     out = tmp_path_factory.mktemp("ranks")
     run(WORKER, 3, out)
     return {world: [json.loads((out / f"{world}-{r}.json").read_text()) for r in range(world)] for world in (1, 2, 3)}

@@ -1,4 +1,4 @@
-"""The domain tasks against slow loops after useb's description, scikit-learn, SciPy and torchmetrics."""
+"""The domain tasks against slow loops from useb's description, scikit-learn, SciPy and torchmetrics."""
 
 import math
 
@@ -39,7 +39,7 @@ def cosine(pool: EmbeddingPool, a: str, b: str) -> float:
 
 
 def slow_reranking(queries, pool):
-    """Lists and a stable sort, query by query."""
+    """Score with lists and a stable sort, query by query."""
     rows = []
     for one in queries:
         ranked = sorted(
@@ -67,7 +67,7 @@ def test_reranking_is_that_of_a_slow_loop():
 
 
 def test_ties_keep_the_order_of_the_file():
-    """The same vector in other lengths, which float32 gives cosines that differ in the last digit."""
+    """The same embedding is scaled to other norms, for which float32 cosines differ in the last digit."""
     vectors = {"q": [0.1, 0.7, 0.3], **{f"c{i}": [0.1 * i, 0.7 * i, 0.3 * i] for i in range(1, 8)}}
     relevant = [False, False, True, False, False, False, True]
     task = AskUbuntuTask("askubuntu", [CandidateList("q", [f"c{i}" for i in range(1, 8)], relevant)])
@@ -90,7 +90,7 @@ def test_average_precisions_are_those_of_scikit_learn_ties_included(data):
 
 
 def slow_forum(forum: Forum, pool: EmbeddingPool) -> tuple[float, float]:
-    """Query by query over the whole forum, as useb describes it."""
+    """Score query by query over the entire forum, as useb describes it."""
     aps, ndcgs = [], []
     for query, relevant, duplicates in zip(forum.queries, forum.relevant, forum.duplicates, strict=True):
         similar = [cosine(pool, query, document) for document in forum.documents]
@@ -140,7 +140,7 @@ def test_forums_are_scored_as_by_a_slow_loop_and_averaged_plainly(forums):
 
 
 def test_average_precision_is_normalised_by_what_the_100_nearest_hold():
-    """Two duplicates: one is the nearest, the other comes after 150 documents."""
+    """There are two duplicates: one is the nearest document, the other comes after 150 documents."""
     angles = {"q": 0.0, **{f"d{i}": 0.001 * (i + 1) for i in range(152)}}
     vectors = {text: [math.cos(angle), math.sin(angle)] for text, angle in angles.items()}
     task = ForumRetrieval("cqadupstack", [Forum("gis", ["q"], [f"d{i}" for i in range(152)], [[0, 151]], [2])])

@@ -1,4 +1,4 @@
-"""The on-disk tables of the domain tasks, small ones written here and the published ones where they are."""
+"""The on-disk tables of the domain tasks: small ones written here, and the published ones if they are available."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def askubuntu(tmp_path) -> Path:
         "AskUbuntu/test",
         "query_id|positive_ids|candidate_ids",
         "1|3 4|2 3 4",
-        "2||1 3 4",  # nothing similar: not a query
+        "2||1 3 4",  # no similar question: not a query
         "5|1|4 1",
     )
     titles = {1: "no sound", 2: "wifi lost", 3: "sound gone", 4: "", 5: "no sound at all", 6: "not used"}
@@ -71,7 +71,7 @@ def test_damaged_askubuntu(askubuntu, row, message):
 
 
 def test_the_published_ids_have_189_and_186_queries(real_data, tmp_path):
-    """Texts are made up: every id is its own title."""
+    """Texts are invented: the title of a question is its id."""
     ids = set()
     for split in ("dev", "test"):
         source = real_data / "AskUbuntu_ids" / f"{split}.ids.tsv"
@@ -105,7 +105,7 @@ def test_a_forum_s_documents_are_all_its_questions_but_the_queries(cqadupstack):
     assert [android.name, *(forum.name for forum in rest)] == FORUMS
     assert android.queries == ["android text 0", "android text 1", "android text 5"]
     assert android.documents == ["android text 2", "android text 3", "android text 4"]
-    assert android.relevant == [[1], [], [2, 0]]  # queries are no documents, even where they are duplicates
+    assert android.relevant == [[1], [], [2, 0]]  # queries are no documents, even if they are duplicates
     assert android.duplicates == [2, 1, 2]
 
 

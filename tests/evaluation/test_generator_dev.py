@@ -1,4 +1,4 @@
-"""Perplexity by both definitions and accuracy, against the same done slowly; selection as published."""
+"""Perplexity by both definitions and accuracy, against slow versions of them; selection as published."""
 
 import numpy as np
 from torch import nn

@@ -1,4 +1,4 @@
-"""Closed forms of hand-built vectors, and the definitions written out."""
+"""Closed forms of constructed embeddings, and the definitions written out."""
 
 import itertools
 import math
@@ -56,7 +56,7 @@ def test_closed_forms(pairs, vectors, wanted):
 
 
 def test_a_text_in_two_rows_counts_twice_but_is_not_compared_with_itself_within_one():
-    """a, b orthogonal; sentences a b a b: of six pairs two are equal texts."""
+    """a and b are orthogonal. The sentences are a b a b: of six pairs, two are equal texts."""
     found = values(task_of([("a", "b", 5), ("a", "b", 2)]), {"a": [1.0, 0.0], "b": [0.0, 1.0]})
     assert found["uniformity"] == pytest.approx(math.log((2 * 1 + 4 * math.exp(-4)) / 6))
     assert found["uniformity-distinct"] == pytest.approx(-4)
@@ -109,12 +109,12 @@ def test_definitions_written_out(random_rows, monkeypatch):
         "norm": norms.mean(),
         "norm-std": norms.std(),
     }
-    # a text compared with itself in another row is at distance 1e-8 for pdist, 0 here
+    # a text compared with itself in another row has distance 1e-8 in pdist, 0 here
     assert found == pytest.approx(wanted, abs=1e-7)
 
 
 def test_uniformity_s_interval_is_that_of_the_full_bootstrap_over_rows():
-    """Rows are drawn again and the whole statistic computed, pairs of one row within one draw of it alone."""
+    """Rows are resampled and the full statistic is computed; pairs of one row count only within one draw of it."""
     rng = np.random.default_rng(3)
     rows = 150
     units = torch.nn.functional.normalize(torch.from_numpy(rng.normal([1, 0, 0, 0], 1, (2 * rows, 4))))

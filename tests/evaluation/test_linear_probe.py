@@ -26,7 +26,7 @@ def problem(classes, items=230, width=9, seed=0, noise=1.5):
 
 
 def random_splits(items, seed, sizes=(150, 151, 128, 129, 192)):
-    """Of several lengths, so that the last batches and the numbers of batches differ."""
+    """Make splits of several lengths, so that the last batches and the numbers of batches differ."""
     rng = np.random.default_rng(seed)
     orders = [torch.from_numpy(rng.permutation(items)) for _ in sizes]
     return [

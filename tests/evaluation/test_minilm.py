@@ -1,4 +1,4 @@
-"""Known figures of all-MiniLM-L6-v2, MTEB's among them, through stock sentence-transformers."""
+"""Known scores of all-MiniLM-L6-v2, MTEB's among them, through stock sentence-transformers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_every_sts_set_is_the_published_figure(minilm, real_data):
 
 @pytest.mark.slow
 def test_uniformity_and_alignment_are_wang_and_isola_s(minilm, real_data):
-    """Their two formulas on all sentences of the development set."""
+    """The two formulas are applied to all sentences of the development set."""
     found = scores(real_data, ["stsb-dev-geometry"], minilm)
     (task,) = load_tasks(real_data, "stsb-dev", EvaluateConfig()).tasks
     left, right = (torch.nn.functional.normalize(minilm.embed(side)) for side in (task.pairs.left, task.pairs.right))

@@ -1,4 +1,4 @@
-"""``suite=mteb``: the official library's figures on our encoder are ours, where both know the protocol."""
+"""``suite=mteb``: the official library's scores of the encoder equal those of this package for shared protocols."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ WORDS = "tea salt gull drum moss lamp rope fern coal bell kite plum sand wool re
 
 
 def local_task(pairs: PairTask, name: str = "LocalSTS"):
-    """The pairs as one of the library's own tasks."""
+    """Return the pairs as one of the library's own tasks."""
     pytest.importorskip("mteb", reason="the extra mteb is not installed")
     from datasets import Dataset, DatasetDict
     from mteb.abstasks.sts import AbsTaskSTS
@@ -97,8 +97,10 @@ def evaluate(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_official_stsbenchmark_from_the_command_line(shared_data, minilm_path, tmp_path):
-    """A folder of the data set's name in the working directory is read in the place of the hub's. The published figure
-    is ours, too: see test_minilm.py."""
+    """A folder with the data set's name in the working directory is read instead of the hub's data.
+
+    The published score is also that of this package: see test_minilm.py.
+    """
     pytest.importorskip("mteb", reason="the extra mteb is not installed")
     pairs = read_pairs(shared_data / "eval", "stsb", LAYOUTS["stsb"])
     folder = tmp_path / "mteb" / "stsbenchmark-sts"
@@ -118,7 +120,7 @@ def test_the_official_stsbenchmark_from_the_command_line(shared_data, minilm_pat
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line that says why."""
+    """Return the single line of the refusal."""
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]

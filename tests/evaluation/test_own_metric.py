@@ -1,4 +1,4 @@
-"""A metric of the user's own: the bootstrap agrees with the closed form of Pearson's, and code runs where it may."""
+"""A user-defined metric: the bootstrap agrees with the closed form of Pearson's, and code runs only if it may."""
 
 import json
 

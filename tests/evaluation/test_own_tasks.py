@@ -1,4 +1,4 @@
-"""A user's own files as tasks: the figures of sentence-transformers, trec_eval and scikit-learn on the same vectors."""
+"""A user's own files as tasks: scores of sentence-transformers, trec_eval and scikit-learn on the same embeddings."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ class WithPrompts(BagOfWords):
 
 
 class AsLibrary:
-    """The encoder as the library's evaluators ask for it."""
+    """The encoder with the interface that the library's evaluators expect."""
 
     similarity_fn_name, prompts = "cosine", {}
 
@@ -88,7 +88,7 @@ CORPUS = {f"d{n}": text for n, text in enumerate(texts(300, 7, 2))}
 
 
 def relevance(seed: int, grades: int) -> dict[str, dict[str, int]]:
-    """One to 12 documents of each query, mostly near ones; the last query has none."""
+    """Return 1 to 12 documents for each query, mostly near ones; the last query has none."""
     rng, found = np.random.default_rng(seed), {}
     for key, text in list(QUERIES.items())[:-1]:
         shared = np.array([len(set(text.split()) & set(one.split())) for one in CORPUS.values()])
@@ -180,7 +180,7 @@ def test_rows_of_a_query_and_its_document_are_a_corpus(tmp_path, bag_of_words):
     evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
     answers = list(CORPUS.values())
     rows = [{"question": text, "answer": answers[3 * n + i]} for n, text in enumerate(QUERIES.values()) for i in (0, 1)]
-    rows.append({"question": rows[0]["question"], "answer": rows[3]["answer"]})  # a document of two queries
+    rows.append({"question": rows[0]["question"], "answer": rows[3]["answer"]})  # a document with two queries
     corpus = {text: text for text in dict.fromkeys(row["answer"] for row in rows)}
     relevant = {text: {row["answer"] for row in rows if row["question"] == text} for text in QUERIES.values()}
     queries = {text: text for text in QUERIES.values()}
@@ -239,7 +239,7 @@ def test_neighbours_and_clusters_are_sklearns(layout, tmp_path, bag_of_words):
         expected = voters.fit(vectors[:80], labels[:80]).score(asked, gold)
     found = scored({"mine": {"path": str(path)}}, bag_of_words)
     assert found["mine/knn/accuracy"] == pytest.approx(100 * expected)
-    order = np.argsort(gold, kind="stable")  # ours: texts of as many words lie by their labels
+    order = np.argsort(gold, kind="stable")  # this package: texts with equally many words are ordered by their labels
     clusters = KMeans(3, n_init=10, random_state=1111).fit_predict(asked[order])
     assert found["mine/kmeans/v-measure"] == pytest.approx(100 * v_measure_score(np.array(gold)[order], clusters))
     assert found["mine/fast/accuracy"] > 70
@@ -320,7 +320,7 @@ def named_set(folder: Path, qrels: str, file: str = "qrels/test.tsv", ids: tuple
     return folder
 
 
-QRELS = {  # what the files say is: 0 -> document 0; 1 -> 1 (gain 2) and 2; 2 -> nothing; 3 -> 3
+QRELS = {  # the files say: 0 -> document 0; 1 -> 1 (gain 2) and 2; 2 -> nothing; 3 -> 3
     "BEIR": ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td1\t2\nq1\td2\t1\nq2\td2\t0\nq3\td3\t1\n"),
     "no header": ("qrels/test.tsv", "q0\td0\t1\nq1\td1\t2\nq1\td2\t1\nq2\td2\t-1\nq3\td3\t1\n"),
     "TREC, tabs": ("qrels/test.tsv", "q0\t0\td0\t1\nq1\t0\td1\t2\nq1\t0\td2\t1\nq2\t0\td2\t0\nq3\t0\td3\t1\n"),

@@ -66,9 +66,9 @@ PROBES = (
     "oddmanout",
     "coordinationinversion",
 )
-PAPERS = [  # average, its scores, rows, and how near it must be
+PAPERS = [  # average, its scores, rows, and tolerance
     ("probing-avg10/fast/accuracy", [f"{task}/fast/accuracy" for task in PROBES], PROBING, 0.0051),
-    ("sts-avg7/all/spearman", SEVEN, CONCATENATED, 0.01),  # DINO's are averages of numbers that were not yet rounded
+    ("sts-avg7/all/spearman", SEVEN, CONCATENATED, 0.01),  # DINO's are averages of numbers before rounding
     ("sts-avg5/all/spearman", SEVEN[:5], FIVE, 0.0051),
     ("twitter-avg2/cosine/ap", ["twitterurl/cosine/ap", "pit/cosine/ap"], TWITTER, 0.0501),
     ("sts-avg5/mean/spearman", [f"{year}/mean/spearman" for year in YEARS], MEAN_OVER_SUBSETS, 0.051),

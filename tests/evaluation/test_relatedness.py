@@ -1,4 +1,4 @@
-"""The supervised relatedness regressor against modules, autograd and optimisers of torch, and against real data."""
+"""The supervised relatedness regressor against modules, autograd and optimizers of torch, and against real data."""
 
 import copy
 from collections.abc import Callable
@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 def pairs_of(count: int, seed: int, low: float = 0.0) -> PairTask:
-    """Sentences of unequal length, rated by the words they share, on a grid so that there are ties."""
+    """Make sentences of unequal length, rated by their shared words, on a grid so that there are ties."""
     rng = np.random.default_rng(seed)
     words = [f"w{i}" for i in range(30)]
     left, right, gold = [], [], []
@@ -43,7 +43,7 @@ def pairs_of(count: int, seed: int, low: float = 0.0) -> PairTask:
 
 
 def slow_encoding(rating: float) -> list[float]:
-    """Tai et al. 2015, equation 14, with no class below 1."""
+    """Compute Tai et al. 2015, equation 14, with no class below 1."""
     row = [0.0] * 5
     whole = int(rating)
     if whole >= 1:
@@ -56,7 +56,7 @@ def slow_encoding(rating: float) -> list[float]:
 def slow_fit(
     train: PairTask, dev: PairTask, embed: Callable, select: Callable, seed: int, checks: list[int]
 ) -> nn.Module:
-    """The protocol as one would write it: modules, autograd, an optimiser and global seeds, in float64."""
+    """Run the protocol with modules, autograd, an optimizer and global seeds, in float64."""
     order = sorted(
         zip(train.left, train.right, train.gold, strict=True),
         key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]),
@@ -97,7 +97,7 @@ def slow_predict(model: nn.Module, x: Tensor) -> np.ndarray:
 
 
 class Doubles(OnTheCPU):
-    """An embedder of float64 rows: what the reference and the task are both given."""
+    """An embedder with float64 rows, given to both the reference and the task."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -117,7 +117,7 @@ def double_pool(embedder: Doubles, *sets: PairTask):
 
 @pytest.mark.parametrize(("select", "oracle"), [("pearson", pearsonr), ("spearman", spearmanr)])
 def test_equals_modules_and_optimiser_in_float64(select, oracle):
-    """Same weights to begin with, same batches, same early stopping: the same predicted ratings."""
+    """Initial weights, batches and early stopping are equal, so the predicted ratings are equal."""
     train, dev, test = (
         pairs._replace(name=name)
         for pairs, name in zip(
@@ -153,7 +153,7 @@ def test_equals_modules_and_optimiser_in_float64(select, oracle):
 
 def test_stops_at_the_fourth_failure_and_keeps_the_best():
     rows, target = torch.randn(10, 3), np.full((10, 5), 0.2)
-    values = iter([0.1, 0.5, 0.4, 0.5, 0.6, 0.6, 0.2, 0.9])  # failures at 3, 4, 6 and 7: never set back, ties count
+    values = iter([0.1, 0.5, 0.4, 0.5, 0.6, 0.6, 0.2, 0.9])  # failures at 3, 4, 6 and 7: never reset, ties count
     seen = []
 
     def check(weight: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Scores of a reranker: against trec_eval on the library's scores, by the command line, and what cannot be scored."""
+"""Scores of a reranker: against trec_eval on the library's scores, by the command line, and inputs without a score."""
 
 import json
 import math
@@ -39,9 +39,7 @@ def evaluate(*words):
 
 
 def orders(encoder, reranker, top):
-    """Of each query the documents as the encoder finds them, and with the first ones as the library's class orders
-    them.
-    """
+    """Yield for each query the documents in the encoder's order, and with the first ones reranked by the library."""
     from sentence_transformers import CrossEncoder
 
     vectors = [load_encoder(encoder, device="cpu").embed(texts).double().numpy() for texts in (QUERIES, DOCUMENTS)]

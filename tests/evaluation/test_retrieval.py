@@ -19,7 +19,7 @@ TASK = RetrievalTask("pydocs", QUERIES, DOCUMENTS)
 
 
 def oracle(similarity):
-    """With one right document per query, scikit-learn's average precision is the reciprocal rank."""
+    """Return scikit-learn's average precision, which is the reciprocal rank for one relevant document per query."""
     right = np.eye(len(QUERIES), len(DOCUMENTS), dtype=int)
     return (
         100 * label_ranking_average_precision_score(right, similarity),
@@ -48,7 +48,7 @@ def test_tfidf_ranks_as_a_dense_tfidf_does():
 
 
 def test_what_training_has_changed_adds_up_and_its_examples_are_true():
-    """Before: right for even queries. After: right but for every third."""
+    """Before training, even queries are correct; after it, all except every third are correct."""
     places = range(len(QUERIES))
     before = [place if place % 2 == 0 else 40 for place in places]
     after = [41 if place % 3 == 0 else place for place in places]

@@ -29,7 +29,7 @@ FINAL, DURING = Suite([task("stsb", 0), task("stsb-dev", 1)]), Suite([task("stsb
 
 
 class Encoder(OnTheCPU, nn.Module):
-    """Bytes to vectors. ``embed`` draws random numbers and depends on the mode, to show who looks after both."""
+    """Encoder of bytes. ``embed`` draws random numbers and depends on the mode, to test that both are preserved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ def checkpoints_in(folder):
 
 
 class Stop(pl.Callback):
-    """As a clock does, or Lightning's EarlyStopping, or a signal."""
+    """Stop training, as a clock, Lightning's EarlyStopping, or a signal does."""
 
     def on_train_batch_end(self, trainer, *_):
         trainer.should_stop = trainer.global_step == 3
@@ -161,7 +161,7 @@ def test_a_run_that_something_else_ends_is_scored_before_the_best_is_chosen(tmp_
 def test_the_end_encodes_again_what_other_weights_than_the_last_ones_are_to_be_scored_on(
     monitor, scores, times, tmp_path, monkeypatch
 ):
-    """With the last step's weights the same texts were encoded at that step; the scores are those of a new encoding."""
+    """The last step's weights already encoded the same texts; the final scores are those of a new encoding."""
     scorer = ScoreCallback(DURING, DURING, every_n_steps=3, at_start=False, is_last_step=is_last_step)
     checkpoints = RunCheckpoints(
         tmp_path, every_n_steps=None, every_n_minutes=10, monitor=monitor, mode="max", patience=None

@@ -1,4 +1,4 @@
-"""A name is taken apart into what its author put together."""
+"""A name is split into the parts from which its author composed it."""
 
 import pytest
 

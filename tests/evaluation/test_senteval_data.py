@@ -1,4 +1,4 @@
-"""What is read of SentEval's and the probing tables, in which order, and what is said of damaged ones."""
+"""SentEval's and the probing tables: contents, order, and messages for damaged tables."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def read(root, name, classifiers=FAST):
 
 
 def movies(count=40):
-    """Lengths 1, 2, 3, 1, ...; labels alternate."""
+    """Make texts with lengths 1, 2, 3, 1, ...; labels alternate."""
     return [[str(n % 2), " ".join(["word"] * (n % 3) + [f"w{n}"])] for n in range(count)]
 
 
@@ -134,7 +134,7 @@ def test_damage_is_one_clear_message(tmp_path, name, rows, message):
 
 @pytest.mark.parametrize("name", [name for name in labeled.SENTEVAL_ENTRIES if name != "snli"])
 def test_the_published_tables(real_data, name):
-    """Also SentEval's form of the text, where it is there, holds the same labels row by row of the file."""
+    """SentEval's form of the text, if available, has the same labels in each row of the file."""
     entry = labeled.SENTEVAL_ENTRIES[name]
     task = read(real_data, name)
     assert [len(part.labels_N) for part in task.parts.values()] == list(entry.rows.values())

@@ -1,4 +1,4 @@
-"""Several encoders in one evaluation, and texts that one was trained on."""
+"""Several encoders in one evaluation, and texts on which one was trained."""
 
 import csv
 import shutil
@@ -28,7 +28,7 @@ def write_pairs(path, pairs, columns=("query", "document")):
 
 @pytest.fixture
 def two_encoders(tmp_path):
-    """Word vectors of random numbers, with few and with more dimensions."""
+    """Make random word vectors, with few and with more dimensions."""
     paths = []
     for name, width in (("narrow", 2), ("wide", 24)):
         vectors = torch.randn(len(WORDS), width, generator=torch.Generator().manual_seed(width))
@@ -109,7 +109,7 @@ def test_names_are_last_parts_that_differ():
 
 @pytest.fixture
 def trained(tmp_path):
-    """A run whose manifest names a file of forty pairs and one long document."""
+    """Make a run whose manifest names a file of forty pairs and one long document."""
     document = " ".join(["Something before."] + [answer for _, answer in PAIRS[40:45]] + ["And after."])
     data = write_pairs(tmp_path / "train.csv", [*PAIRS[:40], ("the title", document)], ("question", "answer"))
     folder = make_run(tmp_path / "run", "pairs", 1, 0.2)

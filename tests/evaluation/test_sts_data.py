@@ -82,7 +82,7 @@ def test_a_table_that_is_not_the_published_one_is_said(tmp_path, tsv, caplog):
     assert chosen.not_as_published == {"STSBenchmark/test.tsv": "700 rows, not 1379"}
     [record] = caplog.records
     assert record.levelname == "WARNING"
-    assert "700 rows, not 1379" in record.getMessage()  # once, though two tasks read it
+    assert "700 rows, not 1379" in record.getMessage()  # once, although two tasks read it
 
 
 @pytest.mark.parametrize(

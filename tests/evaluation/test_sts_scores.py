@@ -25,7 +25,7 @@ ORACLES = {"spearman": spearmanr, "pearson": pearsonr}
 
 
 def similarities(task, embedder):
-    """Scipy's, pair by pair, without any pool; rounded, because a sentence and itself are not quite 1 there."""
+    """Return SciPy's similarities, pair by pair; rounded, because a sentence and itself are not exactly 1."""
     vectors = [embedder.embed(pair).double().numpy() for pair in zip(task.left, task.right, strict=True)]
     return np.round([1 - cosine(*pair) for pair in vectors], 12)
 
@@ -38,7 +38,7 @@ def test_all_mean_and_wmean_are_what_their_definitions_say(data_root, bag_of_wor
     for metric, oracle in ORACLES.items():
         parts = {s: 100 * oracle(predicted[subsets == s], task.gold[subsets == s]).statistic for s in set(subsets)}
         sizes = {s: int((subsets == s).sum()) for s in parts}
-        assert len(set(sizes.values())) > 1  # or mean and wmean would be one
+        assert len(set(sizes.values())) > 1  # otherwise mean and wmean would be equal
         expected = {
             f"sts12/all/{metric}": 100 * oracle(predicted, task.gold).statistic,
             f"sts12/mean/{metric}": sum(parts.values()) / 3,
@@ -50,7 +50,7 @@ def test_all_mean_and_wmean_are_what_their_definitions_say(data_root, bag_of_wor
 
 
 def test_the_four_way_maximum_is_old_sentence_transformers(data_root, bag_of_words):
-    """Version 2.2 of their EmbeddingSimilarityEvaluator, without main_similarity, took the best of four."""
+    """Version 2.2 of the EmbeddingSimilarityEvaluator, without main_similarity, took the best of four."""
     (task,) = load_tasks(data_root, "stsb", EvaluateConfig()).tasks
     values = Suite([task]).run(bag_of_words, intervals=True).values
     left, right = (bag_of_words.embed(side).double().numpy() for side in (task.pairs.left, task.pairs.right))

@@ -25,7 +25,7 @@ QUERIES = {
 
 
 def by_trec_eval(qrels, run, metric):
-    """Mean over the queries of each metric; map@k is divided by at most k."""
+    """Return the mean of each metric over the queries; map@k is divided by at most k."""
     pytrec_eval = pytest.importorskip("pytrec_eval")
     kind, _, cutoff = metric.partition("@")
     name = {"mrr": "recip_rank", "ndcg": f"ndcg_cut_{cutoff}", "map": f"map_cut_{cutoff}", "recall": f"recall_{cutoff}"}
@@ -79,7 +79,7 @@ def test_metrics_without_ties_are_trec_evals():
 
 
 def test_a_collapsed_encoder_scores_as_a_random_order(bag_of_words, monkeypatch):
-    """All embeddings are equal: the mean of 1/1 ... 1/40, 10 of 40 within the first ten."""
+    """All embeddings are equal: the mean of 1/1 ... 1/40, and 10 of 40 within the first ten."""
     texts = [f"text {i}" for i in range(40)]
     monkeypatch.setattr(type(bag_of_words), "embed", lambda self, texts: torch.ones(len(texts), 3))
     values, *_ = Suite([RetrievalTask("ties", texts, texts)]).run(bag_of_words, intervals=False)

@@ -1,4 +1,4 @@
-"""A change is told from chance as SciPy's paired bootstrap and an enumeration tell it; sentences say what was found."""
+"""Significance of a change, as SciPy's paired bootstrap and an enumeration give it, and its sentences."""
 
 import itertools
 import re
@@ -17,7 +17,7 @@ NDCG, OTHER = "faq/cosine/ndcg@10", "forum/cosine/ndcg@10"
 
 
 def queries(number: int, gain: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """What each query scores before and after, in 0..1."""
+    """Return the score of each query before and after, in 0..1."""
     rng = np.random.default_rng(seed)
     before = rng.beta(0.7, 0.9, number)
     return before, np.clip(before + rng.normal(gain, 0.15, number), 0, 1)
@@ -35,7 +35,7 @@ def of_estimates(estimates: dict[str, Estimate], digests: dict[str, str], **more
 
 
 def retrieval(sides: dict[str, tuple[np.ndarray, np.ndarray]]):
-    """The headline of some tasks, and their scores and items as a suite has them."""
+    """Return the headline of some tasks, and their scores and items as a suite has them."""
     both = list[dict[str, Estimate]]()
     for place in range(2):
         found = {}
@@ -167,8 +167,8 @@ STS = ["sts12/all/spearman", "stsb/cosine/pearson", "stsb/cosine/spearman", "sts
         ([*STS, NDCG], None, [NDCG]),
         (STS, None, ["sts12/all/spearman", "stsb/cosine/spearman"]),
         (["sts-avg7/all/spearman", *STS], None, ["sts-avg7/all/spearman"]),
-        (STS, STS[3], ["sts12/all/spearman", "stsb/cosine/spearman"]),  # by which the weights were chosen
-        (["stsb/geometry/alignment", "stsb/geometry/uniformity"], None, None),  # lower ones are better
+        (STS, STS[3], ["sts12/all/spearman", "stsb/cosine/spearman"]),  # the score by which the weights were chosen
+        (["stsb/geometry/alignment", "stsb/geometry/uniformity"], None, None),  # lower is better
         (["pydocs/cosine/mrr", NDCG], None, [NDCG]),
         (["rated/cosine/kendall", "rated/cosine/pearson", "rated/cosine/spearman"], None, ["rated/cosine/kendall"]),
         (["rated/cosine/kendall", "rated/cosine/spearman", NDCG], None, [NDCG]),

@@ -1,4 +1,4 @@
-"""A folder with a prompt behind the text, opened by stock sentence-transformers in a process without our code."""
+"""A folder with a prompt after the text, opened by stock sentence-transformers in a process without this package."""
 
 import json
 import subprocess
@@ -69,7 +69,10 @@ def export(model, folder, **options):
 
 @pytest.fixture(scope="module")
 def exported(t5, tiny_bert, tiny_mlm, tmp_path_factory):
-    """Name -> folder, our vectors, and those of stock sentence-transformers, which ran in a process of its own."""
+    """Return name -> folder, embeddings of this package, and those of stock sentence-transformers.
+
+    The library ran in a separate process.
+    """
     pytest.importorskip("sentence_transformers")
     root, backbones, expected = tmp_path_factory.mktemp("exported"), {"t5": t5}, {}
     backbones |= {"tiny_bert": tiny_bert, "tiny_mlm": tiny_mlm}

@@ -1,4 +1,4 @@
-"""Decoder language models as encoders: what training makes of them, exported, and folders of others, read.
+"""Decoder language models as encoders: trained, exported, and read from folders of other projects.
 
 The truth is transformers, one text at a time and without padding, on ids that are written down by hand.
 """
@@ -28,12 +28,12 @@ LONGEST = 24
 
 @pytest.fixture(scope="module")
 def decoders(tmp_path_factory):
-    """``decoders("llama")`` is the folder of a random language model."""
+    """``decoders("llama")`` returns the folder of a random language model."""
     return cache(lambda family: save_decoder(family, tmp_path_factory.mktemp(family)))
 
 
 def by_transformers(folder, pooling, *, both_ways, end):
-    """(texts, width), one text at a time, through a mask that is written out."""
+    """Return (texts, width) embeddings, one text at a time, with an explicit mask."""
     config = AutoConfig.from_pretrained(folder)
     config.is_causal = not both_ways
     model = AutoModel.from_pretrained(folder, config=config, attn_implementation="eager").eval()
@@ -81,7 +81,7 @@ def test_what_is_trained_is_what_others_load(decoders, tmp_path, family, pooling
     assert tokenizer.padding_side == "right"
     assert AutoModel.from_pretrained(folder).config.to_dict().get("is_causal", True) == (attention is None)
     top = json.loads((folder / "config_sentence_transformers.json").read_text())
-    needed = ">=5.21" if family == "gemma2" else ">=5.4" if attention else None  # soft caps; attention both ways
+    needed = ">=5.21" if family == "gemma2" else ">=5.4" if attention else None  # soft caps; bidirectional attention
     assert top["requirements"].get("transformers") == needed
 
 
@@ -126,7 +126,7 @@ INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages th
 
 @pytest.mark.parametrize("layout", ["e5-mistral", "qwen3-embedding"])
 def test_folders_of_others_are_read(decoders, tmp_path, layout):
-    """As these are on the hub: the last token, an end that the tokenizer appends, padding at the left, prompts."""
+    """The folders are like those on the hub: last token, an end token from the tokenizer, left padding, prompts."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     folder = tmp_path / layout
     AutoModel.from_pretrained(decoders("mistral" if layout == "e5-mistral" else "qwen3")).save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""``contrastive-encoders embed``: row i is the vector of the i-th text, whatever happened in between."""
+"""``contrastive-encoders embed``: row i is the embedding of the i-th text, even after interruptions."""
 
 import gzip
 import json
@@ -112,7 +112,7 @@ def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_w
     with caplog.at_level("INFO"):
         command(*words)
     assert "is finished" in caplog.text
-    (tmp_path / "o.npy.part").unlink()  # it is there still
+    (tmp_path / "o.npy.part").unlink()  # it still exists
     with pytest.raises(InputError, match=r"dtype is float16, there it was float32.*overwrite=true"):
         command(*words, "dtype=float16")
     lines(path, TEXTS[:-1])
@@ -160,7 +160,7 @@ def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
 
 @pytest.mark.parametrize("name", ["o.npy", "o.parquet"])
 def test_killed_wherever_the_file_gets_its_name_it_is_whole_or_goes_on(tmp_path, name):
-    """At each file that is opened, renamed or removed from the moment all vectors of 8 bits are there."""
+    """Kills happen at each file that is opened, renamed or removed after all 8-bit embeddings exist."""
     texts = open_texts(str(lines(tmp_path / "t.txt", TEXTS)), None)
     rows = np.random.default_rng(0).normal(size=(len(TEXTS), 8)).astype(np.float32)
     identity = {"encoder": "e", "rows": len(TEXTS), "width": 8, "dtype": "int8", "window": 40}

@@ -1,4 +1,4 @@
-"""``embed(encoder, texts)`` is ``contrastive-encoders embed`` in the caller's process, of files and of lists."""
+"""``embed(encoder, texts)`` is ``contrastive-encoders embed`` in the caller's process, for files and lists."""
 
 import numpy as np
 import pandas

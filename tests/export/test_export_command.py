@@ -1,4 +1,4 @@
-"""``contrastive-encoders export``: other libraries compute the same vectors from it, without this project."""
+"""``contrastive-encoders export``: other libraries compute the same embeddings from it, without this project."""
 
 import json
 import os
@@ -39,13 +39,15 @@ found = [model.encode(texts, show_progress_bar=False) for model in models]
 
 
 def command(*words: str) -> None:
-    """What the command line does, in this process."""
+    """Run what the command line does, in this process."""
     run_here("export", run, words)
 
 
 def alone(script: str, folder: Path | str, texts: list[str], tmp_path: Path) -> np.ndarray:
-    """The vectors that a script makes in a process of its own, which cannot import this project; of several folders,
-    joined by os.pathsep, one after the other."""
+    """Return the embeddings that a script makes in a separate process, which cannot import this project.
+
+    Several folders are joined by os.pathsep and encoded one after the other.
+    """
     (tmp_path / "script.py").write_text(script)
     (tmp_path / "texts.json").write_text(json.dumps(texts))
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -69,7 +71,7 @@ def small_files(folder: Path) -> dict:
 
 @pytest.mark.slow
 def test_the_published_minilm_in_out_and_in_again(minilm_path, tmp_path):
-    """And the example of a transformers folder's card, where neither this project nor its modules are there."""
+    """The example in the card of a transformers folder runs without this project and its modules."""
     one, two = tmp_path / "one", tmp_path / "two"
     command(f"run={minilm_path}", f"output={one}")
     command(f"run={one}", f"output={two}")
@@ -199,7 +201,7 @@ FORMAT = ExportFormat("width", "the width of the embeddings", write)
 
 
 def test_a_format_is_one_module(tiny_mlm, tmp_path):
-    """A module that is added to the package is listed by --help, which imports no torch, and writes."""
+    """A module that is added to the package is listed by --help, which imports no torch, and writes its format."""
     (tmp_path / "width_format.py").write_text(OWN_FORMAT)
     script = f"""
 import sys

@@ -1,4 +1,4 @@
-"""A card carries the run's facts, opens in the hub's own reader, and gives away no folder of the machine."""
+"""A card contains the run's facts, opens in the hub's own reader, and reveals no folder of the machine."""
 
 import pytest
 import yaml

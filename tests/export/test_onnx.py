@@ -1,4 +1,4 @@
-"""The ONNX graph gives the encoder's vectors, in a process that knows neither torch nor this project."""
+"""The ONNX graph gives the encoder's embeddings, in a process without torch and this project."""
 
 import importlib.util
 import itertools
@@ -34,7 +34,7 @@ def command(*words: str) -> None:
 
 
 def by_the_example(folder: Path, code: str, graph: str = GRAPH):
-    """``embed`` of the example, in this process."""
+    """Return ``embed`` of the example, run in this process."""
     names: dict = {}
     exec(
         code.strip("`").removeprefix("python").replace("PATH_OF_THIS_FOLDER", str(folder)).replace(GRAPH, graph), names
@@ -56,7 +56,7 @@ def test_the_graph_gives_the_vectors_of_the_encoder(request, tmp_path, family, p
     embed = by_the_example(export_onnx(tmp_path / "o", encoder, int8=False), use_of_onnx(encoder))
     found = embed(TORTURE)
     np.testing.assert_allclose(found, encoder.embed(TORTURE), atol=1e-5, rtol=0)
-    for text, row in zip(TORTURE, found, strict=True):  # batch and length are free
+    for text, row in zip(TORTURE, found, strict=True):  # batch and length are dynamic
         np.testing.assert_allclose(embed([text])[0], row, atol=1e-5)
 
 

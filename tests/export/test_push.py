@@ -1,4 +1,4 @@
-"""``push=ORG/NAME`` against a server that answers as the hub does, and records what it was sent."""
+"""``push=ORG/NAME`` against a server that answers as the hub does, and records the requests."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Repositories, the check of the front matter, where a file goes, large files, one commit."""
+    """Server with repositories, the check of the front matter, upload modes, large files, and one commit."""
 
     def answer(self, content, status=200):
         data = json.dumps(content).encode()

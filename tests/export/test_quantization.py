@@ -1,4 +1,4 @@
-"""Vectors in 8 bits and in 1: bit for bit what sentence-transformers makes of the floats, and a search by hand."""
+"""Embeddings in 8 bits and in 1: bit for bit those of sentence-transformers for the floats, and a search by hand."""
 
 import numpy as np
 import pyarrow.parquet
@@ -67,7 +67,7 @@ def test_ranges_of_something_else_are_refused(tmp_path, tiny_mlm):
 def test_numbers_are_the_oracles(width):
     rng = np.random.default_rng(0)
     vectors, others = (rng.normal(size=(rows, width)).astype(np.float32) for rows in (200, 50))
-    vectors[:, 3] = 0.25  # a dimension without extent
+    vectors[:, 3] = 0.25  # a dimension without range
     ranges = ranges_of(np.array_split(vectors, 7))
     for dtype in DTYPES:
         for some in (vectors, others):

@@ -1,6 +1,6 @@
-"""The exported folder, opened by stock sentence-transformers and by transformers, says what the backbone says.
+"""The exported folder, opened by stock sentence-transformers and by transformers, gives the results of the backbone.
 
-The truth here is transformers itself: states of the base model, pooled in three lines, without any of our encoder.
+The truth is transformers itself: states of the base model, pooled in three lines, without the encoder of this package.
 """
 
 import json
@@ -22,7 +22,7 @@ OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes a
 
 
 def by_transformers(transformer, tokenizer, texts, pooling, max_length):
-    """One text at a time, no padding: nothing of a batch can leak in."""
+    """Encode one text at a time without padding, so that nothing of a batch can leak in."""
     rows = []
     for text in texts:
         inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt")
@@ -49,7 +49,7 @@ def base_model(folder):
 
 
 def export(folder, transformer, tokenizer, **options):
-    """The folder of these, by their mean where nothing else is said."""
+    """Export this transformer and tokenizer to a folder, with mean pooling by default."""
     settings = {"pooling": "mean", "max_length": 64, **options}
     return export_encoder(folder / "encoder", transformer=transformer, tokenizer=tokenizer, **settings)
 

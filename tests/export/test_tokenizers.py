@@ -1,4 +1,4 @@
-"""Texts are cut into the same tokens by an exported folder, whatever the family and class of its tokenizer."""
+"""Texts are tokenized equally by an exported folder, for any family and class of its tokenizer."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Whole runs of train.py, as a command of its own or, far quicker, in a fork of this process."""
+"""Entire runs of train.py, as a separate command or, much faster, in a fork of this process."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ SIZES = [
 ]
 TINY = ["backbone=tiny", *SIZES]
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
-# What random weights write passes no rule
+# Texts from random weights pass no rule
 NO_RULES = ["rules.agree=false", "rules.threshold=null", "rules.min_premise_words=0", "rules.min_hypothesis_words=0"]
 NO_RULES += ["rules.drop_near_copies=false", "sentences.min_words=1", "max_new_tokens=6"]
 SPANS = ["data.min_span=4", "data.max_span=16", "batch_size=6"]
@@ -38,7 +38,7 @@ def command(start) -> Callable[..., Outcome]:
 
 @pytest.fixture(scope="module")
 def whole(words, command, tmp_path_factory) -> Path:
-    """The output folder of a run of the module's ``words`` that nothing cut short."""
+    """The output folder of an uninterrupted run with the module's ``words``."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     outcome = command(*words, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
@@ -47,7 +47,7 @@ def whole(words, command, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_run(corpus_file) -> list[str]:
-    """The words of a run that takes a second: random weights on the small corpus."""
+    """The arguments of a run that takes a second: random weights on the small corpus."""
     return ["model=declutr", "data=text", f"data.path={corpus_file}", "backbone=tiny", *SIZES, *SPANS, "max_steps=3"]
 
 

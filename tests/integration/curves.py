@@ -1,4 +1,4 @@
-"""Rows of a run's ``metrics.csv``: how far it is, and what two runs must have alike."""
+"""Rows of a run's ``metrics.csv``: progress, and the values that two runs must share."""
 
 from contrastive_encoders.io.metrics import read_rows
 
@@ -6,7 +6,7 @@ TIMED = ("time/", "throughput/documents", "throughput/real")
 
 
 def reached(folder, step):
-    """Whether the row of this step has been written."""
+    """Return whether the row of this step has been written."""
     try:
         return any(int(row["step"]) >= step for row in read_rows(folder / "metrics.csv"))
     except FileNotFoundError:

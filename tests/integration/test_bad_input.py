@@ -1,4 +1,4 @@
-"""What a user can get wrong: status 2 and one line on stderr that says what to do, no traceback."""
+"""User errors: exit code 2 and one line on stderr that says what to do, without a traceback."""
 
 import gzip
 import json
@@ -19,8 +19,8 @@ def text_file(folder, content, name="data.txt"):
 
 
 def one_line(outcome, status=2):
-    """What is said, where it is one line as it should be."""
-    # a dozen pairs are not the published test set, which is said besides
+    """Return the message, which must be a single line."""
+    # a dozen pairs are not the published test set, which is also reported
     lines = [line for line in outcome.err.strip().splitlines() if not line.startswith("not as published")]
     assert outcome.status == status, outcome.err[-2000:]
     assert len(lines) == 1, outcome.err[-2000:]
@@ -30,13 +30,13 @@ def one_line(outcome, status=2):
 
 
 def lacking(said, expected):
-    """Those of the words that are not there."""
+    """Return the strings that are missing."""
     return [words for words in expected if words not in said]
 
 
 @pytest.fixture
 def refused(tiny_run, command, tmp_path):
-    """What a run with these words says, which ends with ``status``."""
+    """Return the message of a run with these arguments, which ends with ``status``."""
 
     def run(words, status=2, **env):
         given = {word.partition("=")[0] for word in words}
@@ -161,7 +161,7 @@ def test_a_document_that_wants_the_extra_says_how_to_install_it(refused, tmp_pat
 
 
 def test_a_backbone_without_a_head_is_refused_where_mlm_was_asked_for(tiny_bert, refused, command, tiny_run, tmp_path):
-    """By default it is trained without, as where that was asked for, and the run says so."""
+    """By default the run trains without it, as with an explicit key, and reports this."""
     from safetensors.torch import load_file
     from transformers import AutoModel
 

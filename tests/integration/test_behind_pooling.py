@@ -1,4 +1,4 @@
-"""Runs from backbones of sentence-transformers, to the index that compares by dot product.
+"""Runs from backbones of sentence-transformers, up to an index that compares by dot product.
 
 Truth: stock sentence-transformers on the exported folder.
 """
@@ -35,7 +35,7 @@ def pairs(tmp_path_factory):
 
 
 def reciprocal_rank(queries, documents):
-    """Mean over queries, each of which belongs to the document of its own number."""
+    """Return the mean over queries; query i belongs to document i."""
     scores = queries @ documents.T
     return float((1 / (scores >= scores.diagonal()[:, None]).sum(1)).mean())
 
@@ -82,7 +82,7 @@ def test_what_is_trained_from_minilm_serves_an_index_by_dot_product(minilm_path,
 
 @pytest.mark.slow  # two stages on two processes
 def test_stages_on_two_processes_carry_layers_and_length_on(tiny_bert, pairs, command, tmp_path):
-    """The second one trains an adapter, and the layer beside it."""
+    """The second stage trains an adapter, and the layer next to it."""
     pytest.importorskip("peft")
     backbone = made(tmp_path / "made", tiny_bert, dense(32, 12), NORMALIZE)
     stages = [f"+stages.{name}.max_steps={steps}" for name, steps in (("first", 2), ("second", 1))]

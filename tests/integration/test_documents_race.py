@@ -1,4 +1,4 @@
-"""``contrastive-encoders adapt DOCS``: from documents to a recommended encoder, or to none; and going on."""
+"""``contrastive-encoders adapt DOCS``: from documents to a recommended encoder, or to none; and resuming."""
 
 import gzip
 import json
@@ -99,7 +99,7 @@ def adapted(desk, words):
     return done, desk / OUTPUT
 
 
-@pytest.mark.slow  # eight starts of train.py
+@pytest.mark.slow  # runs train.py eight times
 def test_the_page_begins_with_what_is_recommended(adapted):
     done, folder = adapted
     numbers = json.loads((folder / "comparison.json").read_text())
@@ -113,7 +113,7 @@ def test_the_page_begins_with_what_is_recommended(adapted):
     assert "Five questions, before and after" in page
 
 
-@pytest.mark.slow  # eight starts of train.py
+@pytest.mark.slow  # runs train.py eight times
 def test_rates_are_chosen_on_questions_that_are_not_reported(adapted):
     _, folder = adapted
     chosen = json.loads((folder / "chosen.json").read_text())
@@ -128,7 +128,7 @@ def test_rates_are_chosen_on_questions_that_are_not_reported(adapted):
             assert not [name for name in results["scores"] if name.startswith("held_out")]
 
 
-@pytest.mark.slow  # eight starts of train.py
+@pytest.mark.slow  # runs train.py eight times
 def test_no_held_out_document_was_trained_on(adapted):
     _, folder = adapted
     made = folder / "made" / "questions"
@@ -170,7 +170,7 @@ def test_adapt_calls_its_output_directory_as_improve_does(tmp_path, capsys):
     assert " output=" not in message
 
 
-@pytest.mark.slow  # eight starts of train.py
+@pytest.mark.slow  # runs train.py eight times
 def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_path):
     line = [
         "race=documents",
@@ -189,7 +189,7 @@ def test_an_interrupted_race_goes_on_and_its_questions_stay(desk, words, tmp_pat
     assert (tmp_path / "out" / "report.html").is_file()
 
 
-@pytest.mark.slow  # a start of two commands
+@pytest.mark.slow  # starts two commands
 def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, words, tmp_path, monkeypatch):
     documents = shutil.copytree(desk / DOCUMENTS, desk / "some broken")
     for number in range(3):
@@ -199,7 +199,7 @@ def test_a_plan_of_a_race_says_how_long_it_takes_and_leaves_nothing(desk, words,
     done = run_command(["-m", "contrastive_encoders", "compare", *line, "race.plan_only=true", "race.known=null"])
     assert done.returncode == 0, done.stderr
     assert "for all 40. Nothing was written" in done.stderr
-    # two arms with two rates each; two arms of one seed and the untrained encoder
+    # two arms with two rates each; two arms with one seed and the untrained encoder
     assert "4 runs choose model.lr, 3 runs are compared" in done.stderr
     assert not [path for path in tmp_path.iterdir() if path.name != ".ses"]  # onnxruntime, which reads .docx, leaves it
 
@@ -224,7 +224,7 @@ def test_data_that_other_data_is_made_of_is_prepared():
     assert [*needed(commands, ["data.path=made/raw-2"])] == ["other", "without output"]
 
 
-@pytest.mark.slow  # a start of two commands
+@pytest.mark.slow  # starts two commands
 def test_documents_that_are_too_few_are_refused_once(words, tmp_path):
     (tmp_path / "one.txt").write_text(f"{story('alone')}\n")
     done = run_command(

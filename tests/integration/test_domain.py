@@ -67,7 +67,7 @@ def test_a_wrong_word_is_told_before_anything_is_trained(word, message, domain_w
 
 
 def test_a_long_text_that_is_scored_is_held_out_line_by_line_too(tmp_path, monkeypatch):
-    """Documents are split at newlines, so its lines would not be known again by the whole."""
+    """Documents are split at newlines, so matching the full text would miss its lines."""
     task = PairTask("one", ["A title\nIts  body. More of it."], ["short"], np.zeros(1), ["all"])
     monkeypatch.setattr(
         "contrastive_encoders.training.gense_domain.load_tasks",

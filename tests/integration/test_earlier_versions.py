@@ -1,4 +1,4 @@
-"""What an earlier version of the project wrote is refused; exported encoders of any age are loaded."""
+"""Files of an earlier version of the project are refused; exported encoders of any version are loaded."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from contrastive_encoders.synthesis.shards.store import ShardStore, as_lines, re
 
 
 def age(record, version=1):
-    """Give a JSON record the version of an earlier commit; None: none, as markers had."""
+    """Give a JSON record the version of an earlier commit; None removes it, as markers had no version."""
     entries = json.loads(record.read_text())
     assert entries.pop("version") == 2
     record.write_text(json.dumps(entries if version is None else entries | {"version": version}))
@@ -26,7 +26,7 @@ def age(record, version=1):
 
 @pytest.fixture(scope="module")
 def old(finished, tmp_path_factory):
-    """The directory of a finished run, as an earlier version wrote it."""
+    """Make the directory of a finished run, as an earlier version wrote it."""
     run = tmp_path_factory.mktemp("old") / "run"
     shutil.copytree(finished, run)
     age(run / MARKER, None)
@@ -41,7 +41,7 @@ def old(finished, tmp_path_factory):
 
 @pytest.fixture
 def pairs(tmp_path):
-    """A finished data set of two shards, and its identity."""
+    """Make a finished data set of two shards, and return its identity."""
     store, identity = ShardStore(tmp_path / "pairs"), {"kind": "x2"}
     store.claim(identity, overwrite=False)
     rows = [{"text_a": f"a {place}", "text_b": f"b {place}", "label": place / 4} for place in range(4)]

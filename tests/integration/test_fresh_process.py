@@ -1,6 +1,7 @@
-"""A run killed by SIGKILL and continued by another interpreter equals the whole one, bit for bit, with dropout.
+"""A run killed by SIGKILL and resumed by another interpreter equals the uninterrupted one, bit for bit, with dropout.
 
-Forks share what their parent has asked for already; whatever a process asks once, and late, shows only here.
+Forks share state that their parent has initialized already; state that a process initializes once, and late, is tested
+only here.
 """
 
 import json
@@ -14,7 +15,7 @@ from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
 from tests.integration.curves import without_times
 
-STEPS, KILLED_AT, SCORED = 10, 5, [0, 4, 8, 10]  # the last checkpoint before the kill is of step 3
+STEPS, KILLED_AT, SCORED = 10, 5, [0, 4, 8, 10]  # the last checkpoint before the kill is from step 3
 SCORE = "stsb-dev/cosine/spearman"
 KILL = """
 import os, signal
@@ -46,7 +47,7 @@ def words(tmp_path_factory, small_eval):
 
 @pytest.mark.slow
 def test_a_new_interpreter_continues_as_if_nothing_had_happened(words, command, run_train, tmp_path, monkeypatch):
-    """What it asks for late, a fork of this process has had before: the whole run never asks, nor does the killed."""
+    """In a fork, late initialization of the process has already happened, in the full run and in the killed one."""
     folder, words = words
     monkeypatch.syspath_prepend(folder)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -73,7 +74,7 @@ def load(folder, name):
 
 
 def same(one, other):
-    """Equal down to the last bit of every tensor."""
+    """Compare to the last bit of every tensor."""
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, dict):

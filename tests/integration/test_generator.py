@@ -1,4 +1,4 @@
-"""A generator from the command line: trained, killed and continued, scored, exported; wrong words refused."""
+"""A generator from the command line: trained, killed and resumed, scored, exported; invalid arguments refused."""
 
 import json
 import random
@@ -14,7 +14,7 @@ from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
 from tests.integration.curves import reached, without_times
 
-STEPS = 9  # 40 rows, so 160 instances, by 32: into the second epoch
+STEPS = 9  # 40 rows, so 160 instances, in batches of 32: into the second epoch
 SELECTION = "generator-dev/selection"
 
 

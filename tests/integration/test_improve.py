@@ -1,6 +1,4 @@
-"""The recipe ``improve`` from the command line: what is held out, what is made of documents, and that an index by dot
-product goes on working.
-"""
+"""The recipe ``improve`` from the command line: held-out rows, pairs made of documents, and an index by dot product."""
 
 import csv
 import random

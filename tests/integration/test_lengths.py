@@ -1,4 +1,4 @@
-"""Training texts are cut at data.max_length, and the encoder reads model.max_length: neither follows the other."""
+"""Training texts are cut at data.max_length, and the encoder reads model.max_length: the two are independent."""
 
 import json
 
@@ -57,7 +57,7 @@ def test_the_two_lengths_of_a_run(given, cut, read, said, words, command, tmp_pa
 
 
 def test_an_encoder_keeps_the_length_that_it_reads(tiny_t5, command, tmp_path):
-    """Training texts are shorter by default: texts of a thousand tokens take a lot of memory."""
+    """Training texts are shorter by default, because texts of a thousand tokens take much memory."""
     library = pytest.importorskip("sentence_transformers")
     directory = made(tmp_path / "made", tiny_t5)
     model = library.SentenceTransformer(str(directory), device="cpu")
@@ -74,7 +74,7 @@ def test_an_encoder_keeps_the_length_that_it_reads(tiny_t5, command, tmp_path):
     torch.testing.assert_close(stock.encode(long), model.encode(long), atol=1e-5, rtol=0)
 
 
-LENGTHS = {  # what papers published, and what nobody has: of each stage
+LENGTHS = {  # the length of each stage, for published values and others
     "experiment=simcse_sup": [32],
     "experiment=simcse_unsup": [32],
     "experiment=simcse_in_nli": [32, 32],

@@ -1,6 +1,6 @@
-"""Runs with ``model.lora``: what stages do with each other's adapters, and an adapter exported by itself.
+"""Runs with ``model.lora``: adapters across stages, and an adapter exported alone.
 
-The weights that a run must leave are computed here from its checkpoints: W + sum of (alpha / r) B A.
+The expected weights are computed from the run's checkpoints: W + sum of (alpha / r) B A.
 """
 
 import random
@@ -52,7 +52,7 @@ def saved(folder):
 
 
 def with_products(weights, checkpoint, ranks):
-    """Weights of a trunk, and the products of a checkpoint's adapters, the lowest first."""
+    """Return the weights of a trunk plus the products of a checkpoint's adapters, the lowest first."""
     state, found = checkpoint["state_dict"], dict(weights)
     for name in weights:
         for height, rank in enumerate(ranks, 1):

@@ -1,4 +1,4 @@
-"""Runs on a mixture: what is logged of its parts, killed and continued, on two processes, against plain training."""
+"""Runs on a mixture: logs of its parts, resumed after a kill, on two processes, against plain training."""
 
 import json
 
@@ -37,7 +37,7 @@ def tables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def words(tables):
-    """Of three kinds, with dropout."""
+    """Return the arguments of a run on three kinds of data, with dropout."""
     parts = [
         word
         for name in COLUMNS
@@ -78,7 +78,7 @@ def test_two_processes_have_the_losses_of_one(words, command, tmp_path):
         "log_every_n_steps=1",
     ]
     for mixed in ("true", "false"):
-        if mixed == "false":  # rows of equal columns alone
+        if mixed == "false":  # rows with equal columns only
             words = [*words, "data.parts.triplets.columns=[anchor,positive]", "data.homogeneous=false"]
         folders = [tmp_path / f"{mixed}-{number}" for number in (1, 2)]
         assert command(*words, f"output_dir={folders[0]}").status == 0
@@ -126,7 +126,7 @@ def test_one_part_trains_as_plain_data(tables, command, tmp_path):
         for run in ("plain", "mixed")
     ]
     assert rows[0] == rows[1]
-    for run in ("plain", "mixed"):  # what was before the texts is before those of the library's user
+    for run in ("plain", "mixed"):  # what precedes the texts also precedes those of the library's user
         encoder = SentenceTransformer(str(tmp_path / run / "encoder"), device="cpu")
         plainly = encoder.encode(["ask: a ferry", "tell: a ferry", "a ferry"])
         named = encoder.encode_query("a ferry"), encoder.encode_document("a ferry"), encoder.encode("a ferry")

@@ -1,4 +1,4 @@
-"""A run whose batches are of neighbours: what its encoder finds near, the same on two processes and after a kill."""
+"""A run with batches of neighbors: those that its encoder finds near, on two processes and after a kill."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ def losses(folder):
 
 
 def test_groups_are_what_the_encoder_finds_near_before_training(trained, words, tiny_bert):
-    """One pair at a time; of rows whose questions or answers have the same tokens, a group has the first."""
+    """Compare one pair at a time; of rows whose questions or answers have the same tokens, a group has the first."""
     (path,) = (word.partition("=")[2] for word in words if word.startswith("data.path="))
     rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
     encoder = load_encoder(str(tiny_bert), pooling="mean", device="cpu")
@@ -56,7 +56,7 @@ def test_groups_are_what_the_encoder_finds_near_before_training(trained, words, 
     first, *others = groups[0]
     near = np.argsort(-(vectors @ vectors[first]), kind="stable")
     seen, wanted = [{column[first]} for column in tokens], []
-    for row in near[:32]:  # eight candidates for each of four places
+    for row in near[:32]:  # eight candidates for each of four positions
         if all(column[row] not in known for column, known in zip(tokens, seen, strict=True)):
             wanted.append(float(vectors[row] @ vectors[first]))
             for column, known in zip(tokens, seen, strict=True):
@@ -86,7 +86,7 @@ def test_a_run_that_goes_on_keeps_its_groups(trained, words, command, tmp_path):
 
 @pytest.mark.parametrize("change", ["rows", pytest.param("damage", marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_as_a_new_one(change, words, command, tmp_path):
-    """Of rows that are others by then, and of groups that are cut short."""
+    """The rows have changed by then, or the file of groups is truncated."""
     path = tmp_path / "qa.jsonl"
     (given,) = (Path(word.partition("=")[2]) for word in words if word.startswith("data.path="))
     rows = given.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -108,7 +108,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_as_a_new_one(c
 
 
 def test_parts_of_a_mixture_are_drawn_by_the_sizes_of_their_files(words, command, tmp_path):
-    """Also where there are more rows than the steps will take: 96 and 48 rows are six batches and three."""
+    """This is also true if there are more rows than the steps take: 96 and 48 rows are six batches and three."""
     (given,) = (Path(word.partition("=")[2]) for word in words if word.startswith("data.path="))
     few = tmp_path / "few.jsonl"
     few.write_text("".join(given.read_text(encoding="utf-8").splitlines(keepends=True)[:48]), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A real encoder with frozen weights in 4 bits learns from real texts, and its folder scores as its results say."""
+"""A real encoder with frozen weights in 4 bits learns from real texts; its folder reproduces its results."""
 
 import csv
 import gzip
@@ -17,7 +17,7 @@ SCORE = "stsb/cosine/spearman"
 
 @pytest.fixture(scope="module")
 def texts(shared_data, tmp_path_factory):
-    """The first rows of a training set and of STS-B's test set."""
+    """Return the first rows of a training set and of STS-B's test set."""
     folder = tmp_path_factory.mktemp("texts")
     with gzip.open(shared_data / "train" / "triplets.jsonl.gz", "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in islice(lines, 1280)]

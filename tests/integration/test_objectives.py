@@ -1,4 +1,4 @@
-"""Every objective over its own data: trained, killed and continued, exported; and the wrong data for it refused."""
+"""Every objective over its own data: trained, resumed after a kill, exported; and the wrong data for it refused."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from tests.data import write_rows
 from tests.integration.conftest import NOUNS, TINY
 from tests.integration.curves import reached
 
-STEPS = 9  # 40 rows by 8: into the second epoch
+STEPS = 9  # 40 rows in batches of 8: into the second epoch
 KEPT = ["tiny.dropout=0.3", "log_every_n_steps=1", "checkpoint.every_n_steps=2", "model.lr=0.003"]
 COLUMNS = {
     "dino": ("text_a", "text_b"),
@@ -63,7 +63,7 @@ SLOW = (
     "adapter in 16 bits",
     "adapter of tsdae",
     "compiled",
-)  # what decides in them is in another run or test, too
+)  # their main parts are covered in another run or test
 
 
 @pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in RUNS])

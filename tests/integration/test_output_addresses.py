@@ -1,5 +1,7 @@
-"""A key of any command under which is written, or which names what is read from this machine alone, that is given an
-address: one sentence, status 2, and no folder called ``s3:``."""
+"""A key of any command that names an output or a local input is refused if it has an address.
+
+The refusal is one sentence with exit code 2, and no folder called ``s3:`` is made.
+"""
 
 import pytest
 

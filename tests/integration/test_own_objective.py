@@ -1,4 +1,4 @@
-"""The page "Your own objective": its files, outside the checkout, trained with, continued, scored and exported."""
+"""The page "Your own objective": its files, outside the checkout, trained with, resumed, scored and exported."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def package(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def words(package):
-    """The page's command, its paths made absolute, on random weights."""
+    """Return the page's command, with absolute paths, on random weights."""
     own = [word for word in shlex.split(COMMAND) if not word.startswith("backbone=")]
     places = ("--config-dir=", "data.path=", "evaluation.tasks=")
     own = [re.sub(r"=(?=\w)", f"={package}/", word, count=1) if word.startswith(places) else word for word in own]
@@ -106,7 +106,7 @@ def test_page_command_runs_as_written(package):
     assert "rated/cosine/kendall" in json.loads((package / "run" / "results.json").read_text())["scores"]
 
 
-@pytest.mark.slow  # three starts of train.py
+@pytest.mark.slow  # runs train.py three times
 def test_it_trains_goes_on_and_leaves_an_encoder_with_its_own_score(run, package, tmp_path):
     keys = ["model.lr_schedule=constant", "model.lora.rank=4"]
     whole = run(*keys, "max_steps=6", f"output_dir={tmp_path / 'whole'}")

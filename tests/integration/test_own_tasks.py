@@ -1,4 +1,4 @@
-"""A run that is monitored by a task of the user's own."""
+"""A run that is monitored by a user-defined task."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A preset monitors what its paper monitored, where the tables for it are there, and trains in any case."""
+"""A preset monitors what its paper monitored, if the tables for it are available, and trains in any case."""
 
 import shutil
 

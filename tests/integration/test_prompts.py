@@ -1,4 +1,4 @@
-"""The prompts of a backbone, a sentence-transformers directory, stay with what is trained from it.
+"""The prompts of a backbone, a sentence-transformers directory, stay with the encoder that is trained from it.
 
 The truth is sentence-transformers' own ``encode``, ``encode_query`` and ``encode_document`` on the same directory.
 """
@@ -50,13 +50,13 @@ def directory(folder: Path, backbone: Path, prompts: dict, default: str | None =
 
 @pytest.fixture(scope="module")
 def e5(tiny_bert, tmp_path_factory):
-    """As E5's directories are: ``passage`` instead of ``document``, and no default prompt."""
+    """Make a directory like E5's: ``passage`` instead of ``document``, and no default prompt."""
     return directory(tmp_path_factory.mktemp("e5") / "encoder", tiny_bert, E5)
 
 
 @pytest.fixture(scope="module")
 def newer(tiny_bert, tmp_path_factory):
-    """A directory with a default prompt."""
+    """Make a directory with a default prompt."""
     return directory(tmp_path_factory.mktemp("newer") / "encoder", tiny_bert, NEW, "plain")
 
 
@@ -70,7 +70,7 @@ def written(path: Path, rows: list[dict]) -> Path:
 
 
 def views_of(data: str, path: Path, backbone: Path, *words: str) -> list[list[list[int]]]:
-    """The token ids of each view of the first batch."""
+    """Return the token ids of each view of the first batch."""
     model = {"triplets": "pairs", "qa": "pairs", "sentences": "simcse", "nli": "sbert_nli", "dino": "sroberta"}[data]
     keys = [f"model={model}", f"data={data}", f"data.path={path}", f"backbone={backbone}", "batch_size=4"]
     keys += ["quiet=true", f"data.cache_dir={path.parent / 'cache'}", "data.max_length=24"]
@@ -171,7 +171,7 @@ def test_scores_are_those_of_the_library_before_training_and_after_it(kind, e5, 
 
 
 SEARCH = {"search_query": "the river: ", "search_document": "old maps: "}
-OTHERS = [  # prompts, default -> what the advice makes of three texts of a row
+OTHERS = [  # prompts, default -> prompts that the advice sets for the three texts of a row
     (SEARCH, None, ["the river: ", "old maps: ", "old maps: "]),
     ({"s2p": "it's in winter "}, "s2p", ["it's in winter "] * 3),
     ({"clustering": "in winter: "}, None, ["in winter: "] * 3),
@@ -337,7 +337,7 @@ def test_spans_have_the_default_prompt(newer, tmp_path):
 
 
 def special_ids(folder: Path) -> list[int]:
-    """The ids before a text of plain ``encode``: [CLS] and those of the default prompt."""
+    """Return the ids before a text of plain ``encode``: [CLS] and those of the default prompt."""
     ids: list[int] = AutoTokenizer.from_pretrained(folder)("in winter: ")["input_ids"][:-1]
     return ids
 

@@ -1,4 +1,4 @@
-"""A reranker from the command line: mined, trained, killed and continued, scored before and after, used by others."""
+"""A reranker from the command line: mined, trained, killed and resumed, scored before and after, loaded by others."""
 
 import json
 import signal

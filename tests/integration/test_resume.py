@@ -1,4 +1,4 @@
-"""A run that is killed or stopped, and continued by the same command, ends where the uninterrupted one ends."""
+"""A run that is killed or stopped, and resumed by the same command, ends where the uninterrupted one ends."""
 
 import os
 import random
@@ -17,13 +17,13 @@ from tests.damage import flip
 from tests.integration.curves import reached, without_times
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = 16  # 40 documents by 6: six steps an epoch, so the third epoch is under way
+STEPS = 16  # 40 documents in batches of 6: six steps per epoch, so the third epoch is in progress
 KILLS = [random.Random(3).sample(range(1, STEPS), 2), [STEPS - 1], [1, 2]]
 
 
 @pytest.fixture(scope="module")
 def words(tiny_run):
-    """With dropout, MLM and a checkpoint at every third step."""
+    """Return the arguments of a run with dropout, MLM and a checkpoint at every third step."""
     return [
         *(word for word in tiny_run if not word.startswith("max_steps")),
         f"max_steps={STEPS}",
@@ -48,7 +48,7 @@ def assert_same_run(folder, whole):
     assert len(without_times(whole)) == STEPS
 
 
-# 16 steps end within the third epoch, so this limit changes nothing but what Lightning does before it restores
+# 16 steps end within the third epoch, so this limit changes only what Lightning does before it restores
 EPOCHS = [["max_epochs=3"], [], ["max_epochs=3"]]
 
 
@@ -108,7 +108,7 @@ def test_a_run_killed_while_it_was_exported_is_finished_without_training(words, 
 def test_a_byte_that_flipped_is_noticed_and_told(damaged, at, said, words, whole, command, tmp_path):
     folder = tmp_path / "run"
     words = [*words, f"output_dir={folder}"]
-    if damaged == "checkpoints/last.ckpt":  # a finished run keeps no checkpoint beside it
+    if damaged == "checkpoints/last.ckpt":  # a finished run keeps no checkpoint besides
         assert command(*words, "checkpoint.keep_all=true").status == 0
     else:
         shutil.copytree(whole, folder)
@@ -209,7 +209,7 @@ def rates(folder):
 
 @pytest.fixture(scope="module")
 def constant(words):
-    """With a learning rate that is the same at every step, so that a longer run begins as a shorter one."""
+    """Return arguments with a constant learning rate, so that a longer run begins like a shorter one."""
     return [*(word for word in words if not word.startswith("max_steps")), "model.lr_schedule=constant"]
 
 
@@ -231,7 +231,7 @@ def test_a_finished_run_with_more_steps_equals_an_uninterrupted_one(devices, con
 
 
 def test_a_resumed_run_has_the_rates_of_its_own_config(words, whole, command, tmp_path):
-    """The schedule falls linearly to zero at the new end, and the model card and results.json tell the truth."""
+    """The schedule falls linearly to zero at the new end, and the model card and results.json are correct."""
     other = [*words, "max_steps=20", "model.lr=0.001", "model.lr_schedule=linear", "model.cut_fraction=0"]
     other += ["model.weight_decay=0.5"]
     last = whole / "checkpoints" / "last.ckpt"
@@ -274,7 +274,7 @@ def test_the_command_of_the_message_continues_a_run_whose_folder_has_other_setti
 
 @pytest.fixture(scope="module")
 def best_before_last(words, command, tmp_path_factory):
-    """A run whose best step is not its last one; and the same with all of its checkpoints."""
+    """Make a run whose best step is not its last one, and the same run with all of its checkpoints."""
     folder = tmp_path_factory.mktemp("kept")
     words = [*words, "monitor=train/lr"]  # highest after the warm-up
     outcome = command(*words, f"output_dir={folder / 'run'}")
@@ -287,13 +287,13 @@ def test_a_finished_run_keeps_one_checkpoint_to_resume_from(best_before_last):
     kept, every = (best_before_last[0] / name / "checkpoints" for name in ("run", "all"))
     assert {path.name for path in kept.iterdir()} == {"best.ckpt", "last.ckpt"}
     assert {path.name for path in every.iterdir()} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
-    written = (kept.parent / "results.json").stat().st_mtime_ns  # last: a run that has it is not continued
+    written = (kept.parent / "results.json").stat().st_mtime_ns  # last: a run with it is not resumed
     assert all(path.stat().st_mtime_ns <= written for path in kept.iterdir())
     ours, theirs = (torch.load(folder / "best.ckpt", weights_only=True) for folder in (kept, every))
     assert ours["global_step"] == theirs["global_step"] < STEPS
     assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
     assert "optimizer_states" in torch.load(kept / "last.ckpt", weights_only=True)
-    # AdamW has two moments for each weight, so that weights are a third of a checkpoint
+    # AdamW has two moments for each weight, so weights are a third of a checkpoint
     sizes = [(folder / "best.ckpt").stat().st_size for folder in (kept, every)]
     assert sizes[0] / sizes[1] == pytest.approx(1 / 3, abs=0.03)
 

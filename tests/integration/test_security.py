@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Attack:
-    """Makes a file when it is unpickled."""
+    """Object that makes a file when it is unpickled."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -46,7 +46,7 @@ class Attack:
 
 @pytest.fixture
 def mark(tmp_path):
-    """A file that an attack makes; nobody else."""
+    """A file that only an attack makes."""
     yield tmp_path / "attacked"
     assert not (tmp_path / "attacked").exists()
 
@@ -155,7 +155,7 @@ def refused_or_not(changed):
         check_targets(resolve(run_of(cfg)))
 
 
-OWN = {  # what stands in the module: the target, what is said of it
+OWN = {  # contents of the module: the target, and the message about it
     "missing": (None, "mine.callbacks.Own", ["'mine'", "PYTHONPATH"]),
     "class": ("class Owen: ...", "mine.callbacks.Own", ["has no 'Own'", "nearest is Owen"]),
     "raises": ("x = 1\n\nx / 0", "mine.callbacks.Own", ["ZeroDivisionError", "callbacks.py, line 3"]),
@@ -277,7 +277,7 @@ def test_a_run_leaves_no_secret_and_only_what_the_umask_allows(tiny_run, command
 
 
 def test_what_lets_one_in_at_an_address_is_neither_said_nor_written(server, command, corpus_file, tmp_path):
-    """A password or a signature that stands in an address: it goes to the server alone."""
+    """The credential is a password or a signature in an address: only the server receives it."""
     shutil.copy(corpus_file, server.folder / "corpus.txt")
     address = f"{server.url.replace('http://', 'http://me:secret-1@')}/corpus.txt?sig=secret-2"
     words = ["model=simcse", "data=sentences", f"data.path='{address}'", "backbone=tiny", "batch_size=8", "max_steps=1"]
@@ -294,7 +294,7 @@ def test_what_lets_one_in_at_an_address_is_neither_said_nor_written(server, comm
 
 
 def test_no_package_listens():
-    """Ranks meet through torch's store and process groups alone."""
+    """Ranks communicate through torch's store and process groups only."""
     listens = re.compile(r"http\.server|socketserver|\.listen\(|\.bind\(|asyncio\.start_server|0\.0\.0\.0|run_server")
     assert [path for path, text in SOURCES.items() if listens.search(text)] == []
     stores = [path for path, text in SOURCES.items() if "TCPStore(" in text]

@@ -1,4 +1,4 @@
-"""Runs in stages: what they leave, how they go on after a kill, and what is refused before the first stage trains."""
+"""Runs in stages: outputs, resuming after a kill, and refusals before the first stage trains."""
 
 import gzip
 import json
@@ -51,7 +51,7 @@ def tables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def words(tables):
-    """Two stages of one model, with dropout, and keys of their own."""
+    """Return the arguments of two stages of one model, with dropout, and stage-specific keys."""
     return [
         "model=simcse",
         *TINY,
@@ -141,7 +141,7 @@ def test_only_the_last_stage_can_be_resumed_when_all_are_finished(whole):
 
 
 def test_stages_are_what_runs_one_after_the_other_are(tables, words, command, tmp_path):
-    """Without an MLP, which ``backbone=RUN_FOLDER`` would draw anew."""
+    """There is no MLP, which ``backbone=RUN_FOLDER`` would initialize again."""
     common = [*TINY, *KEPT, "model=simcse", "model.mlp=false"]
     staged = command(*words, "model.mlp=false", f"output_dir={tmp_path / 'staged'}")
     assert staged.status == 0, staged.err
@@ -195,7 +195,7 @@ def test_what_is_finished_is_passed_over(words, whole, command, tmp_path):
 
 
 def test_one_stage_alone(words, whole, command, tmp_path):
-    """From the backbone where no stage before it is finished, else from that; and it is the same stage then."""
+    """It starts from the last finished stage before it, or from the backbone; either way it is the same stage."""
     alone = tmp_path / "alone"
     outcome = command(*words, "only_stage=second", f"output_dir={alone}")
     assert outcome.status == 0, outcome.err
@@ -296,7 +296,7 @@ def test_what_a_later_stage_of_gense_lacks_is_said_before_the_first_trains(more,
 
 @pytest.fixture
 def two_stages(tables, corpus_file, command, tmp_path):
-    """Trains a stage of sentences or spans, and then one of spans."""
+    """Train a stage of sentences or spans, and then one of spans."""
     of = {
         "sentences": ["model=simcse", "data=sentences", f"data.path={tables}/sentences.jsonl"],
         "spans": ["model=declutr", "data=text", f"data.path={corpus_file}", "data.min_span=4", "data.max_span=16"],
@@ -348,7 +348,7 @@ def test_the_folder_of_other_stages_is_refused(words, whole, command):
 @pytest.mark.slow  # two processes
 @pytest.mark.parametrize("launcher", ["torchrun", "lightning"])
 def test_two_processes_train_the_stages_of_one(launcher, words, tables, command, tmp_path):
-    """Without dropout, which is another one on each process; eps keeps AdamW from blowing up what is rounded."""
+    """There is no dropout, which differs on each process; eps keeps AdamW from amplifying rounding errors."""
     words = [word for word in words if "sentences" not in word]
     words += ["tiny.dropout=0", "model.eps=0.001", "trainer.accelerator=cpu"]
     words += ["+stages.first.data=qa", f"stages.first.data.path={tables}/qa.jsonl"]
@@ -359,7 +359,7 @@ def test_two_processes_train_the_stages_of_one(launcher, words, tables, command,
     more = ["trainer=ddp", "devices=2"] if launcher == "lightning" else []
     done = run_command([*torchrun, TRAIN, *words, *more, f"output_dir={two}"])
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("evaluation.data_root is not set") == 1, done.stderr  # said by one of them, once
+    assert done.stderr.count("evaluation.data_root is not set") == 1, done.stderr  # one process says it, once
     results = read_results(two / "results.json")
     assert (results["spent"]["steps"], results["spent"]["examples"], results["processes"]) == (11, 100, 2)
     for stage in ("second", "first"):
@@ -375,7 +375,7 @@ def test_two_processes_train_the_stages_of_one(launcher, words, tables, command,
 
 
 def test_a_process_that_is_gone_between_two_stages_is_named(words, tmp_path, monkeypatch):
-    """By the one that is left, which asks all of them what the second stage begins from."""
+    """The remaining process names it, when all processes compare the backbones of the second stage."""
 
     def leave():
         if os.environ["RANK"] == "1":
@@ -391,13 +391,13 @@ def test_a_process_that_is_gone_between_two_stages_is_named(words, tmp_path, mon
 IN_STAGES = [
     line
     for line in commands_of(*GUIDE)
-    if ("stages." in line or "gense_small_demo" in line) and "llm2vec" not in line  # which wants a decoder
+    if ("stages." in line or "gense_small_demo" in line) and "llm2vec" not in line  # which needs a decoder
 ]
 
 
 @pytest.mark.parametrize("line", [line.removeprefix("contrastive-encoders train ") for line in IN_STAGES])
 def test_the_commands_of_the_guide(line, tables, small_eval, command, tmp_path):
-    """As written, but for the texts, a tiny backbone and few steps."""
+    """The commands run as written, except for the texts, a tiny backbone and few steps."""
     (tmp_path / "train").mkdir()
     for source, name in (("triplets", "triplets"), ("qa", "qa_pairs")):
         with gzip.open(tmp_path / "train" / f"{name}.jsonl.gz", "wt") as file:

@@ -1,4 +1,4 @@
-"""A run that learns from a teacher: alike on two processes and after a kill; what its store, folder and table hold."""
+"""A run that learns from a teacher: equal on two processes and after a kill; its store, folder and table."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ WIDTH = 48
 
 @pytest.fixture(scope="module")
 def teacher(tiny_bert, tmp_path_factory):
-    """Another encoder, wider and with a prompt and a length of its own."""
+    """Make another encoder, wider and with its own prompt and length."""
     library = pytest.importorskip("sentence_transformers")
     folder = tmp_path_factory.mktemp("teacher")
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
@@ -34,7 +34,7 @@ def teacher(tiny_bert, tmp_path_factory):
     torch.manual_seed(8)
     model = transformers.BertModel(transformers.BertConfig(hidden_size=WIDTH, **sizes))
     for weight in model.parameters():
-        if weight.dim() > 1:  # or the states hardly hear of each other
+        if weight.dim() > 1:  # otherwise the states hardly depend on each other
             torch.nn.init.normal_(weight, std=0.3)
     model.save_pretrained(folder / "bert")
     tokenizer.save_pretrained(folder / "bert")
@@ -79,7 +79,7 @@ def losses(folder):
 
 
 def test_the_store_has_what_the_teacher_makes_of_the_texts(whole, teacher):
-    """As the library does, with the teacher's own prompt and length; in 16 bits."""
+    """The embeddings are the library's, with the teacher's own prompt and length, in 16 bits."""
     library = pytest.importorskip("sentence_transformers").SentenceTransformer(str(teacher), device="cpu")
     wanted = library.encode(SENTENCES)
     found = store_of(whole)[:, 0].astype(np.float32)
@@ -105,7 +105,7 @@ def test_two_processes_train_as_one_does(whole, words, tmp_path):
 
 @pytest.mark.slow  # two processes
 def test_sharded_weights_train_alike(whole, words, tmp_path):
-    """Of the projection, too; the encoder that is left has none of it."""
+    """The projection is included; the exported encoder does not contain it."""
     words = [word for word in words if word != "trainer=cpu"]
     run = [*words, "trainer=fsdp", "trainer.accelerator=cpu", "devices=2", f"output_dir={tmp_path / 'two'}"]
     done = run_command([TRAIN, *run])
@@ -147,7 +147,7 @@ def test_another_teacher_under_the_same_name_is_refused_until_the_first_is_back(
 
 
 def test_a_share_of_the_rows_asks_the_teacher_for_those_alone(whole, words, command, tmp_path):
-    """And each row gets the vector that it has among all."""
+    """Each row gets the embedding that it has among all rows."""
     some = tmp_path / "some"
     assert command(*words, "data.fraction=0.25", "max_epochs=9", f"output_dir={some}").status == 0
     found, every = store_of(some), store_of(whole)
@@ -209,7 +209,7 @@ def test_a_student_of_fewer_layers_stands_beside_its_teacher(few, small_eval, te
         side: sum(one.numel() for one in library.SentenceTransformer(str(path), device="cpu")[0].model.parameters())
         for side, path in sides.items()
     }
-    pooler = {"of_teacher": WIDTH * (WIDTH + 1), "own": 32 * 33}  # the library keeps BERT's, which nothing reads
+    pooler = {"of_teacher": WIDTH * (WIDTH + 1), "own": 32 * 33}  # the library keeps BERT's pooler, which nothing reads
     for side, number in counted.items():
         assert found[side]["parameters"] in (number, number - pooler[side])
         assert found[side]["megabytes"] == pytest.approx(found[side]["parameters"] * 4 / 1e6)
@@ -237,7 +237,7 @@ def test_a_student_of_fewer_layers_stands_beside_its_teacher(few, small_eval, te
 
 
 def test_layers_of_a_checkpoint_alone(few, command, tmp_path):
-    """Of a run whose encoder/ is gone."""
+    """The checkpoint belongs to a run without encoder/."""
     out = tmp_path / "run"
     assert command(*few, "model.layers=1", "max_steps=3", f"output_dir={out}").status == 0
     wanted = load_encoder(out, device="cpu").embed(SENTENCES)

@@ -1,4 +1,4 @@
-"""Runs from the command line to the files that they leave."""
+"""Runs from the command line to the files that they write."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def same_weights(ours, theirs):
 
 @pytest.fixture(scope="module")
 def finished(tiny_run, run_train, tmp_path_factory):
-    """The output folder of a run by the real command line."""
+    """Return the output folder of a run by the real command line."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     done = run_train([*tiny_run, f"output_dir={folder}", "data_licence=cc0-1.0"])
     assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ def test_a_run_leaves_these_files_and_no_others(finished):
 
 
 def test_a_curve_that_cannot_be_drawn_is_a_warning(tiny_run, command, tmp_path, monkeypatch):
-    figure.library()  # a fork is begun with it
+    figure.library()  # a fork starts with it
     monkeypatch.setattr(figure, "SECONDS", 0.01)  # the run is a fork of this process
     monkeypatch.setattr(figure, "SECONDS_EACH", 0)
     outcome = command(*tiny_run, f"output_dir={tmp_path / 'run'}", drawn=True)
@@ -128,7 +128,7 @@ def test_another_config_is_refused_until_overwrite(finished, tiny_run, command, 
     assert refused.status == 2
     assert "seed=1, not 2" in refused.err
     assert "overwrite=true" in refused.err
-    assert "resume=" not in refused.err  # a checkpoint of other batches cannot be continued
+    assert "resume=" not in refused.err  # a checkpoint with other batches cannot be resumed
     assert (folder / "results.json").read_bytes() == before
     (folder / "notes.txt").write_text("mine")
     assert command(*tiny_run, f"output_dir={folder}", "seed=2", "overwrite=true").status == 0
@@ -183,7 +183,7 @@ def test_a_run_serves_as_the_backbone_of_the_next_with_its_head(finished, tiny_r
     words = [word for word in tiny_run if not word.startswith("backbone=")]
     outcome = command(*words, f"backbone={finished}", f"output_dir={tmp_path / 'next'}", "model.lr=0.0")
     assert outcome.status == 0, outcome.err
-    assert same_weights(weights(tmp_path / "next"), weights(finished))  # head included: nothing was learned
+    assert same_weights(weights(tmp_path / "next"), weights(finished))  # including the head: nothing was learned
     assert any("lm_head" in name for name in weights(finished))
 
 
@@ -242,7 +242,7 @@ def scored(tiny_run, command, small_eval, tmp_path_factory):
 
 
 def test_scores_are_of_products_in_the_precision_that_was_asked_for(tiny_run, command, small_eval, tmp_path):
-    """Truth: the exported encoder, in either."""
+    """Truth: the exported encoder, in either precision."""
     words = ["evaluation.suite=stsb", f"evaluation.data_root={small_eval}", "evaluation.precision=bf16", "max_steps=1"]
     outcome = command(*tiny_run, *words, f"output_dir={tmp_path}")
     assert outcome.status == 0, outcome.err
@@ -372,7 +372,7 @@ def test_srun_starts_two_processes_that_share_one_folder(no_dropout, start, tmp_
 
 
 def check_two_processes(folder, alone):
-    left = {path.name for path in folder.iterdir() if not path.name.startswith(f"{LOCK}-")}  # which a fork leaves
+    left = {path.name for path in folder.iterdir() if not path.name.startswith(f"{LOCK}-")}  # which a fork exits with
     assert left == LEFT_BY_A_RUN | {"items.npz"}  # scored, unlike `finished`
     ours, theirs = read_results(folder / "results.json"), read_results(alone / "results.json")
     assert ours["processes"] == 2

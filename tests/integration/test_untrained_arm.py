@@ -1,4 +1,4 @@
-"""The arm ``untrained`` of a race has the scores that the run of the first arm has before its first step."""
+"""The arm ``untrained`` of a race has the scores of the first arm's run before its first step."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_the_untrained_arm_has_the_scores_before_training(
     outcome = command(*job.words, f"output_dir={job.folder}")
     assert outcome.status == 0, outcome.err
     trained, untrained = (read_results(folder / "results.json") for folder in (tmp_path / "trained", job.folder))
-    # the other measures of twelve pairs from random weights turn on the last digit of a cosine
+    # the other measures of twelve pairs from random weights depend on the last digit of a cosine
     name = "stsb/cosine/pearson"
     assert untrained["scores"][name] == pytest.approx(trained["scores_before"][name], abs=1e-3)
     assert abs(trained["scores"][name] - untrained["scores"][name]) > 0.01, "it was trained"

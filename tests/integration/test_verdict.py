@@ -1,4 +1,4 @@
-"""What a run says at its end of the encoder that it began from, by the real command."""
+"""The verdict at the end of a run about the encoder that it started from, by the real command."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ STEPS = 40
 
 
 def pair(words):
-    """A question in one language and its answer in another: words alone find nothing, and there is much to learn."""
+    """Make a question in one language and its answer in another: shared words find nothing, and much can be learned."""
     return {"question": " ".join(f"q{word}q" for word in words), "answer": " ".join(f"x{word}z" for word in words)}
 
 
@@ -89,7 +89,7 @@ def test_a_run_that_did_not_says_so_and_what_to_try(rate, outcome, begin, shown,
 
 
 def ndcg(folder, rows):
-    """nDCG@10 of stock sentence-transformers, by hand: each question has one answer."""
+    """Return nDCG@10 of stock sentence-transformers, by hand: each question has one answer."""
     library = pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
     asked, told = (
         library.encode([row[key] for row in rows], normalize_embeddings=True) for key in ("question", "answer")

@@ -1,4 +1,4 @@
-"""``average_with_start``: what is scored and exported is the mean of the weights before and after training."""
+"""``average_with_start``: the mean of the weights before and after training is scored and exported."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""The wheel, outside the checkout and beside modules of the user's that are called like ours."""
+"""The wheel, outside the checkout and next to a user's modules with the same names."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def run(*words, cwd=ROOT, timeout=400):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from a copy of what is packaged, without isolation."""
+    """Build the wheel from a copy of the packaged files, without isolation."""
     copy = tmp_path_factory.mktemp("copy")
     setup = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -147,7 +147,7 @@ def test_a_domain_is_synthesised(console, domain_words, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git lists the files")
 def test_an_sdist_makes_the_same_wheel(wheel, tmp_path):
-    """From a copy of all files that the repository has; the links stay out of the archive."""
+    """The source is a copy of all files of the repository; the links are not in the archive."""
     listed = run("git", "ls-files", "-z").stdout.rstrip("\0").split("\0")
     for name in listed:
         (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files at addresses: of a local S3 server and one of the web, fetched once, as they are, and named by the manifest."""
+"""Files at addresses: on a local S3 server and a web server, downloaded once, unchanged, and named by the manifest."""
 
 import gzip
 import hashlib
@@ -35,7 +35,7 @@ def s3():
 
 @pytest.fixture
 def bucket(s3, tmp_path, monkeypatch):
-    """A file system with an empty bucket, of a name that no other test has; a cache of this test's own."""
+    """Make a file system with an empty bucket, with a unique name and a separate cache."""
     for name, value in {**s3, "CONTRASTIVE_ENCODERS_CACHE": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
     fsspec.get_filesystem_class("s3").clear_instance_cache()
@@ -47,7 +47,7 @@ def bucket(s3, tmp_path, monkeypatch):
 
 
 def anew():
-    """What another process would find."""
+    """Reset the state to that of another process."""
     remote_files._found.cache_clear()
     for kind in ("s3", "http"):
         for system in list(fsspec.get_filesystem_class(kind)._cache.values()):
@@ -77,7 +77,7 @@ def test_a_file_a_folder_and_a_pattern_are_read_as_local_ones(bucket, tmp_path):
 
 def test_a_version_is_fetched_once_and_the_manifest_names_it(bucket, monkeypatch):
     place, url = f"{bucket.name}/t.jsonl", f"{bucket.url}/t.jsonl"
-    for content in (b'{"text": "old"}\n', b'{"text": "new"}\n'):  # of one size
+    for content in (b'{"text": "old"}\n', b'{"text": "new"}\n'):  # of equal size
         bucket.system.pipe(place, content)
         anew()
         (file,) = list_files(url)
@@ -89,7 +89,7 @@ def test_a_version_is_fetched_once_and_the_manifest_names_it(bucket, monkeypatch
             "version": hashlib.md5(content).hexdigest(),  # S3's ETag
         }
     bucket.system.rm(place)
-    assert texts(url) == ["new"]  # of one process, which has looked
+    assert texts(url) == ["new"]  # from one process, which has checked
     anew()
     with pytest.raises(InputError, match=r"there is no t\.jsonl in s3://"):
         list_files(url)
@@ -125,7 +125,7 @@ def test_what_was_fetched_is_read_where_nobody_answers(web, caplog):
 
 
 def test_a_download_that_breaks_off_leaves_nothing_that_is_taken_for_the_file(web):
-    web.break_off_after = [100, 4]  # that of the question how large it is, and the download
+    web.break_off_after = [100, 4]  # the request for its size, and the download
     with pytest.raises(InputError, match=r"t\.txt: no answer"):
         list_files(f"{web.url}/t.txt")
     assert texts(f"{web.url}/t.txt") == ["of the web"]
@@ -161,7 +161,7 @@ def test_what_is_wrong_is_one_sentence_that_says_how_to_mend_it(address, env, ex
 
 def test_tasks_specs_and_texts_at_an_address_are_those_of_the_same_files_here(bucket, tmp_path):
     files = {
-        "tasks.yaml": "mine: {kind: retrieval, path: beir}\n",  # seen from where the YAML file lies
+        "tasks.yaml": "mine: {kind: retrieval, path: beir}\n",  # relative to the location of the YAML file
         "beir/corpus.jsonl": '{"_id": "d", "text": "an answer"}\n{"_id": "e", "text": "another"}\n',
         "beir/queries.jsonl": '{"_id": "q", "text": "a question"}\n',
         "beir/qrels/test.tsv": "query-id\tcorpus-id\tscore\nq\te\t1\n",

@@ -1,4 +1,4 @@
-"""Files and folders are whole or not there, whatever ends the process that writes them."""
+"""Files and folders are complete or absent, whatever ends the process that writes them."""
 
 import contextlib
 import errno
@@ -158,7 +158,7 @@ def build_slowly(directory, calls):
 def test_a_folder_is_built_by_one_and_again_where_it_is_not_whole(tmp_path):
     reading, writing = os.pipe()
     directory, fork = tmp_path / "cache" / "name", multiprocessing.get_context("fork")
-    directory.mkdir(parents=True)  # not whole
+    directory.mkdir(parents=True)  # incomplete
     builders = [fork.Process(target=build_slowly, args=(directory, writing)) for _ in range(3)]
     for one in builders:
         one.start()

@@ -1,4 +1,4 @@
-"""What stands between the columns of a table is found out; the truth is what Python's csv.writer wrote with it."""
+"""The delimiter of a table is detected; the truth is what Python's csv.writer wrote with it."""
 
 import csv
 import io
@@ -64,7 +64,7 @@ def test_rows_say_what_the_header_leaves_open(tmp_path, text, rows):
 
 @pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.csv", ";"), ("t.tsv", "\t")])
 def test_empty_columns_behind_a_table_need_no_names(tmp_path, name, separator):
-    """As Excel writes them where a cell there once had something."""
+    """Excel writes such columns if a cell there once had a value."""
     lines = [["q", "a", "", ""], ["where?", "here", "", ""], ["when?", "now", "", "x"]]
     (tmp_path / name).write_text("".join(separator.join(line) + "\n" for line in lines))
     rows = [row.values for row in read_rows(tmp_path / name)]

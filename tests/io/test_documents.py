@@ -22,7 +22,7 @@ HEADING, BODY = "Grey seals", "A seal sleeps on the ice and wakes at noon."
 
 
 def docx() -> bytes:
-    """ECMA-376, part 1: a package of three parts, whose paragraph of style Heading1 is a heading."""
+    """Write ECMA-376, part 1: a package of three parts, whose paragraph of style Heading1 is a heading."""
     styled = f'<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>{HEADING}</w:t></w:r></w:p>'
     parts = {
         "[Content_Types].xml": f'<Types xmlns="{PACKAGE}/content-types"><Default Extension="rels" ContentType='
@@ -41,7 +41,7 @@ def docx() -> bytes:
 
 
 def pdf(*lines: str) -> bytes:
-    """ISO 32000-1, 7.5: one page of Helvetica."""
+    """Write ISO 32000-1, 7.5: one page of Helvetica."""
     drawn = f"BT /F1 12 Tf 72 720 Td 16 TL {' '.join(f'({line}) Tj T*' for line in lines)} ET"
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
@@ -134,7 +134,7 @@ WATCHED = ("open", "socket.connect", "socket.getaddrinfo", "subprocess.Popen")
 
 
 class Marks:
-    """Leaves a file behind when it is unpickled."""
+    """Object that makes a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -159,7 +159,7 @@ def test_nothing_that_a_pdf_names_is_unpickled(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.docx", "a.html", "a.md"])
 def test_a_picture_that_lies_elsewhere_is_not_read(tmp_path, name):
-    """CVE-2025-11849: Word documents had the files that they name in them."""
+    """CVE-2025-11849: Word documents received the contents of local files that they name."""
     secret = tmp_path / "secret.png"
     secret.write_bytes(SECRET)
     opened, listens = list[str](), [True]
@@ -168,7 +168,7 @@ def test_a_picture_that_lies_elsewhere_is_not_read(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(linked(docx(), secret.as_uri()) if name == "a.docx" else f"{BODY}\n\n{tags}".encode())
     found = str(markdown_of(path))
-    listens.clear()  # a hook stays as long as the process
+    listens.clear()  # a hook stays for the life of the process
     assert BODY in found
     assert base64.b64encode(SECRET).decode() not in found
     assert any(str(path) in one for one in opened), "the hook hears"
@@ -176,7 +176,7 @@ def test_a_picture_that_lies_elsewhere_is_not_read(tmp_path, name):
 
 
 def linked(document: bytes, target: str) -> bytes:
-    """With a picture that is a link."""
+    """Return a document with a picture that is a link."""
     drawing = "http://schemas.openxmlformats.org/drawingml/2006"
     office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
     picture = (

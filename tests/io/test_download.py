@@ -1,4 +1,4 @@
-"""Downloads that break off, servers that lie or are away, files that changed, archives made in bad faith."""
+"""Interrupted downloads, wrong or unavailable servers, changed files, malicious archives."""
 
 import hashlib
 import io
@@ -63,7 +63,7 @@ def test_a_host_that_does_not_answer_is_asked_once(tmp_path, monkeypatch, listen
     monkeypatch.setattr(requests, "get", lambda url, **keys: (asked.append(url), real(url, **keys))[1])
     with socket.socket() as host:
         host.bind(("127.0.0.1", 0))
-        if listens:  # and never reads what it is asked
+        if listens:  # and never reads the request
             host.listen()
         url = f"http://127.0.0.1:{host.getsockname()[1]}"
         downloads = Downloads(tmp_path, None, quiet=True, timeout=0.2)

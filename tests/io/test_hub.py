@@ -1,4 +1,4 @@
-"""The hub is asked once for a model, what is here is read from the disk, and a silent hub costs moments."""
+"""The hub is asked once for a model, local files are read from the disk, and a silent hub costs seconds."""
 
 import socket
 import time
@@ -14,7 +14,7 @@ from tests.hub import Hub
 
 
 def here(url, folder):
-    """The environment of somebody with this hub and nothing of it on the disk."""
+    """Return the environment of a user with this hub and an empty cache."""
     return {
         "HF_ENDPOINT": f"{url}/",
         "HF_HUB_OFFLINE": "",
@@ -34,7 +34,7 @@ def hub(tiny_mlm):
 
 @pytest.fixture
 def this_process(monkeypatch):
-    """``this_process(url)``: from now on it has this hub, of which it knows nothing."""
+    """``this_process(url)`` gives this process this hub with an empty cache."""
 
     def meets(url):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -56,7 +56,7 @@ def test_a_second_start_asks_the_hub_once_and_a_third_goes_without(hub, tmp_path
         done = run_command([*words, f"seed={seed}"], tmp_path, **here(hub.url, tmp_path))
         assert done.returncode == 0, done.stderr
         assert "http" not in done.stderr.lower()
-    about_it = [request for request in hub.asked if hub.name in request]  # its client has a question of its own a day
+    about_it = [request for request in hub.asked if hub.name in request]  # its client makes one request per day
     assert about_it == [f"GET /api/models/{hub.name}"]
     hub.close()
     done = run_command([*words, "seed=3"], tmp_path, **here(hub.url, tmp_path))
@@ -93,7 +93,7 @@ def test_a_download_that_breaks_off_is_one_sentence_and_goes_on(hub, tmp_path, f
     assert (done.returncode, (tmp_path / "vectors.npy").is_file()) == (0, True), done.stderr
 
 
-@pytest.mark.parametrize("listens", [False, True])  # and if so, never reads what it is asked
+@pytest.mark.parametrize("listens", [False, True])  # and if so, never reads the request
 def test_a_hub_that_does_not_answer_costs_moments(this_process, listens):
     with socket.socket() as host:
         host.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""What a reader sees of Markdown, held against the page that markdown-it makes and what Beautiful Soup reads in it."""
+"""Plain text of Markdown, compared with markdown-it's page and the text that Beautiful Soup reads in it."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def is_heading(tag) -> bool:
 
 @pytest.mark.parametrize(
     ("text", "headings"),
-    [  # of the CommonMark specification, sections 4.2, 4.3 and 4.5
+    [  # from the CommonMark specification, sections 4.2, 4.3 and 4.5
         ("#5 bolt\n\n#hashtag", []),
         (r"\## foo", []),
         ("# foo *bar* \\*baz\\*", [(1, "foo bar *baz*")]),

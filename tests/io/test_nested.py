@@ -1,4 +1,4 @@
-"""Columns inside of others are read from files of every kind that has them."""
+"""Nested columns are read from files of every kind that has them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""One rule for output folders: a folder without our marker is refused, and only what the marker lists is removed."""
+"""One rule for output folders: a folder without a marker is refused, and only files in the marker are removed."""
 
 import json
 import subprocess
@@ -152,7 +152,7 @@ def test_what_differs_is_said(before, now, told):
 
 
 def test_who_holds_a_lock_may_come_back(tmp_path):
-    """That others may not, tests/training/test_folder.py knows."""
+    """Other processes cannot: see tests/training/test_folder.py."""
     assert acquire_lock(tmp_path / "new" / "lock")
     assert acquire_lock(tmp_path / "new" / ".." / "new" / "lock")
 

@@ -1,4 +1,4 @@
-"""Rows come out of every kind of file as they stand there, and whatever a file has wrong with it is named."""
+"""Rows are read from every kind of file unchanged, and every error of a file is named."""
 
 import codecs
 import csv
@@ -32,7 +32,7 @@ STSB = (
 
 
 def content(path, names, rows):
-    """Write rows in the form that the name of the path says."""
+    """Write rows in the format that the name of the path gives."""
     table = [dict(zip(names, row, strict=True)) for row in rows]
     plain = path.with_name(path.name.removesuffix(".gz"))
     if plain.suffix == ".parquet":
@@ -153,7 +153,7 @@ def test_many_rows_take_the_memory_of_a_few(tmp_path, kind):
 
 
 GOOD = '{"q": "p", "a": "e"}\n'
-WRONG = {  # name of the file: its content, the line, and words of the message
+WRONG = {  # name of the file: its content, the line, and parts of the message
     "x.txt": (
         "gööd\n".encode() + b"bad \xff byte\nmore\n",
         2,

@@ -1,4 +1,4 @@
-"""The sets' archives as their authors laid them out, made of given rows, and a server that has them."""
+"""The archives of the sets as their authors laid them out, made from given rows, and a server for them."""
 
 import gzip
 import io
@@ -22,7 +22,7 @@ SPLITS = ("train", "dev", "test")
 Rows = Mapping[str, Sequence[Sequence[str]]]
 Files = dict[str, bytes]
 
-YEARS = {  # archive, folder inside, beginning of the files' names
+YEARS = {  # archive, folder inside, start of the files' names
     "STS12": ("STS2012-en-test.zip", "test-gold", "STS"),
     "STS13": ("STS2013-en-test.zip", "test-gs", "STS"),
     "STS14": ("STS2014-en-test.zip", "sts-en-test-gs-2014", "STS"),
@@ -66,7 +66,7 @@ def tarred(path: Path, files: Files) -> None:
 
 
 def official(folder: Path, rows: Rows) -> None:
-    """Writes the authors' archives of every set that ``rows`` has tables of."""
+    """Write the authors' archives of every set of which ``rows`` has tables."""
     archives: dict[str, Files] = {}
     for name, (archive, *_) in YEARS.items():
         if f"{name}/test" in rows:
@@ -101,7 +101,7 @@ def official(folder: Path, rows: Rows) -> None:
 def year_files(name: str, rows: Sequence[Sequence[str]]) -> Files:
     _, inside, prefix = YEARS[name]
     files = {}
-    # STS15 and 16 hold many pairs that were not rated; 16 names the texts' sources behind them
+    # STS15 and 16 contain many pairs that were not rated; in 16, the sources follow the texts
     extra = ["source a", "source b"] if name == "STS16" else []
     for subset in dict.fromkeys(row[0] for row in rows):
         own = [row for row in rows if row[0] == subset]
@@ -112,14 +112,14 @@ def year_files(name: str, rows: Sequence[Sequence[str]]) -> Files:
 
 
 def benchmark(rows: Sequence[Sequence[str]]) -> bytes:
-    """Some rows name their sources in further columns; the score stands before the texts."""
+    """Write rows, some of which name their sources in further columns; the score precedes the texts."""
     return lines(
         [[*row[:4], f"{float(row[6]):.4f}", row[4], row[5], *["source"] * (at % 3)] for at, row in enumerate(rows)]
     )
 
 
 def single_files(rows: Rows) -> Iterator[tuple[str, bytes]]:
-    """Sets whose authors have no archive, a file for each of their tables."""
+    """Write sets whose authors have no archive, one file for each table."""
     for split in SPLITS:
         if found := rows.get(f"SST2/{split}"):
             yield f"sentiment-{split}", lines([[text, label] for label, text in found])
@@ -167,7 +167,7 @@ def useb(rows: Rows) -> Files:
 
 
 def shuffled(query: str, similar: str, candidates: str) -> list[str]:
-    """A line of AskUbuntu: candidates not in BM25's order, their scores behind them."""
+    """Return a line of AskUbuntu: candidates not in BM25's order, followed by their scores."""
     ids = candidates.split()
     scores = [f"{100 - at / 7:.5f}" for at in range(len(ids))]
     turned = [*range(1, len(ids)), 0] if ids else []
@@ -175,7 +175,7 @@ def shuffled(query: str, similar: str, candidates: str) -> list[str]:
 
 
 def senteval_tar(path: Path, rows: Rows) -> None:
-    """SimCSE's archive: the sets as SentEval's script leaves them, of tables in that form."""
+    """Write SimCSE's archive: the sets as SentEval's script leaves them, with tables in that form."""
     files: Files = {}
     for name in YEARS:
         found = rows.get(f"{name}/test.senteval", [])
@@ -200,7 +200,7 @@ def senteval_tar(path: Path, rows: Rows) -> None:
 
 
 def coco_pickle(images: int, width: int) -> bytes:
-    """Like SentEval's: written by Python 2, six captions for some images, texts and vectors by number."""
+    """Write a pickle like SentEval's: from Python 2, six captions for some images, texts and embeddings by number."""
     ids = {image: [image * 10 + at for at in range(5 + image % 2)] for image in range(images)}
     return pickle.dumps(
         {
@@ -219,13 +219,13 @@ def read(path: Path) -> list[list[str]]:
 
 @pytest.fixture(scope="session")
 def archives() -> SimpleNamespace:
-    """Who writes archives, and reads the tables that come of them."""
+    """Return the writers of the archives, and a reader of the resulting tables."""
     return SimpleNamespace(official=official, senteval_tar=senteval_tar, coco=coco_pickle, read=read, zip=zipped)
 
 
 @pytest.fixture
 def small(monkeypatch) -> Callable[[Rows], None]:
-    """``small(rows)``: from now on the official number of rows of each table is what ``rows`` has."""
+    """``small(rows)`` sets the official number of rows of each table to that of ``rows``."""
 
     def shrink(rows: Rows) -> None:
         for name, origin in list(ORIGINS.items()):
@@ -240,7 +240,7 @@ def small(monkeypatch) -> Callable[[Rows], None]:
 
 @pytest.fixture(scope="session")
 def real_rows() -> dict[str, list[list[str]]]:
-    """The published tables, in the columns that a fetched table has."""
+    """Return the published tables, in the columns of a downloaded table."""
     if not (SHARED / "STS12").is_dir():
         pytest.skip(f"the published sets are not in {SHARED.parent}; set SHARED_DATA")
     found = {}

@@ -1,4 +1,4 @@
-"""The published tables are whole; each known trap is found in a damaged copy of one."""
+"""The published tables are complete; each known error is found in a damaged copy."""
 
 import shutil
 import time
@@ -37,7 +37,7 @@ def test_the_published_tables_are_whole(real_data):
     assert {row.state for row in there} == {"ok"}
     assert len(there) == 49
     assert report.well
-    assert seconds < 20  # a few, on an idle machine
+    assert seconds < 20  # a few on an idle machine
     assert "SNLI/train" in {row.table for row in report.rows if row.state == "missing"}
 
 
@@ -45,7 +45,7 @@ def test_what_is_asked_for_by_its_name_must_be_there(real_data):
     assert check(real_data, ["sts12", "SST5", "mr@senteval"]).well
     assert not check(real_data, ["snli"]).well
     assert not check(real_data, ["COCO"]).well
-    assert check(real_data, ["senteval"]).well  # a suite goes without what is not there
+    assert check(real_data, ["senteval"]).well  # a suite omits sets that are not available
 
 
 def test_an_empty_folder_is_not_well(tmp_path):
@@ -93,7 +93,7 @@ def test_the_official_numbers_of_rows_are_those_of_the_tasks():
     for task, entry in ENTRIES.items():
         for name, rows in entry.rows.items():
             if rows is None:
-                continue  # made on this machine, not published
+                continue  # made locally, not published
             assert TABLES[name].rows == rows, (task, name)
             if entry.senteval:
                 assert f"{name}.senteval" in TABLES

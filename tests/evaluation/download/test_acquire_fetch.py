@@ -1,4 +1,4 @@
-"""Fetching from a server that has the authors' archives, made of a few own lines."""
+"""Downloads from a server that has the authors' archives, made from a few rows of the test."""
 
 import pickle
 import re
@@ -108,7 +108,7 @@ def test_every_set_from_a_mirror(tmp_path, mirror, archives):
     found = tables(root, archives)
     assert set(found) == set(FORMED)
     expected = {**OWN, **SENTEVAL}
-    # a tab and a line break inside a text would make two cells and rows of it
+    # a tab and a line break inside a text would split cells and rows
     expected["CQADupStack/corpus"] = [
         [cell.replace("\t", " ").replace("\n", " ") for cell in row] for row in OWN["CQADupStack/corpus"]
     ]
@@ -130,7 +130,7 @@ def test_what_is_there_is_kept_and_not_asked_for(tmp_path, mirror):
     assert {row.state for row in again.rows} == {"kept"}
     assert not mirror.asked
     assert times == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.tsv")}
-    (tmp_path / "STS12/test.senteval.tsv").unlink()  # made anew of the raw table, without a host
+    (tmp_path / "STS12/test.senteval.tsv").unlink()  # made again from the raw table, without a server
     row = next(row for row in fetch(tmp_path, ["STS12"], mirror.url, quiet=True).rows if row.state != "kept")
     assert row.detail == "5 rows made of STS12/test"
     assert not mirror.asked
