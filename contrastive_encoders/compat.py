@@ -1,8 +1,8 @@
-"""Private names of torch and transformers. No other module uses one.
+"""Private names of torch and transformers. No other module uses any.
 
-The headings say with which versions the functions were tested, each function why there is no public way;
-``tests/test_compat.py`` fails as soon as there is one. The libraries are imported when a function is called, so that a
-command that only prints its help is not slowed down.
+The headings give the versions with which the functions were tested, and each function states why there is no public
+API. ``tests/test_compat.py`` fails as soon as there is one. The libraries are imported when a function is called, so
+that commands that only print their help are not slowed down.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ def raw_parameters(module: Any) -> dict[str, Any]:
 
 
 def version_of(tensor: Tensor) -> int:
-    """Return a number that each change of a tensor in place increases; only autograd reads it."""
+    """Return a number that increases with each in-place change of a tensor; only autograd uses it."""
     return int(tensor._version)
 
 
 def multiplies_bf16(device: str) -> bool:
-    """Return whether a kind of device multiplies in bfloat16 by itself. torch says so of GPUs only."""
+    """Return whether a device type supports bfloat16 matmuls natively. The public function of torch covers GPUs
+    only.
+    """
     import torch
 
     if device == "cuda":
@@ -43,44 +45,44 @@ def multiplies_bf16(device: str) -> bool:
 
 
 def clips_before_step(optimizer: torch.optim.Optimizer) -> None:
-    """Tell the gradient scaler of fp16 that gradients are unscaled before the step of a fused optimizer, where they are
-    clipped. Lightning clips none otherwise.
+    """Tell the fp16 gradient scaler that gradients are unscaled before the step of a fused optimizer, because they are
+    clipped there. Otherwise Lightning does not clip them.
     """
     setattr(optimizer, "_step_supports_amp_scaling", False)  # noqa: B010  torch does not declare it
 
 
 def flash_attention(query: Tensor, key: Tensor, value: Tensor, *shape: Any, **options: Any) -> Tensor:
-    """FlashAttention over sequences of any lengths, one behind the other: ``torch.nn.attention.varlen`` has no
-    dropout.
-    """
+    """Compute FlashAttention over packed sequences of any lengths. ``torch.nn.attention.varlen`` has no dropout."""
     import torch
 
     return torch.ops.aten._flash_attention_forward(query, key, value, *shape, **options)[0]
 
 
 def efficient_attention(query: Tensor, key: Tensor, value: Tensor, *shape: Any, **options: Any) -> Tensor:
-    """The same by torch's memory-efficient attention, which also takes float32."""
+    """Compute attention as `flash_attention` does, with torch's memory-efficient attention, which also supports
+    float32.
+    """
     import torch
 
     return torch.ops.aten._efficient_attention_forward(query, key, value, None, *shape, **options)[0]
 
 
 def onednn_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W^T + b by oneDNN, which torch's own compiler calls in this way; torch sends it to MKL."""
+    """Return x W^T + b computed by oneDNN, as torch's compiler calls it; torch itself calls MKL."""
     import torch
 
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 def onednn_weight(weight: Tensor) -> Tensor:
-    """Return a weight as `onednn_product` reads it fastest."""
+    """Return a weight in the layout that `onednn_product` reads fastest."""
     import torch
 
     return torch.ops.mkldnn._reorder_linear_weight(weight)
 
 
 def local_slices(tensor: Any) -> tuple[slice, ...]:
-    """Return which part of the whole tensor this rank has of a ``DTensor``."""
+    """Return the slices of the full tensor that this rank has of a ``DTensor``."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
@@ -88,31 +90,36 @@ def local_slices(tensor: Any) -> tuple[slice, ...]:
 
 
 def make_root(module: FSDPModule) -> None:
-    """Make a sharded module the root of its layers now; else the first layer that computes would be one."""
+    """Make a sharded module the root of its layers now. Otherwise the first layer that computes would become a root."""
     module._get_fsdp_state()._lazy_init()
 
 
 def materialize(module: nn.Module, device: torch.device) -> None:
-    """Give the meta tensors of a module memory on a device; ``to_empty`` would forget the values of all others, too."""
+    """Allocate memory for the meta tensors of a module on a device; ``to_empty`` would discard the values of all
+    others, too.
+    """
     import torch
 
     module._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
 
 
 def set_up_compiler(max_graphs: int) -> None:
-    """Set up ``torch.compile`` for single layers: so many graphs of one function, and none cut by DDP."""
+    """Configure ``torch.compile`` for single layers: at most ``max_graphs`` graphs per function, without graph splits
+    by DDP.
+    """
     import torch
     from torch._inductor import config as inductor
 
-    if hasattr(inductor.triton, "mix_order_reduction"):  # it makes layer norms four times as slow backward on a H200
+    # it makes the backward pass of layer norms four times as slow on an H200
+    if hasattr(inductor.triton, "mix_order_reduction"):
         inductor.triton.mix_order_reduction = False
     settings: Any = torch._dynamo.config
-    settings.optimize_ddp = False  # it cuts whole models into pieces of the size of a bucket
+    settings.optimize_ddp = False  # it splits models into pieces of the size of a bucket
     settings.cache_size_limit = max_graphs
 
 
 def call_around_compilations(start: Callable[..., None], end: Callable[..., None]) -> None:
-    """Have functions called before and after each compilation; ``torch.compiler.reset`` forgets them."""
+    """Register functions to be called before and after each compilation; ``torch.compiler.reset`` removes them."""
     from torch._dynamo.callback import callback_handler
 
     if start not in callback_handler.start_callbacks:
@@ -131,16 +138,16 @@ def compiled_graphs() -> int:
 
 
 def find_file(name: str, path: str, *, if_reachable: bool = False, **options: Any) -> str | None:
-    """Return the path of a file of a directory or of the hub; None if there is no such file.
+    """Return the path of a file of a directory or of a Hub repository; None if there is no such file.
 
-    ``cached_file`` raises the same OSError for a file that is not there and for a hub out of reach.
+    ``cached_file`` raises the same OSError for a missing file and for an unreachable Hub.
 
     Args:
-        if_reachable: return None instead of an error for a repository that cannot be read.
-        **options: those of ``cached_file``, such as ``local_files_only``.
+        if_reachable: return None instead of raising an error if a repository cannot be read.
+        **options: arguments of ``cached_file``, such as ``local_files_only``.
 
     Raises:
-        OSError: the directory does not exist, or the hub cannot be reached.
+        OSError: the directory does not exist, or the Hub cannot be reached.
     """
     from transformers.utils.hub import cached_file
 
@@ -149,13 +156,15 @@ def find_file(name: str, path: str, *, if_reachable: bool = False, **options: An
 
 
 def attention_implementation(model: PreTrainedModel) -> str:
-    """Return the name of a model's attention, which has a public setter only."""
+    """Return the name of a model's attention implementation, for which there is only a public setter."""
     return str(model.config._attn_implementation)
 
 
 @contextlib.contextmanager
 def attention_replaced(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """Inside, a model has the attention of this name; the public setter goes over all modules each time."""
+    """Context manager in which a model uses the attention implementation ``name``. The public setter visits all modules
+    each time.
+    """
     before = model.config._attn_implementation
     model.config._attn_implementation = name
     try:
@@ -165,17 +174,19 @@ def attention_replaced(model: PreTrainedModel, name: str) -> Iterator[None]:
 
 
 def takes_any_attention(model: PreTrainedModel) -> bool:
-    """Return whether a family leaves its attention to transformers' table of attentions."""
+    """Return whether a model family uses the attention implementations registered in transformers."""
     return bool(model._supports_flash_attn)
 
 
 def is_stateful(model_class: Any) -> bool:
-    """Return whether a class of models keeps more of its tokens than keys and values."""
+    """Return whether a model class keeps other state of its tokens than keys and values."""
     return bool(model_class._is_stateful)
 
 
 def scaled_adafactor() -> Any:
-    """Return transformers' Adafactor with rates by the size of a weight, which is not asked of the device."""
+    """Return transformers' Adafactor with learning rates scaled by the size of a weight, without device
+    synchronization.
+    """
     from transformers.optimization import Adafactor
 
     class ScaledAdafactor(Adafactor):

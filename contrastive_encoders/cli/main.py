@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         names = ", ".join(COMMANDS)
         sys.stderr.write(f"contrastive-encoders: there is no command {name!r}; there are {names}.{hint}\n")
         sys.exit(2)
-    try:  # `exit_statuses` imports Hydra; the other commands' mains have it
+    try:  # `exit_statuses` imports Hydra; the other commands' mains call it themselves
         if name in WORDS:
             words = WORDS[name](words)
         importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[name][0]}").main(words, name)
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def adapt_words(words: list[str]) -> list[str]:
-    """Return the words of a race over documents, whose ``output`` is called ``output_dir`` here as in ``improve``.
+    """Return the arguments of a race over documents. Its ``output`` is called ``output_dir`` here, as in ``improve``.
 
     Raises:
         InputError: no documents are named, or ``output`` is set.
@@ -74,7 +74,8 @@ def adapt_words(words: list[str]) -> list[str]:
 
 
 def improve_words(words: list[str]) -> list[str]:
-    """Return the words of a training with ``experiment=improve``: folders and files without rows are documents.
+    """Return the arguments of a training run with ``experiment=improve``. Folders, and files without rows, are
+    documents.
 
     Raises:
         InputError: no texts are named.
@@ -86,16 +87,17 @@ def improve_words(words: list[str]) -> list[str]:
 
 
 def race_words(words: list[str]) -> list[str]:
-    """Return the words of a race: ``race=head_to_head`` unless another is chosen."""
+    """Return the arguments of a race: ``race=head_to_head`` unless another one is chosen."""
     is_chosen = any(word.startswith("race=") for word in words)
     return _with_words(["hydra/help=race", *([] if is_chosen else ["race=head_to_head"])], words)
 
 
-WORDS = {"adapt": adapt_words, "improve": improve_words, "race": race_words}  # command -> what its words stand for
+# command -> function that expands its arguments
+WORDS = {"adapt": adapt_words, "improve": improve_words, "race": race_words}
 
 
 def _with_words(added: list[str], words: list[str]) -> list[str]:
-    """Return the words with others before the first ``KEY=VALUE``: behind leading options, which Hydra reads first."""
+    """Insert arguments before the first ``KEY=VALUE``, but after leading options, which Hydra reads first."""
     values = {place + 1 for place, word in enumerate(words) if word in WITH_VALUE}
     keys = (place for place, word in enumerate(words) if not word.startswith("-") and place not in values)
     first = next(keys, len(words))
@@ -103,10 +105,10 @@ def _with_words(added: list[str], words: list[str]) -> list[str]:
 
 
 def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return the paths among the words, the word that sets ``key`` to them, and all other words.
+    """Return the paths among the arguments, the argument that sets ``key`` to them, and all other arguments.
 
     Raises:
-        InputError: there is no path, and the key is not set; or a word is neither a path nor KEY=VALUE.
+        InputError: there is no path, and the key is not set; or an argument is neither a path nor KEY=VALUE.
     """
     from contrastive_encoders.composition.config_keys import format_override
 
@@ -124,7 +126,7 @@ def _paths(command: str, key: str, words: list[str]) -> tuple[list[str], list[st
 
 
 def _holds_documents(path: str) -> bool:
-    """Whether a path is a folder of documents or a document, not a table or a data set with rows."""
+    """Return whether a path is a document or a folder of documents, and not a table or a data set with rows."""
     folder = Path(path).expanduser()
     if folder.is_dir():
         return not any((folder / name).exists() for name in DATASET_FILES)
@@ -132,14 +134,14 @@ def _holds_documents(path: str) -> bool:
 
 
 def _is_path(word: str) -> bool:
-    """Whether a word is neither an option nor one of Hydra's: ``key=value``, ``+key=value``, ``~key``."""
+    """Return whether an argument is neither an option nor an override: ``key=value``, ``+key=value``, ``~key``."""
     if word.startswith(("-", "+")) or (word.startswith("~") and not word.startswith("~/")):
         return False
     return "=" not in word or Path(word).exists()
 
 
 def overview() -> str:
-    """What ``--help`` prints."""
+    """Return the text that ``--help`` prints."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}} {does}" for name, (_, does) in COMMANDS.items()]
     return "\n".join(

@@ -1,7 +1,8 @@
 """Hard negative mining: ``contrastive-encoders mine-negatives encoder=... input=... output=...``.
 
-The work is that of sentence-transformers' ``mine_hard_negatives``, with its words; the margins are those of
-NV-Retriever (Moreira et al. 2024). Here are what the command reads and writes, and counts of what was left out.
+Mining itself is sentence-transformers' ``mine_hard_negatives``, whose parameter names the keys follow. The margins are
+those of NV-Retriever (Moreira et al. 2024). This module reads and writes the files, and counts the texts that were left
+out.
 """
 
 import contextlib
@@ -44,14 +45,14 @@ from contrastive_encoders.io.text_files import ENCODING_MEANING
 from contrastive_encoders.runtime.child_processes import exit_with_parent
 from contrastive_encoders.runtime.devices import check_devices, device_of
 
-if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+if TYPE_CHECKING:  # torch takes seconds to import, so it is not imported before --help is answered
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
 log = logging.getLogger(__name__)
 
-TEXTS_AT_ONCE = 8192  # of the corpus, while it is read
-COSINES_AT_ONCE, ANCHORS_AT_ONCE = 2**28, 16384  # 1 GiB of cosines while anchors and corpus are compared
-PROGRESS_MIN_SCORES = 2**24  # the library's table, and with it its counts, fails beyond
+TEXTS_AT_ONCE = 8192  # texts of the corpus per read
+COSINES_AT_ONCE, ANCHORS_AT_ONCE = 2**28, 16384  # 1 GiB of cosines when anchors and corpus are compared
+PROGRESS_MIN_SCORES = 2**24  # beyond this size the library's statistics table fails, and with it the counts
 LEFT_OUT = re.compile(r"Skipped ([\d,]+) potential negatives .* due to the (absolute_margin|relative_margin|max_score)")
 ADVICE = " Name the column of the texts in column, or correct the row."
 LIMITS = ("absolute_margin", "relative_margin", "max_score", "min_score")
@@ -90,7 +91,7 @@ class MineConfig:
         "FILE.jsonl: anchor, positive, negative_1, negative_2 ... and their scores, to train on with data=triplets",
     )
 
-    # Which of the nearest texts are taken, in the words of sentence-transformers' mine_hard_negatives
+    # Selection among the nearest texts, with the parameter names of sentence-transformers' mine_hard_negatives
     num_negatives: int = config_field(3, "negatives per anchor; rows with fewer are left out, and counted", ge=1)
     range_min: int = config_field(0, "number of nearest texts to skip", ge=0)
     range_max: int | None = config_field(
@@ -138,14 +139,16 @@ register("mine-negatives", MineConfig)
 
 
 class MiningInput(NamedTuple):
-    """Rows of an anchor and a positive, and the texts to find negatives in, all positives among them; each once."""
+    """Rows of an anchor and a positive, and the corpus to find negatives in. The corpus contains all positives, and
+    each text once.
+    """
 
     rows: list[tuple[str, str]]
     corpus: list[str]
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
-    """Check, read, mine, write."""
+    """Check the config, read the input, mine, and write the output."""
     config = config_of(cfg, MineConfig)
     output = check_values(config)
     check_output_file(output)
@@ -188,7 +191,11 @@ def check_values(config: MineConfig) -> Path:
 
 
 def check_rules(config: MineConfig) -> None:
-    """Raises InputError where nothing could be taken."""
+    """Check that the rules leave any candidates.
+
+    Raises:
+        InputError: the rules exclude every text.
+    """
     if config.range_max is not None and config.range_max - config.range_min < config.num_negatives:
         raise InputError(
             f"range_max={config.range_max}: between it and range_min={config.range_min} there is no room for "
@@ -200,7 +207,7 @@ def check_rules(config: MineConfig) -> None:
 
 
 def read(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
-    """The pairs with their corpus, and the account of what was read."""
+    """Return the pairs with their corpus, and a record of what was read."""
     from contrastive_encoders.datamodules.sources.records import RecordSource
     from contrastive_encoders.datamodules.sources.row_schemas import MINED
 
@@ -231,7 +238,7 @@ def read(config: MineConfig) -> tuple[MiningInput, dict[str, Any]]:
 
 
 def read_corpus(config: MineConfig) -> list[str]:
-    """The texts that are looked through besides the positives."""
+    """Return the texts that are searched in addition to the positives."""
     if config.corpus is None:
         return []
     files = [one.path for one in list_files(config.corpus, "corpus", documents="named")]
@@ -246,7 +253,7 @@ def read_corpus(config: MineConfig) -> list[str]:
 
 
 def load(config: MineConfig) -> "tuple[SentenceTransformer, CrossEncoder | None, dict[str, str]]":
-    """The models, and what identifies them."""
+    """Load the models. Return them with the values that identify them."""
     import torch
     from transformers.utils import logging as transformers_logging
 
@@ -256,7 +263,7 @@ def load(config: MineConfig) -> "tuple[SentenceTransformer, CrossEncoder | None,
         load_library_cross_encoder,
     )
 
-    transformers_logging.disable_progress_bar()  # of a few milliseconds
+    transformers_logging.disable_progress_bar()  # progress bars of a few milliseconds
     device = torch.device(device_of(config.device))
     encoder = LibraryEncoder(
         folder_of(str(config.encoder)),
@@ -276,17 +283,18 @@ def load(config: MineConfig) -> "tuple[SentenceTransformer, CrossEncoder | None,
 
 
 def folder_of(name: str) -> str:
-    """The folder or hub id that sentence-transformers reads: of a run its ``encoder/``.
+    """Return the folder or Hub id that sentence-transformers reads; for a run this is its ``encoder/`` folder.
 
     Raises:
-        InputError: there is none, or it is a checkpoint, a run without an exported encoder, or another file.
+        InputError: the folder does not exist, or it is a checkpoint, a run without an exported encoder, or another
+            file.
     """
     from contrastive_encoders.encoders.loading.sentence_transformers_folder import not_found, read_json
     from contrastive_encoders.io.installed_models import find_installed
 
     name = find_installed(name) or name
     path = Path(name).expanduser()
-    run_folder(str(path), "encoder")  # refuses a run of another version
+    run_folder(str(path), "encoder")  # raises an error for a run of another version
     if (path / "encoder" / "modules.json").is_file():
         return str(path / "encoder")
     if path.is_file() or not any(read_json(str(path), config) for config in ("modules.json", "config.json")):
@@ -302,8 +310,10 @@ def folder_of(name: str) -> str:
 
 
 class Mined(NamedTuple):
-    """Rows of anchor, positive, negative_1 ..., and ``scores`` of the positive and each negative; and how many texts
-    each rule has left out that would otherwise have been candidates.
+    """Mined rows, and counts of excluded texts.
+
+    Each row has the anchor, the positive, negative_1 ..., and ``scores`` of the positive and each negative. The counts
+    give, for each rule, the texts that would otherwise have been candidates.
     """
 
     rows: Iterable[Mapping[str, Any]]
@@ -317,10 +327,11 @@ def mine(
     reranker: "CachedReranker | None",
     cache_folder: str | None,
 ) -> Mined:
-    """Mine by the library. With a reranker the scores are its, of the positive and of each negative, else cosines.
+    """Mine negatives with sentence-transformers. With a reranker, the scores of the positive and of each negative are
+    the reranker's; otherwise they are cosines.
 
-    An anchor that stands in the corpus itself is given as a positive of its own, because it must be no negative; a
-    margin looks at its score as well.
+    An anchor that is itself in the corpus is passed as an additional positive of its own, because it must not become a
+    negative. A margin considers its score as well.
     """
     from datasets import Dataset
     from sentence_transformers.util import mine_hard_negatives
@@ -330,7 +341,7 @@ def mine(
     anchors, positives = zip(*dict.fromkeys([*pairs.rows, *own]), strict=True)
     rules = {key: getattr(config, key) for key in RULES}
     if reranker is not None and all(getattr(config, key) is None for key in LIMITS):
-        rules["min_score"] = -math.inf  # without a limit the library would leave the reranker out
+        rules["min_score"] = -math.inf  # without a limit the library would not use the reranker
     said = io.StringIO()
     with (
         seeded(config.seed),
@@ -356,7 +367,7 @@ def mine(
 
 
 def prompts_of(config: MineConfig, model: "SentenceTransformer") -> dict[str, Any]:
-    """Return the prompts of anchors and corpus; null: the encoder's own of queries and of documents."""
+    """Return the prompts of anchors and corpus. Null selects the encoder's own query and document prompts."""
     own = EncoderPrompts({name: prompt or "" for name, prompt in model.prompts.items()})
     query, corpus = config.query_prompt, config.corpus_prompt
     return {
@@ -366,8 +377,10 @@ def prompts_of(config: MineConfig, model: "SentenceTransformer") -> dict[str, An
 
 
 class CachedReranker:
-    """A cross-encoder of the library that keeps each score at once, so that a command that goes on after it was killed
-    scores no pair twice. ``file`` is a database of this cross-encoder's scores; None keeps none.
+    """A sentence-transformers cross-encoder that saves each score immediately.
+
+    A command that is resumed after it was killed therefore scores no pair twice. ``file`` is a database of the scores
+    of this cross-encoder; None disables saving.
     """
 
     def __init__(self, model: "CrossEncoder", file: Path | None) -> None:
@@ -381,7 +394,7 @@ class CachedReranker:
                 self.base = sqlite3.connect(file, timeout=60.0)  # another command may be writing
                 self.base.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, score REAL)")
                 _, self.newest = self.base.execute("SELECT count(score), max(rowid) FROM scores").fetchone()
-        self.known = 0  # scores that were there when this command began
+        self.known = 0  # scores that the database had when this command began
 
     def start_multi_process_pool(self, **options: Any) -> Any:
         return self.model.start_multi_process_pool(**options)
@@ -390,7 +403,7 @@ class CachedReranker:
         self.model.stop_multi_process_pool(pool)
 
     def predict(self, pairs: Sequence[tuple[str, str]], **options: Any) -> Any:
-        """(N,) float32 scores of N pairs, as the library's."""
+        """Return the (N,) float32 scores of N pairs, as the library's ``predict`` does."""
         import torch
 
         if self.base is None:
@@ -404,7 +417,7 @@ class CachedReranker:
                     found[key] = score
         if new := {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in found}:
             scores = self._computed(list(new.values()), **options).tolist()
-            with self._told(), self.base:  # a transaction; another command may have written some meanwhile
+            with self._told(), self.base:  # a transaction; another command may have written some of them
                 self.base.executemany("INSERT OR IGNORE INTO scores VALUES (?, ?)", zip(new, scores, strict=True))
             found.update(zip(new, scores, strict=True))
         return torch.tensor([found[key] for key in keys])
@@ -417,7 +430,7 @@ class CachedReranker:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Raise an error of the database as an InputError, inside a with statement."""
+        """Context manager that raises errors of the database as InputError."""
         import sqlite3
 
         try:
@@ -438,7 +451,9 @@ class CachedReranker:
 def kept_scores(
     config: MineConfig, model: "CrossEncoder | None", models: Mapping[str, str]
 ) -> Iterator[CachedReranker | None]:
-    """The reranker with its scores in ``cache_folder``, in a folder for each reranker."""
+    """Context manager that yields the reranker, whose scores are stored in ``cache_folder``, in one folder per
+    reranker.
+    """
     if model is None:
         yield None
         return
@@ -455,7 +470,9 @@ def kept_scores(
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """What is drawn from the global generator, as the library does, depends on the seed alone."""
+    """Context manager that makes draws from the global random generators, which the library uses, depend on the seed
+    alone.
+    """
     before = random.getstate()
     random.seed(seed)
     try:
@@ -466,13 +483,13 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_shown(shown: bool) -> Iterator[None]:
-    """Bars of the library, which it always draws, or none."""
+    """Context manager that shows or hides the progress bars, which the library always displays."""
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(sys.stderr if shown else nowhere):
         yield
 
 
 def processes(config: MineConfig, *models: object) -> list[str] | bool:
-    """The device of each process that works with a copy of the models; False: this one alone."""
+    """Return the device of each process that works with a copy of the models, or False to use only this process."""
     if config.devices == 1:
         return False
     for model in models:
@@ -483,7 +500,7 @@ def processes(config: MineConfig, *models: object) -> list[str] | bool:
 
 
 class ExitWithParentHook:
-    """Goes with a model to the library's processes, which otherwise outlive a command that is killed."""
+    """Hook that travels with a model to the library's processes, which would otherwise outlive a killed command."""
 
     def __init__(self) -> None:
         self.parent = os.getpid()
@@ -493,8 +510,8 @@ class ExitWithParentHook:
 
 
 def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
-    """The library's ``cache_folder``, one for each encoder, because the library tells encoders apart by the name on
-    their card alone. A file that a kill cut short is removed from it.
+    """Return the library's ``cache_folder``, one per encoder, because the library distinguishes encoders only by the
+    name on their model card. A file that was truncated by a kill is removed from it.
     """
     import numpy as np
 
@@ -513,8 +530,8 @@ def vectors_of(cache_folder: str | None, encoder: str) -> str | None:
 def write(
     output: Path, account: dict[str, Any], pairs: MiningInput, mined: Iterable[Mapping[str, Any]], num_negatives: int
 ) -> None:
-    """Write the mined rows as a whole file, and a record beside it: what was read, the number of rows, and the number
-    of pairs that got too few negatives.
+    """Write the mined rows atomically, and a record next to them: what was read, the number of rows, and the number of
+    pairs with too few negatives.
     """
     rows, given = 0, set(pairs.rows)
     with atomic_file(output) as part:
@@ -530,7 +547,7 @@ def write(
                 "margin, or give a larger corpus."
             )
         too_few = len(given) - rows
-        # Of another job: the record, which comes before the rows, would be taken for its
+        # The record is written before the rows, and would be attributed to an output file of another job
         output.unlink(missing_ok=True)
         write_record(about(output), {"version": RECORD_VERSION, **account, "rows": rows, "too_few": too_few})
     for rule, number in account["left_out"].items():
@@ -542,15 +559,15 @@ def write(
 
 
 def about(output: Path) -> Path:
-    """What lies beside a finished file."""
+    """Return the path of the record next to a finished file."""
     return output.with_name(f"{output.name}.json")
 
 
 def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> bool:
-    """Whether the file is there, and of this job.
+    """Return whether the file exists and belongs to this job.
 
     Raises:
-        InputError: it is of another job, or of none.
+        InputError: the file belongs to another job, or has no record.
     """
     if not output.exists():
         return False

@@ -14,13 +14,13 @@ from contrastive_encoders.composition.config_keys import GROUPS, format_override
 from contrastive_encoders.core import InputError, check_local_input, check_local_output
 from contrastive_encoders.core.config_schema import shorten
 
-# What Hydra builds of its own config, whoever names the class; what stands for something else may be one
+# Config keys from which Hydra builds objects, whoever sets the class; an interpolation may refer to one
 BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
-# What other libraries call a batch that is learnt from in parts
+# Names of gradient accumulation in other libraries
 ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")
-# Last names of the keys under which a command writes, of whatever group of keys
+# Last parts of the keys that set where a command writes, in any config group
 OUTPUT_KEYS = ("output", "output_dir", "cache_dir", "save_dir", "dirpath", "default_root_dir")
-# and of those that name what is read from this machine alone: models, runs, tables and records
+# Last parts of the keys that must be local paths: models, runs, tables, and records
 LOCAL_INPUT_KEYS = (
     "backbone",
     "encoder",
@@ -33,13 +33,13 @@ LOCAL_INPUT_KEYS = (
     "sentences_from",
 )
 HYDRA_OUTPUT_KEYS = ("hydra.run.dir", "hydra.sweep.dir")
-LIST_INDEX = re.compile(r"(\.\d+)+$")  # the place of a value in its list
+LIST_INDEX = re.compile(r"(\.\d+)+$")  # the index of a value in its list
 NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
-MODES = ("run", "multirun", "cfg", "info", "shell_completion")  # options of Hydra, one at a time
+MODES = ("run", "multirun", "cfg", "info", "shell_completion")  # options of Hydra that exclude each other
 
 
 def check_options(config: str, words: Sequence[str]) -> None:
-    """Parse Hydra's options, so that a wrong one ends in a message in place of the parser's usage.
+    """Parse Hydra's options, so that an invalid one leads to an error message instead of the parser's usage text.
 
     Raises:
         InputError: an option is unknown, lacks its value, or excludes another one.
@@ -59,7 +59,9 @@ def check_options(config: str, words: Sequence[str]) -> None:
 
 
 def refuse_option(message: str) -> NoReturn:
-    """Raise the message of an ``argparse.ArgumentParser`` as an `InputError`, in place of the parser's ``error``."""
+    """Raise the message of an ``argparse.ArgumentParser`` as an `InputError`, as a replacement of the parser's
+    ``error``.
+    """
     option, _, reason = message.removeprefix("argument ").removeprefix("ambiguous option: ").partition(": ")
     if could_match := re.fullmatch(r"(\S+) could match (.*)", option):
         option, reason = could_match[1], f"one of {could_match[2]}"
@@ -69,12 +71,12 @@ def refuse_option(message: str) -> NoReturn:
 
 
 def help_hint(config: str) -> str:
-    """Return where the keys of a command are listed."""
+    """Return a sentence that says where the keys of a command are listed."""
     return f"contrastive-encoders {config} --help lists the keys."
 
 
 def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError:
-    """Return the error about an option that does not exist; its hint is the key of the same name, if there is one."""
+    """Return the error about an unknown option. Its hint is the key of the same name, if there is one."""
     name, _, value = option.lstrip("-").partition("=")
     name = name.replace("-", "_")
     following = words[[*words].index(option) + 1 :]
@@ -89,16 +91,18 @@ def unknown_option(config: str, option: str, words: Sequence[str]) -> InputError
 
 
 def check_override_syntax(config: str, words: Sequence[str]) -> None:
-    """Each group of keys is given the name of a choice, nothing names code for Hydra itself to run, nobody wants
-    accumulated gradients, and no address stands where a path on this machine is wanted.
+    """Check overrides before Hydra composes them.
+
+    Each config group must be set to the name of a choice. No override may name code that Hydra itself runs, set
+    gradient accumulation, or set an address for a key that requires a local path.
 
     Raises:
-        InputError: one is not, or does.
+        InputError: an override violates one of these rules.
     """
     for word in words:
         said = word.lstrip("+~")
         key, _, value = said.partition("=")
-        _check_path(key, value.strip("[]'\""))  # Hydra makes folders before the command begins
+        _check_path(key, value.strip("[]'\""))  # Hydra creates folders before the command begins
         if BUILT.fullmatch(key) or NAMED.match(said):
             raise InputError(location=shorten(word), expected="no code that Hydra runs before the command begins")
         if config == "train" and ACCUMULATED.fullmatch(key):
@@ -113,10 +117,10 @@ def check_override_syntax(config: str, words: Sequence[str]) -> None:
 
 
 def check_paths(cfg: DictConfig) -> None:
-    """
+    """Check that output keys and local input keys are not addresses, which may also come from a YAML file.
+
     Raises:
-        InputError: something would be written to an address, which can stand in a YAML file, too; or read from one,
-            and is no text.
+        InputError: a key that must be a local path is an address.
     """
     for key, value in leaves(OmegaConf.to_container(cfg, resolve=False)):
         if isinstance(value, str):
@@ -135,8 +139,9 @@ def _check_group(group: str, word: str) -> None:
     try:
         found = OverridesParser.create().parse_override(word)
     except HydraException:
-        return  # which says it better
+        return  # its message is clearer
     value = found.value()
-    names = value if group == "experiment" and isinstance(value, list) else [value]  # several, one over the other
+    # several experiments, each applied on top of the previous one
+    names = value if group == "experiment" and isinstance(value, list) else [value]
     if not found.is_sweep_override() and not all(isinstance(name, str) and name for name in names):
         raise InputError(f"{shorten(word)}: wanted the name of one of its choices: {', '.join(choices(group))}.")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, Union
 
-if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
+if TYPE_CHECKING:  # a command that only prints its help should not import torch
     import numpy as np
     from torch import Tensor
 
@@ -11,56 +11,57 @@ IGNORED_LABEL = -100  # an MLM label that is not predicted; torch's cross_entrop
 
 
 class Ragged(NamedTuple):
-    """Token sequences of different lengths, one behind the other, without padding.
+    """Packed token sequences of different lengths, without padding.
 
-    ``lengths`` stays a NumPy array on the host: how a batch is cut into chunks is decided there,
-    and asking a GPU for it would stall every step.
+    ``lengths`` is a NumPy array on the host: the host decides how to split a batch into chunks, and reading it from a
+    GPU would stall every step.
     """
 
     ids: "Tensor"  # (tokens,) int64
-    lengths: "np.ndarray"  # (sequences,) int64; sums to ``tokens``; special tokens are counted
-    kept: "np.ndarray | None" = None  # the ids once more, for whoever reads them on the host while a GPU is at work
+    lengths: "np.ndarray"  # (sequences,) int64; the sum is ``tokens``; special tokens are counted
+    kept: "np.ndarray | None" = None  # a copy of the ids for reading on the host while a GPU is busy
 
 
-# Of a mixture: the name of the part, or (N,) those of the rows where they are mixed
+# Part of a mixture: its name, or (N,) the names for the rows of a mixed batch
 Part = Union[str, "np.ndarray", None]
 
 
 class SpanBatch(NamedTuple):
     """DeCLUTR: spans of this rank's documents, special tokens included.
 
-    ``anchors`` holds A spans per document, those of one document side by side; ``positives`` holds
-    P spans per anchor, grouped by anchor. ``masked_ids`` and ``labels`` lie beside ``anchors.ids``.
+    ``anchors`` contains A spans per document, with those of a document next to each other. ``positives`` contains P
+    spans per anchor, grouped by anchor. ``masked_ids`` and ``labels`` are aligned with ``anchors.ids``.
     """
 
     anchors: Ragged  # N * A sequences
     masked_ids: "Tensor"  # (anchor tokens,) int64: the anchors after MLM corruption
-    labels: "Tensor"  # (anchor tokens,) int64: the original id where predicted, else IGNORED_LABEL
+    labels: "Tensor"  # (anchor tokens,) int64: the original id if predicted, else IGNORED_LABEL
     positives: Ragged  # N * A * P sequences
-    rows: "np.ndarray"  # (N,) int64 rows of the token store, one per document, to name a batch in a message
+    rows: "np.ndarray"  # (N,) int64 rows of the token store, one per document, to identify a batch in a message
     part: Part = None
-    predicted: "np.ndarray | None" = None  # places in ``labels`` of those that count: known to the host, as lengths are
+    # indices in ``labels`` of those that count: known to the host, as lengths are
+    predicted: "np.ndarray | None" = None
 
     def roles(self) -> dict[str, Ragged | None]:
-        """Return the sequences by role, in the order of the fields; None: the batch has none of this role."""
+        """Return the sequences by role, in the order of the fields; None if the batch has no sequences of a role."""
         return {"anchor": self.anchors, "positive": self.positives}
 
 
 class SentenceBatch(NamedTuple):
-    """Single texts: unsupervised SimCSE; TSDAE, which has them damaged as well."""
+    """Single texts for unsupervised SimCSE, and for TSDAE, which also needs damaged copies."""
 
     sentences: Ragged
     rows: "np.ndarray"  # (N,) int64 rows of the store
-    damaged: Ragged | None = None  # what is left of each where words are deleted
+    damaged: Ragged | None = None  # each text after word deletion
     part: Part = None
-    taught: "Tensor | None" = None  # (N, 1, W) float32: a teacher's vectors of the texts
+    taught: "Tensor | None" = None  # (N, 1, W) float32: a teacher's embeddings of the texts
 
     def roles(self) -> dict[str, Ragged | None]:
         return {"sentence": self.sentences, "damaged sentence": self.damaged}
 
 
 class ScoredPairBatch(NamedTuple):
-    """Two texts and how similar they are: DINO's data, STS."""
+    """Pairs of texts with their similarity: DINO's data, STS."""
 
     left: Ragged
     right: Ragged
@@ -90,25 +91,28 @@ class TripletBatch(NamedTuple):
 
     anchors: Ragged
     positives: Ragged
-    negatives: Ragged | None  # as many for each anchor, side by side; None: the data has two columns
-    groups: "Tensor | None"  # (N,) int64, equal where the data says that rows share a meaning; None: it does not
+    negatives: Ragged | None  # the same number for each anchor, next to each other; None: the data has two columns
+    # (N,) int64, equal for rows that have the same meaning according to the data; None: not specified
+    groups: "Tensor | None"
     rows: "np.ndarray"
-    max_length: int | None = None  # that the texts were cut at, and are with a prompt; None: what the encoder reads
+    # limit to which texts were truncated, also when a prompt is added; None: the encoder's limit
+    max_length: int | None = None
     part: Part = None
-    taught: "Tensor | None" = None  # (N, texts of a row, W) float32: a teacher's vectors of the texts
-    all_positives: Ragged | None = None  # of rows with lists: as many for each anchor, side by side; some are empty
-    fillers: "np.ndarray | None" = None  # (negatives,) bool: empty texts that fill up a row, and are no negatives
+    taught: "Tensor | None" = None  # (N, texts of a row, W) float32: a teacher's embeddings of the texts
+    # for rows with lists: the same number for each anchor, next to each other; some are empty
+    all_positives: Ragged | None = None
+    fillers: "np.ndarray | None" = None  # (negatives,) bool: empty texts that pad a row and are not negatives
 
     def roles(self) -> dict[str, Ragged | None]:
         return {"anchor": self.anchors, "positive": self.positives, "hard negative": self.negatives}
 
 
 class ScoredTripletBatch(NamedTuple):
-    """An anchor with a positive and its negatives, and what a teacher finds of each of them."""
+    """An anchor with a positive and its negatives, and a teacher's score of each of them."""
 
     anchors: Ragged
     positives: Ragged
-    negatives: Ragged  # as many for each anchor, side by side
+    negatives: Ragged  # the same number for each anchor, next to each other
     scores: "Tensor"  # (N, 1 + negatives of an anchor) float32, of the anchor with its positive and with each negative
     rows: "np.ndarray"
     part: Part = None
@@ -118,11 +122,11 @@ class ScoredTripletBatch(NamedTuple):
 
 
 class Seq2SeqBatch(NamedTuple):
-    """Texts to write: what the model reads, and what it is to answer; special tokens included in both."""
+    """Inputs and target texts of a generator, both with special tokens."""
 
     sources: Ragged
-    targets: Ragged  # N sequences, those of the same place in ``sources``
-    kinds: "np.ndarray"  # (N,) int64: which of its row's instances; the data module says what they are
+    targets: Ragged  # N sequences, in the order of ``sources``
+    kinds: "np.ndarray"  # (N,) int64: the index of the instance of its row; the data module defines the instances
     rows: "np.ndarray"
     part: Part = None
 
@@ -131,7 +135,7 @@ class Seq2SeqBatch(NamedTuple):
 
 
 class StepOutput(TypedDict):
-    """What every ``training_step`` returns; the telemetry callback reduces it over ranks and logs it."""
+    """Return value of every ``training_step``. The telemetry callback reduces it over ranks and logs it."""
 
     loss: "Tensor"
     metrics: "dict[str, Tensor]"  # detached scalars whose mean over ranks is the global value

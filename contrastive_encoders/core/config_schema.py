@@ -1,7 +1,7 @@
-"""Define settings as frozen dataclasses whose fields hold type, default, bounds and meaning of each key.
+"""Define settings as frozen dataclasses whose fields declare the type, default, bounds, and meaning of each key.
 
-A class of settings lies beside its reader, in a module that imports no torch. The keys that Hydra composes, the checks,
-``--help``, the page of every key and the Python API are all made from its fields.
+A settings class is defined next to the code that reads it, in a module that does not import torch. The keys that Hydra
+composes, the checks, ``--help``, the reference page of all keys, and the Python API are all generated from its fields.
 """
 
 import dataclasses
@@ -23,19 +23,19 @@ REQUIRED = dataclasses.MISSING  # the default of a key that has none
 
 
 class _Unset:
-    """The value of a key that nobody has said: a run fills it in from its other keys, or refuses to begin."""
+    """Value of a key that was not set. A run resolves it from its other keys, or raises an error before it begins."""
 
     def __repr__(self) -> str:
         return "UNSET"
 
     def __reduce__(self) -> str:
-        """Copies and pickles are the same object: `UNSET` is compared by identity."""
+        """Return the same object for copies and pickles, because `UNSET` is compared by identity."""
         return "UNSET"
 
 
 UNSET: Any = _Unset()
-TARGET = "target"  # a field without metadata that names the class of what settings make; it is no key
-NOT_A_KEY = {"group": True}  # metadata of a field that is no key
+TARGET = "target"  # a field without metadata that names the class the settings are for; it is not a key
+NOT_A_KEY = {"group": True}  # metadata of a field that is not a key
 NAMES = {
     int: "a whole number",
     float: "a number",
@@ -48,7 +48,7 @@ SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
 
 
 class Bounds(NamedTuple):
-    """The numbers that a key may have, none of which is infinite; null and texts are not compared."""
+    """Bounds of a numeric key, which must be finite. Null and strings are not compared."""
 
     ge: float | None = None
     le: float | None = None
@@ -76,24 +76,24 @@ class Bounds(NamedTuple):
 
 
 class ConfigField(NamedTuple):
-    """One field of a class of settings."""
+    """One field of a settings class."""
 
     name: str
     type: Any
-    default: Any  # GIVEN: there is none
+    default: Any  # REQUIRED: there is no default
     meaning: str
     bounds: Bounds
-    of: tuple[str, ...]  # keys of the run, the first of which with a value gives it where nobody says it
+    of: tuple[str, ...]  # keys of the run; the first of them that has a value provides the default
 
     @property
     def choices(self) -> list[str]:
-        """The texts that it may be, where it is one of several."""
+        """The strings that the key may have, if it is one of several."""
         several = [self.type, *typing.get_args(self.type)]
         return [str(one) for kind in several if typing.get_origin(kind) is Literal for one in typing.get_args(kind)]
 
     @property
     def written(self) -> Any:
-        """The default as a config has it; of a key that follows others it is an interpolation."""
+        """The default as written in a config. It is an interpolation for a key that inherits from others."""
         if self.of and self.default is REQUIRED:
             return f"${{{self.of[0]}}}"
         if self.of:
@@ -117,12 +117,12 @@ def config_field(
     """Return a field of a config dataclass. The choices of a key are the values of a ``Literal`` as its type.
 
     Args:
-        default: value of a key that is not set; without a default the key is required. `UNSET`: it is required, and
-            may be set after the config is made, as the path of data by the rows of ``train``.
+        default: value of a key that is not set. Without a default the key is required. `UNSET` means that it is
+            required, but may be set after the config is created, for example the data path by the rows passed to
+            ``train``.
         meaning: one line for ``--help`` and the config reference.
-        inherits_from: keys of the run (``seed``, ``model.append_end``). The first of them that has a value
-            gives that of this key, if it is not set; ``default`` applies if none has. It is `UNSET` until the run is
-            resolved (`inherit`).
+        inherits_from: keys of the run (``seed``, ``model.append_end``). If this key is not set, it gets the value of
+            the first of them that has one, or else ``default``. It is `UNSET` until the run is resolved (`inherit`).
         ge, le, gt, lt: bounds of a number: greater or equal, less or equal, greater than, less than.
     """
     keys = (inherits_from,) if isinstance(inherits_from, str) else tuple(inherits_from)
@@ -136,7 +136,7 @@ def config_field(
 
 
 def group(kind: type, meaning: str) -> Any:
-    """Return a field of the config dataclass ``kind``, whose keys are below the name of the field."""
+    """Return a field of the config dataclass ``kind``, whose keys are nested below the name of the field."""
     return dataclasses.field(default_factory=kind, metadata={"meaning": meaning})
 
 
@@ -152,7 +152,7 @@ def new_default(kind: type, name: str, default: Any) -> Any:
 
 
 def keys_of(kind: Any) -> list[ConfigField]:
-    """Return the keys of a config dataclass: the required ones, its own, those that it inherits, those of groups."""
+    """Return the keys of a config dataclass in the order required, own, inherited, and those of groups."""
     found = own_keys(kind)
     for group in flat_groups(kind).values():
         found += own_keys(group)
@@ -191,7 +191,7 @@ def _key(field: Any, type_: Any) -> ConfigField:
 
 
 def settings_class(module: Any) -> type:
-    """The class of the settings that a module is made from: the type that it declares for ``settings``.
+    """Return the settings class of a module, which is the type that it declares for ``settings``.
 
     Raises:
         InputError: it declares none.
@@ -206,10 +206,10 @@ def settings_class(module: Any) -> type:
 
 
 def build(kind: type[Settings], given: Any, prefix: str = "") -> Settings:
-    """The settings that these plain values make, each checked.
+    """Build settings from plain values, and check each of them.
 
     Raises:
-        InputError: as `read` and `check`.
+        InputError: as for `read` and `check`.
     """
     made = read(kind, given, prefix)
     check(made, prefix)
@@ -217,13 +217,14 @@ def build(kind: type[Settings], given: Any, prefix: str = "") -> Settings:
 
 
 def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None = None) -> Settings:
-    """The settings that these plain values make, `UNSET` where a key has no value; `check` compares the others.
+    """Build settings from plain values, with `UNSET` for keys without a value. Values are not compared with types or
+    bounds; `check` does that.
 
-    A field that is a class of settings is made from the keys below it. ``target`` names the class of what they make,
-    where it is another than that of ``kind``.
+    A field whose type is a settings class is built from the keys below it. ``target`` names the class that the settings
+    are for, if it is not the default of ``kind``.
 
     Raises:
-        InputError: a key is unknown, or is no mapping where one is wanted.
+        InputError: a key is unknown, or a mapping was expected.
     """
     if not isinstance(given, Mapping):
         names = ", ".join(one.name for one in keys_of(kind))
@@ -254,15 +255,15 @@ def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None 
 
 
 def _is_default(one: ConfigField, value: Any) -> bool:
-    """Whether a config has the mark of a key that is not said: an interpolation, or three question marks."""
+    """Return whether the value is the placeholder of a key that was not set: an interpolation or ``???``."""
     return isinstance(value, str) and value == one.written and (bool(one.of) or one.default is REQUIRED)
 
 
 def check(settings: Any, prefix: str = "") -> None:
-    """Compare the value of each key with its type and its bounds; what a run is still to fill in may be `UNSET`.
+    """Check the value of each key against its type and bounds. Keys that a run resolves later may be `UNSET`.
 
     Raises:
-        InputError: one is of another type, out of its bounds, or has to be given and is not.
+        InputError: a value has another type, is out of bounds, or is missing although it is required.
     """
     for name in flat_groups(type(settings)):
         check(getattr(settings, name), prefix)
@@ -291,7 +292,7 @@ def check(settings: Any, prefix: str = "") -> None:
 
 
 def require(config: Any, key: str, expected: str) -> None:
-    """Check that a key is set without which a command can do nothing.
+    """Check that a key is set that the command cannot run without.
 
     Raises:
         InputError: it is null.
@@ -301,8 +302,8 @@ def require(config: Any, key: str, expected: str) -> None:
 
 
 def changed_fields(config: Any) -> dict[str, Any]:
-    """Return the fields of a config dataclass whose values are not the defaults of its class; those of a config inside
-    it as a mapping.
+    """Return the fields of a config dataclass whose values differ from the defaults of its class. Nested configs are
+    returned as mappings.
     """
     found: dict[str, Any] = {}
     for one in keys_of(type(config)):
@@ -315,14 +316,14 @@ def changed_fields(config: Any) -> dict[str, Any]:
 
 
 def _is_equal(value: Any, default: Any) -> bool:
-    """Return whether a value is the default; true is not 1, and a list may equal a tuple."""
+    """Return whether a value equals the default. True does not equal 1, and a list may equal a tuple."""
     if isinstance(value, list | tuple) and isinstance(default, list | tuple):
         return list(value) == list(default)
     return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)
 
 
 def unset_keys(config: Any, place: str) -> dict[str, ConfigField]:
-    """Return the keys of a config, and of the configs in it, that are `UNSET`, by their dotted names."""
+    """Return the `UNSET` keys of a config and its nested configs by their dotted names."""
     found: dict[str, ConfigField] = {}
     for one in keys_of(type(config)):
         name, value = f"{place}.{one.name}", getattr(config, one.name)
@@ -337,8 +338,10 @@ def unset_keys(config: Any, place: str) -> dict[str, ConfigField]:
 
 
 def inherit(config: Settings, run: Any, names: Container[str], place: str) -> Settings:
-    """Return a config in which the keys with these dotted names have the values of the keys of ``run`` that they
-    inherit from, or else their defaults. A key with neither is None.
+    """Return a config in which the keys with these dotted names are resolved.
+
+    They have the values of the keys of ``run`` that they inherit from, or else their defaults. A key with neither is
+    None.
     """
     values: dict[str, Any] = {}
     for one in keys_of(type(config)):
@@ -358,14 +361,16 @@ def inherit(config: Settings, run: Any, names: Container[str], place: str) -> Se
 
 
 def select(settings: Any, name: str) -> Any:
-    """The value of a dotted key of settings or mappings; None where there is none."""
+    """Return the value of a dotted key of settings or mappings; None if it does not exist."""
     for part in name.split("."):
         settings = settings.get(part) if isinstance(settings, Mapping) else getattr(settings, part, None)
     return settings
 
 
 def as_mapping(settings: Any) -> Any:
-    """Settings as nested mappings and lists, without what is `UNSET`; a class that they make is at ``_target_``."""
+    """Return settings as nested mappings and lists without `UNSET` keys. The class that the settings are for is stored
+    as ``_target_``.
+    """
     if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
         values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
         target = {"_target_": values.pop(TARGET)} if TARGET in values else {}
@@ -393,9 +398,10 @@ def plain_value(value: Any) -> Any:
 
 
 def check_type(name: str, value: Any, wanted: Any) -> None:
-    """
+    """Check the type of a value.
+
     Raises:
-        InputError: the value of the key of that name is of another type.
+        InputError: the value of the key ``name`` has another type.
     """
     if not matches_type(value, wanted):
         got = "" if isinstance(value, str) and _has_names(wanted) else f", got {type(value).__name__}"
@@ -408,7 +414,11 @@ def check_type(name: str, value: Any, wanted: Any) -> None:
 
 
 def check_known_keys(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:
-    """Raise InputError for the first key that does not exist, as +KEY=... brings one."""
+    """Check that all keys exist, since ``+KEY=...`` may add an unknown one.
+
+    Raises:
+        InputError: a key does not exist.
+    """
     known = sorted(known)
     for name in map(str, given):
         if name not in known:
@@ -420,18 +430,18 @@ def check_known_keys(given: Iterable[Any], known: Iterable[str], prefix: str = "
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that looks most like it, if any does."""
+    """Return the most similar known name, if any is similar enough."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def shorten(value: Any) -> str:
-    """A value as it is shown in a message: not all of a megabyte."""
+    """Return a value as text for a message, truncated if it is long."""
     text = str(value)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
 
 
 def matches_type(value: Any, wanted: Any) -> bool:
-    """Whether a plain value is of a declared type."""
+    """Return whether a plain value has a declared type."""
     origin = typing.get_origin(wanted)
     if origin in (Union, types.UnionType):
         return any(matches_type(value, one) for one in typing.get_args(wanted))
@@ -452,12 +462,12 @@ def matches_type(value: Any, wanted: Any) -> bool:
 
 
 def _has_names(wanted: Any) -> bool:
-    """Whether a declared type is, or may be, one of some texts."""
+    """Return whether a declared type is, or may be, one of several strings."""
     return typing.get_origin(wanted) is Literal or any(map(_has_names, typing.get_args(wanted)))
 
 
 def type_description(wanted: Any) -> str:
-    """A declared type in words."""
+    """Describe a declared type for a message."""
     origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (Union, types.UnionType):
         return " or ".join(type_description(one) for one in parts)

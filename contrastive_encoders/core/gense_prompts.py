@@ -1,14 +1,16 @@
-"""GenSE's prompts as token ids, the same in training, synthesis and scoring.
+"""GenSE's prompts as token ids, identical in training, synthesis, and scoring.
 
-A leaf: data modules (which tokenise training instances), encoders and synthesis must agree on these ids to the last,
-so none of them owns them. The words are in ``configs/prompts/gense.yaml``; a generator's folder keeps those that it
-was trained with, and how they were assembled, in ``generator.json``.
+Data modules (which tokenize training instances), encoders, and synthesis must agree on every one of these ids, so this
+module imports none of them. The prompt texts are in ``configs/prompts/gense.yaml``. The ``generator.json`` in a
+generator's folder stores the prompts that it was trained with, and how they were assembled.
 
-``pieces``, as published: prefix, sentence and suffix are tokenised separately, their ids joined, the end of sequence
-put behind. With SentencePiece each piece then begins with a blank. ``string``: the text is joined, then tokenised.
+With the assembly ``pieces``, as published, the prefix, sentence, and suffix are tokenized separately, and their ids are
+concatenated and followed by the end-of-sequence token. With SentencePiece, each piece then begins with a space. With
+the assembly ``string``, the texts are joined first and then tokenized.
 
-A causal language model writes behind the prompt: its tokenizer's beginning stands before the prompt, no end behind it.
-Sentences and answers begin with a blank there, too, as what is written follows a word.
+A causal language model continues the prompt, so the tokenizer's beginning-of-sequence tokens come before the prompt and
+no end-of-sequence token follows it. Sentences and answers begin with a space there, too, because the generated text
+follows a word.
 """
 
 import json
@@ -25,18 +27,18 @@ GENERATOR_FILE = "generator.json"
 IGNORED_PROMPT_KEYS = (
     "embedding",
     "file",
-)  # what a config of prompts holds besides: the encoder's, and where they came from
+)  # other keys of a prompts config: the encoder prompts and their origin
 
 
 class Generation(NamedTuple):
-    """What stands around the sentence for which another is written."""
+    """Texts before and after the sentence for which another sentence is generated."""
 
     prefix: str
     suffix: str
 
 
 class Discrimination(NamedTuple):
-    """What stands around premise and hypothesis, and the two answers."""
+    """Texts before, between, and after the premise and hypothesis, and the two answers."""
 
     prefix: str
     between: str
@@ -46,7 +48,7 @@ class Discrimination(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """Of one generator."""
+    """Prompts of one generator."""
 
     entailment: Generation
     contradiction: Generation
@@ -54,16 +56,16 @@ class Prompts(NamedTuple):
     assembly: Assembly = "pieces"
 
     def to_json(self) -> dict[str, Any]:
-        """What ``generator.json`` holds; `parse_prompts` reads it."""
+        """Return the contents of ``generator.json``, which `parse_prompts` reads."""
         words = {name: part._asdict() for name, part in self._asdict().items() if name != "assembly"}
         return {"prompts": words, "prompt_assembly": self.assembly}
 
 
 def parse_prompts(found: Mapping[str, Any], assembly: object, where: str) -> Prompts:
-    """Prompts from a config or a file; the encoder's, and what names the file, are left alone.
+    """Parse prompts from a config or a file. The encoder's prompts and the key that names the file are ignored.
 
     Raises:
-        InputError: a piece is missing or no text, a key is not known, or the assembly is.
+        InputError: a piece is missing or is not a string, a key is unknown, or the assembly is unknown.
     """
     if assembly not in get_args(Assembly):
         raise InputError(f"{where}: prompt_assembly is {assembly!r}; wanted one of {', '.join(get_args(Assembly))}.")
@@ -90,7 +92,7 @@ def _refuse_others(found: object, known: Sequence[str], where: str, name: str) -
 
 
 def read_generator_prompts(folder: Path) -> Prompts | None:
-    """Those of a generator's folder; None where it keeps none, as published ones do.
+    """Read the prompts in a generator's folder. Return None if it has none, as published generators do.
 
     Raises:
         InputError: the file is damaged.
@@ -116,14 +118,19 @@ def write_generator_prompts(folder: Path, prompts: Prompts) -> None:
 
 
 class PromptIds:
-    """Sentences -> ids of what the model reads: ``begin``, prompt, ``close``. ``end`` closes what is written.
+    """Convert sentences to the token ids that the model reads: ``begin``, prompt, ``close``. ``end`` terminates the
+    generated text.
 
-    ``tokenizer`` is one of transformers' (only its call, ``decode`` and ``eos_token_id`` are used). ``alone``: it is a
-    causal language model's, and not an encoder's. ``most`` limits the tokens of each *sentence*, before the prompt is
-    added: prompts are never cut.
+    Args:
+        prompts: the prompts of the generator.
+        tokenizer: a Transformers tokenizer; only its ``__call__``, ``decode`` and ``eos_token_id`` are required.
+        alone: whether the tokenizer belongs to a causal language model (without an encoder).
+
+    The argument ``most`` of the methods limits the tokens of each *sentence*, before the prompt is added. Prompts are
+    never truncated.
 
     Raises:
-        InputError: nothing could end what is written.
+        InputError: the tokenizer of a causal language model has no end-of-sequence token.
     """
 
     def __init__(self, prompts: Prompts, tokenizer: Any, *, alone: bool) -> None:
@@ -138,13 +145,13 @@ class PromptIds:
         self.parts = {name: self.ids(texts) for name, texts in words.items()}
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Without special tokens."""
+        """Tokenize texts without special tokens."""
         if not texts:
             return []
         return cast(list[list[int]], self.tokenizer(list(texts), add_special_tokens=False)["input_ids"])
 
     def generation(self, direction: Direction, sentences: Sequence[str], most: int) -> list[list[int]]:
-        """For sentences for which one is to be written."""
+        """Return the ids of the prompts that ask for another sentence."""
         if self.prompts.assembly == "string":
             return self._framed(self.generation_texts(direction, sentences, most))
         prefix, suffix = self.parts[direction]
@@ -152,7 +159,7 @@ class PromptIds:
         return [[*self.begin, *prefix, *one[:most], *suffix, *self.close] for one in rows]
 
     def discrimination(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[list[int]]:
-        """For pairs of which the model says whether the second follows from the first."""
+        """Return the ids of the prompts that ask whether the hypothesis follows from the premise."""
         if self.prompts.assembly == "string":
             return self._framed(self.discrimination_texts(premises, hypotheses, most))
         prefix, between, suffix = self.parts["discrimination"][:3]
@@ -161,17 +168,19 @@ class PromptIds:
         return [[*begin, *one[:most], *between, *other[:most], *close] for one, other in rows]
 
     def most_of_a_pair(self, most: int) -> int:
-        """Tokens that `discrimination` gives at most."""
+        """Return the maximum number of tokens that `discrimination` returns for a pair."""
         fixed = [self.begin, *self.parts["discrimination"][:3], self.close]
         return sum(map(len, fixed)) + 2 * most
 
     def written(self, sentences: Sequence[str]) -> list[str]:
-        """As they are tokenised where they stand by themselves."""
+        """Return the sentences in the form in which they are tokenized as separate pieces."""
         return [f"{self.blank}{one}" for one in sentences]
 
     def columns(self, triplets: Sequence[Sequence[str]], most: int) -> list[list[str]]:
-        """Texts of which, tokenised, all instances of training are made: three for each triplet, or six of the assembly
-        ``string``, prompts of the four instances and the two texts to write.
+        """Return the columns of texts from which all training instances are made by tokenization.
+
+        There are three columns with the assembly ``pieces``, namely the triplets themselves. With the assembly
+        ``string`` there are six: the prompts of the four instances and the two target texts.
         """
         premises, entailed, contradicted = (list(column) for column in zip(*triplets, strict=True))
         others = [self.written(entailed), self.written(contradicted)]
@@ -182,21 +191,22 @@ class PromptIds:
         return [*asked, *others]
 
     def generation_texts(self, direction: Direction, sentences: Sequence[str], most: int) -> list[str]:
-        """The joined strings of the assembly ``string``."""
+        """Return the joined strings of the assembly ``string``."""
         prompt = getattr(self.prompts, direction)
         return [f"{prompt.prefix}{one}{prompt.suffix}" for one in self._cut(sentences, most)]
 
     def discrimination_texts(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[str]:
-        """The joined strings of the assembly ``string``."""
+        """Return the joined strings of the assembly ``string``."""
         prompt = self.prompts.discrimination
         pairs = zip(self._cut(premises, most), self._cut(hypotheses, most), strict=True)
         return [f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs]
 
     def answers(self) -> tuple[int, int]:
-        """First id of the answers yes and no: their logits at the first place behind the prompt are compared.
+        """Return the first token ids of the answers yes and no, whose logits at the first position after the prompt are
+        compared.
 
         Raises:
-            InputError: the tokenizer has no such ids, or the same for both.
+            InputError: the tokenizer has no id for an answer, or the same id for both.
         """
         words = self.prompts.discrimination
         unknown = getattr(self.tokenizer, "unk_token_id", None)
@@ -211,7 +221,7 @@ class PromptIds:
         return yes, no
 
     def _cut(self, sentences: Sequence[str], most: int) -> list[str]:
-        """As text, because what stands next to a sentence may change its tokens."""
+        """Truncate sentences, and return them as text because the text next to a sentence may change its tokens."""
         rows = self.ids(sentences)
         return [
             one if len(ids) <= most else self.tokenizer.decode(ids[:most])
@@ -222,7 +232,7 @@ class PromptIds:
         return [[*self.begin, *ids, *self.close] for ids in self.ids(texts)]
 
     def _beginning(self) -> list[int]:
-        """What the tokenizer puts before every text."""
+        """Return the ids that the tokenizer adds before every text."""
         [plain], whole = self.ids(["a"]), list(self.tokenizer("a")["input_ids"])
         places = [at for at in range(len(whole)) if whole[at : at + len(plain)] == plain]
         if not plain or not places:
@@ -230,6 +240,6 @@ class PromptIds:
         return whole[: places[0]]
 
     def _writes_blanks(self) -> bool:
-        """Whether a text by itself begins with a blank, as SentencePiece has it."""
+        """Return whether the tokenizer adds a space before every text, as SentencePiece does."""
         [one] = self.ids(["a"])
         return cast(str, self.tokenizer.decode([*one, *one])).strip() == "a a"

@@ -1,7 +1,8 @@
 """Atomic writing of files and folders: a new version replaces the old one only when it is complete.
 
-What is unfinished is ``.NAME.part`` beside NAME. A kill may leave it there: nobody takes it for the result, and whoever
-writes NAME next begins it anew. It is locked meanwhile, so that of two who write the same name one waits.
+An unfinished file is ``.NAME.part`` next to NAME. A killed process may leave it there. It is never read as a result,
+and the next writer of NAME starts it from scratch. It is locked while it is written, so that one of two writers of the
+same name waits.
 """
 
 import contextlib
@@ -25,19 +26,21 @@ log = logging.getLogger(__name__)
 
 
 def partial_path(path: Path) -> Path:
-    """The name that a file or folder has until it is whole."""
+    """Return the name that a file or folder has until it is complete."""
     return path.with_name(f".{path.name}.part")
 
 
 def atomic_write(path: Path, data: bytes | str, *, sync: bool = True) -> None:
-    """The file appears with all of ``data``, text as UTF-8. Without ``sync`` a power cut may take it back."""
+    """Write ``data`` to a file atomically, with text encoded as UTF-8. Without ``sync`` a power failure may
+    revert it.
+    """
     with atomic_file(path, sync=sync) as part:
         part.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
-    """An empty file to write into, which takes the name of ``path`` when the block ends well."""
+    """Context manager that yields an empty file to write, which is renamed to ``path`` if the block succeeds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = partial_path(path)
     _remove_unless(stat.S_ISREG, part)
@@ -55,20 +58,20 @@ def atomic_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_directory(folder: Path) -> Iterator[Path]:
-    """An empty folder to write into, which takes the name and the place of ``folder`` when the block ends well."""
+    """Context manager that yields an empty folder to fill, which replaces ``folder`` if the block succeeds."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     part, replaced = partial_path(folder), partial_path(folder.with_name(f"{folder.name}.old"))
     _remove_unless(stat.S_ISDIR, part)
     with _named(folder), _locked(part, FOLDER):
-        _put_back(replaced, folder)  # a kill may have come between the two renames
+        _put_back(replaced, folder)  # a process may have been killed between the two renames
         for stale in part.iterdir():
             remove(stale)
         try:
             yield part
-            with _locked(folder.parent, FOLDER):  # from here on another process may begin the next part
+            with _locked(folder.parent, FOLDER):  # from here on another process may begin the next partial folder
                 remove(replaced)
                 if folder.exists():
-                    folder.rename(replaced)  # a rename onto a folder that is not empty fails
+                    folder.rename(replaced)  # a rename to a folder that is not empty fails
                 part.rename(folder)
                 remove(replaced)
         except BaseException:
@@ -80,8 +83,11 @@ def atomic_directory(folder: Path) -> Iterator[Path]:
 def build_once(
     directory: Path, is_whole: Callable[[Path], bool], build: Callable[[Path], None], key: str = "data.cache_dir"
 ) -> None:
-    """Has ``build`` fill a fresh folder that becomes ``directory``, unless a whole one is there; others wait meanwhile.
-    ``key`` says where such folders lie.
+    """Call ``build`` to fill a new folder that becomes ``directory``, unless a complete one exists. Other processes
+    wait for it.
+
+    Args:
+        key: the config key that sets the location of such folders.
 
     Raises:
         OutputError: the disk is full.
@@ -102,7 +108,7 @@ def build_once(
 
 @contextlib.contextmanager
 def translate_write_errors(directory: Path, key: str) -> Iterator[None]:
-    """What cannot be written in here is reported with what to do; ``key`` says where such folders lie.
+    """Context manager that explains write errors. ``key`` is the config key that sets the location of such folders.
 
     Raises:
         OutputError: the disk is full.
@@ -121,11 +127,11 @@ def translate_write_errors(directory: Path, key: str) -> Iterator[None]:
 
 
 def atomic_link(source: Path, target: Path) -> None:
-    """Give a file a second name at once, as a copy where the file system has no hard links."""
+    """Give a file a second name atomically; it is a copy if the file system does not support hard links."""
     part = partial_path(target)
     remove(part)
     if target.exists() and target.samefile(source):
-        return  # two names of one file: a rename of the third would leave it
+        return  # two names of the same file: renaming a third name to one of them would leave the third
     try:
         os.link(source, part)
     except OSError:
@@ -134,12 +140,12 @@ def atomic_link(source: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in it are on the disk: only then is a rename safe against a power failure."""
+    """Wait until the directory entries are on the disk. Only then is a rename safe against a power failure."""
     _sync(folder)
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link or a folder with all that is in it, where there is one."""
+    """Delete a file, a link, or a folder with its contents, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -152,7 +158,7 @@ def _put_back(replaced: Path, folder: Path) -> None:
 
 
 def _remove_unless(is_kind: Callable[[int], bool], part: Path) -> None:
-    """What was left there may be of another kind, or a link: nothing can be written into that."""
+    """Remove a leftover partial file that is of another kind or a link, because it cannot be written into."""
     with contextlib.suppress(FileNotFoundError):
         if not is_kind(part.lstat().st_mode):
             remove(part)
@@ -168,7 +174,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """An error of a write says nothing of the file; from here on it does."""
+    """Context manager that adds the file name to write errors, which lack it."""
     try:
         yield
     except OSError as error:
@@ -178,14 +184,16 @@ def _named(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(part: Path, flags: int) -> Iterator[int]:
-    """A descriptor of the unfinished file or folder, which nobody else on this host has meanwhile."""
+    """Context manager that yields a descriptor of the partial file or folder and excludes other processes on
+    this host.
+    """
     while True:
         if flags == FOLDER:
             part.mkdir(exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # renamed by another process since
+        with contextlib.suppress(FileNotFoundError):  # renamed by another process in the meantime
             handle = os.open(part, flags, 0o666)
             try:
-                with contextlib.suppress(OSError):  # some network file systems know no locks
+                with contextlib.suppress(OSError):  # some network file systems do not support locks
                     fcntl.flock(handle, fcntl.LOCK_EX)
                 ours = os.path.samestat(os.fstat(handle), part.stat())
             except BaseException:
@@ -201,7 +209,7 @@ def _locked(part: Path, flags: int) -> Iterator[int]:
 
 
 def _state(directory: Path) -> tuple[int, int] | None:
-    """What differs once it is another folder, or has become one."""
+    """Return a value that changes when the folder is created or replaced."""
     try:
         about = directory.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Downloads from a host, a mirror or a folder by pooch; a file is there whole or not at all."""
+"""Downloads from a host, a mirror, or a folder with pooch. Files are written atomically."""
 
 import json
 import logging
@@ -16,43 +16,48 @@ from contrastive_encoders.io.manifest import sha256_of
 
 log = logging.getLogger(__name__)
 
-FOLDER = "downloads"  # under the root; may be deleted once all is there
-RECORD = "sources.json"  # under the root: what was got, from where, with which sha256
+FOLDER = "downloads"  # under the root; may be deleted after everything is prepared
+RECORD = "sources.json"  # under the root: downloaded files, their sources, and their sha256
 CHUNK = 1 << 20
-ATTEMPTS = 3  # at a file whose download breaks off
-# some hosts refuse Python's own name; a host that packs .gz files once more would have them unpacked twice
+ATTEMPTS = 3  # for a file whose download is interrupted
+# some hosts reject Python's user agent; some compress .gz files again, so that they would be decompressed twice
 HEADERS = {"User-Agent": "Mozilla/5.0 (contrastive-encoders; data sets)", "Accept-Encoding": "identity"}
 
 
 class File(NamedTuple):
-    name: str  # under ROOT/downloads, in a source folder, and behind a mirror's URL
+    name: str  # under ROOT/downloads, in a source folder, and appended to a mirror's URL
     url: str
     sha256: str | None = None
 
 
 class DownloadError(ValueError):
-    """A file could not be had."""
+    """Raised if a file cannot be downloaded."""
 
 
 class HostUnreachableError(DownloadError):
-    """The host cannot be reached, or has fallen silent."""
+    """Raised if the host cannot be reached, or stops responding."""
 
 
 def in_folder(folder: Path, name: str) -> Path:
-    """A file in a source folder; NotGot where there is none."""
+    """Return the path of a file in a source folder.
+
+    Raises:
+        DownloadError: the file does not exist.
+    """
     if (folder / name).is_file():
         return folder / name
     raise DownloadError(f"no {name} in {folder}")
 
 
 class Downloads:
-    """Local paths of files, each got once; a host that does not answer is asked once.
+    """Local paths of files, each downloaded once. A host that does not respond is not tried again.
 
-    ``source`` is a folder that has the files, in which ``found_in`` finds them, or the URL under which a mirror has
-    them; None: each file's own URL.
+    Args:
+        source: a folder that contains the files, in which ``found_in`` finds them, or the base URL of a mirror; None
+            selects each file's own URL.
 
     Raises:
-        InputError: a source that is no folder.
+        InputError: the source is not a folder.
     """
 
     def __init__(
@@ -68,10 +73,14 @@ class Downloads:
         self.mirror = source.rstrip("/") if source and source.startswith(("http://", "https://")) else None
         self.folder = _folder(source) if source and not self.mirror else None
         self._failed: dict[str, str] = {}  # file or host -> why
-        self.remarks: dict[str, str] = {}  # file name -> what is odd about it
+        self.remarks: dict[str, str] = {}  # file name -> remark about an anomaly
 
     def get(self, file: File) -> Path:
-        """A file, or a folder in its place; NotGot says why there is none."""
+        """Return the local path of a file, or a folder in place of it.
+
+        Raises:
+            DownloadError: the file is not available.
+        """
         if self.folder:
             return self.found_in(self.folder, file.name)
         path = self.root / FOLDER / file.name
@@ -99,7 +108,7 @@ class Downloads:
             log.info("downloading %s", url)
             try:
                 return download(url, part, None)
-            except (requests.HTTPError, ValueError) as error:  # the latter of an address
+            except (requests.HTTPError, ValueError) as error:  # ValueError: invalid address
                 raise DownloadError(f"{url}: {str(error).partition(' for url')[0]}") from None
             except (requests.ConnectionError, requests.Timeout) as error:
                 raise HostUnreachableError(
@@ -110,7 +119,11 @@ class Downloads:
                     raise DownloadError(f"{url}: {_first_cause(error)}") from None
 
     def _record(self, file: File, url: str, part: Path) -> None:
-        """Writes down what was got; NotGot when it is not what is known, a remark when it is not what it was before."""
+        """Record a downloaded file. If it differs from the recorded previous download, add a remark.
+
+        Raises:
+            DownloadError: the file differs from its known checksum.
+        """
         digest = sha256_of(part)
         if file.sha256 and digest != file.sha256:
             raise DownloadError(f"{url}: sha256 {digest[:12]}... instead of {file.sha256[:12]}...; refused")
@@ -137,7 +150,7 @@ def _folder(source: str) -> Path:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """What the system or the host said; requests and urllib3 wrap it in names of their own classes."""
+    """Return the error of the system or the host, which requests and urllib3 wrap in their own exceptions."""
     while error.__context__ is not None:
         error = error.__context__
     return error

@@ -1,5 +1,6 @@
-"""Which files a path of the user's means: a file, a folder, a pattern such as ``texts/*.jsonl``, here or at an address,
-or several of them."""
+"""Find the files that a user's path refers to: a file, a folder, or a pattern such as ``texts/*.jsonl``, local or at an
+address, or a list of these.
+"""
 
 import difflib
 import fnmatch
@@ -13,28 +14,28 @@ from typing import Literal, NamedTuple
 from contrastive_encoders.core import InputError, is_address
 from contrastive_encoders.io.remote_files import fetched
 
-FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz behind it
+FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz appended
 MARKDOWN = (".md", ".markdown")
-DOCUMENTS = (*MARKDOWN, ".html", ".htm", ".pdf", ".docx", ".xlsx")  # a file is one text; .gz too
+DOCUMENTS = (*MARKDOWN, ".html", ".htm", ".pdf", ".docx", ".xlsx")  # each file is one text; also with .gz
 SHEET = ".xlsx"  # a table, unless documents are read
 DATASET_METADATA_FILES = (
     "manifest.json",
     "dataset_info.json",
     "dataset_infos.json",
     "state.json",
-)  # describe it: no rows
-OF_A_SYNTHESIS = "manifest.json"  # lies beside its shards
+)  # files that describe a data set and contain no rows
+OF_A_SYNTHESIS = "manifest.json"  # in the folder of its shards
 
 
 class TextFile(NamedTuple):
     """A file to read rows from."""
 
     path: Path
-    in_folder: bool  # found by walking a folder, where a .txt is one document by default
+    in_folder: bool  # found by listing a folder, where a .txt is one document by default
 
 
 def form_of(path: Path, forms: Container[str] = FORMS) -> str:
-    """Return which of ``forms`` the file has by its name; empty if it has none."""
+    """Return the extension in ``forms`` that the file name has; empty if it has none."""
     form = _ending(path)
     return form if form in forms else ""
 
@@ -46,14 +47,19 @@ def list_files(
     any_name: bool = False,
     documents: Literal["none", "named", "all"] = "none",
 ) -> list[TextFile]:
-    """Return files as given, and those of folders and patterns in sorted order. ``any_name`` allows a given file to end
-    in anything. ``documents`` takes what is one text, besides rows: where it is named, or in folders, too.
+    """Return the given files, and the files of folders and patterns in sorted order.
 
-    Of the output folder of a synthesis only the shards count: other tables lie beside and below them. A README, or what
-    else has a name in capitals, describes the rows that lie beside or below it, and is no document.
+    In the output folder of a synthesis only the shards count, because other tables are next to and below them. A
+    README, or another file with a name in capitals, describes the rows next to or below it and is not read as a
+    document.
+
+    Args:
+        key: the config key that the error messages name.
+        any_name: allow any extension for a given file.
+        documents: read files that are one text, in addition to rows: only if they are named, or also in folders.
 
     Raises:
-        InputError: there is nothing to read, or a file that is none of ours; ``key`` names who asked for it.
+        InputError: there is nothing to read, or a file has an unsupported format.
     """
     files, forms = list[TextFile](), (*FORMS, SHEET) if documents == "none" else (*FORMS, *DOCUMENTS)
     for given in _given(paths, key):
@@ -74,10 +80,11 @@ def list_files(
 
 
 def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path, key: str = "input") -> None:
-    """What is written must not become input: the first of ``outputs`` is named, the others are written beside it.
+    """Check that output files do not become input. The first of ``outputs`` is the one to name in messages; the others
+    are written next to it.
 
     Raises:
-        InputError: one of them lies in a folder of ``paths``, or a pattern of them finds it.
+        InputError: an output is in a folder of ``paths``, or matches a pattern of ``paths``.
     """
     for path in (Path(given).expanduser() for given in _given(paths, key) if not is_address(given)):
         there, rest = _there(path)
@@ -90,10 +97,10 @@ def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path,
 
 
 def local(path: str | Path, key: str, forms: Container[str] = FORMS) -> Path:
-    """Where a path of the user's lies on this machine; what is at an address is fetched.
+    """Return the local path of a user's path. Files at an address are downloaded.
 
     Raises:
-        InputError: there is nothing at the address, or it cannot be had.
+        InputError: there is nothing at the address, or it cannot be downloaded.
     """
     return (
         fetched(str(path).strip(), key, partial(form_of, forms=forms)) if is_address(path) else Path(path).expanduser()
@@ -108,7 +115,9 @@ def _given(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[str |
 
 
 def _there(path: Path) -> tuple[Path, tuple[str, ...]]:
-    """The longest leading part that exists, brackets in its name or not, and what follows it: names or patterns."""
+    """Return the longest leading part that exists, whether or not its name contains brackets, and the names or patterns
+    that follow it.
+    """
     there = next(one for one in (path, *path.parents) if one.exists())
     return there, path.relative_to(there).parts
 
@@ -117,12 +126,12 @@ def _matches(path: Path) -> list[Path]:
     there, rest = _there(path)
     if not rest:
         return [path]
-    found = sorted(glob.glob(str(Path(*rest)), root_dir=there, recursive=True))  # noqa: PTH207  # pathlib finds hidden ones
-    return [there / one for one in found if (there / one).exists()]  # a link may lead nowhere
+    found = sorted(glob.glob(str(Path(*rest)), root_dir=there, recursive=True))  # noqa: PTH207  # pathlib finds hidden
+    return [there / one for one in found if (there / one).exists()]  # a link may be broken
 
 
 def _finds(pattern: Sequence[str], parts: Sequence[str]) -> bool:
-    """Whether a pattern finds what has these parts, or a folder that it lies in."""
+    """Return whether a pattern matches a path with these parts, or one of its parent folders."""
     if not pattern:
         return True
     if pattern[0] == "**":
@@ -155,14 +164,14 @@ def _describes(path: Path, rows: Sequence[Path]) -> bool:
 
 
 def count_kinds(files: Sequence[Path]) -> dict[str, int]:
-    """Count files by how their names end, the most first."""
+    """Count files by extension, in descending order of frequency."""
     return dict(Counter(_ending(path) or path.name for path in files).most_common())
 
 
 def count_skipped(
     paths: str | Path | Sequence[str | Path], files: Sequence[TextFile], key: str = "data.path"
 ) -> dict[str, int]:
-    """Count by kind what lies in the folders of ``paths``, hidden files apart, and is none of the ``files``."""
+    """Count, by extension, the files in the folders of ``paths`` that are not hidden and not among ``files``."""
     here = (Path(given).expanduser() for given in _given(paths, key) if not is_address(given))
     folders = [match for path in here for match in _matches(path) if match.is_dir()]
     visible = {path for folder in folders for path in _visible(folder)}

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 BLANKS = re.compile(r"[ \t\r\n]*")
-BLOCK = 1 << 18  # bytes read at a time; more while one item is longer
-LONGEST_ITEM = 1 << 26  # characters: a text that nothing closes would swallow the file
-LONGEST_WORD = 16  # an error so near the end of what was read may be a word that goes on, such as "tru"
+BLOCK = 1 << 18  # bytes read at a time; more if an item is longer
+LONGEST_ITEM = 1 << 26  # characters: an unterminated string would otherwise read the full file into memory
+LONGEST_WORD = 16  # an error this close to the end of the buffer may be an incomplete literal such as "tru"
 
 
 class InvalidJSONListError(ValueError):
-    """The stream holds no whole JSON list; it says what is wrong, and in which line."""
+    """Raised if the stream is not a complete JSON list. The message gives the reason and the line."""
 
     def __init__(self, message: str, line: int, decoded: bool = True) -> None:
         super().__init__(message)
@@ -21,10 +21,10 @@ class InvalidJSONListError(ValueError):
 
 
 def items_of(stream: IO[bytes], decoder: json.JSONDecoder) -> Iterator[tuple[int, Any]]:
-    """Yield (1-based line where it begins, item).
+    """Yield (1-based line where the item begins, item).
 
     Raises:
-        BrokenList: this is no JSON list, or not whole.
+        InvalidJSONListError: the stream is not a JSON list, or is incomplete.
     """
     text = _Text(stream)
     text.skip("[")
@@ -41,14 +41,14 @@ def items_of(stream: IO[bytes], decoder: json.JSONDecoder) -> Iterator[tuple[int
 
 
 class _Text:
-    """What of the stream is in memory, and the place in it up to which it has been read."""
+    """The part of the stream in memory, and the position up to which it was parsed."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.decode = stream, codecs.getincrementaldecoder("utf-8-sig")().decode
         self.text, self.place, self.line, self.ended = "", 0, 1, False
 
     def next(self) -> str:
-        """Return the next character that is not blank, without going over it; empty at the end."""
+        """Return the next character that is not whitespace without consuming it; empty at the end."""
         while True:
             match = BLANKS.match(self.text, self.place)
             self._go_to(match.end() if match else self.place)
@@ -56,14 +56,14 @@ class _Text:
                 return self.text[self.place : self.place + 1]
 
     def skip(self, character: str) -> None:
-        """Go over this character."""
+        """Consume this character."""
         if (found := self.next()) != character:
             got = repr(found) if found else "the end of the file"
             raise InvalidJSONListError(f"broken JSON (wanted {character!r}, got {got})", self.line)
         self._go_to(self.place + 1)
 
     def item(self, decoder: json.JSONDecoder) -> Any:
-        """Return the value that begins here, and go over it."""
+        """Parse and consume the value that begins here."""
         while True:
             try:
                 found, end = decoder.raw_decode(self.text, self.place)

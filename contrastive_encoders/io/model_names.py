@@ -1,6 +1,6 @@
-"""Resolution of a model name: a run folder, a GGUF file, or what transformers loads by that name.
+"""Resolution of a model name: a run folder, a GGUF file, or a name that Transformers loads.
 
-And what must be the same of its tokenizer where texts are read and where they are encoded.
+It also sets the options of its tokenizer that must be identical when texts are read and when they are encoded.
 """
 
 import json
@@ -20,9 +20,9 @@ from contrastive_encoders.io.manifest import CorruptFileError, read_record
 from contrastive_encoders.io.output_directory import MARKER
 
 GGUF = ".gguf"
-PRODUCTS = ("encoder", "generator", "reranker")  # folders to use; a run leaves one of them
-BLANK = "_"  # stands for a mask that is lacking
-TRANSFORMER_OPTIONS = (  # files of a sentence-transformers directory; the first that is there counts
+PRODUCTS = ("encoder", "generator", "reranker")  # folders with the product of a run; a run has one of them
+BLANK = "_"  # replaces a missing mask token
+TRANSFORMER_OPTIONS = (  # files of a sentence-transformers directory; the first one that exists is read
     *(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert")),
     "sentence_xlm-roberta_config.json",
     "sentence_xlnet_config.json",
@@ -31,25 +31,29 @@ _ON_THE_HUB = re.compile(r"(?P<repo>[^:]+):(?P<file>[^:]+\.gguf)")
 
 
 class Located(NamedTuple):
-    """Where transformers finds a model."""
+    """Location of a model for Transformers."""
 
-    name: str  # a folder or hub id
-    gguf_file: str | None = None  # the file in it, where the weights are llama.cpp's
+    name: str  # a folder or Hub id
+    gguf_file: str | None = None  # the file in it, if the weights are in llama.cpp's format
 
     @property
     def options(self) -> dict[str, str]:
-        """What ``from_pretrained`` is told besides the name."""
+        """The arguments of ``from_pretrained`` in addition to the name."""
         return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
 
 
 def resolve_model_name(name: str, setting: str = "backbone") -> Located:
-    """Where the model is that ``name`` means: the directory of a run has it in one of its own, an older one of
-    sentence-transformers in ``0_Transformer``, and ``FILE.gguf`` or ``hub/repo:FILE.gguf`` is one file of a directory
-    or hub id.
+    """Return the location of the model ``name``.
+
+    The directory of a run contains the model in a subdirectory, and an older sentence-transformers directory contains
+    it in ``0_Transformer``. ``FILE.gguf`` or ``hub/repo:FILE.gguf`` is one file of a directory or Hub id.
+
+    Args:
+        setting: the config key that has the name.
 
     Raises:
-        InputError: the file is not there, what reads it is not installed, or another version of the project wrote the
-            run; ``setting`` is the key that named it.
+        InputError: the file does not exist, the package that reads it is not installed, or another version of the
+            project wrote the run.
     """
     name = find_installed(name) or name
     if not name.endswith(GGUF):
@@ -67,12 +71,12 @@ def resolve_model_name(name: str, setting: str = "backbone") -> Located:
 
 
 def run_folder(name: str, setting: str = "backbone") -> str | None:
-    """Return the ``encoder/``, ``generator/`` or ``reranker/`` directory of a run; None: ``name`` is no run.
+    """Return the ``encoder/``, ``generator/`` or ``reranker/`` directory of a run; None if ``name`` is not a run.
 
     The checkpoints of a finished run may have been removed.
 
     Args:
-        setting: the key that has the name.
+        setting: the config key that has the name.
 
     Raises:
         InputError: another version of the project wrote the run.
@@ -107,13 +111,13 @@ def _transformer_directory(name: str) -> str:
         return name
     try:
         paths = [Path(name) / module["path"] for module in json.loads(modules.read_text(encoding="utf-8"))]
-    except (ValueError, TypeError, KeyError):  # damaged; the reader of its modules says so
+    except (ValueError, TypeError, KeyError):  # damaged; the reader of its modules reports it
         return name
     return next((str(path) for path in paths[:1] if (path / "config.json").is_file()), name)
 
 
 def lowercase_if_stated(tokenizer: Any, name: str) -> None:
-    """Let the tokenizer lower-case texts if the sentence-transformers directory or hub id says ``do_lower_case``."""
+    """Make the tokenizer lowercase texts if the sentence-transformers directory or Hub id sets ``do_lower_case``."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or not _transformer_options(name).get("do_lower_case"):
         return
@@ -122,7 +126,7 @@ def lowercase_if_stated(tokenizer: Any, name: str) -> None:
 
 
 def lower_cases(backend: Tokenizer) -> bool:
-    """Return whether one of the normalizers of a tokenizer is a step that lower-cases."""
+    """Return whether one of the normalizers of a tokenizer lowercases."""
     return any(isinstance(step, Lowercase) for step in _normalizers(backend))
 
 
@@ -133,22 +137,23 @@ def _normalizers(backend: Tokenizer) -> list[Any]:
 
 
 def _transformer_options(name: str) -> dict[str, Any]:
-    """Return the options of the transformer of a sentence-transformers directory or hub id on this disk."""
+    """Return the transformer options of a sentence-transformers directory, or of a cached Hub id."""
     for file in TRANSFORMER_OPTIONS:
         path = str(Path(name) / file) if Path(name).is_dir() else try_to_load_from_cache(name, file)
         if isinstance(path, str) and Path(path).is_file():
             try:
                 return dict(json.loads(Path(path).read_text(encoding="utf-8")))
-            except (ValueError, TypeError):  # damaged; the reader of its modules says so
+            except (ValueError, TypeError):  # damaged; the reader of its modules reports it
                 return {}
     return {}
 
 
 def append_end(tokenizer: Any, name: str) -> None:
-    """Let the tokenizer put the end of a sequence behind every text, within the length, unless it does.
+    """Make the tokenizer append the end-of-sequence token to every text, within the maximum length, unless it already
+    does.
 
     Raises:
-        InputError: it has none, or none can be put there.
+        InputError: it has no such token, or the token cannot be appended.
     """
     end, end_id = tokenizer.eos_token, tokenizer.eos_token_id
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -176,24 +181,24 @@ def append_end(tokenizer: Any, name: str) -> None:
 
 
 def prompt_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the ids of a prompt in front of a text. A blank at its end belongs to the text."""
+    """Return the ids of a prompt before a text. A trailing space of the prompt belongs to the text."""
     found: list[int] = tokenizer(prompt.rstrip(" "), add_special_tokens=False)["input_ids"]
     return found
 
 
 def prompt_places(tokenizer: Any, prompt: str) -> slice:
-    """Return the places of a prompt's ids in a text with special tokens."""
+    """Return the positions of a prompt's ids in a text with special tokens."""
     ids, whole = prompt_ids(tokenizer, prompt), tokenizer(prompt.rstrip(" "))["input_ids"]
     start = next((at for at in range(len(whole)) if whole[at : at + len(ids)] == ids), 0) if ids else 0
     return slice(start, start + len(ids))
 
 
 def mask_id(tokenizer: Any, mask_token: str | None = None) -> int | None:
-    """Of ``mask_token``, or of the tokenizer's own mask, or where it has none of "_", as in LLM2Vec; None: there is no
-    such token.
+    """Return the id of ``mask_token``, or else of the tokenizer's mask token, or else of "_" as in LLM2Vec; None if
+    there is none of them.
 
     Raises:
-        InputError: ``mask_token`` is none of its tokens.
+        InputError: ``mask_token`` is not a token of the tokenizer.
     """
     found: int | None = tokenizer.get_vocab().get(mask_token or tokenizer.mask_token or BLANK)
     if found is None and mask_token is not None:

@@ -1,4 +1,4 @@
-"""``results.json``: the scores, the cost and the provenance of a finished run."""
+"""``results.json``: the scores, the cost, and the provenance of a finished run."""
 
 import importlib.metadata
 import math
@@ -20,7 +20,7 @@ PACKAGES = ("torch", "transformers", "pytorch-lightning")
 
 
 class Environment(TypedDict):
-    """The entries of ``results.json`` that say what a run was made with."""
+    """The entries of ``results.json`` that describe the environment of a run."""
 
     versions: dict[str, str]
     device: str
@@ -28,17 +28,17 @@ class Environment(TypedDict):
 
 
 def environment() -> Environment:
-    """Versions, the device's name and the commit of the project, where it is a git checkout."""
+    """Return versions, the device's name, and the commit of the project if it is a git checkout."""
     versions = {name: version_of(name) for name in (*PACKAGES, PROJECT)}
     versions["python"] = platform.python_version()
     return Environment(versions=versions, device=_device_name(), git_commit=_git_commit())
 
 
 def write_results(path: str | Path, results: Results) -> None:
-    """Write the file at once, keys sorted.
+    """Write the file atomically, with sorted keys.
 
     Raises:
-        ValueError: a number is NaN or infinite; JSON has no such thing, and no score may be one.
+        ValueError: a number is NaN or infinite, which JSON does not support and no score may be.
     """
     _refuse_unfinite(results, "results")
     write_record(Path(path), results, indent=2, sort_keys=True)
@@ -48,7 +48,8 @@ def read_results(path: str | Path) -> Results:
     """Read and check a ``results.json``.
 
     Raises:
-        InputError: no such file, no JSON, another version, missing or unknown entries, a score that is no number.
+        InputError: the file does not exist, is not JSON, is of another version, has missing or unknown entries, or has
+            a score that is not a number.
     """
     path = Path(path)
     try:
@@ -62,7 +63,7 @@ def read_results(path: str | Path) -> Results:
 
 
 def peak_memory_bytes() -> int:
-    """The most this process has held: of CUDA's allocator where there is a GPU, else resident memory."""
+    """Return the peak memory of this process: of CUDA's allocator if there is a GPU, otherwise resident memory."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated()
     unit = 1 if sys.platform == "darwin" else 1024
@@ -70,7 +71,9 @@ def peak_memory_bytes() -> int:
 
 
 def held_memory_bytes() -> int:
-    """Return what this process holds now, in the same sense; its peak where the system does not tell."""
+    """Return the current memory of this process, measured in the same way; its peak if the system does not
+    provide it.
+    """
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.memory_allocated()
     try:
@@ -115,7 +118,7 @@ def _refuse_unfinite(value: Any, where: str) -> None:
 
 
 def version_of(distribution: str) -> str:
-    """Of an installed distribution; in words where it is not installed."""
+    """Return the version of an installed distribution, or a text that says that it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -135,7 +138,8 @@ def _device_name() -> str:
 
 def _git_commit() -> str | None:
     root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():  # or git would report a repository that merely surrounds the installation
+    # otherwise git would report an unrelated repository that contains the installation
+    if not (root / ".git").exists():
         return None
     try:
         found = subprocess.run(

@@ -1,9 +1,11 @@
 """Read a file as rows of named values, by its extension.
 
-The kinds are .txt, .jsonl, .json, .csv, .tsv and .parquet, each but the last also with .gz, and documents, each a row.
+The formats are .txt, .jsonl, .json, .csv, .tsv and .parquet, each but the last also with .gz, and documents, each of
+which is a row.
 
-A row comes with its place. What is wrong with a file is a `BadRow` in its place, which the caller refuses or counts.
-Nothing is guessed about values: "None" and "NA" are texts. Memory is a row, or a batch of Parquet's.
+Each row has its location in the file. An error in a file is a `BadRow` at its location, which the caller rejects or
+counts. Values are never interpreted: "None" and "NA" are texts. The memory use is that of one row, or of one batch of a
+Parquet file.
 """
 
 import gzip
@@ -45,7 +47,7 @@ from contrastive_encoders.io.text_files import (
     unpacked,
 )
 
-DOCUMENT = "document"  # form of a file that is one text, whatever its name
+DOCUMENT = "document"  # form of a file that is one text, regardless of its name
 LONGEST_QUOTE = 60  # characters of a bad line shown in a message
 ROWS_OF_PARQUET = 1_024  # in memory at a time
 SPACE = b"(?:%s)" % b"|".join(re.escape(chr(one).encode()) for one in range(0x3001) if chr(one).isspace())
@@ -54,10 +56,12 @@ SPACE = b"(?:%s)" % b"|".join(re.escape(chr(one).encode()) for one in range(0x30
 def read_rows(
     path: Path, columns: Sequence[str] = (), form: str = "", encoding: Encoding = AUTO
 ) -> Iterator[ParsedRow | BadRow]:
-    """Yield all rows of a file in order, blank lines too.
+    """Yield all rows of a file in order, including blank lines.
 
-    Of Parquet only ``columns`` are read where it has them; all where it lacks the first, so that a message can say
-    what is there. ``form`` is one of ``listing.FORMS``, where the name of the file does not say it.
+    Args:
+        columns: the columns to read of a Parquet file that has them. If it lacks the first one, all columns are read,
+            so that a message can list them.
+        form: one of ``file_discovery.FORMS``, if the file name does not determine it.
     """
     reader = _open(path, columns, form, encoding)
     make = reader.row
@@ -73,10 +77,15 @@ def read_windows(
     advice: str = "",
     encoding: Encoding = AUTO,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number, its texts) of the wanted windows of ``size`` rows, as `count_rows` counts; pass over the others.
+    """Yield (number, its texts) of the selected windows of ``size`` rows, counted as in `count_rows`, and skip the
+    others.
+
+    Args:
+        wanted: returns whether the window of this number is selected.
+        advice: end of the error messages.
 
     Raises:
-        InputError: a row of a wanted window has no text under ``column``, or a file breaks off. It ends in ``advice``.
+        InputError: a row of a selected window has no text under ``column``, or a file is truncated.
     """
     pieces, number = _filled(paths, [column], encoding), 0
     while window := list(islice(pieces, size)):
@@ -94,18 +103,19 @@ def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
 
 
 def count_rows(paths: Iterable[Path], columns: Sequence[str] = (), encoding: Encoding = AUTO) -> int:
-    """Count the lines of .txt files, and rows of others that are not blank, without decoding them.
+    """Count the lines of .txt files, and the rows of others that are not blank, without decoding them.
 
     Raises:
-        InputError: a file breaks off.
+        InputError: a file is truncated.
     """
     return sum(1 for _ in _filled(paths, columns, encoding))
 
 
 def text_in(row: ParsedRow, name: str, strip_html: bool = False) -> str | BadRow:
-    """Return the text under this name, without HTML if ``strip_html``, or say why there is none that UTF-8 can hold.
+    """Return the text of this name, without HTML if ``strip_html``, or the reason why it has no text that UTF-8 can
+    encode.
 
-    A number is the text that a .csv would have.
+    A number is returned as the text that a .csv file would contain.
     """
     text = value_in(row.values, name)
     if isinstance(text, int | float | Decimal) and not isinstance(text, bool) and isfinite(text):
@@ -120,7 +130,7 @@ def text_in(row: ParsedRow, name: str, strip_html: bool = False) -> str | BadRow
     if not text.isascii():
         try:
             text.encode()
-        except UnicodeEncodeError as error:  # JSON may spell half of a surrogate pair
+        except UnicodeEncodeError as error:  # JSON may contain half of a surrogate pair
             half = f"\\u{ord(text[error.start]):04x}"
             return BadRow(f"{name} holds half a surrogate pair, {half}, which is no character", row.line, "undecodable")
     return visible_text(text) if strip_html else text
@@ -140,7 +150,7 @@ def _pieces(reader: Form) -> Iterator[Piece | BadRow]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Return whether the file has no bytes, packed or not."""
+    """Return whether the file has no bytes, after decompression."""
     if not path.stat().st_size or path.suffix.lower() != ".gz":
         return not path.stat().st_size
     try:
@@ -164,7 +174,7 @@ def _filled(paths: Iterable[Path], columns: Sequence[str], encoding: Encoding) -
 
 
 class _Repeated(dict[str, Any]):
-    """An object that names a value twice."""
+    """A JSON object that contains a name twice."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -176,7 +186,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 class JsonLines(Form):
-    """Reads .jsonl: a JSON object per line. One without values is a blank row, as a blank line is."""
+    """Reader of .jsonl: one JSON object per line. An object without values is a blank row, as a blank line is."""
 
     blank = re.compile(rb"%(s)s*(?:\{%(s)s*\}%(s)s*)?" % {b"s": SPACE})
 
@@ -188,7 +198,7 @@ class JsonLines(Form):
             return text
         try:
             return _json_row(DECODER.decode(text), line)
-        except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
+        except (ValueError, RecursionError) as error:  # also raised for a number with thousands of digits
             return BadRow(f"broken JSON ({error}) in {text[:LONGEST_QUOTE]!r}. Wanted one JSON object per line", line)
 
 
@@ -202,7 +212,7 @@ def _json_row(found: Any, line: int) -> ParsedRow | BadRow:
 
 
 class JsonList(Form):
-    """Reads .json: a list of JSON objects. A .json file that holds one per line is read as .jsonl."""
+    """Reader of .json: a list of JSON objects. A .json file that contains one object per line is read as .jsonl."""
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         line = 1
@@ -225,12 +235,14 @@ class JsonList(Form):
 
 
 def _is_list(path: Path, encoding: Encoding) -> bool:
-    """Whether a .json file holds a list, or one object over several lines, which is neither that nor one per line."""
+    """Return whether a .json file contains a list, or one object over several lines, which is neither a list nor one
+    object per line.
+    """
     try:
         with opened(path, encoding) as stream:
             begin = stream.read(BLOCK).lstrip()
     except UNREADABLE:
-        return False  # who reads it says so
+        return False  # its reader reports the error
     return re.match(rb"\[|\{(?:[^\n]*(?:[{\[]|[^}\]],))?\s*\n", begin) is not None
 
 
@@ -238,7 +250,7 @@ def _is_list(path: Path, encoding: Encoding) -> bool:
 
 
 class Parquet(Form):
-    """Reads .parquet by columns, a batch of rows at a time, and decodes the batches that are asked for."""
+    """Reader of .parquet by columns, one batch of rows at a time, which decodes only the requested batches."""
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         import pyarrow
@@ -264,7 +276,7 @@ class Parquet(Form):
 
 
 class _Batch:
-    """Rows that are decoded when the first of them is asked for."""
+    """Rows that are decoded when the first of them is requested."""
 
     def __init__(self, batch: Any, names: Sequence[str]) -> None:
         self.batch, self.names = batch, names
@@ -277,7 +289,9 @@ class _Batch:
 
 
 def _seekable(path: Path) -> IO[bytes]:
-    """Parquet is read from its end: what is packed is unpacked into a file without a name."""
+    """Open a file for random access, because Parquet is read from its end. A compressed file is decompressed into an
+    anonymous temporary file.
+    """
     if path.suffix.lower() != ".gz":
         return path.open("rb")
     unpacked = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it

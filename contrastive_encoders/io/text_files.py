@@ -1,7 +1,7 @@
-"""Text files as UTF-8, compressed or not, by line or whole.
+"""Text files as UTF-8, compressed or not, by line or in full.
 
-The encoding of a file is that of its byte-order mark, else the one that the user names, else UTF-8. A file that is not
-UTF-8 is read as cp1252, which Excel and older Windows programs write, with a warning that shows samples.
+The encoding of a file is that of its byte-order mark, or else the one set by the user, or else UTF-8. A file that is
+not UTF-8 is read as cp1252, which Excel and older Windows programs write, with a warning that shows samples.
 """
 
 import codecs
@@ -18,14 +18,14 @@ from typing import IO, Any, Literal, NamedTuple, cast
 
 from contrastive_encoders.core import InputError
 
-ENCODING_MEANING = (  # of the config keys with this name
+ENCODING_MEANING = (  # for config keys with this name
     "encoding of text files without a byte-order mark, such as latin-1 or gb18030; null: UTF-8, or cp1252 if a file is "
     "not UTF-8"
 )
-LINE = "text"  # the name of what a line of a .txt file holds, or a document
+LINE = "text"  # the name of the value of a line of a .txt file, or of a document
 BLOCK = 1 << 18  # bytes read at a time
-LINES_BLOCK = 1 << 15  # bytes cut into lines at a time; more if a line is longer
-MARKS = {  # the longer ones first: UTF-32 begins as UTF-16 does
+LINES_BLOCK = 1 << 15  # bytes split into lines at a time; more if a line is longer
+MARKS = {  # the longer ones first, because the mark of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -34,7 +34,7 @@ MARKS = {  # the longer ones first: UTF-32 begins as UTF-16 does
 }
 WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")  # encodings that have zero bytes in ASCII characters
 CP1252 = "cp1252"
-UNDEFINED = b"\0\x81\x8d\x8f\x90\x9d"  # bytes that are no characters in cp1252, and zero, which no text has
+UNDEFINED = b"\0\x81\x8d\x8f\x90\x9d"  # bytes that are not characters in cp1252, and zero, which texts do not contain
 SAMPLE = re.compile(rb'[^\s,;|"]{0,20}[\x80-\xff][^\r\n\t,;|"]{0,20}')  # within a cell: no separators, no quotes
 MAX_SAMPLES = 3
 EMPTY = "the file is empty. Remove it or write it again"
@@ -42,7 +42,7 @@ UNREADABLE = (EOFError, zlib.error, OSError)
 
 
 class ParsedRow(NamedTuple):
-    """One row as it stands in the file; no values where a line is blank. A line of a .txt file is its ``text``."""
+    """One row with its values as in the file; none if a line is blank. A line of a .txt file is its ``text``."""
 
     values: dict[str, Any]
     line: int  # 1-based line where it begins, or row of a Parquet file
@@ -52,7 +52,9 @@ Fault = Literal["empty", "undecodable", "malformed"]
 
 
 class BadRow(NamedTuple):
-    """A row that cannot be read. ``ends_file``: no more of the file can be read, so more than this row is missing."""
+    """A row that cannot be read. ``ends_file`` means that the rest of the file cannot be read, so more than this row is
+    missing.
+    """
 
     message: str
     line: int
@@ -68,9 +70,10 @@ class Encoding(NamedTuple):
 
     @property
     def codec(self) -> str | None:
-        """
+        """The name of the codec; None if no encoding is set.
+
         Raises:
-            InputError: Python knows no text encoding of this name.
+            InputError: Python has no text encoding of this name.
         """
         if self.name is None:
             return None
@@ -88,7 +91,7 @@ class Encoding(NamedTuple):
         )
 
     def hint(self) -> str:
-        """Return what to do about a file in another encoding."""
+        """Return a suggestion for a file in another encoding."""
         return f"set {self.key}=NAME" if self.key else "convert it: iconv -f NAME -t utf-8 FILE > NEW_FILE"
 
 
@@ -97,13 +100,13 @@ AUTO = Encoding()
 log = logging.getLogger(__name__)
 
 
-Piece = tuple[int, Any]  # a line and what stands there, not decoded yet: passing over it costs little
+Piece = tuple[int, Any]  # a line and its content, not decoded yet, so that skipping it is cheap
 
 
 class Form:
-    """How one kind of file is read: ``pieces`` finds where rows begin, ``row`` makes one of a piece."""
+    """Reader of one file format: ``pieces`` finds where rows begin, and ``row`` converts a piece to a row."""
 
-    blank = re.compile(rb"(?!)")  # a line without values; a .txt has none
+    blank = re.compile(rb"(?!)")  # a line without values; .txt files have none
 
     def __init__(self, path: Path, columns: Sequence[str] = (), encoding: Encoding = AUTO) -> None:
         self.path, self.columns, self.encoding = path, columns, encoding
@@ -116,7 +119,7 @@ class Form:
 
 
 class Lines(Form):
-    """Reads .txt: a text per line."""
+    """Reader of .txt: one text per line."""
 
     def row(self, line: int, piece: bytes) -> ParsedRow | BadRow:
         text = decoded(piece, line, self.encoding)
@@ -126,9 +129,9 @@ class Lines(Form):
 def lines_of(
     path: Path, encoding: Encoding = AUTO, *, keep_ends: bool = False, lone_cr: bool = True
 ) -> Generator[tuple[int, bytes] | BadRow]:
-    """Yield number and bytes of each line. Lines end at \\n and \\r\\n, never at U+2028 and its like.
+    """Yield number and bytes of each line. Lines end at \\n and \\r\\n, never at U+2028 or similar characters.
 
-    A \\r alone ends one, too; with ``lone_cr=False`` only in a file that has no \\n among its first bytes.
+    A single \\r ends a line, too; with ``lone_cr=False`` only in a file without \\n among its first bytes.
     """
     number = 0
     try:
@@ -155,7 +158,7 @@ def _split(stream: IO[bytes], lone_cr: bool) -> Iterator[bytes]:
 
 
 def decoded(text: bytes, number: int, encoding: Encoding, of: str = "line") -> str | BadRow:
-    """Return the text of a line, or of another piece, or say which byte of it cannot be decoded."""
+    """Return the decoded text of a line or another piece, or the position of the byte that cannot be decoded."""
     try:
         return text.decode()
     except UnicodeDecodeError as error:
@@ -165,22 +168,23 @@ def decoded(text: bytes, number: int, encoding: Encoding, of: str = "line") -> s
 
 
 def require_valid_row(row: ParsedRow | BadRow, path: Path) -> ParsedRow:
-    """Return the row, or raise InputError with its place."""
+    """Return the row, or raise InputError with its location."""
     if isinstance(row, BadRow):
         raise InputError(f"{path}:{row.line}: {row.message}.")
     return row
 
 
 def unpacked(path: Path) -> IO[bytes]:
-    """Open a file whose bytes are read in their order."""
+    """Open a possibly compressed file for sequential reading."""
     if path.suffix.lower() != ".gz":
         return path.open("rb", BLOCK)
     return io.BufferedReader(cast(io.RawIOBase, gzip.open(path)), BLOCK)
 
 
 def opened(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
-    """Open a text file. Its bytes are UTF-8 without a mark, whatever they are in the file; those that cannot be decoded
-    stay as they are, which is no UTF-8.
+    """Open a text file. Its bytes are converted to UTF-8 without a byte-order mark.
+
+    Bytes that cannot be decoded are left as they are, which is not valid UTF-8.
     """
     stream = unpacked(path)
     try:
@@ -204,8 +208,8 @@ def opened(path: Path, encoding: Encoding = AUTO) -> IO[bytes]:
 def _wide_codec(begin: bytes) -> str:
     """Return the UTF-16 or UTF-32 codec of a file without a byte-order mark from its first bytes; "" if it has none.
 
-    Its line ends, or else its blanks and at least one line end, or else its first two characters, have zero bytes
-    next to them.
+    Such a file has zero bytes next to its line ends, or else next to its spaces and at least one line end, or else next
+    to its first two characters.
     """
     for name in WIDE:
         size = len(" ".encode(name))
@@ -219,10 +223,10 @@ def _wide_codec(begin: bytes) -> str:
 
 @cache  # a command reads a file several times
 def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
-    """Whether a file that is not UTF-8 is read as cp1252; warn if it is.
+    """Return whether a file that is not UTF-8 is read as cp1252; log a warning if it is.
 
-    It is not if cp1252 lacks one of its bytes, or if at least as many of its characters are UTF-8 as bytes are not: a
-    UTF-8 file with a few damaged bytes.
+    It is not if cp1252 lacks one of its bytes. It is also not if its valid multi-byte UTF-8 characters are at least as
+    many as its invalid bytes: then it is a UTF-8 file with a few damaged bytes.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     valid = invalid = 0
@@ -248,7 +252,7 @@ def _is_cp1252(path: Path, key: str, identity: tuple[int, int]) -> bool:
 
 
 def describe_read_error(error: Exception, line: int) -> BadRow:
-    """Say what is wrong with a file that cannot be read from a line on, and what to do."""
+    """Describe why a file cannot be read after a line, and what to do."""
     if isinstance(error, EOFError):
         message = "the gzip stream ends early: the file was cut short. Copy or download it again (check with `gzip -t`)"
     elif isinstance(error, zlib.error | gzip.BadGzipFile):
@@ -261,11 +265,11 @@ def describe_read_error(error: Exception, line: int) -> BadRow:
 
 
 class _NotAsNamed(OSError):
-    """A file is not in the encoding of its mark, or of the user."""
+    """Raised if a file is not in the encoding of its byte-order mark or of the user's setting."""
 
 
 class _Converted(io.RawIOBase):
-    """Bytes of a stream, changed block by block."""
+    """Bytes of a stream, converted block by block."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.ready = stream, b""
@@ -294,7 +298,7 @@ class _Converted(io.RawIOBase):
 
 
 class _AsUtf8(_Converted):
-    """Bytes of another encoding, as UTF-8."""
+    """Bytes of another encoding, converted to UTF-8."""
 
     def __init__(self, stream: IO[bytes], codec: str) -> None:
         super().__init__(stream)
@@ -316,8 +320,10 @@ class _AsUtf8(_Converted):
 
 
 class _Utf8OrCp1252(_Converted):
-    """UTF-8 as it is, and cp1252 as UTF-8. The file is looked through once it is known not to be UTF-8; what came
-    before is the same in both.
+    """UTF-8 unchanged, and cp1252 converted to UTF-8.
+
+    The file is searched as soon as it is known not to be UTF-8. The bytes before that point are the same in both
+    encodings.
     """
 
     def __init__(self, stream: IO[bytes], path: Path, encoding: Encoding) -> None:
@@ -332,7 +338,7 @@ class _Utf8OrCp1252(_Converted):
             try:
                 self.decoder.reset()
                 self.decoder.decode(data, ended)
-                self.held = self.decoder.getstate()[0]  # a character that the next block ends
+                self.held = self.decoder.getstate()[0]  # a character that continues in the next block
                 return data[: len(data) - len(self.held)]
             except UnicodeDecodeError:
                 stat = self.path.stat()

@@ -1,8 +1,8 @@
-"""Exit statuses, and one-line messages instead of tracebacks.
+"""Exit codes, and one-line messages instead of tracebacks.
 
-0 done; 2 the command line, config or input is wrong; 1 failed while running, or there is no room; 130 and 143
-interrupted (docs/exit-codes.md). Hydra alone exits with 1 on a typo and leaves a traceback, so it is made to raise and
-the outcome is mapped here.
+The exit code is 0 on success; 2 if the command line, config, or input is invalid; 1 if the command failed while running
+or the disk is full; 130 and 143 if it was interrupted (docs/exit-codes.md). Hydra by itself exits with 1 on a typo and
+prints a traceback. Therefore Hydra is made to raise its errors, and this module maps them to exit codes.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from contrastive_encoders.core.config_schema import nearest
 from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.runtime.signals import INTERRUPTED
 
-# Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
+# Two idle OpenMP threads that spin make everything 15 times slower as soon as something else needs their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 CLIENTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp", "wandb"}
@@ -52,8 +52,8 @@ UNUSABLE = (
     errno.ENOTEMPTY,
     errno.EBUSY,
 )
-FOR_RANK_ZERO = 10.0  # seconds to say what is wrong
-OUTPUT_KEY = re.compile(r"\boutput(?==)|(?<=another )output\b")  # of a race, which `adapt` calls output_dir
+FOR_RANK_ZERO = 10.0  # seconds to wait for the message of rank 0
+OUTPUT_KEY = re.compile(r"\boutput(?==)|(?<=another )output\b")  # of a race; `adapt` calls it output_dir
 FULL_ERROR = "HYDRA_FULL_ERROR"
 _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
 
@@ -67,13 +67,17 @@ def exit_statuses(
     hydra: bool = False,
     failed: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Turn what goes wrong inside into a message and an exit status; ``failed`` are the errors of status 1.
+    """Context manager that turns errors into a message and an exit code.
 
-    ``config`` is the command's file in ``configs/``, whose keys a typo among the ``words`` is compared with.
-    ``command`` is its name in the message, if that is another one.
+    It wraps Hydra's ``main`` to catch the errors that Hydra raises itself, and the body of that function because Hydra
+    prints its own message about errors that leave the function.
 
-    Put around Hydra's ``main`` (``hydra=True``: it must raise instead of printing) for what it refuses itself, and
-    around its body, because Hydra prints about whatever leaves it.
+    Args:
+        config: the config file of the command in ``configs/``; its keys are compared with a typo in ``words``.
+        words: the command line arguments.
+        command: the name of the command in the message, if it differs from ``config``.
+        hydra: make Hydra raise errors instead of printing them; set around Hydra's ``main``.
+        failed: exceptions that lead to exit code 1.
     """
     before = os.environ.get(FULL_ERROR, "0")
     os.environ[FULL_ERROR] = "1" if hydra else _USERS_FULL_ERROR  # the body starts processes, which inherit it
@@ -95,7 +99,7 @@ def exit_statuses(
 def exit_status_of(
     error: Exception, *, hydra: bool, failed: tuple[type[Exception], ...] = (), config: str, words: Sequence[str]
 ) -> tuple[int, str] | None:
-    """The exit status of what went wrong, and the sentence that says so; None of an error in the program.
+    """Return the exit code for an error and its message; None for a bug in the program.
 
     The arguments are those of `exit_statuses`.
     """
@@ -112,7 +116,7 @@ def exit_status_of(
 
 @contextlib.contextmanager
 def as_exceptions(config: str, words: Sequence[str] = (), *, hydra: bool = False) -> Iterator[None]:
-    """Raise what a command would end with, in a function that is called from Python.
+    """Context manager for functions called from Python that raises the errors that would end a command.
 
     Args:
         config: file of the command in ``configs/``.
@@ -120,8 +124,8 @@ def as_exceptions(config: str, words: Sequence[str] = (), *, hydra: bool = False
         hydra: whether a config is composed inside.
 
     Raises:
-        InputError: the command would end with status 2.
-        OutputError: with status 1, for want of room.
+        InputError: the command would exit with code 2.
+        OutputError: the command would exit with code 1 because the disk is full.
     """
     try:
         yield
@@ -138,7 +142,10 @@ def as_exceptions(config: str, words: Sequence[str] = (), *, hydra: bool = False
 
 @contextlib.contextmanager
 def _signals_first() -> Iterator[None]:
-    """A library that is left in the middle of something may stumble over it while it clears up."""
+    """Context manager that raises the interruption by a signal instead of an error that it caused.
+
+    A library that is interrupted in the middle of an operation may raise another error while it cleans up.
+    """
     try:
         yield
     except OutputError:
@@ -150,10 +157,12 @@ def _signals_first() -> Iterator[None]:
 
 
 def _delay_other_ranks() -> None:
-    """What is wrong with the words or the data is wrong on every process that was started, and is told by one.
+    """Delay the exit of all ranks but rank 0, so that an error that occurs on every rank is reported once.
 
-    As soon as a process ends with an error, torchrun and we end the others. So all but rank 0 stay a while, and what is
-    wrong here alone is told nevertheless. Later ranks stay longer, so that one tells it in that case too.
+    As soon as a process exits with an error, torchrun and this project's launcher terminate the others. An invalid
+    command line or invalid data is an error on every process, so the other ranks wait for the message of rank 0. An
+    error on one of them alone is still reported after the delay. Higher ranks wait longer, so that one rank reports an
+    error in that case, too.
     """
     rank = int(os.environ.get("RANK", "0"))
     if rank > 0:
@@ -176,16 +185,17 @@ def _leave(status: int, message: str = "", command: str = "") -> NoReturn:
 
 
 def _raised_in_hydra(error: BaseException) -> bool:
-    """Whether Hydra stumbled while it composed a config, not the command that it calls."""
+    """Return whether Hydra raised the error while it composed a config, as opposed to the command that it calls."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and f"{os.sep}hydra{os.sep}_internal{os.sep}" in frames[-1].filename
 
 
 def _of_a_server(error: BaseException | None) -> str:
-    """What the client of a server says, wherever it was called; empty where nothing failed, or it was explained.
+    """Return the message of a server's client, wherever it was called. Return an empty string if no server failed, or
+    if the error was already explained.
 
-    Its errors are known by their libraries: which of them is used depends on the versions of others. W&B's own are
-    that, and those that came while it was asked.
+    The errors are recognized by their libraries, because the versions of other packages determine which client is used.
+    Errors of W&B are its own exceptions and those raised during a call of W&B.
     """
     while error is not None and not isinstance(error, InputError | OutputError):
         kinds = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
@@ -201,9 +211,9 @@ def _of_a_server(error: BaseException | None) -> str:
 
 
 def _of_a_disk(error: BaseException) -> tuple[int, str] | None:
-    """The status, and in one sentence what is wrong with a disk, a folder or a file; None where it is something else.
+    """Return the exit code and a one-sentence message for an error of a disk, folder, or file; None for other errors.
 
-    Libraries written in Rust say the number of the error in their text alone, and numpy says none.
+    Libraries written in Rust state the error number only in their message, and NumPy does not state it.
     """
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, OSError) and re.fullmatch(r"\d+ requested and \d+ written", str(error)):
@@ -220,16 +230,16 @@ def _of_a_disk(error: BaseException) -> tuple[int, str] | None:
 
 
 def input_error(error: BaseException | None) -> BaseException | None:
-    """Hydra wraps what a constructor raised; the sentence meant for the user is further down."""
+    """Return the error with the message for the user, which Hydra wraps when a constructor raises it."""
     while error is not None and not isinstance(error, InputError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
-    """In one sentence, what is wrong with a config that is composed from these words.
+    """Return a one-sentence message about an error in a config composed from these arguments.
 
-    Of a key or a choice that does not exist it is our message, else Hydra's.
+    For an unknown key or choice it is this project's message, otherwise Hydra's.
     """
     return str(_refusal(error, config, words))
 
@@ -253,7 +263,7 @@ def _refusal(error: BaseException, config: str, words: Sequence[str]) -> BaseExc
 
 
 def _interpolation_error(error: InterpolationResolutionError, words: Sequence[str]) -> InputError:
-    """Return the error about a word that refers to a key, as ``${KEY}``, which does not exist."""
+    """Return the error about an argument that refers to a nonexistent key, as in ``${KEY}``."""
     references = [word for word in words if "${" in word]
     own = [word for word in references if word.lstrip("+").partition("=")[0] == error.full_key]
     key, _, value = (own or references)[0].partition("=")
@@ -268,9 +278,9 @@ def _interpolation_error(error: InterpolationResolutionError, words: Sequence[st
 
 
 def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
-    """Return the error about the first word whose key, or whose choice for a group, does not exist."""
+    """Return the error about the first argument whose key, or whose choice for a group, does not exist."""
     overrides = list(_parsed(words))
-    for override in overrides:  # first: without its choice, keys of a group are not known
+    for override in overrides:  # first, because the keys of a group are unknown without its choice
         key, value = override.key_or_group, override.value()
         if key in GROUPS.get(config, ()) and isinstance(value, str):
             added = [path.stem for folder in config_folders(words) for path in (folder / key).glob("*.yaml")]
@@ -281,10 +291,10 @@ def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
     known = {*known_keys(config, words), *GROUPS.get(config, ())}
     for override in overrides:
         key = override.key_or_group
-        below_a_mapping = key.startswith(("data.parts.", "stages."))  # whose names are free
+        below_a_mapping = key.startswith(("data.parts.", "stages."))  # names chosen by the user
         if key in known or below_a_mapping or override.is_add() or override.is_force_add():
             continue
-        if key.startswith("hydra/"):  # choices of Hydra's own config, which the console command adds, too
+        if key.startswith("hydra/"):  # choices of Hydra's own config, which the console command also adds
             continue
         group = key.partition(".")[0]
         if group in GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
@@ -304,7 +314,7 @@ def _unknown_name(config: str, words: Sequence[str]) -> InputError | None:
 
 
 def _parsed(words: Sequence[str]) -> Iterator[Override]:
-    """The words as Hydra reads them, but for those that it does not understand."""
+    """Return the arguments as parsed by Hydra, without those that it cannot parse."""
     parser = OverridesParser.create()
     for word in words:
         with contextlib.suppress(HydraException):

@@ -1,6 +1,6 @@
-"""Advice where training did not improve the encoder, derived from measurements of the run.
+"""Advice if training did not improve the encoder, derived from measurements of the run.
 
-Each sentence states the fact first, and then the settings of the next run.
+Each sentence first states the fact, and then the settings for the next run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,45 +12,46 @@ from contrastive_encoders.training.data_summary import is_unread
 
 MAX_REASONS = 3
 MIN_EXAMPLES = 1_000
-MIN_CUT = 0.05  # of the tokens: from this on it is worth reading more of a text
+MIN_CUT = 0.05  # of the tokens: above this share a larger max_length is worthwhile
 MIN_COPIES = 0.05  # of the examples
-MIN_LOSSES = 8  # of a curve whose end means something
+MIN_LOSSES = 8  # of a curve that is long enough to judge its end
 NEARLY_ALL = 95.0  # of 100 points
-COLLAPSE = 0.5  # of the score: from this loss on the rate was no near miss
-MAX_QUERIES = 10  # times as many
-FALLING = 0.05  # of what the loss has lost in all: more in the last quarter is a fall, surely less is a floor
+COLLAPSE = 0.5  # of the score: above this loss the learning rate was far too high
+MAX_QUERIES = 10  # at most this factor more queries
+# of the total decrease of the loss: more in the last quarter is still falling, certainly less is a floor
+FALLING = 0.05
 
 
 class Facts(NamedTuple):
-    """What is known of one run. A default means that it is not known."""
+    """Known facts about a run. A default means that the fact is unknown."""
 
     examples: int
     steps: int
-    worse: bool = False  # by the verdict
-    limits: str = ""  # settings that lift the limits besides max_steps, e.g. max_epochs=null
-    stops_early: bool = False  # a score decides on the number of steps
+    worse: bool = False  # according to the verdict
+    limits: str = ""  # settings that remove the limits other than max_steps, e.g. max_epochs=null
+    stops_early: bool = False  # a score determines the number of steps
     rate: float | None = None
     losses: Sequence[float] = ()  # as they were logged
-    scores: Sequence[float] = ()  # the headline before training and at each scoring since; more is better
-    length: int | None = None  # at which texts were cut
-    cut: float = 0.0  # share of the tokens behind it
-    longer: str = ""  # a value of data.max_length that cuts less; empty if the encoder reads no more
+    scores: Sequence[float] = ()  # the headline score before training and at each scoring after it; higher is better
+    length: int | None = None  # the maximum length to which texts were truncated
+    cut: float = 0.0  # share of the tokens after it
+    longer: str = ""  # a value of data.max_length that truncates less; empty if the encoder reads no more
     copies: float = 0.0  # share of the examples that repeat an earlier row of the user's files
     unknown: str = ""  # what the tokenizer cannot read, if it matters
     multilingual: str = ""  # the setting of a backbone that can
     more: str = ""  # a setting that gives more examples
     files: str = ""  # the files of the examples
-    queries: int = 0  # or pairs of texts, that the score is of
-    doubt: float = 0.0  # half of the 95 % interval of its change
-    before: str = ""  # of a key of a stage: stages.NAME.
+    queries: int = 0  # number of queries, or pairs of texts, in the score
+    doubt: float = 0.0  # half of the 95 % confidence interval of its change
+    before: str = ""  # prefix of the keys of a stage: stages.NAME.
 
 
 def suggestions(facts: Facts) -> list[str]:
-    """Return at most three pieces of advice, the strongest reason first."""
+    """Return at most three pieces of advice, the most important first."""
     key = facts.before
     found = list[str]()
     first, last = (facts.scores[0], facts.scores[-1]) if facts.scores else (0.0, 0.0)
-    if facts.worse and facts.rate and first - last > COLLAPSE * abs(first):  # nothing else is known of it
+    if facts.worse and facts.rate and first - last > COLLAPSE * abs(first):  # no other cause is known
         return [f"More than half of the score is gone: learn far more slowly, {key}model.lr={facts.rate / 100:.1e}."]
     fell = len(facts.scores) > 1 and all(score < first for score in facts.scores[1:])
     if facts.unknown:
@@ -65,7 +66,7 @@ def suggestions(facts: Facts) -> list[str]:
             f"{facts.queries:,} are few to tell {last - first:+.1f} from chance, about {wanted:,} would do: give more, "
             f"{key}evaluation.tasks=[FILE]."
         )
-    if fell and (facts.worse or len(facts.scores) > 2) and facts.rate:  # one score a little lower may be chance
+    if fell and (facts.worse or len(facts.scores) > 2) and facts.rate:  # one slightly lower score may be chance
         found.append(
             f"The score fell from the first scoring on: learn more slowly, {key}model.lr={facts.rate / 3:.1e}."
         )
@@ -75,10 +76,11 @@ def suggestions(facts: Facts) -> list[str]:
             f"{key}data.max_length={facts.longer}."
         )
     match end_of(facts.losses):
-        case "falling" if not (facts.worse or facts.stops_early):  # else what it learns is not what is scored
+        # otherwise the objective does not agree with the score
+        case "falling" if not (facts.worse or facts.stops_early):
             settings = [f"{key}{one}" for one in (f"max_steps={2 * facts.steps}", *facts.limits.split())]
             found.append(f"The loss was still falling at the end: {' '.join(settings)}.")
-        case "still" if not (facts.worse or fell):  # else it did learn, and too fast
+        case "still" if not (facts.worse or fell):  # otherwise it did learn, and too fast
             found.append(
                 f"The loss did not fall by more than its noise in {facts.steps:,} steps: the encoder knows these texts "
                 f"already, or it learns too slowly{f', {key}model.lr={3 * facts.rate:.1e}' if facts.rate else ''}."
@@ -100,17 +102,19 @@ def suggestions(facts: Facts) -> list[str]:
 
 
 def _queries_wanted(facts: Facts, gain: float) -> int:
-    """So many that the interval of a gain of this size would lie above 0, in two digits; 0 where that is no advice."""
+    """Return the number of queries, to two digits, for which the confidence interval of a gain of this size would be
+    above 0. Return 0 if more queries are not advisable.
+    """
     if facts.worse or not facts.queries or gain <= 0 or not gain <= facts.doubt <= gain * MAX_QUERIES**0.5:
         return 0
     return int(float(f"{1.1 * facts.queries * (facts.doubt / gain) ** 2:.1e}"))
 
 
 def end_of(losses: Sequence[float]) -> str:
-    """Return ``falling``, ``floor`` or, of one that never fell, ``still``; empty if none of them is sure.
+    """Return ``falling``, ``floor``, or ``still`` for a loss that never fell; empty if none of them is certain.
 
-    Means of quarters are compared by their standard error, since the loss of a batch is noisy. A floor needs proof,
-    too: the interval of the fall in the last half must lie within `FALLING` of the whole fall.
+    Means of quarters are compared using their standard errors, since the loss of a batch is noisy. A floor also needs
+    evidence: the confidence interval of the decrease in the last half must be within `FALLING` of the total decrease.
     """
     if len(losses) < MIN_LOSSES:
         return ""
@@ -131,7 +135,7 @@ class _Difference(NamedTuple):
 
     @property
     def sure(self) -> int:
-        """1 or -1 if it is larger than chance would have it, else 0."""
+        """The sign of the difference if it is statistically significant, else 0."""
         return int(np.sign(self.mean)) if abs(self.mean) > self.doubt else 0
 
 
@@ -141,11 +145,11 @@ def _difference(one: np.ndarray, other: np.ndarray) -> _Difference:
 
 
 def of_manifest(manifest: Mapping[str, Any], reads: int | None = None) -> dict[str, Any]:
-    """Return those facts that an account of the data has.
+    """Return the facts that a data manifest contains.
 
     Args:
-        manifest: the account. Of a mixture, that of each part.
-        reads: tokens that the encoder reads at most.
+        manifest: the data manifest. For a mixture, that of each part.
+        reads: maximum number of tokens that the encoder reads.
     """
     parts = list((manifest.get("parts") or {"": manifest}).values())
     found: dict[str, Any] = {"examples": sum(int(part["used"]) for part in parts)}
@@ -155,10 +159,10 @@ def of_manifest(manifest: Mapping[str, Any], reads: int | None = None) -> dict[s
     if unread:
         found["unknown"] = _unread(unread)
     cuts = [cut for part in parts for cut in part.get("cuts", ())]
-    if cuts and "parts" not in manifest:  # each part of a mixture has a length of its own
+    if cuts and "parts" not in manifest:  # each part of a mixture has its own maximum length
         most = max(cuts, key=lambda cut: cut["share_behind"])
         found |= {"cut": most["share_behind"], "length": most["max_length"]}
-        if most["wanted"] is None and reads is not None and reads > most["max_length"]:  # else it was chosen by both
+        if most["wanted"] is None and reads is not None and reads > most["max_length"]:  # otherwise both determined it
             found["longer"] = "null" if most["of"] == "texts" else str(min(reads, 2 * most["max_length"]))
     return found
 

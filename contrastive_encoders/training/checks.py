@@ -37,17 +37,17 @@ LOGGED_BY_EVERY_RUN = (
     "throughput/padding_share",
     "time/elapsed_s",
 )
-OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measures; the losses of parts, by their names
+OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # metrics of any objective; the losses of mixture parts by their names
 
 
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
 def check_run(run: ResolvedRun) -> None:
-    """Check the stages of a run that are to be trained, or the run itself.
+    """Check the stages of a run that will be trained, or the run itself.
 
     Raises:
-        InputError: model and data do not fit, or a value is invalid.
+        InputError: model and data do not match, or a value is invalid.
     """
     for training in run.trainings:
         with training.named_in_errors():
@@ -61,7 +61,7 @@ def check_run(run: ResolvedRun) -> None:
 
 
 def check_model_and_data(run: ResolvedRun) -> Any:
-    """Check that model and data are there and made for each other, and return the model's class."""
+    """Check that model and data exist and match, and return the model's class."""
     for group, settings in (("model", run.model), ("data", run.data)):
         if settings is None:
             suitable = next((DEFAULT_MODELS.get(name) for name, kind in DATA.items() if type(run.data) is kind), None)
@@ -89,7 +89,7 @@ def check_model_and_data(run: ResolvedRun) -> Any:
 
 
 def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
-    """Check that the weights of this model class can be averaged, where ``average_with_start`` asks for it."""
+    """Check that the weights of this model class can be averaged, if ``average_with_start`` is set."""
     if not run.average_with_start:
         return
     said = f"average_with_start={run.average_with_start:g}"
@@ -107,16 +107,16 @@ def check_average(run: ResolvedRun, model: Any, *, is_stage: bool) -> None:
 
 def check_values(run: ResolvedRun) -> None:
     """Check that each key of model, data, and trainer has a value of the declared type and within its bounds."""
-    known = {one.name for one in keys_of(Trainer)}  # others are given to Lightning as they are
+    known = {one.name for one in keys_of(Trainer)}  # other keys are passed to Lightning unchanged
     build(Trainer, {name: value for name, value in run.trainer.items() if name in known}, "trainer.")
     for key, kind in run.missing.items():
         raise InputError(
             f"{key} has no value, and has to be given: {key}=...", key=key, expected=type_description(kind)
         )
-    if run.model is not None:  # a preview has none
-        if run.batch_size is None and getattr(run.data, "batch_size", None) is None:  # the file of a model sets it
+    if run.model is not None:  # a preview has no model
+        if run.batch_size is None and getattr(run.data, "batch_size", None) is None:  # the config of a model sets it
             raise InputError(key="batch_size", value=None, expected="a whole number from 1", hint="Set batch_size=64.")
-        if run.model.backbone is None:  # the file of a model sets it
+        if run.model.backbone is None:  # the config of a model sets it
             expected = "a hub id, a folder of an encoder, or tiny"
             raise InputError(key="backbone", value=None, expected=expected, hint="Set backbone=tiny.")
         check(run.model, "model.")
@@ -132,7 +132,9 @@ def check_values(run: ResolvedRun) -> None:
 
 
 def check_device(run: ResolvedRun) -> None:
-    """Lightning would take bf16 in place of fp16 on a CPU, and only warn; and start any number of processes there."""
+    """Check the precision and the number of processes on a CPU, where Lightning would replace fp16 by bf16 with only a
+    warning, and start any number of processes.
+    """
     keys = run.trainer
     accelerator = keys["accelerator"]
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
@@ -156,7 +158,7 @@ def check_device(run: ResolvedRun) -> None:
 
 
 def check_scoring(run: ResolvedRun, whole: Scorer, during: Scorer) -> None:
-    """Check that the tasks to be scored while training exist and that one of them computes the monitored score."""
+    """Check that the tasks that are scored during training exist, and that one of them computes the monitored score."""
     names = list(dict.fromkeys(task.name for task in [*whole, *during]))
     often = run.evaluation.every_n_steps
     if often:
@@ -193,7 +195,9 @@ def check_scoring(run: ResolvedRun, whole: Scorer, during: Scorer) -> None:
 
 
 def _check_logged(run: ResolvedRun, monitor: str) -> None:
-    """A name that the first logged step will not have; what the objective measures is known then (telemetry.py)."""
+    """Check that steps log the monitored metric. Metrics of the objective are known only at the first logged step
+    (telemetry.py).
+    """
     parts = [f"{OF_A_PART}{place.rpartition('.')[2]}" for place in run.datasets if place != "data"]
     known = [*LOGGED_BY_EVERY_RUN, *(parts if getattr(run.data, "homogeneous", False) else [])]
     is_of_step = monitor.startswith(OF_THE_STEP) and not (parts and monitor.startswith(OF_A_PART))
@@ -207,18 +211,18 @@ def _check_logged(run: ResolvedRun, monitor: str) -> None:
 
 
 def names_of(value: str | Sequence[str]) -> list[str]:
-    """A key that takes one name or a list of them."""
+    """Return the names of a key that has one name or a list of them."""
     return [value] if isinstance(value, str) else list(value)
 
 
 def check_room(folder: Path, model: pl.LightningModule) -> None:
-    """A checkpoint fits onto the disk: the weights, four bytes for each of an optimiser's two moments, and as many for
-    those that it keeps besides.
+    """Check that a checkpoint fits on the disk: the weights, and four bytes for each of the optimizer's two moments per
+    trained weight.
 
     Raises:
-        OutputError: it does not.
+        OutputError: it does not fit.
     """
-    of_optimizer = 8  # bytes for each weight that is trained
+    of_optimizer = 8  # bytes per trained weight
     wanted = sum(weight.nbytes + weight.requires_grad * of_optimizer * weight.numel() for weight in model.parameters())
     free = shutil.disk_usage(folder).free
     if free < wanted:
@@ -229,7 +233,8 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
 
 
 def check_checkpoint(path: str, model: pl.LightningModule, recipe: Mapping[str, Any]) -> None:
-    """Check that a checkpoint can be read, holds this model, and fits the settings of the run that continues from it.
+    """Check that a checkpoint is readable, contains this model, and matches the settings of the run that is resumed
+    from it.
 
     Raises:
         InputError: it does not.

@@ -1,4 +1,4 @@
-"""Summary of a run's data in words: rows left out, repeated rows, cut texts, unknown tokens."""
+"""Summary of a run's data as text: skipped rows, duplicate rows, truncated texts, unknown tokens."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,14 +11,14 @@ MULTILINGUAL: dict[type | None, str] = {  # class of the batches -> a backbone t
     Seq2SeqBatch: "google/mt5-small",
     None: "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
 }
-LONGEST_REASON = 160  # characters of why the first row cannot be read
+LONGEST_REASON = 160  # characters of the reason why the first row cannot be read
 MIN_UNKNOWN = 0.01  # of the tokens
 MIN_AFFECTED = 0.05  # of the rows
 MAX_WITH_TAGS = 0.1  # of the rows
 
 
 def name_of(data: Any) -> str:
-    """Return the path of the data, or the class that makes them."""
+    """Return the path of the data, or the class that generates them."""
     named = getattr(data, "path", None)
     if named is None:
         return str(data.target).rpartition(".")[2]
@@ -29,12 +29,12 @@ def name_of(data: Any) -> str:
 def account_of(
     found: Mapping[str, Any], batches: type | None = None, prefix: str = "data."
 ) -> Iterator[tuple[str, str]]:
-    """Name and fact of each line.
+    """Yield the name and the content of each line of the summary.
 
     Args:
-        found: a data manifest. Of a mixture, the lines of each part follow each other.
+        found: a data manifest. For a mixture, the lines of each part follow each other.
         batches: the class of the batches, on which the advice depends.
-        prefix: of the keys of these data, in the advice.
+        prefix: prefix of the keys of these data, for the advice.
     """
     for name, part in found.get("parts", {}).items():
         yield from ((fact, f"{name}: {said}") for fact, said in account_of(part, batches, f"data.parts.{name}."))
@@ -76,7 +76,7 @@ def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> s
 
 
 def is_unread(unknown_tokens: Mapping[str, Any]) -> bool:
-    """Return whether so much of the texts is unknown to the tokenizer that another backbone is needed."""
+    """Return whether the tokenizer does not know so much of the texts that another backbone is needed."""
     unknown, tokens, affected, rows = (unknown_tokens[key] for key in ("unknown", "tokens", "rows_affected", "rows"))
     return unknown >= MIN_UNKNOWN * max(1, tokens) or affected >= MIN_AFFECTED * max(1, rows)
 
@@ -87,7 +87,9 @@ def multilingual(batches: type | None) -> str:
 
 
 def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
-    """Return the counts of unknown tokens where a row can be read in part only; from some share on, advice, too."""
+    """Return the counts of unknown tokens if there are rows that can only be read in part, with advice from some share
+    on.
+    """
     if found is None or not (is_unread(found) or (found["rows_affected"] and not found["bytes"])):
         return ""
     affected = (
@@ -111,7 +113,7 @@ def _unknown(found: Mapping[str, Any] | None, batches: type | None) -> str:
 
 
 def _html(source: Mapping[str, Any], prefix: str) -> str:
-    """Return the share of the rows with HTML tags, from some share on."""
+    """Return the share of the rows with HTML tags if it is large enough."""
     counts = source.get("html", {"rows": 0, "with_tags": 0})
     rows, with_tags = counts["rows"], counts["with_tags"]
     if with_tags <= MAX_WITH_TAGS * rows:
@@ -122,7 +124,7 @@ def _html(source: Mapping[str, Any], prefix: str) -> str:
 
 
 def _files(source: Mapping[str, Any]) -> str:
-    """Of a folder of documents, or of several files: how many of each kind."""
+    """Return the number of files of each kind, for a folder of documents or for several files."""
     read, passed_over = (
         ", ".join(f"{number:,} {kind}" for kind, number in source.get(key, {}).items())
         for key in ("kinds", "passed_over")
@@ -159,7 +161,7 @@ def _percent(share: float) -> str:
 
 def _left_out(found: Mapping[str, Any]) -> str:
     source = found.get("source", {})
-    source = source.get("source", source)  # of pairs that were prepared before they were stored
+    source = source.get("source", source)  # pairs that were prepared before this was stored
     counts = {
         **source.get("left_out", {"blank": source.get("blank", 0)}),
         **{fault: source.get(fault, 0) for fault in ("empty", "undecodable", "malformed")},

@@ -1,4 +1,4 @@
-"""The outputs of a finished run: encoder, curve, ``results.json`` and the closing table."""
+"""Outputs of a finished run: encoder, learning curve, ``results.json``, and the final table."""
 
 import logging
 import shlex
@@ -41,21 +41,21 @@ from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.run_verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all
 from contrastive_encoders.training.teacher_comparison import compare_with_teacher, teacher_comparison_table
 
-MOST_ROWS = 16  # of the closing table, where it shows all scores
-MOST_SHOWN = 100  # characters of a query, and of a text that was found
+MOST_ROWS = 16  # rows of the final table up to which it shows all scores
+MOST_SHOWN = 100  # characters of a query, and of a retrieved text
 log = logging.getLogger(__name__)
 
 
 def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str, float] | None) -> None:
-    """Write the encoder, the curve, and last results.json, whose presence says that the run is finished.
+    """Write the encoder, the learning curve, and finally results.json, whose presence marks the run as finished.
 
     Args:
-        teacher_scores: scores of the teacher of the run, if it is compared with the encoder.
+        teacher_scores: scores of the run's teacher, if it is compared with the encoder.
     """
     run, model, data = prepared.run, prepared.model, prepared.data
     folder = run.folder
     results, items = collect_results(prepared, fitted), items_of(fitted)
-    for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
+    for logger in fitted.trainer.loggers[1:]:  # metrics.csv contains the learning curve only
         logger.log_metrics(results["scores"], step=results["best_step"])
     reads = min(model.encoder.longest, model.encoder.max_length) if isinstance(model, Objective) else None
     if verdict := verdict_of(run, results, items, fitted.scorer.history, getattr(data, "yields", None), reads):
@@ -73,7 +73,7 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
     title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.resolve().name}"
     try:
         draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=run.monitor, against=curve, title=title)
-    except (RenderError, ValueError) as error:  # the latter: metrics.csv was edited by hand
+    except (RenderError, ValueError) as error:  # ValueError: metrics.csv was edited by hand
         log.warning("%s is not written: %s", folder / "curve.png", error)
     if items:
         write_items(items_beside(folder / "results.json"), items)
@@ -85,7 +85,9 @@ def finish(prepared: PreparedRun, fitted: FitResult, teacher_scores: Mapping[str
 
 
 def _unsharded(run: ResolvedRun, model: Any) -> Any:
-    """The model with the best weights in this process alone; one whose weights are sharded is made anew for it."""
+    """Return the model with the best weights in this process alone. A model with sharded weights is built again for
+    this.
+    """
     if not is_sharded(model):
         return model
     best = load_checkpoint(run.folder / "checkpoints" / BEST)
@@ -101,7 +103,7 @@ def _unsharded(run: ResolvedRun, model: Any) -> Any:
 
 
 def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
-    """Return the results of a run without stages, or of a stage, but for the comparisons."""
+    """Return the results of a run without stages, or of a stage, without the comparisons."""
     run, model, data = prepared.run, prepared.model, prepared.data
     suite, scores = fitted.scorer.suite, fitted.final.scores
     made_with = environment()
@@ -142,7 +144,7 @@ def collect_results(prepared: PreparedRun, fitted: FitResult) -> Results:
 def finish_stages(run: ResolvedRun) -> bool:
     """Write the encoder of the last stage and the results of all stages, if all are finished. Return whether they are.
 
-    As for a single training, results.json is written last.
+    As for a single training run, results.json is written last.
     """
     stages = run.all_stages
     if not all(stage.is_finished for stage in stages):
@@ -176,7 +178,9 @@ def finish_stages(run: ResolvedRun) -> bool:
 
 
 def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
-    """``results.json`` of the whole: the last stage's, from the backbone that the first began from."""
+    """Return ``results.json`` of the run: the results of the last stage, with the initial backbone of the first
+    stage.
+    """
     stages = list(parts.values())
     results = stages[-1].copy()
     results["backbone"] = backbone
@@ -184,10 +188,10 @@ def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
     results["data"] = [manifest for stage in stages for manifest in stage["data"]]
     results["overlap"] = _overlap(stages)
     results.pop("changes", None)
-    results.pop("verdict", None)  # on the last stage alone
+    results.pop("verdict", None)  # about the last stage alone
     first: Any = stages[0]
     whole: Any = results
-    for key in ("scores_before", "scores_at_start", "changed_keys"):  # of the encoder that the first began from
+    for key in ("scores_before", "scores_at_start", "changed_keys"):  # of the encoder that the first stage started from
         whole.pop(key, None)
         if key in first:
             whole[key] = first[key]
@@ -207,7 +211,7 @@ def merge_stage_results(parts: Mapping[str, Results], backbone: str) -> Results:
 
 
 def total_cost(parts: Sequence[Spent]) -> Spent:
-    """Of all stages; the memory is the most that any of them held."""
+    """Return the sum over all stages. The memory is the maximum over the stages."""
     some: list[Any] = list(parts)
     names = dict.fromkeys(name for part in some for name in part)
     sums: Any = {name: sum(part.get(name, 0) for part in some) for name in names}
@@ -215,7 +219,7 @@ def total_cost(parts: Sequence[Spent]) -> Spent:
 
 
 def _overlap(stages: Sequence[Results]) -> dict[str, dict[str, int]]:
-    """At most so many: a sentence that two stages were trained on counts twice."""
+    """Return upper bounds of the overlap. A sentence that two stages were trained on counts twice."""
     found = dict[str, dict[str, int]]()
     for stage in stages:
         for task, counts in stage["overlap"].items():
@@ -230,10 +234,11 @@ def scores_table(
     baselines: Mapping[str, float] | None = None,
     at_start: Mapping[str, float] | None = None,
 ) -> Table:
-    """The closing table, in 0..100: what was not scored on one side is left blank.
+    """Return the final table of scores in 0..100; missing scores are left blank.
 
-    ``at_start`` are the scores of the untrained encoder if settings of the run made it differ from its backbone.
-    A baseline stands in the row of the score that has its name, or but for the protocol its name; else in its own.
+    ``at_start`` contains the scores of the untrained encoder if settings of the run made it differ from its backbone. A
+    baseline is in the row of the score with the same name, or with the same name without the protocol; otherwise it has
+    its own row.
     """
     given = baselines or {}
     heading = "TF-IDF" if all(ScoreName.parse(name).protocol == "tfidf" for name in given) else "baseline"
@@ -263,7 +268,9 @@ def _row_of(baseline: str, scores: Iterable[str]) -> str:
 
 
 def headlines(results: Results, names: Sequence[str]) -> list[str]:
-    """All where they are few; else averages, the monitored score and what else there is of its task and metric."""
+    """Return the names to show: all if there are few; otherwise averages, the monitored score, and the other scores of
+    its task and metric.
+    """
     monitor = results["recipe"].get("monitor") or ""
     averages = results.get("averages", {})
     shown = [name for name in names if name in averages or name == monitor or is_alike(name, monitor)]
@@ -273,7 +280,9 @@ def headlines(results: Results, names: Sequence[str]) -> list[str]:
 def closing_table(
     results: Results, folder: Path, next_steps: str | None = None, console: Console | None = None
 ) -> None:
-    """Show what a run has found, where it lies and what to try next; also where nobody watches, for a job's log."""
+    """Print the results of a run, their location, and suggested next steps. It is also printed without a terminal, for
+    the log of a job.
+    """
     console = console if console is not None else Console()
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     before, baselines = results.get("scores_before", {}), results.get("baselines", {})
@@ -301,7 +310,7 @@ def closing_table(
 
 
 def disk_usage(folder: Path) -> str:
-    """Return a sentence about the size of a run directory, and how to make it smaller; empty without checkpoints."""
+    """Return a sentence about the size of a run directory, and how to reduce it; empty without checkpoints."""
     places = sorted(folder.glob("**/checkpoints"))
     if not places:
         return ""
@@ -313,14 +322,14 @@ def disk_usage(folder: Path) -> str:
 
 
 def size_of(*folders: Path) -> str:
-    """Return the size of all files in directories, a file with several names once, as text."""
+    """Return the total size of all files in directories as text. A file with several names counts once."""
     found = [path.stat() for folder in folders for path in folder.rglob("*") if path.is_file()]
     size = sum({one.st_ino: one.st_size for one in found}.values())
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def format_changes(task: str, changes: Changes) -> str:
-    """What training has changed in what queries find, with examples, a line for each text."""
+    """Describe how training changed the results of queries, with examples, one line per text."""
     after = changes["right_before"] + changes["gained"] - changes["lost"]
     lines = [
         f"{task}: {changes['right_before']} of {changes['queries']} queries found their own text first before "
@@ -337,7 +346,9 @@ def format_changes(task: str, changes: Changes) -> str:
 
 
 def _beginning(text: str) -> str:
-    """On one line, cut between words where there are any: not all scripts put blanks there."""
+    """Return the beginning of a text on one line. It is cut between words if there are any, because not all scripts use
+    spaces.
+    """
     line = " ".join(text.split())
     if len(line) <= MOST_SHOWN:
         return line

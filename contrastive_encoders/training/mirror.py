@@ -1,8 +1,9 @@
-"""Copies of a run's folder at an address (``mirror=s3://BUCKET/PREFIX``), so that another machine can go on with it.
+"""Copies of a run's folder at an address (``mirror=s3://BUCKET/PREFIX``), from which another machine can resume the
+run.
 
-ADDRESS/files/SHA256 is the content of a file, ADDRESS/index.json says which files the folder had at one moment. The
-index is written last, so whoever reads it finds all of a moment, whenever the writer was killed. Contents that no index
-names are removed after the next one.
+ADDRESS/files/SHA256 is the content of a file. ADDRESS/index.json lists the files that the folder had at one moment. The
+index is written last, so a reader always finds a complete snapshot, even if the writer was killed. Contents that the
+index does not list are removed after the next index is written.
 """
 
 import contextlib
@@ -27,46 +28,50 @@ from contrastive_encoders.io.output_directory import overwrite_hint
 from contrastive_encoders.io.remote_files import explained, is_object_store, system_of
 from contrastive_encoders.reports.progress import ProgressBar
 
-SNAPSHOTS = ".mirror"  # within the folder: links to the files of one moment, until they are copied
+SNAPSHOTS = ".mirror"  # in the folder: links to the files of one moment, until they are copied
 INDEX, CONTENTS = "index.json", "files"
-OURS = re.compile("[0-9a-f]{64}")  # how contents are called
-NEVER_CHANGED = (".ckpt", ".safetensors", ".bin")  # files that are replaced by others, so a link keeps what they were
-TRIES, BETWEEN, POLL_INTERVAL_S = 5, 3.0, 0.5  # of the last copy; seconds between two, and between looks at one
+OURS = re.compile("[0-9a-f]{64}")  # names of contents
+NEVER_CHANGED = (".ckpt", ".safetensors", ".bin")  # never modified in place, so a link preserves the content
+TRIES, BETWEEN, POLL_INTERVAL_S = 5, 3.0, 0.5  # last copy: attempts, seconds between, seconds of polling
 
 log = logging.getLogger(__name__)
 
 
 class MirrorTakeoverError(Exception):
-    """Raised when another process has begun to copy to the address."""
+    """Raised when another process has started to copy to the address."""
 
 
 class Mirror:
-    """Copies a run's ``folder`` to an ``address``, and fetches it from there.
+    """Copy a run's ``folder`` to an ``address``, and download it from there.
 
     Args:
-        entries: patterns of what belongs to the folder.
-        identity: of the run in the folder; copies of another run are refused.
+        entries: patterns of the files that belong to the folder.
+        identity: the identity of the run in the folder; copies of another run are refused.
     """
 
     def __init__(self, folder: Path, address: str, entries: Sequence[str], identity: str) -> None:
         self.folder, self.address, self.entries, self.identity = folder, address, entries, identity
         self.shown = str(without_secrets(address))
-        self._writer, self._started = uuid.uuid4().hex, time.time()  # in the index: who copied last
+        self._writer, self._started = uuid.uuid4().hex, time.time()  # stored in the index: the last process that copied
         self._numbers = count()
-        self._sent = 0  # bytes of the copy under way
-        self._there = set[str]()  # contents that are whole at the address
-        self._sums: dict[tuple[int, int, int], str] = {}  # of files that were read once
-        self._waiting: Path | None = None  # the newest snapshot that nobody copies yet
+        self._sent = 0  # bytes uploaded by the current copy
+        self._there = set[str]()  # contents that are complete at the address
+        self._sums: dict[tuple[int, int, int], str] = {}  # checksums of files that were already read
+        self._waiting: Path | None = None  # the newest snapshot that is not being copied yet
         self._changed = threading.Condition()
         self._copying, self._failed, self._taken_over = False, False, False
         self._thread: threading.Thread | None = None
 
     def begin(self, *, anew: bool, fetch: bool) -> list[str]:
-        """Check that the address can be written, take it over from whoever has copied there, and ``fetch`` what is
-        there in the folder's place. ``anew``: what is there does not count. Return the names of its files.
+        """Check that the address is writable, take it over from any previous writer, and return the names of the files
+        in it.
+
+        Args:
+            anew: ignore the existing copies.
+            fetch: replace the contents of the folder by the copies.
 
         Raises:
-            InputError: it cannot, or the copies are of another run.
+            InputError: the address is not writable, or the copies belong to another run.
         """
         self._refuse_nested()
         index = self._index()
@@ -88,12 +93,14 @@ class Mirror:
         return sorted(files)
 
     def copy(self) -> None:
-        """Have the folder, as it is now, copied in the background. One that waits to be copied is passed over."""
+        """Schedule a background copy of the current state of the folder. It replaces a snapshot that is still
+        waiting.
+        """
         if self._taken_over:
             return
         try:
             if self._thread is None:
-                remove(self.folder / SNAPSHOTS)  # left by one that was killed
+                remove(self.folder / SNAPSHOTS)  # left by a process that was killed
             snapshot = self._snapshot()
         except OSError as error:
             self._say_failed(error)
@@ -108,22 +115,22 @@ class Mirror:
             remove(before)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for copies under way, so long at most; return whether there are none any more."""
+        """Wait at most ``seconds`` for running copies, and return whether all are finished."""
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting is None and not self._copying, seconds)
 
     def wait_at_end(self, seconds: float) -> None:
-        """The same for a run that was ended; say so if the last checkpoint is not there."""
+        """Wait for the copies of a run that was stopped, and log it if the last checkpoint was not copied."""
         if whole := self.wait(seconds):
             remove(self.folder / SNAPSHOTS)
         if not whole or self._failed:
             log.warning("mirror=%s: the last checkpoint is not there; what was copied before is.", self.shown)
 
     def finish(self) -> None:
-        """Copy the folder once more, and wait for it.
+        """Copy the folder a last time, and wait for the copy.
 
         Raises:
-            TrainingError: it was in vain.
+            TrainingError: the copy failed.
         """
         for again in range(TRIES):
             time.sleep(BETWEEN if again else 0)
@@ -180,7 +187,7 @@ class Mirror:
             remove(snapshot)
 
     def _say_failed(self, error: Exception) -> None:
-        """Warn that a copy has failed; once, until a copy is whole again."""
+        """Warn that a copy has failed, once until a copy succeeds again."""
         if not self._failed:
             said = explained(self.address, "mirror", error, "written")
             log.warning("%s Training goes on, and the next copy is tried after the next checkpoint.", said or error)
@@ -199,7 +206,7 @@ class Mirror:
                 self._system.put_file(str(path), self._path(CONTENTS, checksum))
                 self._there.add(checksum)
             self._sent += size
-        found = {name for name in self._names(CONTENTS) if OURS.fullmatch(name)}  # files of others are left alone
+        found = {name for name in self._names(CONTENTS) if OURS.fullmatch(name)}  # other files are not touched
         self._there &= found
         wanted = {file["sha256"] for file in files.values()}
         if lost := wanted - self._there:
@@ -220,9 +227,10 @@ class Mirror:
     # ------------------------------------------------------------------------------------------------------- fetching
 
     def _fetch(self, files: Mapping[str, Mapping[str, Any]]) -> None:
-        """
+        """Download the files.
+
         Raises:
-            InputError: a file is not what was copied.
+            InputError: a file differs from what was copied.
         """
         size = sum({file["sha256"]: file["bytes"] for file in files.values()}.values())
         log.info("mirror: fetching %d files, %.1f MB, from %s", len(files), size / 1e6, self.shown)
@@ -262,7 +270,11 @@ class Mirror:
         self._write(INDEX, json.dumps(index, indent=1).encode())
 
     def _check_taken_over(self) -> None:
-        """Raises TakenOver where a process that has started later has written the index."""
+        """Check that no process that started later has written the index.
+
+        Raises:
+            MirrorTakeoverError: another process has taken over the address.
+        """
         index = self._index()
         if index is not None and index["writer"] != self._writer and index["started"] > self._started:
             raise MirrorTakeoverError
@@ -276,7 +288,7 @@ class Mirror:
                 yield from (path for path in inside if path.is_file() and not path.name.endswith((".part", ".lock")))
 
     def _names(self, *within: str) -> list[str]:
-        """List the names of what lies at the address, or in a folder there."""
+        """Return the names at the address, or in a folder there."""
         self._system.invalidate_cache()
         try:
             paths: list[str] = self._system.ls(self._path(*within), detail=False)
@@ -285,10 +297,10 @@ class Mirror:
         return [name for path in paths if (name := PurePosixPath(path).name)]
 
     def _refuse_foreign(self) -> None:
-        """Check that an address without an index has no files, but for those of a start that was killed.
+        """Check that an address without an index has no files except those of a start that was killed.
 
         Raises:
-            InputError: it has others.
+            InputError: it has other files.
         """
         with self._plain_errors("read"):
             names = [name for name in self._names() if name != CONTENTS and not name.endswith(".part")]
@@ -299,10 +311,10 @@ class Mirror:
             )
 
     def _refuse_nested(self) -> None:
-        """Check that neither the mirror nor the run's folder lies in the other.
+        """Check that neither the mirror nor the run's folder is inside the other.
 
         Raises:
-            InputError: one does.
+            InputError: one is inside the other.
         """
         if is_address(self.address):
             return
@@ -317,7 +329,7 @@ class Mirror:
     def _plain_errors(self, done: str) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # each library of an address has its own
+        except Exception as error:  # each file system library raises its own
             if (said := explained(self.address, "mirror", error, done)) is None:
                 raise
             raise said from error
@@ -330,7 +342,7 @@ class Mirror:
         return "/".join([system_of(self.address)[1].rstrip("/"), *names])
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write a small file, which appears whole."""
+        """Write a small file atomically."""
         system, path = self._system, self._path(name)
         if is_object_store(system):
             system.pipe_file(path, content)
@@ -341,9 +353,9 @@ class Mirror:
 
 
 def _keep(path: Path, kept: Path) -> None:
-    """Keep a file as it is now under another name."""
+    """Preserve the current content of a file under another name."""
     if path.suffix in NEVER_CHANGED:
-        with contextlib.suppress(OSError):  # the file system has no links
+        with contextlib.suppress(OSError):  # the file system does not support links
             os.link(path, kept)
             return
     shutil.copy2(path, kept)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hydra
-import pytorch_lightning as pl  # its import sets the level of its logger
+import pytorch_lightning as pl  # importing it sets the level of its logger
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
@@ -41,7 +41,7 @@ HINTS = (
     "Found .* module.s. in eval mode at the start of training",
     "The number of training batches .* is smaller than the logging interval",
     ".*LeafSpec.*is deprecated",
-    "You have overridden `on_before_batch_transfer` in `LightningModule`",  # which is called, as it says
+    "You have overridden `on_before_batch_transfer` in `LightningModule`",  # as the message says, it is called
 )
 
 
@@ -49,16 +49,19 @@ TRANSFORMER = "encoder.transformer."
 
 
 class Start(NamedTuple):
-    """What rank 0 has decided for all ranks."""
+    """Decisions of rank 0 for all ranks."""
 
     finished: bool
-    checkpoint: str | None  # to continue from
+    checkpoint: str | None  # to resume from
     backbone: str | None
 
 
 @contextlib.contextmanager
 def quiet_library_logging() -> Iterator[None]:
-    """Their bars and hints would bury our own; what goes wrong still comes through. Afterwards all is as before."""
+    """Context manager that hides progress bars and hints of libraries, which would bury this project's output.
+
+    Warnings and errors are still shown. Afterwards the settings are restored.
+    """
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     loggers = {name: logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")}
@@ -79,7 +82,9 @@ def quiet_library_logging() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deduplicate_log_messages(*names: str) -> Iterator[None]:
-    """What these loggers say of each stage, and when it is rehearsed, is told once where the words are the same."""
+    """Context manager in which a message of these loggers is shown once if it is repeated, as for each stage and its
+    check before training.
+    """
     lines = set[str]()
 
     def is_new(record: logging.LogRecord) -> bool:
@@ -98,7 +103,7 @@ def deduplicate_log_messages(*names: str) -> Iterator[None]:
 
 
 def start_processes(run: ResolvedRun) -> None:
-    """Start a process for each further device, unless torchrun or srun did, and initialize the process group."""
+    """Start a process for each additional device, unless torchrun or srun did, and initialize the process group."""
     keys = run.trainer
     if find_ranks().world == 1 and (str(keys["devices"]), keys["num_nodes"]) != ("1", 1):
         trainer = make_trainer(run, logger=False)
@@ -110,7 +115,7 @@ def start_processes(run: ResolvedRun) -> None:
 
 
 def prepare_folder(run: ResolvedRun) -> Start:
-    """Take the directory for a run or a stage; ``backbone=tiny`` is written into it."""
+    """Claim the directory for a run or a stage. ``backbone=tiny`` is written to it."""
     claim = _claim(run, overwrite=run.overwrite)
     if claim.finished or run.backbone != "tiny":
         return Start(claim.finished, claim.checkpoint, run.backbone)
@@ -118,10 +123,10 @@ def prepare_folder(run: ResolvedRun) -> Start:
 
 
 def prepare_multi_stage_run(run: ResolvedRun) -> Start:
-    """Take the directory of a run with stages, which share one tiny backbone.
+    """Claim the directory of a run with stages, which share one tiny backbone.
 
     Raises:
-        InputError: a stage cannot begin from the one before it, or the directory cannot be taken.
+        InputError: a stage cannot begin from the one before it, or the directory cannot be claimed.
     """
     if run.resume not in (None, "auto"):
         raise InputError(
@@ -145,7 +150,7 @@ def prepare_multi_stage_run(run: ResolvedRun) -> Start:
 
 
 def _claim(run: ResolvedRun, overwrite: bool) -> Claim:
-    """Take the directory of a run, and record its config there."""
+    """Claim the directory of a run, and store its config there."""
     recipe = run.recipe()
     claim = claim_folder(run.folder, run.identity, resume=run.resume, overwrite=overwrite, recipe=recipe)
     if not claim.finished:
@@ -156,8 +161,8 @@ def _claim(run: ResolvedRun, overwrite: bool) -> Claim:
 def resolve_stage_backbone(
     stages: Sequence[ResolvedRun], stage: ResolvedRun, backbone: str | None
 ) -> tuple[ResolvedRun, Path | None]:
-    """Return the stage with the weights that it begins from as its backbone, and the directory of the stage before
-    if they are its weights.
+    """Return the stage with its initial weights as its backbone. Return also the directory of the previous stage if the
+    weights come from it.
     """
     place = stages.index(stage)
     folder, identity = broadcast_from_rank_zero(lambda: _finished_before(stages, place))
@@ -170,7 +175,7 @@ def resolve_stage_backbone(
 
 
 def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | None, str]:
-    """Return directory and identity of the stage before ``place``; None and an empty text if it is not finished."""
+    """Return directory and identity of the stage before ``place``; None and an empty string if it is not finished."""
     before = stages[place - 1] if place else None
     if before is None or not before.is_finished:
         return None, ""
@@ -188,10 +193,10 @@ def _finished_before(stages: Sequence[ResolvedRun], place: int) -> tuple[str | N
 
 
 def take_weights(model: pl.LightningModule, before: Path) -> None:
-    """Load the best weights of the run in ``before`` that fit by name and size.
+    """Load the weights of the best checkpoint of the run in ``before`` that match by name and shape.
 
-    The transformer is there already, as the run's folder is the backbone; this brings what stands behind it. Adapters
-    of that run are in its transformer, or below a new one.
+    The transformer is already loaded, because the run's folder is the backbone. This function adds the modules after
+    it. Adapters of that run are part of its transformer, or are below a new adapter.
     """
     best = before / "checkpoints" / BEST
     try:
@@ -202,7 +207,8 @@ def take_weights(model: pl.LightningModule, before: Path) -> None:
             f"the stage before anew: remove {before}."
         ) from error
     weights = model.state_dict()
-    there = {name: weight.shape for name, weight in weights.items() if not weight.is_meta}  # others come from rank 0
+    # other ranks receive the weights from rank 0
+    there = {name: weight.shape for name, weight in weights.items() if not weight.is_meta}
     known = {name: saved[name] for name in saved if name in there and not is_adapter(name)}
     same = {name: weight for name, weight in known.items() if there[name] == weight.shape}
     model.load_state_dict(same, strict=False)
@@ -212,7 +218,7 @@ def take_weights(model: pl.LightningModule, before: Path) -> None:
 
 
 def _successors(run: ResolvedRun) -> Iterator[tuple[ResolvedRun, ResolvedRun]]:
-    """Yield each stage that is to be trained now on the weights of the stage before it, after that stage."""
+    """Yield each stage that will be trained now from the weights of the previous stage, after that previous stage."""
     chosen = run.trainings
     for before, after in itertools.pairwise(run.all_stages):
         if after in chosen and not after.is_finished and (before in chosen or before.is_finished):
@@ -220,8 +226,10 @@ def _successors(run: ResolvedRun) -> Iterator[tuple[ResolvedRun, ResolvedRun]]:
 
 
 def _refuse_lost_pooling(before: ResolvedRun, pooling: str | None, after: ResolvedRun) -> None:
-    """Refuse a stage that reads a decoder, or the backbone's own tanh layer, after one with another ``pooling``, which
-    leaves none.
+    """Check that a stage can use the pooling layer of the stage before it.
+
+    A stage that reads a decoder, or the backbone's own tanh layer, cannot follow one with another ``pooling``, whose
+    encoder does not contain them.
     """
     wanted = getattr(after.model, "pooling", None)
     if wanted not in POOLERS or pooling not in POOLERS:
@@ -237,7 +245,9 @@ def _refuse_lost_pooling(before: ResolvedRun, pooling: str | None, after: Resolv
 
 
 def _poolings(stages: Sequence[ResolvedRun]) -> dict[str, str | None]:
-    """Return the pooling of each stage; None of a model without one. A stage keeps that of the stage before it."""
+    """Return the pooling of each stage; None for a model without pooling. A stage inherits that of the previous
+    stage.
+    """
     found = dict[str, str | None]()
     pooling: str | None = None
     for stage in stages:
@@ -254,7 +264,7 @@ def _poolings(stages: Sequence[ResolvedRun]) -> dict[str, str | None]:
 
 
 def _refuse_lost_head(before: ResolvedRun, after: ResolvedRun) -> None:
-    """A stage without MLM leaves no masked-LM head to one that trains with it."""
+    """Check that a stage that trains with MLM does not follow one without MLM, whose encoder has no masked-LM head."""
     weight = _mlm_weight(after)
     if weight > 0 and getattr(before.model, "mlm_weight", 0.0) == 0:
         key = f"stages.{after.stage_name}.model.mlm_weight"
@@ -267,7 +277,9 @@ def _refuse_lost_head(before: ResolvedRun, after: ResolvedRun) -> None:
 
 
 def _refuse_lost_layers(before: ResolvedRun, after: ResolvedRun) -> None:
-    """Refuse a stage that keeps layers by the same numbers as the stage before, which leaves fewer layers."""
+    """Check that a stage does not keep layers by the same numbers as the previous stage, whose encoder has fewer
+    layers.
+    """
     layers = getattr(after.model, "layers", None)
     if isinstance(layers, Sequence) and [*layers] == [*(getattr(before.model, "layers", None) or ())]:
         raise InputError(
@@ -279,7 +291,10 @@ def _refuse_lost_layers(before: ResolvedRun, after: ResolvedRun) -> None:
 
 
 def _mlm_weight(stage: ResolvedRun) -> float:
-    """0 of a model that knows no MLM, and where the backbone decides; unless there is no other loss."""
+    """Return the weight of the MLM loss.
+
+    It is 0 for a model without MLM. If it is left to the backbone, it is 1 without a contrastive loss, and otherwise 0.
+    """
     weight = getattr(stage.model, "mlm_weight", 0.0)
     return float(stage.model.contrastive_weight == 0) if weight is None else float(weight)
 
@@ -299,7 +314,7 @@ def _check_no_dependent_stages(stages: Sequence[ResolvedRun], stage: ResolvedRun
 
 
 def record_config(recipe: Mapping[str, Any], folder: Path) -> None:
-    """Write the keys of the run to ``.hydra``, and of a command line its overrides and Hydra's own config."""
+    """Write the keys of the run to ``.hydra``; for a command line also its overrides and Hydra's own config."""
     records: dict[str, Any] = {"config": recipe}
     if HydraConfig.initialized():
         hydra_config = HydraConfig.get()
@@ -310,8 +325,10 @@ def record_config(recipe: Mapping[str, Any], folder: Path) -> None:
 
 
 def write_tiny(stages: Sequence[ResolvedRun], folder: Path) -> str:
-    """``backbone=tiny``: train the tokenizer on the texts of all stages, draw the weights, and write both as an
-    ordinary folder; once.
+    """Create the backbone of ``backbone=tiny`` once.
+
+    The tokenizer is trained on the texts of all stages, the weights are initialized randomly, and both are saved as an
+    ordinary model folder.
     """
     models: dict[str, Any] = {stage.stage_name: hydra.utils.get_class(stage.model.target) for stage in stages}
     families = {name: model.tiny_backbone for name, model in models.items()}
@@ -321,7 +338,7 @@ def write_tiny(stages: Sequence[ResolvedRun], folder: Path) -> str:
     if not (folder / "config.json").is_file():
         texts = list[Iterator[str]]()
         for stage in stages:
-            if stage.missing:  # of a stage that is not to be trained now
+            if stage.missing:  # of a stage that will not be trained now
                 continue
             with stage.named_in_errors():
                 texts.append(make_data(stage).texts())
@@ -332,7 +349,9 @@ def write_tiny(stages: Sequence[ResolvedRun], folder: Path) -> str:
 
 
 def _in_turn(several: Iterable[Iterator[Any]]) -> Iterator[Any]:
-    """One of each: a vocabulary is made of the first texts, and should be of all stages."""
+    """Yield one item of each iterator in turn. A vocabulary is built from the first texts, which should come from all
+    stages.
+    """
     nothing = object()
     for row in itertools.zip_longest(*several, fillvalue=nothing):
         yield from (one for one in row if one is not nothing)

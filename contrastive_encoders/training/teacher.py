@@ -1,4 +1,4 @@
-"""The teacher of a run (``model.teacher``): its vectors of the training texts, made once before training."""
+"""The teacher of a run (``model.teacher``): its embeddings of the training texts, computed once before training."""
 
 import hashlib
 import json
@@ -25,13 +25,13 @@ from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
-RECORD = "teacher.json"  # in the run's folder: where the vectors lie, and their width
+RECORD = "teacher.json"  # in the run's folder: the location and the width of the embeddings
 
 log = logging.getLogger(__name__)
 
 
 def _refuse_reranker(name: str) -> None:
-    """Refuse a cross-encoder, which `load_encoder` reads as an encoder."""
+    """Check that the teacher is not a cross-encoder, which `load_encoder` would load as an encoder."""
     if Path(name).is_file() or read_json(name, "modules.json") is not None:
         return
     architectures = (read_json(name, "config.json") or {}).get("architectures") or ()
@@ -41,7 +41,7 @@ def _refuse_reranker(name: str) -> None:
 
 
 def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
-    """Load the teacher of a run on rank 0; None on other ranks, or if the run has none.
+    """Load the teacher of a run on rank 0; None on other ranks, or if the run has no teacher.
 
     Raises:
         InputError: it cannot be loaded.
@@ -60,10 +60,10 @@ def load_teacher(run: ResolvedRun) -> LoadedEncoder | None:
 
 
 def check_teacher_keys(run: ResolvedRun) -> None:
-    """Refuse a comparison without a teacher, and data whose texts are not those of the token store, each as a whole.
+    """Check that a comparison has a teacher, and that the data are full texts of the token store.
 
     Raises:
-        InputError: there is no teacher to compare with, or texts are drawn anew in each epoch.
+        InputError: there is no teacher to compare with, or new spans are drawn from the texts in each epoch.
     """
     if getattr(run.model, "teacher", None) is None:
         if run.evaluation.teacher:
@@ -82,8 +82,8 @@ def check_teacher_keys(run: ResolvedRun) -> None:
 
 
 def learn_from_teacher(run: ResolvedRun, model: Any, data: Any, teacher: LoadedEncoder | None) -> None:
-    """Give the data the vectors of the run's teacher, and the model their width. Rank 0, which has the ``teacher``,
-    makes what is not in the cache yet; the others wait.
+    """Pass the embeddings of the run's teacher to the data, and their width to the model. Rank 0, which has the
+    ``teacher``, computes those that are not in the cache yet; the other ranks wait.
     """
     if getattr(run.model, "teacher", None) is None:
         return
@@ -132,7 +132,7 @@ def _write_embeddings(run: ResolvedRun, data: Any, teacher: LoadedEncoder) -> No
 def _embed_rows(
     teacher: LoadedEncoder, prompts: Sequence[str], autocast: torch.dtype | None, texts: Sequence[str]
 ) -> np.ndarray:
-    """Return the vectors of the texts of rows, which stand one behind the other; ``prompts`` are those of a row."""
+    """Return the embeddings of the texts of rows, which are concatenated; ``prompts`` are those of one row."""
     vectors: np.ndarray = np.array(())
     for prompt in dict.fromkeys(prompts):
         places = [place for place in range(len(texts)) if prompts[place % len(prompts)] == prompt]

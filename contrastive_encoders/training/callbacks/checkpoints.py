@@ -1,7 +1,8 @@
 """Checkpoints: ``last.ckpt`` to resume from and ``best.ckpt`` to export.
 
-Files appear whole: written beside, synced, renamed; the ``last.ckpt`` before stays as ``previous.ckpt``. One small
-reduction per step lets all ranks agree on whether to save now (the clock is rank 0's) and whether a signal came.
+Files are written atomically: to a temporary file in the same folder, synced, and renamed. The former ``last.ckpt`` is
+kept as ``previous.ckpt``. One small reduction per step lets all ranks agree on whether to save now (by rank 0's clock)
+and whether a signal was received.
 """
 
 import logging
@@ -41,12 +42,13 @@ log = logging.getLogger(__name__)
 
 
 class RunCheckpoints(Checkpoint):
-    """Saves every ``every_n_steps`` optimizer steps, every ``every_n_minutes``, at the end, and when a signal asks.
+    """Save a checkpoint every ``every_n_steps`` optimizer steps, every ``every_n_minutes``, at the end, and on request
+    by a signal.
 
-    ``monitor`` names an entry of ``trainer.callback_metrics``; among equal values the earlier step stays. Without a
-    monitored value best is last. ``best_score`` is None until something was scored. After ``patience`` monitored
-    values in a row that are no better than the best one, training ends. Rank 0 calls ``saved`` whenever the files of a
-    save are in place.
+    ``monitor`` is a key of ``trainer.callback_metrics``; among equal values the earlier step is kept. Without a
+    monitored value the best checkpoint is the last one. ``best_score`` is None until there is a score. Training ends
+    after ``patience`` consecutive monitored values that are no better than the best one. Rank 0 calls ``saved``
+    whenever the files of a save are complete.
     """
 
     def __init__(
@@ -71,12 +73,12 @@ class RunCheckpoints(Checkpoint):
         self.saved = saved
         self.best_score: float | None = None
         self.best_step: int | None = None
-        self.no_better = 0  # monitored values in a row
+        self.no_better = 0  # consecutive monitored values
         self._io = SafeCheckpointIO()
         self._step_seen = 0
-        self._saved_step: int | None = None  # of last.ckpt, with the best score of that moment
+        self._saved_step: int | None = None  # step of last.ckpt, which also contains the best score at that step
         self._saved_best_step: int | None = None
-        self._last_is_good = False  # a last.ckpt that could not be read must not push out previous.ckpt
+        self._last_is_good = False  # an unreadable last.ckpt must not replace previous.ckpt
         self._best_is_damaged = False
         self._looked_at: Any = None
         self._clock = time.monotonic()
@@ -99,7 +101,9 @@ class RunCheckpoints(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The best so far, unless it is of another score, lies in the folder of another run, or is damaged."""
+        """Restore the best score, unless it belongs to another metric, is in the folder of another run, or its
+        checkpoint is damaged.
+        """
         same_score = (state_dict.get("monitor"), state_dict.get("mode")) == (self.monitor, self.mode)
         if not same_score or not self.best_path.exists() or self._best_is_damaged:
             return
@@ -125,8 +129,8 @@ class RunCheckpoints(Checkpoint):
             atomic_link(resumed, self.best_path)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        """Undo Lightning's count of an epoch that ended at ``max_steps``, before its last batch: a run that continues
-        with more steps would end as many epochs too early.
+        """Undo Lightning's count of an epoch that ended at ``max_steps`` before its last batch. Otherwise a run that is
+        resumed with more steps would end that many epochs too early.
         """
         loop = checkpoint["loops"]["fit_loop"]
         if loop["epoch_loop.batch_progress"]["is_last_batch"]:
@@ -140,13 +144,13 @@ class RunCheckpoints(Checkpoint):
         self._clock = time.monotonic()
         self._step_seen = trainer.global_step
         self._saved_best_step = self.best_step
-        self._end_without_patience(trainer)  # again, where a kill came before the results were written
+        self._end_without_patience(trainer)  # again, if the process was killed before the results were written
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if trainer.global_step == self._step_seen:
-            return  # half a step, with accumulated gradients that no checkpoint holds
+            return  # between optimizer steps; the accumulated gradients are not in the checkpoint
         self._step_seen = trainer.global_step
         interruption = Interruption.of(trainer)
         signum, by_clock = self._agree(pl_module, interruption)
@@ -165,7 +169,7 @@ class RunCheckpoints(Checkpoint):
         stale = self._saved_step != trainer.global_step or self._saved_best_step != self.best_step
         if stale or (best and self._has_other_weights(trainer)):
             self._save(trainer, last=stale, best=best)
-        elif best:  # it is last.ckpt; one that is saved again after a kill would count another epoch
+        elif best:  # it is last.ckpt; saving it again after a kill would count another epoch
             if trainer.is_global_zero:
                 atomic_link(self.last_path, self.best_path)
                 sync_folder(self.folder)
@@ -183,14 +187,16 @@ class RunCheckpoints(Checkpoint):
         return int(signum), bool(due)
 
     def _improved(self, trainer: pl.Trainer) -> bool:
-        """Whether the monitored value beats the best one; a value that merely stays in the metrics never does."""
+        """Return whether a new monitored value is better than the best one. A value that merely remains in the metrics
+        is not new.
+        """
         if self.monitor is None or (found := trainer.callback_metrics.get(self.monitor)) is None:
             return False
         if self._is_the_same(found):
             return False
         score = float(found)
         beaten = self.best_score is None or BETTER[self.mode](score, self.best_score)
-        if not beaten or math.isnan(score):  # a correlation of constant vectors
+        if not beaten or math.isnan(score):  # a correlation of constant embeddings
             self.no_better += 1
             return False
         self.best_score, self.best_step, self.no_better = score, trainer.global_step, 0
@@ -207,19 +213,21 @@ class RunCheckpoints(Checkpoint):
             trainer.should_stop = True
 
     def _is_the_same(self, found: Any) -> bool:
-        """Whether this is the tensor of the last look, found without asking the device for its value."""
+        """Return whether this is the tensor of the last check, without a device synchronization."""
         before, self._looked_at = self._looked_at, found
         if not isinstance(found, Tensor) or not isinstance(before, Tensor):
             return False
-        # the one looked at before is still held, so that nothing else can lie at its address
+        # the former tensor is still referenced, so no other tensor can have its address
         return found.data_ptr() == before.data_ptr() and version_of(found) == version_of(before)
 
     def _is_unscored(self) -> bool:
-        """No score picked a best one: best is last."""
+        """Return whether there is no score, so that the best checkpoint is the last one."""
         return self.best_step is None
 
     def _has_other_weights(self, trainer: pl.Trainer) -> bool:
-        """Whether they are no longer last.ckpt's: another callback has put an average in their place. A collective."""
+        """Return whether the weights differ from those in last.ckpt, because another callback has replaced them by an
+        average. This is a collective operation.
+        """
         now, other = trainer.strategy.lightning_module_state_dict(), False
         if trainer.is_global_zero or any(isinstance(tensor, DTensor) for tensor in now.values()):
             try:
@@ -233,17 +241,19 @@ class RunCheckpoints(Checkpoint):
     # -------------------------------------------------------------------------------------------- how
 
     def _save(self, trainer: pl.Trainer, last: bool, best: bool) -> None:
-        """A collective. Both files at one step are one file written once."""
+        """Save the checkpoints. This is a collective operation. If both files are due at the same step, the file is
+        written once and linked.
+        """
         if not last and not best:
             return
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):
                 logger.save()
-        temporary = self.folder / "writing.part"  # not *.ckpt: a kill may leave it behind
+        temporary = self.folder / "writing.part"  # not *.ckpt: a killed process may leave it
         trainer.save_checkpoint(temporary)
         self._refuse_failed_write(trainer)
         if trainer.is_global_zero:
-            if best:  # first, so that wherever last.ckpt is the final step's there is a best.ckpt too
+            if best:  # first, so that a best.ckpt exists whenever last.ckpt is of the final step
                 atomic_link(temporary, self.best_path)
             if last:
                 if self._last_is_good and self.last_path.exists():
@@ -273,10 +283,11 @@ class RunCheckpoints(Checkpoint):
 
 
 def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
-    """The checkpoint to go on from and, where it is not the newest, a warning; (None, None) where there is none.
+    """Return the checkpoint to resume from, and a warning if it is not the newest one. Return (None, None) if there is
+    no checkpoint.
 
     Raises:
-        InputError: there are checkpoints, and none can be read.
+        InputError: there are checkpoints, but none is readable.
     """
     folder = Path(folder)
     last, previous = folder / LAST, folder / PREVIOUS
@@ -321,7 +332,8 @@ def keep_best_weights(folder: Path) -> None:
 
 
 def unreadable(path: str | Path, needed: Sequence[str] = NEEDED) -> str | None:
-    """Return why a checkpoint cannot be loaded, in a few words; None if it can. All of it is compared with its sums.
+    """Return a short reason why a checkpoint cannot be loaded, or None if it can. All of its contents are compared with
+    their checksums.
 
     Args:
         needed: entries that it must have.
