@@ -27,7 +27,7 @@ INPUT_TYPE = (
 )
 COLUMN = "field or column of the texts"
 WORKERS = "processes; null: one per core"
-PER_LABEL = {"overgenerate": 5, "retry": 2}  # published
+PER_LABEL = {"overgenerate": 5, "retry": 2}  # published values
 
 
 @dataclass(kw_only=True)
@@ -65,7 +65,7 @@ class GenerateConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Requests:
-    """Keys of the requests to a server."""
+    """Configuration keys of the requests to a server."""
 
     in_flight: int = config_field(32, "requests at the same time", ge=1)
     timeout: float = config_field(120, "seconds to wait for an answer", gt=0)
@@ -116,7 +116,7 @@ class ModelConfig(GenerateConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The number of samples, and the rules by which they are accepted."""
+    """Number of samples, and the rules by which they are accepted."""
 
     strategy: Literal["overgenerate", "retry"] = config_field(
         "overgenerate",
@@ -133,7 +133,7 @@ class Plan:
 
     @property
     def wanted(self) -> int:
-        """Return how many texts are drawn for each input and label."""
+        """Return the number of texts to draw for each input and label."""
         return PER_LABEL[self.strategy] if self.per_label is None else self.per_label
 
     def check_tries(self) -> None:
@@ -141,7 +141,7 @@ class Plan:
             raise InputError(key="max_tries", value=self.max_tries, expected=f"per_label ({self.wanted}) or more")
 
     def for_first_sentences(self) -> "Plan":
-        """Return a plan with one sample per unit, as ``num_x1`` counts the sentences of all labels."""
+        """Return a plan with one sample per unit, since ``num_x1`` counts the sentences of all labels."""
         return replace(self, per_label=1, max_tries=1 if self.strategy == "overgenerate" else max(self.max_tries, 1))
 
     def to_json(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class DinoConfig(ModelConfig):
 
 @dataclass(kw_only=True)
 class RulesConfig(GenerateConfig):
-    """Keys of the choice of triplets."""
+    """Configuration keys of the choice of triplets."""
 
     rules: Rules = group(Rules, "rules for triplets (GenSE's code); report.html shows how many each rejects")
     workers: int | None = config_field(None, WORKERS)
@@ -178,7 +178,7 @@ class RulesConfig(GenerateConfig):
 
 @dataclass(kw_only=True)
 class TripletConfig(ModelConfig, RulesConfig):
-    """Keys of a recipe whose candidates GenSE's generator judges."""
+    """Configuration keys of a recipe whose candidates are judged by GenSE's generator."""
 
     prompts: Mapping[str, Any] = config_field(
         meaning="prompts, if the generator's directory has none; prompts=FILE.yaml: your own"

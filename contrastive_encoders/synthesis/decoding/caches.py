@@ -1,9 +1,9 @@
 """Key-value caches for a changing set of rows that all end at the same column.
 
-All rows write their next token into column ``time``; a row that joins puts its prompt into the columns right before
-it, so older and longer rows simply begin further left. Nothing is copied per step: the model attends to a view that
-begins where the oldest row does. When the buffer is full, the window moves back to its beginning. What an encoder read
-lies beside it in a cache of the same kind that never advances.
+All rows write their next token into column ``time``. The prompt of a new row is placed in the columns before ``time``,
+so older and longer rows begin further left. No step copies the cache: the model attends to a view that begins at the
+first column of the longest row. When the buffer is full, the window moves back to its beginning. Encoder states are
+stored in a second cache of the same kind that never advances.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
 # Axes: R rows, H heads, T columns (tokens), D head width
-SLACK = 64  # columns written before the window moves; the copy is spread over so many steps
+SLACK = 64  # columns written before the window moves; the cost of the copy is spread over this many steps
 
 
 class KeyValues(NamedTuple):
@@ -27,18 +27,18 @@ class KeyValues(NamedTuple):
 
 
 class PrefillOutput(NamedTuple):
-    """Texts of one forward pass, left-padded to the same last column."""
+    """Result of a forward pass over texts, left-padded to the same last column."""
 
     layers: list[KeyValues]
     lengths_R: np.ndarray  # int64
-    logits_RV: Tensor  # of the token behind each text
+    logits_RV: Tensor  # for the token after each text
     read: "CrossAttentionStates | None" = (
-        None  # what the encoder read, where there is one; ``layers`` are then the decoder's
+        None  # encoder states of an encoder-decoder; ``layers`` are then the decoder's
     )
 
 
 class CrossAttentionStates(NamedTuple):
-    """Cross-attention's keys and values, left-padded too."""
+    """Keys and values of cross-attention, also left-padded."""
 
     layers: list[KeyValues]
     lengths_R: np.ndarray
@@ -55,7 +55,7 @@ class _Layer(CacheLayerMixin):
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """The buffers were there from the beginning."""
+        """Do nothing: the buffers exist from the beginning."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         rows, begin, time = key_states.shape[0], self.rows.begin, self.rows.time
@@ -74,7 +74,7 @@ class _Layer(CacheLayerMixin):
 
 
 class RowCache(Cache):
-    """Rows 0 .. ``rows`` - 1 are in use."""
+    """Cache of which rows 0 .. ``rows`` - 1 are in use."""
 
     layers: list[_Layer]  # type: ignore[assignment]
 
@@ -83,18 +83,20 @@ class RowCache(Cache):
         self.rows = 0
         self.begin = 0  # the first column that any row uses
         self.time = 0  # the column that the next step writes
-        self.starts_R = np.zeros(0, dtype=np.int64)  # a row's first column
+        self.starts_R = np.zeros(0, dtype=np.int64)  # first column of each row
 
     def lengths(self) -> np.ndarray:
-        """(R,) tokens per row."""
+        """Return the number of tokens per row, (R,)."""
         return self.time - self.starts_R[: self.rows]
 
     def join(self, shared: PrefillOutput, source: np.ndarray, target: np.ndarray) -> None:
-        """Put rows ``source`` of a pass into rows ``target``."""
+        """Copy rows ``source`` of a pass into rows ``target``."""
         self.place(shared.layers, shared.lengths_R, source, target)
 
     def real(self, more: int = 0) -> Tensor:
-        """(R, T) bool: which columns of the window belong to a row; ``more`` columns behind it belong to all."""
+        """Return which columns of the window belong to a row, (R, T) bool. ``more`` columns after the window
+        belong to all rows.
+        """
         device = self.layers[0].keys.device
         starts_R1 = torch.from_numpy(self.starts_R[: self.rows] - self.begin).to(device)[:, None]
         return torch.arange(self.time - self.begin + more, device=device) >= starts_R1
@@ -105,7 +107,7 @@ class RowCache(Cache):
         return Cache(layers=[_Layer(self, layer.keys[used], layer.values[used]) for layer in self.layers])
 
     def place(self, layers: Sequence[KeyValues], lengths: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
-        """Put rows ``source`` of a prompts' pass, which end at its last column, into rows ``target``."""
+        """Copy rows ``source`` of a pass over prompts, which end at its last column, into rows ``target``."""
         columns = layers[0].keys_RHTD.shape[2]
         self._reserve(max(self.rows, int(target.max()) + 1), columns, layers)
         self.rows = max(self.rows, int(target.max()) + 1)
@@ -130,12 +132,12 @@ class RowCache(Cache):
         self._settle()
 
     def advance(self) -> None:
-        """The column ``time`` is written."""
+        """Advance to the next column after column ``time`` has been written."""
         self.time += 1
         used = self.time - self.begin
         if self.time < self._columns():
             return
-        if self.time - used < SLACK // 2:  # rows outgrew the buffer: moving would win few columns or none
+        if self.time - used < SLACK // 2:  # rows outgrew the buffer: moving would gain few or no columns
             own = [KeyValues(layer.keys, layer.values) for layer in self.layers]
             self._grow(self.rows, used + SLACK, own)
         else:
@@ -148,7 +150,7 @@ class RowCache(Cache):
         return int(self.layers[0].keys.shape[2]) if self.layers else 0
 
     def _reserve(self, rows: int, columns: int, like: Sequence[KeyValues]) -> None:
-        """Room for so many rows and, left of ``time``, so many columns."""
+        """Reserve space for this number of rows and, left of ``time``, of columns."""
         used = self.time - self.begin
         wanted = max(used, columns)
         if not self.layers or rows > len(self.starts_R) or wanted + 1 > self._columns():
@@ -157,7 +159,7 @@ class RowCache(Cache):
             self._shift(wanted)
 
     def _grow(self, rows: int, columns: int, like: Sequence[KeyValues]) -> None:
-        # A quarter more than asked for, so that a batch which fills up row by row is not copied each time
+        # A quarter more than requested, so that a batch that fills up row by row is not copied each time
         rows = max(len(self.starts_R), rows + rows // 4) if rows > len(self.starts_R) else max(rows, self.rows)
         used = self.time - self.begin
         fresh = not self.layers
@@ -186,7 +188,7 @@ class RowCache(Cache):
 
 
 class CrossAttentionCache(RowCache):
-    """The decoder's rows, each with the states of its encoder."""
+    """Cache of the decoder's rows, each with the states of its encoder."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -5,18 +5,18 @@ from typing import Any, NamedTuple
 
 from contrastive_encoders.core.config_schema import NOT_A_KEY, config_field
 
-PromptText = str | tuple[int, ...]  # a text, or the ids of its tokens
+PromptText = str | tuple[int, ...]  # a text, or its token ids
 
 
 class Prompt(NamedTuple):
-    """One text to continue several times."""
+    """A text to continue, with one or more samples."""
 
     key: tuple[int | str, ...]  # identity for the random numbers, e.g. (hash of the input, label)
-    text: PromptText  # ends where the sentence begins, in an opening quotation mark; an encoder's input has no such end
+    text: PromptText  # ends before the sentence, with an opening quotation mark; encoder inputs do not
     counters: tuple[PromptText, ...] = ()  # prompts whose likely tokens are avoided
     decay: float = 100.0  # lambda of self-debiasing
-    epsilon: float = 0.01  # its floor
-    samples: range = range(1)  # which samples to draw; the same number gives the same text in every run
+    epsilon: float = 0.01  # floor of self-debiasing
+    samples: range = range(1)  # samples to draw; the same number gives the same text in every run
 
     @property
     def texts(self) -> tuple[PromptText, ...]:
@@ -25,30 +25,31 @@ class Prompt(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """A text that was sampled behind a prompt."""
+    """A text that was sampled after a prompt."""
 
     prompt: Prompt
     sample: int
-    text: str  # before the stop string, blanks kept
-    closed: bool  # the stop string came; False: cut after max_new_tokens, at the context's end, or by EOS. Without a
-    # stop string: EOS came
-    tokens: int  # drawn, the closing one included
+    text: str  # text before the stop string, with its blanks
+    closed: bool  # True if the stop string occurred (without a stop string: EOS). False if truncated
+    tokens: int  # number of drawn tokens, including the closing one
     rejected: str = ""  # why nothing was drawn: the prompt leaves no room in the model's context
 
 
 def split_chat_prompt(text: str) -> tuple[str, str]:
-    """A prompt as a chat: what the user says, and how the answer begins, which is the last line. A prompt of one line
-    is all the user's."""
+    """Split a prompt for a chat into the user's message and the beginning of the answer, which is the last line.
+
+    A prompt of one line is the user's message.
+    """
     question, newline, begun = text.rpartition("\n")
     return (question, begun) if newline else (text, "")
 
 
-MAX_NEW_TOKENS = 1 << 16  # also of models that set no limit: a sample has a number drawn for each
+MAX_NEW_TOKENS = 1 << 16  # limit for models without one: a random number is drawn for each token of a sample
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How tokens are drawn, and how many rows share a forward pass (which changes no text)."""
+    """Sampling options, and the number of rows that share a forward pass, which does not change any text."""
 
     max_new_tokens: int = config_field(40, "maximum length of a text in tokens", ge=1, le=MAX_NEW_TOKENS)
     top_p: float | None = config_field(0.9, "nucleus sampling; 1 or null: off", gt=0, le=1)
@@ -57,9 +58,9 @@ class Decoding:
     )
     temperature: float = config_field(1.0, "temperature of sampling", gt=0)
     ban_eos: bool = field(default=False, metadata=NOT_A_KEY)
-    # What ends a text; empty: only EOS does
+    # String that ends a text. If empty, only EOS ends it
     stop: str = field(default="", metadata=NOT_A_KEY)
-    # A sample in which this comes before the stop string is of no use: it ends unclosed, and keeps it
+    # A sample that contains this string before the stop string is unusable: it ends there unclosed and keeps the string
     abandon: str = field(default="", metadata=NOT_A_KEY)
     seed: int = config_field(
         42, "seed of the texts, which do not depend on batches, shards, or the number of processes"
@@ -72,19 +73,19 @@ class Decoding:
     )
 
     def sampling(self) -> dict[str, Any]:
-        """Return the keys that decide the texts."""
+        """Return the keys that determine the texts."""
         return {name: getattr(self, name) for name in ("max_new_tokens", "top_p", "top_k", "temperature", "seed")}
 
 
 @dataclass
 class Statistics:
-    """Counts of the work that the decoding has done so far."""
+    """Counts of the decoding work done so far."""
 
     prompts: int = 0
     samples: int = 0
     tokens: int = 0  # drawn for samples
     steps: int = 0  # forward passes after the prompts
     row_steps: int = 0  # rows in those passes
-    wasted_row_steps: int = 0  # of them, rows whose sample was finished already
-    prompt_tokens: int = 0  # in the prompts' passes, padding not counted
+    wasted_row_steps: int = 0  # of these, rows whose sample was already finished
+    prompt_tokens: int = 0  # in the passes over prompts, without padding
     padded_prompt_tokens: int = 0  # padding only

@@ -1,4 +1,4 @@
-"""A generator as discriminator, as in GenSE, or an instructed model: question and probability of an answer."""
+"""A generator as discriminator, as in GenSE, or an instruct model: questions and probabilities of their answers."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -27,8 +27,8 @@ from contrastive_encoders.synthesis.decoding.encoder_decoder import load_encoder
 from contrastive_encoders.synthesis.decoding.generator import Generator, by_length, load_generator, not_finite
 from contrastive_encoders.synthesis.shards.provenance import identify_generator
 
-SENTENCES_PER_BATCH = 256  # sentences tokenised together, and whose pairs are scored together
-PROBABILITY_DIGITS = 6  # of a probability as it is kept and compared; batches change more distant ones
+SENTENCES_PER_BATCH = 256  # sentences that are tokenized together and whose pairs are scored together
+PROBABILITY_DIGITS = 6  # digits of stored and compared probabilities; the batch composition changes later digits
 
 Pair = tuple[str, str]  # premise, hypothesis
 
@@ -36,20 +36,22 @@ log = logging.getLogger(__name__)
 
 
 class ScoredText(TypedDict):
-    """A text that was written for a premise."""
+    """Text that was written for a premise."""
 
     text: str
-    p_true: float | None  # P("true") of {"true", "false"}, that it follows from the premise; None: it was not judged
-    closed: bool  # it ended by itself, and was not cut after max_new_tokens
+    p_true: float | None  # P("true") of {"true", "false"}: the text follows from the premise; None: not judged
+    closed: bool  # ended on its own, not truncated after max_new_tokens
 
 
 class ChatPromptIds(PromptIds):
-    """Prompts in a chat, of any instruct model: joined with the sentences, then as the model's template has them."""
+    """Prompts in the chat format of any instruct model: joined with the sentences, then formatted by the
+    model's chat template.
+    """
 
     def __init__(self, prompts: Prompts, generator: Generator) -> None:
         super().__init__(prompts._replace(assembly="string"), generator.tokenizer, alone=True)
         self.generator = generator
-        self.parts["discrimination"][3:] = self.ids(prompts.discrimination[3:])  # as they stand: a line may begin there
+        self.parts["discrimination"][3:] = self.ids(prompts.discrimination[3:])  # unchanged: may begin a line
 
     def most_of_a_pair(self, most: int) -> int:
         [fixed] = self._framed(self.discrimination_texts([""], [""], most))
@@ -60,7 +62,7 @@ class ChatPromptIds(PromptIds):
 
 
 class Discriminator:
-    """P("true") that the second sentence of a pair follows from the first."""
+    """Discriminator that returns P("true"): the second sentence of a pair follows from the first."""
 
     def __init__(self, generator: Generator, prompts: Prompts, max_pair_tokens: int) -> None:
         try:
@@ -81,7 +83,7 @@ class Discriminator:
             )
 
     def check_room(self, most: int) -> None:
-        """InputError where the prompt for a sentence of ``most`` tokens leaves no room for an answer."""
+        """Raise `InputError` if the prompt for a sentence of ``most`` tokens leaves no room for an answer."""
         for direction in DIRECTIONS:
             [empty] = self.ids.generation(direction, [""], most)
             if (longest := len(empty) + most) >= self.generator.context:
@@ -92,12 +94,12 @@ class Discriminator:
                 )
 
     def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[PromptText]:
-        """Return the prompt for each sentence in this direction; a sentence has at most ``most`` tokens."""
+        """Return the prompt for each sentence in this direction. A sentence has at most ``most`` tokens."""
         return [tuple(ids) for ids in self.ids.generation(direction, sentences, most)]
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:
-        """Return a probability for each pair; equal pairs are read once, pairs of similar length together."""
+        """Return a probability for each pair. Equal pairs are processed once, pairs of similar length together."""
         wanted = list(dict.fromkeys(pairs))
         rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.most)
         ids_of: dict[PromptText, list[int]] = {tuple(ids): ids for ids in rows}
@@ -113,23 +115,23 @@ class Discriminator:
 
 
 class NamedGenerator(NamedTuple):
-    """A generator that is not loaded yet."""
+    """Generator that is not loaded yet."""
 
     source: str  # folder or hub id
     name: str
-    weights: dict[str, Any]  # what identifies them
+    weights: dict[str, Any]  # identity of its weights
     prompts: Prompts
-    writes_alone: bool  # a causal language model; False: a T5
+    writes_alone: bool  # True for a causal language model, False for a T5 model
 
     def load(self, **options: Any) -> Generator:
         return (load_generator if self.writes_alone else load_encoder_decoder)(self.source, **options)
 
 
 def name_generator(recipe: Any) -> NamedGenerator:
-    """Check by the keys of a recipe all that can be wrong before the generator is loaded.
+    """Check everything in a recipe's keys that can be checked before the generator is loaded.
 
     Raises:
-        InputError: there is no such model, or it does not write, or its prompts are damaged.
+        InputError: The model does not exist, is not generative, or its prompts are damaged.
     """
     source = find_generator(recipe.generator)
     weights = identify_generator(source, recipe.revision)
@@ -145,15 +147,15 @@ def name_generator(recipe: Any) -> NamedGenerator:
 
 
 def find_generator(name: str) -> str:
-    """A training run's folder stands for the generator in it.
+    """Return the generator in the folder of a training run. Return any other name unchanged.
 
     Raises:
-        InputError: a folder without one.
+        InputError: The run folder has no generator.
     """
     folder = Path(name)
     if not folder.is_dir() or (folder / "config.json").is_file():
         return name
-    run_folder(name, "generator")  # refuses a run of another version
+    run_folder(name, "generator")  # rejects a run of another version
     for inner in sorted(folder.glob(f"*/{GENERATOR_FILE}")):
         return str(inner.parent)
     if (folder / "encoder").is_dir():
@@ -170,11 +172,11 @@ def find_generator(name: str) -> str:
 def choose_prompts(
     generator: str, published: Mapping[str, Any], assembly: str | None, revision: str | None = None
 ) -> Prompts:
-    """Return the prompts that the generator was trained with; the published ones, as pieces, where its folder names
-    none.
+    """Return the prompts that the generator was trained with. If its folder does not name them, return the published
+    prompts with assembly "pieces".
 
     Raises:
-        InputError: ``assembly`` or a file of prompts is given, and is another one than the generator's.
+        InputError: ``assembly`` or a file of prompts is given and differs from the generator's.
     """
     kept = read_generator_prompts(folder) if (folder := _folder_of(generator, revision)) else None
     if kept is None:
@@ -195,7 +197,9 @@ def choose_prompts(
 
 
 def _folder_of(generator: str, revision: str | None) -> Path | None:
-    """Return the folder of its ``generator.json``; of a model of the hub, that of the cached file, if any."""
+    """Return the folder of the model's ``generator.json``. For a model of the hub, return the folder of the
+    cached file, if any.
+    """
     if Path(generator).is_dir():
         return Path(generator)
     found = find_file(generator, GENERATOR_FILE, if_reachable=True, revision=revision)

@@ -1,7 +1,7 @@
-"""Encoder-decoder generators: a prompt is encoded once, and each answer starts at the start token.
+"""Encoder-decoder generators: a prompt is encoded once, and each answer begins at the start token.
 
-Decoding shares one cache column for tokens of different positions (see `caches`). That is right for decoders that see
-only how far tokens lie apart, as T5's relative bias does; learnt absolute positions would be wrong.
+Tokens with different positions share a cache column during decoding (see `caches`). This is correct for decoders that
+use only the distance between tokens, such as T5's relative bias. It would be wrong for learned absolute positions.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from contrastive_encoders.synthesis.decoding.generator import (
 
 @dataclass(frozen=True)
 class EncoderDecoder(Generator):
-    """A T5-like model ready to write. Prompts have no length limit: positions are relative."""
+    """T5-like model that is ready to generate. Prompts have no length limit, since positions are relative."""
 
     writes_alone: ClassVar[bool] = False
 
@@ -50,7 +50,7 @@ class EncoderDecoder(Generator):
         return CrossAttentionCache()
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
-        """Return the text of a decoder's tokens, without any before them, as the prompt is the encoder's."""
+        """Return the text of a decoder's tokens. No tokens precede them, since the encoder reads the prompt."""
         plain: dict[str, Any] = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return cast(str, self.tokenizer.decode(list(ids), **plain))
 
@@ -67,14 +67,14 @@ class EncoderDecoder(Generator):
         )
 
     def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
-        """(R, V) logits of the decoder's first token."""
+        """Return the logits of the decoder's first token, (R, V)."""
         _, ids_RT, real_RT = left_padded(ids, self.device)
         return self._first(ids_RT, real_RT, None)
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
         assert isinstance(cache, CrossAttentionCache)
         real_RS = cache.read.real()
-        # What the encoder read is in the cache; the model asks its states only for their shape
+        # The encoder states are in the cache; the model uses this tensor only for its shape
         states_RSD = torch.zeros(1, 1, 1, dtype=self.model.dtype, device=self.device).expand(*real_RS.shape, 1)
         outcome = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states_RSD),
@@ -103,10 +103,14 @@ class EncoderDecoder(Generator):
 def load_encoder_decoder(
     name: str, *, precision: str = "fp32", device: str | torch.device | None = None, revision: str | None = None
 ) -> EncoderDecoder:
-    """``precision``: fp32, bf16, fp16. ``device=None`` is the GPU where there is one.
+    """Load an encoder-decoder generator.
+
+    Args:
+        precision: fp32, bf16, or fp16.
+        device: ``None`` selects the GPU if there is one.
 
     Raises:
-        InputError: there is no such model, or it is no T5-like encoder-decoder with a language-model head.
+        InputError: The model does not exist, or it is not a T5-like encoder-decoder with a language-model head.
     """
     model, tokenizer = load_parts(
         AutoModelForSeq2SeqLM, name, why_not_t5, partial(_no_writer, name), precision, device, revision

@@ -24,29 +24,29 @@ from contrastive_encoders.synthesis.decoding.continuations import PromptText, sp
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
-AS_LONG_AS_POSSIBLE = 10**9  # rotary and ALiBi models without a limit in their config
-# Templates that ask for the day would write other texts tomorrow. Llama 3's takes this one where it is told none.
+AS_LONG_AS_POSSIBLE = 10**9  # for rotary and ALiBi models without a limit in their config
+# Templates that contain the current date would change the texts from day to day. Llama 3's uses this date by default.
 TODAY = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
-TOKENS_OF_A_PASS = 2048  # padding included
-SHARED_AT_LEAST = 64  # tokens with which prompts begin alike, such as examples: from here on they are run once
-SHARED_STEP = 16  # of that number
+TOKENS_OF_A_PASS = 2048  # including padding
+SHARED_AT_LEAST = 64  # minimum number of common first tokens of prompts, such as examples, that are processed once
+SHARED_STEP = 16  # multiple to which that number is rounded down
 END_OF_A_PROMPT = 32  # tokens
 AnyText = TypeVar("AnyText", bound=PromptText)
 
 
 @dataclass(frozen=True)
 class Generator:
-    """A language model ready to decode. It may live in any floating-point type."""
+    """Language model that is ready for decoding. Any floating-point dtype is supported."""
 
-    writes_alone: ClassVar[bool] = True  # behind the prompt; False: it answers what an encoder has read
+    writes_alone: ClassVar[bool] = True  # True if it continues the prompt; False if it answers what an encoder has read
 
     name: str
     model: PreTrainedModel
     tokenizer: Tokenizer
     chat_template: bool = False
-    context: int = field(init=False)  # tokens, prompt and continuation together
+    context: int = field(init=False)  # tokens of prompt and continuation together
     eos: tuple[int, ...] = field(init=False)
-    surplus: tuple[int, ...] = field(init=False)  # rows of the vocabulary that no token of the tokenizer uses
+    surplus: tuple[int, ...] = field(init=False)  # vocabulary rows that no token of the tokenizer uses
     accepts: frozenset[str] = field(init=False)  # arguments of the model's forward pass
     beginnings: "dict[tuple[int, ...], PrefixState]" = field(
         init=False, default_factory=dict, repr=False, compare=False
@@ -68,13 +68,13 @@ class Generator:
 
     @property
     def has_window(self) -> bool:
-        """Whether attention reaches back a number of tokens alone."""
+        """Return whether attention is limited to a window of preceding tokens."""
         return getattr(self.model.config.get_text_config(decoder=True), "sliding_window", None) is not None
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Inside nothing is learnt, linear layers take the fastest product of a CPU, and attention on a GPU a kernel
-        that serves every length.
+        """Context manager for inference: no gradients, linear layers with the fastest matmul of a CPU, and on a
+        GPU an attention kernel that supports every length.
         """
         with torch.inference_mode(), attention_of_any_shape(self.device), packed_linears(self.model, WORTH_IT_TOKENS):
             yield
@@ -83,7 +83,9 @@ class Generator:
         return RowCache()
 
     def begin(self, ids: Sequence[list[int]]) -> PrefillOutput:
-        """Run prompts that share a pass. What all of them begin with is run once, and so is what neighbours do."""
+        """Run prompts in one forward pass. The common prefix of all prompts and of neighboring prompts is
+        processed once.
+        """
         if self.shared(ids):
             behind, logits_RV = self.of_groups(list(alike(ids)))
             return PrefillOutput(behind.ending_together(), behind.lengths_R, logits_RV)
@@ -93,17 +95,21 @@ class Generator:
         return PrefillOutput(without_padding(cache, real_RT), lengths_R, logits_RV)
 
     def shared(self, ids: Sequence[list[int]]) -> int:
-        """The number of tokens that several prompts begin with; 0 where they are few, or where a model looks back so
-        many columns, of which gaps would be some."""
+        """Return the number of tokens that several prompts have in common at the beginning.
+
+        Return 0 if they are few, or if the model limits attention to a number of columns, since gaps would count among
+        them.
+        """
         if self.has_window:
             return 0
         number = min(common_beginning(ids), min(map(len, ids)) - 1)
-        number -= number % SHARED_STEP  # the same in most passes, whatever their first words
+        number -= number % SHARED_STEP  # the same in most passes, regardless of the first words after it
         return number if len(ids) > 1 and number >= SHARED_AT_LEAST else 0
 
     def of_groups(self, groups: Sequence[Sequence[list[int]]]) -> "tuple[PrefixState, Tensor]":
-        """Run all rows in order, and return (R, V) logits. What the rows of a group begin with is run once, and so is
-        what all of them do."""
+        """Run all rows in order and return the states and (R, V) logits. The common prefix of each group and of
+        all rows is processed once.
+        """
         begun = [rows[0][: min(common_beginning(rows), min(map(len, rows)) - 1)] for rows in groups]
         read, number = None, min(self.shared(begun), min(map(len, begun)) - 1)
         if number > 0:
@@ -114,14 +120,14 @@ class Generator:
         return self.behind(read.rows(owners), rest)
 
     def _beginning(self, ids: tuple[int, ...]) -> "PrefixState":
-        """Return the states of the tokens that all prompts begin with, as one row, and keep them for the next pass."""
+        """Return the states of the common prefix of all prompts as one row, and cache them for the next pass."""
         if ids not in self.beginnings:
             self.beginnings.clear()
             self.beginnings[ids] = self.behind(None, [list(ids)])[0]
         return self.beginnings[ids]
 
     def behind(self, read: "PrefixState | None", ids: Sequence[list[int]]) -> "tuple[PrefixState, Tensor]":
-        """Run further tokens, at least one in each row, and return all that has been read, and (R, V) logits."""
+        """Run further tokens, at least one in each row. Return the states of all tokens so far, and (R, V) logits."""
         _, ids_RT, real_RT = left_padded(ids, self.device)
         cache, real_RA = DynamicCache(), real_RT
         if read is not None:
@@ -132,18 +138,19 @@ class Generator:
         return PrefixState(without_padding(cache, real_RA), real_RA), logits_RV
 
     def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
-        """(R, V) logits of the first token behind each prompt."""
+        """Return the logits of the first token after each prompt, (R, V)."""
         _, ids_RT, real_RT = left_padded(ids, self.device)
         return self._forward(ids_RT, real_RT, places(real_RT), None)
 
     def answer_logits(self, ids: Sequence[list[int]], answers: Sequence[int]) -> Tensor:
-        """(R, A) float32 of these tokens alone, of what `first_logits` gives."""
+        """Return the logits of ``answers`` only, (R, A) float32. They are a part of the result of `first_logits`."""
         with _head_of(self.model, answers):
             return self.first_logits(ids)
 
     def answer_logits_of_groups(self, groups: Sequence[Sequence[list[int]]], answers: Sequence[int]) -> Tensor:
-        """(R, A) float32 as `answer_logits` of all rows in order; what the rows of a group begin with is run once, and
-        so is what all of them do.
+        """Return the logits of ``answers`` for all rows in order, (R, A) float32, like `answer_logits`.
+
+        The common prefix of each group and of all rows is processed once.
         """
         with _head_of(self.model, answers):
             if self.has_window:
@@ -151,12 +158,14 @@ class Generator:
             return self.of_groups(groups)[1]
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
-        """(R, V) logits behind the last token of each row."""
+        """Return the logits after the last token of each row, (R, V)."""
         positions_R1 = torch.from_numpy(cache.lengths()).to(self.device)[:, None]
         return self._forward(last_R[:, None], cache.real(1), positions_R1, cache)
 
     def _forward(self, ids_RT: Tensor, real_RT: Tensor, positions_RT: Tensor, cache: object) -> Tensor:
-        """(R, V) logits behind the last column. ``real_RT`` is the mask over the cache's columns and these."""
+        """Return the logits after the last column, (R, V). ``real_RT`` is the mask over the columns of the
+        cache and the new columns.
+        """
         options: dict[str, Any] = {"position_ids": positions_RT, "logits_to_keep": 1}
         options = {name: value for name, value in options.items() if name in self.accepts}  # BLOOM has no positions
         options |= {"past_key_values": cache, "use_cache": cache is not None}
@@ -165,29 +174,31 @@ class Generator:
         return logits
 
     def encode(self, texts: Sequence[PromptText]) -> list[list[int]]:
-        """Token ids of prompts, with whatever the tokenizer puts before a text, and no end behind it.
+        """Return the token ids of prompts, including the tokens that the tokenizer adds before a text, but no end of
+        sequence.
 
-        With ``chat_template`` all but the last line is what the user says, and the last line begins the answer.
+        With ``chat_template``, all lines except the last are the user's message, and the last line begins the answer.
         """
         plain = [text for text in texts if isinstance(text, str)]
         written = [self._as_chat(text) for text in plain] if self.chat_template else plain
-        # A chat template writes the special tokens itself
+        # A chat template contains the special tokens
         rows = self.tokenizer(written, add_special_tokens=not self.chat_template)["input_ids"] if written else []
         of = {text: self._unended(list(ids), one) for text, one, ids in zip(plain, written, rows, strict=True)}
         return [of[text] if isinstance(text, str) else list(text) for text in texts]
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
-        """The text that ``ids`` add behind the token ``before``.
+        """Return the text that ``ids`` add after the token ``before``.
 
-        Without a token before them, SentencePiece would drop the blank at their beginning.
+        Without a preceding token, SentencePiece would drop the blank at their beginning.
         """
         head, text = self._text([before]), self._text([before, *ids])
         return text[len(head) :] if text.startswith(head) else self._text(ids)
 
     def tokens_with(self, part: str) -> Tensor:
-        """(V,) bool, on the CPU: after which tokens a continuation may newly hold ``part``.
+        """Return the tokens after which ``part`` may newly occur in a continuation, (V,) bool on the CPU.
 
-        One ASCII character is always a part of one token. Longer parts may be spread over several: after any of them.
+        A single ASCII character is always part of one token. Longer strings may be spread over several tokens, so they
+        may occur after any token.
         """
         vocabulary = len(self.tokenizer) + len(self.surplus)
         if len(part) > 1 or not part.isascii():
@@ -198,7 +209,7 @@ class Generator:
         return found
 
     def _unended(self, ids: list[int], text: str) -> list[int]:
-        """Some tokenizers close every text; nothing would follow an end."""
+        """Remove the end of sequence that some tokenizers add to every text, since nothing would follow it."""
         while ids and ids[-1] in self.eos and not text.endswith(self._text(ids[-1:])):
             ids.pop()
         return ids
@@ -212,7 +223,7 @@ class Generator:
 
 
 class PrefixState(NamedTuple):
-    """What rows have read so far, with gaps where others read more."""
+    """States of what the rows have read so far, with gaps where other rows have read more."""
 
     layers: list[KeyValues]
     real_RT: Tensor  # bool: False in the gaps
@@ -228,19 +239,19 @@ class PrefixState(NamedTuple):
         return int(self.lengths_R.max())
 
     def rows(self, chosen: Sequence[int]) -> "PrefixState":
-        """These rows, each as often as it is named."""
+        """Return these rows, each as often as it is listed."""
         index = torch.tensor(list(chosen), device=self.real_RT.device)
         return PrefixState([KeyValues(keys[index], values[index]) for keys, values in self.layers], self.real_RT[index])
 
     def ending_together(self) -> list[KeyValues]:
-        """Without gaps: each row ends at the last column."""
+        """Return the states without gaps: each row ends at the last column."""
         order_RT = self.real_RT.long().argsort(dim=1, stable=True)
         order_RHTD = order_RT[:, None, :, None].expand_as(self.layers[0].keys_RHTD)
         return [KeyValues(*(part.gather(2, order_RHTD) for part in layer)) for layer in self.layers]
 
 
 def alike(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
-    """Groups of neighbours that begin alike but for their last `END_OF_A_PROMPT` tokens."""
+    """Group neighbors that are equal at the beginning, apart from their last `END_OF_A_PROMPT` tokens."""
     group = list[list[int]]()
     for one in ids:
         if group and common_beginning([group[0], one]) < max(len(group[0]), len(one)) - END_OF_A_PROMPT:
@@ -251,7 +262,7 @@ def alike(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
 
 
 def common_beginning(ids: Sequence[list[int]]) -> int:
-    """The number of tokens that all rows begin with."""
+    """Return the number of tokens that all rows have in common at the beginning."""
     return next((at for at, column in enumerate(zip(*ids, strict=False)) if len(set(column)) > 1), min(map(len, ids)))
 
 
@@ -264,7 +275,7 @@ def in_chat(tokenizer: Tokenizer, question: str) -> str:
 
 
 def check_chat(tokenizer: Tokenizer, name: str) -> None:
-    """InputError where the tokenizer has no template, or one by which a user cannot ask."""
+    """Raise `InputError` if the tokenizer has no chat template, or one without user messages."""
     if not tokenizer.chat_template:
         raise InputError(f"chat_template=true, but that of generator={name} has none. Set it to false.")
     try:
@@ -279,7 +290,7 @@ def check_chat(tokenizer: Tokenizer, name: str) -> None:
 
 
 def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
-    """Yield lists of texts that share a forward pass, the longest first."""
+    """Yield lists of texts that share a forward pass, the longest texts first."""
     left = sorted(ids_of, key=lambda text: len(ids_of[text]))
     while left:
         texts = left[-max(1, TOKENS_OF_A_PASS // len(ids_of[left[-1]])) :]
@@ -289,8 +300,10 @@ def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
 
 @contextlib.contextmanager
 def _head_of(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
-    """Inside, logits are those of these tokens alone, by products in float32: in bf16 they would lie an eighth apart,
-    and those of two answers often be equal."""
+    """Context manager that restricts the logits to these tokens, computed by float32 matmuls.
+
+    In bf16 logits would be multiples of an eighth, and the logits of two answers would often be equal.
+    """
     rows = list(tokens)
 
     def in_full(head: nn.Linear, args: tuple[Tensor], logits: Tensor) -> Tensor:
@@ -307,10 +320,14 @@ def _head_of(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
 
 
 def left_padded(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndarray, Tensor, Tensor]:
-    """(R,) lengths, (R, T) ids that end at the last column, (R, T) bool where they are. No pad token is needed."""
+    """Left-pad token ids. No pad token is needed.
+
+    Returns:
+        Lengths (R,), ids (R, T) that end at the last column, and a mask of the ids (R, T) bool.
+    """
     lengths_R = np.array([len(one) for one in ids], dtype=np.int64)
     columns = int(lengths_R.max())
-    ids_RT = np.zeros((len(ids), columns), dtype=np.int64)  # what stands in the padding is masked
+    ids_RT = np.zeros((len(ids), columns), dtype=np.int64)  # padding is masked, so its ids have no effect
     for row, one in enumerate(ids):
         ids_RT[row, columns - len(one) :] = one
     real_RT = torch.from_numpy(np.arange(columns) >= (columns - lengths_R)[:, None]).to(device)
@@ -318,12 +335,12 @@ def left_padded(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndar
 
 
 def places(real_RT: Tensor) -> Tensor:
-    """(R, T) of each token in its text."""
+    """Return the position of each token in its text, (R, T)."""
     return (real_RT.cumsum(1) - 1).clamp_(min=0)
 
 
 def without_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeyValues]:
-    """A masked key counts for nothing, but nothing times NaN is NaN: no state of a padding token may stay."""
+    """Set the states of padding tokens to zero. Masked keys have weight zero, but zero times NaN is NaN."""
     padding = ~real_RT[:, None, :, None]
     layers: list[Any] = cache.layers
     return [KeyValues(one.keys.masked_fill(padding, 0), one.values.masked_fill(padding, 0)) for one in layers]
@@ -340,10 +357,14 @@ def load_generator(
     revision: str | None = None,
     chat_template: bool = False,
 ) -> Generator:
-    """``precision``: fp32, bf16, fp16. ``device=None`` is the GPU where there is one.
+    """Load a causal language model as a generator.
+
+    Args:
+        precision: fp32, bf16, or fp16.
+        device: ``None`` selects the GPU if there is one.
 
     Raises:
-        InputError: there is no such model, or it is none that continues text with a key-value cache.
+        InputError: The model does not exist, or does not continue text with a key-value cache.
     """
     model, tokenizer = load_parts(
         AutoModelForCausalLM, name, why_not_causal, partial(_no_causal_lm, name), precision, device, revision
@@ -362,10 +383,11 @@ def load_parts(
     device: str | torch.device | None,
     revision: str | None,
 ) -> tuple[Any, Tokenizer]:
-    """Load a generator's model and tokenizer. ``why_not(config)`` returns why a model cannot write, or an empty text.
+    """Load a generator's model and tokenizer. ``why_not(config)`` returns why a model cannot generate, or an empty
+    string.
 
     Raises:
-        InputError: there is no such model, or it is ``refused(why)``.
+        InputError: The model does not exist, or is rejected; the error is then ``refused(why)``.
     """
     options: dict[str, Any] = {"setting": "generator", **({"revision": revision} if revision else {})}
     if why := why_not(from_pretrained(AutoConfig, name, **options)):
@@ -392,7 +414,7 @@ def not_finite(name: str) -> InputError:
 
 
 def _end_of_sequence(model: PreTrainedModel, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the ids that model, generation settings and tokenizer call end of sequence; there may be several."""
+    """Return the ids of all end-of-sequence tokens in the model, the generation settings, and the tokenizer."""
     named = [tokenizer.eos_token_id, model.config.get_text_config(decoder=True).eos_token_id]
     if model.generation_config is not None:
         named.append(model.generation_config.eos_token_id)

@@ -1,9 +1,9 @@
 """The decoding loop: continuations of many prompts, each a function of (seed, prompt, sample) alone.
 
 A prompt and its counter prompts are run through the model once, for all samples that continue them. Each sample then
-holds a row of the cache for its prompt and one for each counter prompt. Samples leave as soon as they are finished, and
-their rows are given to others at once; what then is still free is filled with the last rows, so that every row of a
-forward pass belongs to a sample that needs it.
+uses one row of the cache for its prompt and one for each counter prompt. Finished samples leave immediately, and their
+rows are given to new samples. Rows that are still free are filled with the last rows, so that every row of a forward
+pass belongs to an active sample.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,13 +26,13 @@ from contrastive_encoders.synthesis.decoding.sampling import (
     uniforms,
 )
 
-# Axes: S samples, R rows, C counter prompts (of the sample that has most), V vocabulary, T columns
+# Axes: S samples, R rows, C counter prompts (maximum over the samples), V vocabulary, T columns
 NO_ROW = -1  # no such row
-DEFAULT_ROWS = {"cpu": 128}  # by default; there a matrix product is no faster per row beyond
+DEFAULT_ROWS = {"cpu": 128}  # defaults; on a CPU, matmuls do not get faster per row above this
 
 
 class PrefillRow(NamedTuple):
-    """Where a text's keys, values and logits are."""
+    """Location of a text's keys, values, and logits."""
 
     shared: PrefillOutput
     row: int
@@ -40,15 +40,15 @@ class PrefillRow(NamedTuple):
 
 @dataclass
 class Sample:
-    """A continuation that is being drawn."""
+    """Continuation that is being drawn."""
 
     prompt: Prompt
     number: int
-    places: list[PrefillRow]  # of the prompt and its counter prompts; empty once they are in the batch
+    places: list[PrefillRow]  # of the prompt and its counter prompts; empty after they joined the batch
     before: int  # last token of the prompt
     uniform: np.ndarray  # (max_new_tokens,) float64
-    limit: int  # tokens that may be drawn
-    columns: int  # of the cache, the most that one of its rows may come to hold
+    limit: int  # maximum number of tokens to draw
+    columns: int  # maximum number of cache columns that one of its rows may use
     tokens: list[int] = field(default_factory=list)
     finished: bool = False
 
@@ -59,14 +59,14 @@ def decode(
     how: Decoding,
     statistics: Statistics | None = None,
 ) -> Iterator[Continuation]:
-    """Every sample of every prompt, in the order in which they finish.
+    """Yield every sample of every prompt, in the order in which they finish.
 
-    Prompts are pulled when there is room for them, so any number of them runs in constant memory. The iterator may
-    yield None for "nothing now": it is asked again after the next sample came out (for retries that depend on what
-    came); None while nothing is under way ends the decoding.
+    Prompts are requested when there is room for them, so memory does not depend on their number. The iterator may yield
+    None for "nothing yet", for instance if retries depend on earlier results. It is then asked again after the next
+    finished sample. None while no sample is in progress ends the decoding.
 
     Raises:
-        InputError: the model's logits are not finite.
+        InputError: The model's logits are not finite.
     """
     batch = Batch(generator, how, Statistics() if statistics is None else statistics)
     intake = PromptIntake(prompts, batch)
@@ -88,16 +88,16 @@ def decode(
 
 
 class PromptIntake:
-    """Pulls prompts, runs them through the model and draws the first token of each of their samples."""
+    """Intake that requests prompts, runs them through the model, and draws the first token of each of their samples."""
 
     def __init__(self, prompts: Iterator[Prompt | None], batch: "Batch") -> None:
         self.prompts, self.batch = prompts, batch
         self.generator, self.how, self.statistics = batch.generator, batch.how, batch.statistics
-        self.open = True  # False: exhausted, or nothing until another sample came out
+        self.open = True  # False: exhausted, or no prompts until another sample finishes
         self.exhausted = False
 
     def counted(self, came: list[Continuation]) -> Iterator[Continuation]:
-        """Count and yield the continuations; their consumer may then have more prompts."""
+        """Count and yield the continuations. Their consumer may then provide more prompts."""
         for one in came:
             self.statistics.samples += 1
             self.statistics.tokens += one.tokens
@@ -106,7 +106,9 @@ class PromptIntake:
 
     @torch.inference_mode()
     def pull(self) -> tuple[list[Sample], list[Continuation]]:
-        """Samples for about as many rows as the batch has, their first token drawn; and those that have no room."""
+        """Return samples with their first token for about as many rows as the batch has, and rejected prompts
+        as continuations.
+        """
         pulled = self._prompts()
         texts = list(dict.fromkeys(text for prompt in pulled for text in prompt.texts))
         ids_of = dict(zip(texts, self.generator.encode(texts) if texts else [], strict=True))
@@ -121,7 +123,7 @@ class PromptIntake:
         return self._begin(fitting, ids_of) if fitting else [], rejected
 
     def _prompts(self) -> list[Prompt]:
-        """Enough for every row of the batch."""
+        """Return enough prompts for every row of the batch."""
         pulled: list[Prompt] = []
         rows = 0
         while rows < self.batch.limit:
@@ -162,7 +164,7 @@ class PromptIntake:
         return samples
 
     def _prefill(self, ids_of: dict[PromptText, list[int]]) -> dict[PromptText, PrefillRow]:
-        """Run every text once, whichever prompts share it, with others of similar length."""
+        """Run every text once, even if several prompts share it, together with texts of similar length."""
         places: dict[PromptText, PrefillRow] = {}
         for texts in by_length(ids_of):
             shared = self.generator.begin([ids_of[text] for text in texts])
@@ -174,7 +176,7 @@ class PromptIntake:
 
 
 def _no_room(longest: int, shortest: int, generator: Generator) -> str:
-    """Why a prompt cannot be continued; empty where it can."""
+    """Return why a prompt cannot be continued, or an empty string if it can."""
     if not shortest:
         return "the prompt or a counter prompt is empty"
     if longest < generator.context:
@@ -183,7 +185,7 @@ def _no_room(longest: int, shortest: int, generator: Generator) -> str:
 
 
 class TokenSampler:
-    """From logits to tokens, the same for the first token and all others."""
+    """Sampler of tokens from logits, the same for the first token and all others."""
 
     def __init__(self, generator: Generator, how: Decoding) -> None:
         self.how, self.name = how, generator.name
@@ -191,8 +193,9 @@ class TokenSampler:
         self.banned = torch.tensor(sorted(banned), dtype=torch.long, device=generator.device)
 
     def candidates(self, logits_RV: Tensor, rows_SC: np.ndarray, prompts: Sequence[Prompt]) -> TokenCandidates:
-        """Return the tokens that may follow; ``rows_SC`` are the rows of each prompt and its counter prompts. Changes
-        the logits.
+        """Return the tokens that may follow. Modifies the logits in place.
+
+        ``rows_SC`` contains the rows of each prompt and its counter prompts.
         """
         device = logits_RV.device
         if len(self.banned):
@@ -205,7 +208,7 @@ class TokenSampler:
         return candidates(log_p_SV, top_k=self.how.top_k, top_p=self.how.top_p, temperature=self.how.temperature)
 
     def next_token(self, found: TokenCandidates, samples: Sequence[Sample]) -> None:
-        """Draw one for each sample."""
+        """Draw one token for each sample."""
         uniform_S = torch.tensor([one.uniform[len(one.tokens)] for one in samples], dtype=torch.float64)
         tokens: list[int] = pick(found, uniform_S.to(found.ids_RK.device)).tolist()
         if min(tokens) < 0:
@@ -215,18 +218,22 @@ class TokenSampler:
 
 
 class Batch:
-    """``take`` chooses the samples that join, ``admit`` gives rows, ``step`` draws a token for each sample."""
+    """Batch of samples. ``take`` chooses the samples that join, ``admit`` assigns rows, ``step`` draws a token
+    for each sample.
+    """
 
     def __init__(self, generator: Generator, how: Decoding, statistics: Statistics) -> None:
         self.generator, self.how, self.statistics = generator, how, statistics
         self.draw = TokenSampler(generator, how)
         self.cache = generator.new_cache()
         self.samples: list[Sample] = []
-        self.rows_SC = np.zeros((0, 1), dtype=np.int64)  # NO_ROW where a sample has fewer counter prompts
+        self.rows_SC = np.zeros((0, 1), dtype=np.int64)  # NO_ROW if a sample has fewer counter prompts
         self.limit = how.rows or DEFAULT_ROWS.get(generator.device.type, 256)
 
     def take(self, waiting: list[Sample]) -> list[Sample]:
-        """Take the samples out of ``waiting`` for which there is room; at least one where the batch is empty."""
+        """Remove the samples for which there is room from ``waiting`` and return them; at least one if the
+        batch is empty.
+        """
         rows = int((self.rows_SC != NO_ROW).sum())
         columns = max((one.columns for one in self.samples), default=0)
         joining, staying = [], []
@@ -242,11 +249,11 @@ class Batch:
 
     @torch.inference_mode()
     def admit(self, joining: Sequence[Sample]) -> None:
-        """Give rows to samples whose first token is drawn, and close the gaps that finished samples left."""
+        """Assign rows to samples whose first token is drawn, and close the gaps of finished samples."""
         used = np.sort(self.rows_SC[self.rows_SC != NO_ROW])
         wanted = [place for sample in joining for place in sample.places]
         rows = len(used) + len(wanted)
-        gaps = np.setdiff1d(np.arange(rows), used)  # as many as are wanted, and one for each used row beyond
+        gaps = np.setdiff1d(np.arange(rows), used)  # the requested number, and one for each used row beyond it
         self._place(wanted, gaps[: len(wanted)])
         self._append(joining, gaps[: len(wanted)])
         target = gaps[len(wanted) :]
@@ -274,7 +281,7 @@ class Batch:
         self.draw.next_token(found, self.samples)
 
     def remove(self, finished: Sequence[bool]) -> None:
-        """Take these samples out; ``admit`` gives their rows to others."""
+        """Remove these samples. ``admit`` gives their rows to others."""
         keep = ~np.array(finished, dtype=bool)
         self.samples = [one for one, kept in zip(self.samples, keep, strict=True) if kept]
         self.rows_SC = self.rows_SC[keep]
@@ -287,7 +294,7 @@ class Batch:
         for place, sample in enumerate(joining, start=len(self.samples)):
             rows_SC[place, : len(sample.places)] = rows[given : given + len(sample.places)]
             given += len(sample.places)
-            sample.places = []  # the pass may be forgotten
+            sample.places = []  # releases the pass
         self.rows_SC = rows_SC
         self.samples.extend(joining)
 
@@ -302,7 +309,7 @@ class Batch:
 
 
 class StopCriteria:
-    """Text is decoded only after a token that can complete the stop string."""
+    """Criteria that end a sample. Text is decoded only after tokens that can complete the stop string."""
 
     def __init__(self, generator: Generator, how: Decoding) -> None:
         self.generator, self.how = generator, how
@@ -312,7 +319,9 @@ class StopCriteria:
         self.eos = set() if how.ban_eos else set(generator.eos)
 
     def of(self, sample: Sample) -> Continuation | None:
-        """Return the continuation of a sample that has ended, and mark it as finished; None while it goes on."""
+        """Return the continuation of a finished sample and mark it as finished. Return None for an unfinished
+        sample.
+        """
         text = ""
         last = sample.tokens[-1]
         ended = last in self.eos

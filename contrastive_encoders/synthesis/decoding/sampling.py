@@ -1,8 +1,9 @@
-"""Token sampling: self-debiasing, top-k, top-p and reproducible random numbers.
+"""Token sampling: self-debiasing, top-k, top-p, and reproducible random numbers.
 
-The published order (that of transformers): temperature, top-k, then top-p over what top-k left, renormalised. A token
-is found by its place in the cumulative distribution over token ids, not over ranks: two tokens of nearly equal
-probability may change ranks when the batch's shape changes the last bit of a logit, but not their ids.
+The published order (that of transformers) is temperature, top-k, and then top-p over the renormalized result of top-k.
+A token is found by its position in the cumulative distribution over token ids, not over ranks. Two tokens of nearly
+equal probability may change ranks if the shape of the batch changes the last bit of a logit, but their ids stay the
+same.
 """
 
 import hashlib
@@ -14,23 +15,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Axes: R rows (one per sample), V vocabulary, C counter prompts (of the row that has most), K kept candidates,
-# S samples, P positions
-FIRST_TOP_P_WIDTH = 1024  # tokens looked at first where only top-p restricts; more where they do not hold its mass
-TOP_K_MARGIN = 11  # tokens looked at beyond top-k, for those as likely as the k-th
+# Axes: R rows (one per sample), V vocabulary, C counter prompts (maximum over the rows), K kept candidates, S samples,
+# P positions
+FIRST_TOP_P_WIDTH = 1024  # tokens examined first if only top-p restricts; more if they do not cover its mass
+TOP_K_MARGIN = 11  # tokens examined beyond top-k, for ties with the k-th
 
 
 class TokenCandidates(NamedTuple):
-    """The tokens that may be drawn, in descending order of their ids."""
+    """Tokens that may be drawn, in descending order of their ids."""
 
     ids_RK: Tensor  # int64
-    cumulative_RK: Tensor  # float64, not normalised; a token that may not be drawn adds nothing
+    cumulative_RK: Tensor  # float64, not normalized; tokens that may not be drawn add nothing
 
 
 def candidates(
     log_p_RV: Tensor, *, top_k: int | None = None, top_p: float | None = None, temperature: float = 1.0
 ) -> TokenCandidates:
-    """None, 0 (and 1 for ``top_p``) switch a restriction off; at least one token is always kept."""
+    """Return the tokens that may be drawn.
+
+    ``None`` or 0 disables a restriction, as does 1 for ``top_p``. At least one token is always kept.
+    """
     scores_RV = log_p_RV if temperature == 1 else log_p_RV / temperature
     vocabulary = scores_RV.shape[1]
     mass = top_p if top_p and top_p < 1 else None
@@ -42,21 +46,22 @@ def candidates(
         values_RK, ids_RK = torch.topk(scores_RV, width, dim=1)
         ids_RK, by_id_RK = ids_RK.sort(dim=1, descending=True)
         values_RK = values_RK.gather(1, by_id_RK)
-        ranked_RK, rank_RK = values_RK.sort(dim=1, descending=True, stable=True)  # equal ones: higher id first
+        ranked_RK, rank_RK = values_RK.sort(dim=1, descending=True, stable=True)  # ties: higher id first
         kept_RK = _in_top_k(ranked_RK, top_k)
         if mass is not None:
             total_R1 = None if top_k else torch.logsumexp(scores_RV, dim=1, keepdim=True)
             kept_RK &= _in_top_p(ranked_RK.masked_fill(~kept_RK, -torch.inf), total_R1, mass)
-        # A token beyond those looked at is no likelier than the last of them; it counts where that one may be drawn
+        # Tokens not examined are at most as likely as the last examined one, so they matter only if that one may be
+        # drawn
         if width == vocabulary or not (kept_RK & (ranked_RK == ranked_RK[:, -1:])).any():
             return _by_id(values_RK, ids_RK, torch.empty_like(kept_RK).scatter_(1, rank_RK, kept_RK))
         width = min(vocabulary, 8 * width)
 
 
 def pick(found: TokenCandidates, uniform_R: Tensor) -> Tensor:
-    """(R,) token ids: the inverse of the cumulative distribution at ``uniform_R`` (float64 in [0, 1)).
+    """Return (R,) token ids: the inverse of the cumulative distribution at ``uniform_R`` (float64 in [0, 1)).
 
-    -1 where the logits held NaN: raising here would make every step wait for the device.
+    The result is -1 if the logits contain NaN. Raising an error here would make every step wait for the device.
     """
     total_R = found.cumulative_RK[:, -1]
     target_R = torch.minimum(uniform_R * total_R, torch.nextafter(total_R, torch.zeros_like(total_R)))
@@ -73,7 +78,10 @@ def _in_top_k(ranked_RK: Tensor, top_k: int | None) -> Tensor:
 
 
 def _in_top_p(ranked_RK: Tensor, total_R1: Tensor | None, top_p: float) -> Tensor:
-    """Kept while the likelier ones hold less than ``top_p``; ``total_R1`` is log of all mass, None: that of the row."""
+    """Mark the tokens for which the total probability of all likelier tokens is below ``top_p``.
+
+    ``total_R1`` is the logarithm of the total mass; ``None`` means the mass of the row.
+    """
     total_R1 = torch.logsumexp(ranked_RK, dim=1, keepdim=True) if total_R1 is None else total_R1
     p_RK = (ranked_RK - total_R1).double().exp()
     return p_RK.cumsum(dim=1) - p_RK < top_p
@@ -90,12 +98,12 @@ def _by_id(values_RK: Tensor, ids_RK: Tensor, kept_RK: Tensor | None) -> TokenCa
 
 
 def digest(seed: int, key: Sequence[int | str]) -> int:
-    """64 bits that stand for a prompt."""
+    """Return 64 bits that identify a prompt."""
     return int.from_bytes(hashlib.blake2b(json.dumps([seed, *key]).encode(), digest_size=8).digest(), "little")
 
 
 def uniforms(digest_of_prompt: int, samples: range, positions: int) -> np.ndarray:
-    """(S, P) float64 in [0, 1): for sample s and position p always the same number."""
+    """Return (S, P) float64 numbers in [0, 1). Sample s and position p always give the same number."""
     drawn = [np.random.default_rng((digest_of_prompt, sample)).random(positions) for sample in samples]
     return np.array(drawn).reshape(len(samples), positions)
 
@@ -106,19 +114,19 @@ def uniforms(digest_of_prompt: int, samples: range, positions: int) -> np.ndarra
 def self_debias(
     logits_RV: Tensor, counters_RCV: Tensor, present_RC: Tensor, decay_R: Tensor, epsilon_R: Tensor
 ) -> Tensor:
-    """log p* (R, V), float32 (float64 where the logits are).
+    """Return log p*, (R, V) float32 (float64 if the logits are).
 
     p*(x) = p(x) * max(exp(-decay * d(x)), epsilon) / sum, with d(x) = max(0, max over counters p_b(x) - p(x)):
-    Schick and Schütze 2021, "Generating Datasets with Pretrained Language Models", equations 1 to 3; their published
-    data was made with the floor epsilon = 0.01, which is not in the paper (epsilon = 0 is the paper). Probabilities
-    are over the full vocabulary, before temperature, top-k and top-p.
+    Schick and Schütze 2021, "Generating Datasets with Pretrained Language Models", equations 1 to 3. Their published
+    data was made with the floor epsilon = 0.01, which is not in the paper (epsilon = 0 corresponds to the paper).
+    Probabilities are over the full vocabulary, before temperature, top-k, and top-p.
 
     Args:
-        logits_RV: of the prompts; -inf bans a token, and must then stand in the counters' logits too.
-        counters_RCV: of the counter prompts after the same continuation; C may be 0.
-        present_RC: bool, False where a row has fewer counter prompts.
+        logits_RV: Logits of the prompts. -inf bans a token, and must then also be in the logits of the counter prompts.
+        counters_RCV: Logits of the counter prompts after the same continuation. C may be 0.
+        present_RC: bool, False if a row has fewer counter prompts.
         decay_R: lambda >= 0.
-        epsilon_R: 0..1.
+        epsilon_R: Floor in 0..1.
     """
     wide = torch.promote_types(logits_RV.dtype, torch.float32)
     log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=wide)
@@ -126,7 +134,7 @@ def self_debias(
         return log_p_RV
     p_b_RCV = torch.softmax(counters_RCV, dim=-1, dtype=wide).mul_(present_RC[:, :, None])
     excess_RV = p_b_RCV.amax(dim=1).sub_(log_p_RV.exp()).clamp_(min=0)
-    # In logarithms a strong decay does not underflow to a probability of zero
+    # In log space, a strong decay does not underflow to a probability of zero
     floor_R1 = epsilon_R.to(wide).log()[:, None]
     log_factor_RV = torch.maximum(excess_RV.mul_(-decay_R.to(wide)[:, None]), floor_R1)
     return torch.log_softmax(log_p_RV + log_factor_RV, dim=-1)

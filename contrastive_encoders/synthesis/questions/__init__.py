@@ -1,1 +1,1 @@
-"""Questions that a language model writes for passages of documents."""
+"""Questions about passages of documents, written by a language model."""

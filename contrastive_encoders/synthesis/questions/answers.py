@@ -1,4 +1,4 @@
-"""What a person's answers on a sheet of questions say: how many of them their passage answers, kept ones and others."""
+"""Evaluation of a filled-in question sheet: the share of kept and rejected questions that their passage answers."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -13,13 +13,13 @@ from contrastive_encoders.synthesis.report.annotate import read_column
 
 
 def answers_table(folder: Path, sheet: Path) -> str:
-    """Return a table in Markdown: the share of questions whose passage answers them, as a person says on the sheet.
+    """Return a Markdown table with the share of questions that their passage answers according to the sheet.
 
-    It has a row for kept questions and for those left out, in each style, with Wilson's 95 % interval. Which questions
-    are kept is read from ``folder``, which the last rules made.
+    The table has a row for kept questions and for rejected questions, in each style, with Wilson's 95 % interval.
+    ``folder`` contains which questions the latest rules kept.
 
     Raises:
-        InputError: no sheet or key, an unknown id, or an answer that is neither yes nor no.
+        InputError: There is no sheet or key, an id is unknown, or an answer is neither yes nor no.
     """
     labels, key, given = read_column(folder, sheet, ANSWERED)
     candidates = {row["id"]: row for row in read_rows(folder / CANDIDATES)}

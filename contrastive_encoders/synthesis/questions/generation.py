@@ -1,6 +1,6 @@
-"""The work on passages: questions are written, and judged.
+"""Work on passages: writing questions and judging them.
 
-A question depends on (seed, text of the passage, style, number) alone, so shards, processes and the order of answers do
+A question depends only on (seed, text of the passage, style, number). Shards, processes, and the order of answers do
 not change it.
 """
 
@@ -25,19 +25,19 @@ from contrastive_encoders.synthesis.shards.progress import WorkerProgress
 from contrastive_encoders.synthesis.shards.sharded_dataset import ShardFacts, ShardInputs, WrittenShard
 from contrastive_encoders.synthesis.shards.store import LabelCounts, all_accepted, as_lines
 
-BESIDE = "'\u2018\u2019*` "  # what a model writes around a line
-PASSAGES_AT_ONCE = 32  # that are judged before progress is reported
+BESIDE = "'\u2018\u2019*` "  # characters that a model writes around a line
+PASSAGES_AT_ONCE = 32  # passages that are judged between progress reports
 
 
 class QuestionCandidate(TypedDict):
-    """A question and what is known of it."""
+    """Question with its scores."""
 
-    passage: int  # place in the collection
+    passage: int  # index in the collection
     style: str
     number: int
     text: str
-    whole: bool  # it ended by itself
-    cut: bool  # the passage was, for the prompt
+    whole: bool  # ended on its own
+    cut: bool  # the passage was truncated for the prompt
     p_yes: float | None  # P(yes) that the passage answers it; None: not judged
 
 
@@ -45,7 +45,7 @@ MARK = re.compile('["\u201c\u201d\u201e]')
 
 
 def question_in(text: str) -> str:
-    """Return one line without quotation marks around it, up to the first question mark that is not inside of any."""
+    """Return one line without surrounding quotation marks, up to the first question mark outside of quotation marks."""
     line = _without_outer_marks(" ".join(text.split()).strip(BESIDE)).strip(BESIDE)
     ends = [found.end() for found in re.finditer("[?]", line)]
     for end in ends:
@@ -59,7 +59,7 @@ def _without_outer_marks(line: str) -> str:
     if not marks:
         return line
     begins, ends = marks[0] == 0, marks[-1] == len(line) - 1
-    if len(marks) % 2:  # one has no partner
+    if len(marks) % 2:  # one mark has no partner
         return line[1:] if begins else line[:-1] if ends else line
     is_around = begins and ends and (len(marks) == 2 or line[marks[1] - 1].isspace())
     return line[1:-1] if is_around else line
@@ -67,10 +67,10 @@ def _without_outer_marks(line: str) -> str:
 
 @dataclass(frozen=True)
 class QuestionShards(DecodedShards):
-    """The work on passages: all questions of each."""
+    """Work of writing all questions of each passage."""
 
     prompts: QuestionPrompts
-    number: int  # questions of a style
+    number: int  # questions per style
     max_passage_tokens: int
 
     def begin(self, generator: Generator | Server, tasks: Iterator[WorkItem]) -> "QuestionShardBuilder":
@@ -83,10 +83,10 @@ class QuestionShards(DecodedShards):
 
 @dataclass
 class QuestionShardState:
-    """A shard that is being written: the candidates that it has so far."""
+    """State of an unfinished shard: the candidates so far."""
 
     number: int
-    wanted: int  # questions
+    wanted: int  # number of questions
     tokens: int = 0
     found: dict[tuple[int, str, int], QuestionCandidate] = field(default_factory=dict)
     order: dict[str, int] = field(default_factory=dict)  # of the styles
@@ -102,17 +102,17 @@ def counts_of(candidates: Iterable[QuestionCandidate]) -> dict[str, LabelCounts]
 
 
 class QuestionShardBuilder:
-    """Prompts for tasks, and candidates from the answers. Holds no more than what is under way."""
+    """Builder of prompts for tasks and of candidates from the answers. Keeps only unfinished work in memory."""
 
     def __init__(self, shards: QuestionShards, tokenizer: Any, tasks: Iterable[WorkItem]) -> None:
         self.shards, self.tokenizer, self.tasks = shards, tokenizer, tasks
         self.shard_of: dict[int, QuestionShardState] = {}
-        self.place_of: dict[str, int] = {}  # of a passage under way, by its digest
+        self.place_of: dict[str, int] = {}  # index of an unfinished passage, by its digest
         self.cut: dict[int, bool] = {}
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt]:
-        """Passage after passage: prompts of one may share their beginning, and are run together."""
+        """Yield prompts passage by passage. Prompts of a passage may share their beginning and are run together."""
         shards = self.shards
         for task in self.tasks:
             payload: ShardInputs = task.payload
@@ -131,7 +131,7 @@ class QuestionShardBuilder:
                     yield Prompt((passage.digest, style), asked, samples=range(shards.number))
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer to its shard; return the shard if all of its answers have come, else None."""
+        """Add an answer to its shard. Return the shard if all of its answers have arrived, else None."""
         place, style = self.place_of[str(sampled.prompt.key[0])], str(sampled.prompt.key[1])
         shard, text = self.shard_of[place], question_in(sampled.text)
         ended = sampled.closed or text.endswith("?") or sampled.tokens < self.shards.how.max_new_tokens
@@ -154,7 +154,7 @@ class QuestionShardBuilder:
 
 
 class PassageQuestions(NamedTuple):
-    """A passage with its candidates."""
+    """Passage with its candidates."""
 
     passage: CorpusPassage
     candidates: list[QuestionCandidate]
@@ -162,7 +162,7 @@ class PassageQuestions(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedQuestions:
-    """The work on written questions: P(yes) that the passage answers each."""
+    """Work of judging written questions: P(yes) that the passage answers each."""
 
     prompts: QuestionPrompts
     max_passage_tokens: int
@@ -188,7 +188,7 @@ class JudgedQuestions:
 
 
 def judged(some: Sequence[PassageQuestions], score: Any) -> Iterator[QuestionCandidate]:
-    """Equal questions of a passage are judged once; empty ones are not."""
+    """Judge questions. Equal questions of a passage are judged once; empty questions are not judged."""
     pairs = [(one.passage.whole, row["text"]) for one in some for row in one.candidates]
     wanted = [pair for pair in dict.fromkeys(pairs) if pair[1]]
     found = dict(zip(wanted, score(wanted), strict=True))
@@ -198,7 +198,7 @@ def judged(some: Sequence[PassageQuestions], score: Any) -> Iterator[QuestionCan
 
 
 class PassageJudge(Discriminator):
-    """As `Discriminator`, for several questions of each passage: a passage is read once."""
+    """Like `Discriminator`, for several questions per passage. The passage is processed once."""
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:

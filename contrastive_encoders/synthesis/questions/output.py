@@ -1,4 +1,4 @@
-"""What is written of kept questions: rows to train on, BEIR folders, a sheet for a person, and all candidates."""
+"""Output files of kept questions: training rows, BEIR folders, a sheet for manual answers, and all candidates."""
 
 import csv
 import gzip
@@ -18,16 +18,16 @@ from contrastive_encoders.synthesis.questions.scores import NearestPassages
 from contrastive_encoders.synthesis.report.annotate import KEY, SHEET, cell
 
 TRAIN, CANDIDATES = "train.jsonl.gz", "candidates.jsonl.gz"
-DOCUMENTS, SENTENCES = "documents.jsonl.gz", "sentences.txt.gz"  # of the part that is trained on
+DOCUMENTS, SENTENCES = "documents.jsonl.gz", "sentences.txt.gz"  # of the training part
 HELD_OUT: dict[Part, str] = {"held_out": "held_out", "choice": "choice"}  # part -> folder
 BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
-ANSWERED = "answered"  # column of the sheet that a person fills in with yes or no
+ANSWERED = "answered"  # column of the sheet to be filled in with yes or no
 SHEET_COLUMNS = ("id", "style", "question", "heading", "passage", ANSWERED)
 SHEET_QUESTIONS = 50
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write JSON lines, packed if the name ends in .gz, and return their number. Equal rows give equal bytes."""
+    """Write JSON lines, compressed if the name ends in .gz, and return their number. Equal rows give equal bytes."""
     text = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
@@ -35,7 +35,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Read a file of JSON lines, packed if its name ends in .gz, and yield its rows."""
+    """Yield the rows of a JSON lines file, compressed if its name ends in .gz."""
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         yield from map(json.loads, file)
 
@@ -43,7 +43,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 def candidate_rows(
     questions: Sequence[Question], collection: Collection, neighbours: NearestPassages
 ) -> Iterator[dict[str, Any]]:
-    """All candidates with their scores and their fate."""
+    """Yield all candidates with their scores and the decision about them."""
     for one in questions:
         passage = collection.passages[one.passage]
         cosine = float(neighbours.cosines_Q[one.place])
@@ -70,8 +70,10 @@ def candidate_rows(
 def training_rows(
     questions: Sequence[Question], collection: Collection, neighbours: NearestPassages, negatives: int, margin: float
 ) -> Iterator[dict[str, str]]:
-    """Anchor, positive and so many negatives: the nearest passages of other documents that are trained on, whose cosine
-    is at least the share ``margin`` below that of the positive (NV-Retriever's relative margin, Moreira et al. 2024).
+    """Yield an anchor, a positive, and ``negatives`` hard negatives for each question.
+
+    Hard negatives are the nearest training passages of other documents whose cosine is below that of the positive by at
+    least the share ``margin`` (NV-Retriever's relative margin, Moreira et al. 2024).
     """
     for one in kept(questions, collection, "train"):
         row = {"anchor": one.text, "positive": collection.passages[one.passage].whole}
@@ -96,8 +98,10 @@ def kept(questions: Sequence[Question], collection: Collection, part: Part) -> l
 
 
 def document_rows(collection: Collection) -> Iterator[dict[str, str]]:
-    """The documents that are trained on, a row for each section: its passages under one heading, without the others'
-    documents, and so what `data=text` may read of the collection where questions of the rest are held out.
+    """Yield the training documents, a row for each section with its passages under one heading.
+
+    The rows contain no documents of the other parts. `data=text` may therefore read them even if questions of the other
+    parts are held out.
     """
     own = [one for place, one in enumerate(collection.passages) if collection.part(place) == "train"]
     for (_, heading), passages in groupby(own, key=lambda one: (one.document, one.heading)):
@@ -105,18 +109,18 @@ def document_rows(collection: Collection) -> Iterator[dict[str, str]]:
 
 
 def sentence_rows(collection: Collection) -> Iterator[str]:
-    """The sentences of the documents that are trained on, each once."""
+    """Yield the distinct sentences of the training documents."""
     own = [one.text for place, one in enumerate(collection.passages) if collection.part(place) == "train"]
     yield from dict.fromkeys(sentence for text in own for sentence in SENTENCE_END.split(text) if " " in sentence)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Texts of one line each, packed: the same bytes for the same lines."""
+    """Write compressed lines. Equal lines give equal bytes."""
     atomic_write(path, gzip.compress("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"), mtime=0))
 
 
 def write_beir(folder: Path, asked: Sequence[Question], collection: Collection) -> None:
-    """A folder in BEIR's layout: all passages of the collection, and the questions of a part."""
+    """Write a folder in BEIR's layout: all passages of the collection, and the questions of a part."""
     remove(folder)
     corpus = ({"_id": one.id, "title": one.heading, "text": one.text} for one in collection.passages)
     write_rows(folder / "corpus.jsonl", corpus)
@@ -127,8 +131,8 @@ def write_beir(folder: Path, asked: Sequence[Question], collection: Collection) 
 
 
 def write_sheet(folder: Path, questions: Sequence[Question], collection: Collection, seed: int) -> None:
-    """Half of the questions on it are kept ones, where there are so many. A sheet that is there stays as it is: a
-    person may be at work on it.
+    """Write the sheet. Half of its questions are kept ones if there are enough. An existing sheet is not
+    changed, since it may be partly filled in.
     """
     if (folder / SHEET).exists():
         return
@@ -148,4 +152,4 @@ def write_sheet(folder: Path, questions: Sequence[Question], collection: Collect
         writer.writerow((place, one.style, *map(cell, (one.text, passage.heading, passage.text)), ""))
     key = {"labels": ["yes", "no"], "key": {str(place): one.id for place, one in enumerate(drawn, start=1)}}
     atomic_write(folder / KEY, json.dumps(key, indent=1).encode())
-    atomic_write(folder / SHEET, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then
+    atomic_write(folder / SHEET, text.getvalue().encode("utf-8-sig"))  # spreadsheets need the signature

@@ -1,8 +1,8 @@
-"""The passages of a collection of documents, and the parts that its documents are divided into.
+"""Passages of a document collection, and the parts into which its documents are divided.
 
-Documents that nearly repeat each other are a group, and groups go to a part as a whole, by a hash of their texts and a
-seed. So no question of a part is answered by a text that another part has as well, and documents that come later move
-no others.
+Near-duplicate documents form a group. Each group is assigned to one part, by a hash of its texts and a seed. A question
+of one part is therefore not answered by a text that also occurs in another part, and adding documents does not move
+existing ones.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 
 class CorpusPassage(NamedTuple):
-    """A passage and the document that it is of."""
+    """Passage with its document."""
 
     document: int
-    number: int  # in its document
+    number: int  # number within its document
     heading: str
     text: str
 
@@ -37,13 +37,15 @@ class CorpusPassage(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What its questions are drawn by: they stay the same wherever the passage stands."""
+        """Return the hash that determines the draws of its questions. It does not depend on the position of the
+        passage.
+        """
         text = f"{self.heading}\0{self.text}".encode("utf-8", "surrogatepass")
         return hashlib.blake2b(text, digest_size=12).hexdigest()
 
     @property
     def whole(self) -> str:
-        """As it is encoded: the heading stands before the text, as BEIR's titles do."""
+        """Return the text in the form that is encoded: the heading precedes the text, like titles in BEIR."""
         return f"{self.heading} {self.text}".strip()
 
 
@@ -52,12 +54,12 @@ class Collection:
     """All passages in order, and the part of each document."""
 
     passages: list[CorpusPassage]
-    documents: list[str]  # where each stands
-    groups: list[int]  # of each document; documents of one group nearly repeat each other
-    left_out: Counter[str]  # reason -> passages, or documents that cannot be read
-    texts: list[str] = field(default_factory=list)  # of each document, its passages, also those left out as repeated
-    unread: list[str] = field(default_factory=list)  # what cannot be read, and why
-    passed_over: dict[str, int] = field(default_factory=dict)  # files of a folder that are no documents, by kind
+    documents: list[str]  # location of each document
+    groups: list[int]  # group of each document; documents of a group are near-duplicates
+    left_out: Counter[str]  # reason -> number of passages, or of unreadable documents
+    texts: list[str] = field(default_factory=list)  # by document: its passages, even if dropped as repeated
+    unread: list[str] = field(default_factory=list)  # unreadable documents, with the reason
+    passed_over: dict[str, int] = field(default_factory=dict)  # files of a folder that are not documents, by kind
     part_of: dict[int, Part] = field(default_factory=dict)  # document -> part
 
     def sha256(self) -> str:
@@ -90,11 +92,10 @@ def read_collection(
     max_skipped: float = 1.0,
     encoding: str | None = None,
 ) -> Collection:
-    """Read the documents of a path by `TextSource`, cut them into passages, and group those that nearly repeat each
-    other.
+    """Read the documents of a path with `TextSource`, cut them into passages, and group near-duplicates.
 
     Raises:
-        InputError: a file cannot be read, or no passage is long enough.
+        InputError: A file cannot be read, or no passage is long enough.
     """
     source = TextSource(
         path,
@@ -137,8 +138,9 @@ def read_collection(
 
 
 def groups_of(texts: Sequence[str]) -> list[int]:
-    """For each text the first of its group: texts are of one where a chain of near-copies, or of equal words, leads
-    from one to the other.
+    """Return for each text the index of the first text of its group.
+
+    Two texts belong to the same group if a chain of near-duplicates, or of texts with equal words, connects them.
     """
     first = list(range(len(texts)))
 
@@ -158,11 +160,14 @@ def groups_of(texts: Sequence[str]) -> list[int]:
 
 
 def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None:
-    """Give each document that has passages a part; ``shares`` are those of ``choice`` and ``held_out``. Passages that
-    nearly repeat one of a part that is held out from theirs are left out.
+    """Assign a part to each document that has passages. Drop passages of the other parts that are near-duplicates of
+    passages of a held-out part.
+
+    Args:
+        shares: Shares of ``choice`` and ``held_out``.
 
     Raises:
-        InputError: there are too few groups to hold any out.
+        InputError: There are too few groups to hold out any.
     """
     members = defaultdict[int, set[int]](set)
     for passage in collection.passages:
@@ -174,18 +179,18 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
             f"questions are held out by whole groups: wanted {len(wanted) + 1} groups or more. Give more documents, or "
             "hold nothing out: held_out_share=0 choice_share=0."
         )
-    # By the first document of a group: copies of it that come later change nothing
+    # By the first document of a group, so that adding copies of it changes nothing
     drawn = sorted((_drawn(collection.texts[min(documents)], seed), root) for root, documents in members.items())
     part_of_group = dict[int, Part]()
     begin = 0.0
     for part in wanted:
         inside = [root for at, root in drawn if begin <= at < begin + shares[part]]
-        # Of few groups a part may get none by chance: then that which is nearest
+        # With few groups, a part may get none by chance: then it gets the nearest one
         free = [root for _, root in drawn if root not in part_of_group]
         part_of_group |= dict.fromkeys([root for root in inside if root in free] or free[:1], part)
         begin += shares[part]
     if len(part_of_group) == len(members):
-        del part_of_group[drawn[-1][1]]  # one at least is trained on
+        del part_of_group[drawn[-1][1]]  # at least one group is for training
     collection.part_of = {
         one: part_of_group.get(root, "train") for root, documents in members.items() for one in documents
     }
@@ -194,7 +199,7 @@ def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None
 
 
 def _leave_out_copies(collection: Collection, part: str, others: Sequence[str]) -> None:
-    """Leave out passages of a part that nearly repeat one of others: documents that differ may share a section."""
+    """Drop passages of a part that are near-duplicates of others: different documents may share a section."""
     parts = [collection.part(place) for place in range(len(collection.passages))]
     near = NearDuplicateIndex([one.text for one, own in zip(collection.passages, parts, strict=True) if own in others])
     kept = [
@@ -208,7 +213,7 @@ def _leave_out_copies(collection: Collection, part: str, others: Sequence[str]) 
 
 
 def _drawn(text: str, seed: int) -> float:
-    """A number from 0 to 1 that depends on the words of a text and the seed alone."""
+    """Return a number from 0 to 1 that depends only on the words of a text and the seed."""
     words = " ".join(words_of(text)) or text
     digest = hashlib.blake2b(f"{seed}\0{words}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64

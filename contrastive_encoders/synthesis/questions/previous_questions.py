@@ -1,4 +1,4 @@
-"""Questions of an earlier data set, for the passages that it had as well."""
+"""Questions of an earlier dataset for passages that both datasets contain."""
 
 import json
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from contrastive_encoders.synthesis.questions.generation import QuestionCandidat
 from contrastive_encoders.synthesis.questions.output import CANDIDATES, HELD_OUT, read_rows
 from contrastive_encoders.synthesis.shards.store import MANIFEST, read_manifest
 
-OF_ONE_DATA_SET = ("sha256", "known", "shard_size")  # of the identity: what another data set may have otherwise
+OF_ONE_DATA_SET = ("sha256", "known", "shard_size")  # parts of the identity in which the datasets may differ
 
 Known = dict[tuple[str, str], list[QuestionCandidate]]
 
 
 def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
-    """Heading and text of each passage of an earlier data set -> its candidates, with the scores of its judge.
+    """Return the candidates of an earlier dataset by heading and text of the passage, with the scores of its judge.
 
     Raises:
-        InputError: the folder holds no finished data set of ``recipe=queries``, or its questions were written or judged
-            by another model or otherwise.
+        InputError: The folder has no finished dataset of ``recipe=queries``, or its questions were written or judged by
+            another model or with other settings.
     """
     wanted = f"known={folder}: wanted the output of an earlier recipe=queries that has finished"
     if not (folder / MANIFEST).is_file():
@@ -46,7 +46,7 @@ def read_known(folder: Path, identity: Mapping[str, Any]) -> Known:
 
 
 def _comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """All that decides a question of a passage, and its score."""
+    """Return the settings that determine the questions of a passage and their scores."""
     return {
         name: _comparable(value) if isinstance(value, Mapping) else value
         for name, value in identity.items()

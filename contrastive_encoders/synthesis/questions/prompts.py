@@ -1,4 +1,4 @@
-"""The prompts of questions: a template for each style, and what is asked of the judge."""
+"""Prompts of questions: a template for each style, and the prompt of the judge."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,23 @@ BESIDE = ("file",)
 
 
 class QuestionPrompts(NamedTuple):
-    """``styles``: name -> template; ``judge`` stands around passage and question, with the two answers."""
+    """Prompts of questions. ``styles`` maps a name to a template. ``judge`` is the text around passage and
+    question, with the two answers.
+    """
 
     styles: dict[str, str]
     judge: Prompts
 
     @property
     def examples(self) -> str:
-        """The paragraphs of all templates that have no place for heading or passage."""
+        """Return the paragraphs of all templates without a placeholder for heading or passage."""
         paragraphs = (part for template in self.styles.values() for part in template.split("\n\n"))
         return "\n\n".join(dict.fromkeys(part for part in paragraphs if not PLACES.search(part)))
 
     def asked(self, style: str, passage: CorpusPassage, text: str) -> str:
-        """The prompt for a passage, whose ``text`` may be cut. Lines with a heading are left out where it has none."""
+        """Return the prompt for a passage, whose ``text`` may be truncated. Without a heading, lines for the
+        heading are left out.
+        """
         lines = self.styles[style].splitlines(keepends=True)
         template = "".join(line for line in lines if passage.heading or HEADING not in line)
         values = {HEADING: passage.heading, PASSAGE: text}
@@ -35,9 +39,10 @@ class QuestionPrompts(NamedTuple):
 
 
 def parse(found: Mapping[str, Any]) -> QuestionPrompts:
-    """
+    """Parse the prompts.
+
     Raises:
-        InputError: a key is missing, unknown or no text, or a template has no place for the passage.
+        InputError: A key is missing, unknown, or not a text, or a template has no placeholder for the passage.
     """
     where = f"prompts={found['file']}" if "file" in found else "prompts"
     if unknown := [key for key in found if key not in (*KEYS, *BESIDE)]:
@@ -61,7 +66,9 @@ def parse(found: Mapping[str, Any]) -> QuestionPrompts:
 
 
 def cut_texts(tokenizer: Any, texts: Sequence[str], most: int) -> list[tuple[str, bool]]:
-    """Each text, and whether it was cut, to ``most`` tokens; words where there is no tokenizer, as behind a server."""
+    """Truncate texts to ``most`` tokens, or words if there is no tokenizer (for instance with a server). Also
+    return whether each text was truncated.
+    """
     if tokenizer is None:
         rows = [text.split() for text in texts]
         return [

@@ -1,4 +1,4 @@
-"""The report and the data card of questions."""
+"""The report and the dataset card of questions."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from contrastive_encoders.synthesis.questions.passages import Collection
 from contrastive_encoders.synthesis.questions.rules import KEPT, REASONS, Question
 from contrastive_encoders.synthesis.report.cards import write_card
 
-EXAMPLES = 5  # of kept ones, and of those that each rule left out
+EXAMPLES = 5  # kept questions, and rejected questions per rule
 SEED = 42
 QUARTERS = (10, 50, 90)  # percentiles
 TITLE = "Questions"
@@ -102,7 +102,7 @@ def _scores(questions: Sequence[Question]) -> ReportSection:
 
 
 def _agreement(questions: Sequence[Question], rules: Mapping[str, Any]) -> list[ReportSection]:
-    """Whether the judge prefers the questions whose passage the encoder finds."""
+    """Return the section on how the judge's scores agree with the encoder's ranking."""
     judged = [
         (one.candidate["p_yes"], one.rank) for one in questions if one.candidate["p_yes"] is not None and one.rank
     ]

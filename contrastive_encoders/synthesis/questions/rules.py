@@ -1,4 +1,4 @@
-"""The rules by which questions are kept, applied to scores that lie there already."""
+"""Rules that decide which questions are kept, based on stored scores."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,19 +23,19 @@ EMPTY, CUT, FEW, MANY, COPIED, REPEATED, UNANSWERED, NOT_NEAREST, DUPLICATE = RE
     "others are nearer",
     "duplicate",
 )
-LIKE = 0.8  # of the words of both questions: near-duplicates
+LIKE = 0.8  # share of the words of both questions: near-duplicates
 
 
 class Question(NamedTuple):
-    """A candidate with all scores and its fate."""
+    """Candidate with all scores and the decision about it."""
 
     id: str
     candidate: QuestionCandidate
-    place: int  # among all candidates
-    copied: float  # share of its words that the passage has in runs of three
-    from_prompt: float  # likewise the prompt's examples, and not the passage
+    place: int  # index among all candidates
+    copied: float  # share of its words that are in shared runs of three with the passage
+    from_prompt: float  # the same for the prompt's examples, without the passage's runs
     rank: int | None
-    broken: tuple[str, ...]  # every rule that it breaks, by itself
+    broken: tuple[str, ...]  # all rules that it violates, each checked independently
 
     @property
     def fate(self) -> str:
@@ -61,8 +61,9 @@ def apply_rules(
     rules: QuestionRules,
     examples: str,
 ) -> list[Question]:
-    """Judge every candidate in order. A duplicate is one of an earlier question that is kept. ``examples`` are
-    those of its prompt.
+    """Judge all candidates in order. A duplicate repeats an earlier question that is kept.
+
+    ``examples`` are the examples of its prompt.
     """
     earlier, found = NearDuplicates(LIKE), list[Question]()
     for place, one in enumerate(candidates):
@@ -102,6 +103,6 @@ def _broken(
 
 
 def tally(questions: Sequence[Question]) -> dict[str, dict[str, int]]:
-    """Of each rule how many it leaves out as the first that is broken, and how many break it."""
+    """Count for each rule the questions for which it is the first violated rule, and the questions that violate it."""
     first, every = Counter(one.fate for one in questions), Counter(why for one in questions for why in one.broken)
     return {why: {"left_out": first[why], "break_it": every[why]} for why in REASONS}

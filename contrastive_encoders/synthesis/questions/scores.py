@@ -14,8 +14,8 @@ from contrastive_encoders.io.manifest import CorruptFileError, read_record, writ
 from contrastive_encoders.synthesis.questions.generation import QuestionCandidate
 from contrastive_encoders.synthesis.questions.passages import Collection
 
-RUN = 3  # words in a row that count as copied
-MOST_NEAREST = 64  # passages that are kept for each question: what negatives are taken from
+RUN = 3  # consecutive words that count as copied
+MOST_NEAREST = 64  # nearest passages stored for each question, from which negatives are chosen
 COSINES_AT_ONCE = 2**26  # 256 MiB
 NEIGHBOURS, ABOUT = "neighbours.npz", "neighbours.json"
 NOT_RANKED = 0
@@ -24,10 +24,10 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 def copied(question: str, source: str, but_for: str = "") -> float:
-    """The share of the question's words that stand in runs of `RUN` words or more which ``source`` has as well, and
-    ``but_for`` has not.
+    """Return the share of the question's words in runs of `RUN` words that ``source`` contains and ``but_for`` does
+    not.
 
-    Of a question with fewer words, all of it is one run. Case and punctuation do not count.
+    A question with fewer words is a single run. Case and punctuation are ignored.
     """
     words = words_of(question)
     if not words:
@@ -41,20 +41,18 @@ def copied(question: str, source: str, but_for: str = "") -> float:
     return len(inside) / len(words)
 
 
-@lru_cache(maxsize=8)  # of the prompt's examples, and of the passage that several questions are about
+@lru_cache(maxsize=8)  # for the prompt's examples, and the passage of several questions
 def _runs(text: str, length: int) -> frozenset[tuple[str, ...]]:
     words = words_of(text)
     return frozenset(tuple(words[at : at + length]) for at in range(len(words) - length + 1))
 
 
 class NearestPassages(NamedTuple):
-    """What the encoder finds for each of Q questions."""
+    """Encoder results for each of Q questions."""
 
-    ranks_Q: np.ndarray  # int32: of its own passage among all, the best of equal cosines; `NOT_RANKED`: not computed
-    cosines_Q: np.ndarray  # float32, to its own passage
-    nearest_QK: (
-        np.ndarray
-    )  # int32, places of passages of other groups of documents, the nearest first; -1: none is left
+    ranks_Q: np.ndarray  # int32: rank of its own passage, the best among ties; `NOT_RANKED`: not computed
+    cosines_Q: np.ndarray  # float32, with its own passage
+    nearest_QK: np.ndarray  # int32: passages of other document groups, nearest first; -1: fewer than K
     nearest_cosines_QK: np.ndarray  # float32
 
 
@@ -66,7 +64,7 @@ def nothing_found(number: int) -> NearestPassages:
 def find_neighbours(
     candidates: Sequence[QuestionCandidate], collection: Collection, encode_document: Embed, encode_query: Embed
 ) -> NearestPassages:
-    """Compare every question with every passage, by cosines. An empty question is not ranked."""
+    """Compare every question with every passage by cosine similarity. Empty questions are not ranked."""
     units_PD = unit_rows(np.asarray(encode_document([one.whole for one in collection.passages]), dtype=np.float32))
     texts = list(dict.fromkeys(one["text"] for one in candidates))
     place_of = {text: place for place, text in enumerate(texts)}
@@ -100,7 +98,7 @@ def find_neighbours(
 
 
 def read_neighbours(folder: Path, identity: dict[str, Any]) -> NearestPassages | None:
-    """None where they are not there, or of another encoder."""
+    """Return the stored result, or None if it does not exist or belongs to another encoder."""
     try:
         if read_record(folder / ABOUT)["identity"] != identity:
             return None
