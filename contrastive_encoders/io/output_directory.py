@@ -1,12 +1,12 @@
 """Ownership markers and locks for output folders.
 
-One rule serves every command that writes into a folder:
+These rules apply to every command that writes to a folder:
 
-- A folder that is not empty and has no marker is refused, so that nothing of somebody else's is mixed up or lost.
-- The marker says which kind of output the folder holds, which entries of it belong to this project, and what they were
-  made from (the identity). ``overwrite=true`` removes the entries that the marker lists, and nothing else. A folder of
+- A folder that is not empty and has no marker is refused, so that other files are not mixed up or lost.
+- The marker records the kind of output in the folder, the entries that belong to this project, and what they were made
+  from (the identity). ``overwrite=true`` removes the entries that the marker lists, and nothing else. A folder of
   another kind is refused, and one of another identity is refused without ``overwrite``.
-- One command at a time writes into a folder. It holds a lock until its process ends, however it ends.
+- Only one command at a time writes to a folder. It has a lock until its process exits for any reason.
 """
 
 import atexit
@@ -33,15 +33,15 @@ FINISHED = "%s is finished. Set overwrite=true to make it again."
 PREFIX = ".contrastive-encoders"  # of the files that this module writes into a folder
 MARKER, LOCK = f"{PREFIX}.json", f"{PREFIX}.lock"
 MOST_DIFFERENCES = 3  # shown in a message
-SECONDS_TO_LEAVE = 90.0  # for processes whose parent was killed
+SECONDS_TO_LEAVE = 90.0  # wait for processes whose parent was killed
 _held: dict[Path, BaseFileLock] = {}  # locks of this process
 
 log = logging.getLogger(__name__)
 
 
 class Marker(NamedTuple):
-    """The record of a folder's ownership. ``entries`` are names or glob patterns of files and folders directly in it;
-    a folder belongs to this project with all that is in it.
+    """The record of a folder's ownership. ``entries`` are names or glob patterns of files and folders directly in it; a
+    listed folder belongs to this project with all of its contents.
     """
 
     kind: str
@@ -53,11 +53,11 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
     """Return the marker of a folder; None if it has none.
 
     Args:
-        key: the key of the config that names the folder.
+        key: the config key that names the folder.
 
     Raises:
-        InputError: another version of the project wrote it; or it is damaged, so that nobody can say what in the
-            folder may be removed.
+        InputError: another version of the project wrote it, or it is damaged, so that the entries that may be removed
+            are unknown.
     """
     try:
         found = read_record(folder / MARKER)
@@ -77,20 +77,20 @@ def read_marker(folder: Path, key: str = "output") -> Marker | None:
 
 
 def write_marker(folder: Path, kind: str, entries: Sequence[str], identity: Mapping[str, Any] | None = None) -> None:
-    """Mark these entries of the folder as ours."""
+    """Mark these entries of the folder as owned by this project."""
     record = {"version": RECORD_VERSION, "kind": kind, "entries": list(entries), "identity": identity}
     write_record(folder / MARKER, record)
 
 
 def check_owner(key: str, folder: Path, kind: str) -> Marker | None:
-    """The marker of a folder that a command may write into; None where the folder is empty or not there yet.
+    """Return the marker of a folder that a command may write to; None if the folder is empty or does not exist.
 
     Args:
         key: the name of the setting that gave the folder.
         kind: what the command writes, such as "run".
 
     Raises:
-        InputError: it is a file, or it holds something that is not ours or of another kind.
+        InputError: it is a file, or it contains files of other programs or of another kind.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{key}={folder}: wanted a folder, but this is a file. Name another {key}.")
@@ -106,9 +106,10 @@ def check_owner(key: str, folder: Path, kind: str) -> Marker | None:
 
 
 def check_identity(key: str, folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """
+    """Check that the contents of a folder were made from the current settings and input.
+
     Raises:
-        InputError: what the folder holds was made from something else; the message says in what the two differ.
+        InputError: they were made from something else; the message lists the differences.
     """
     if found := differences(before, now):
         raise InputError(
@@ -117,15 +118,15 @@ def check_identity(key: str, folder: Path, before: Mapping[str, Any], now: Mappi
 
 
 def overwrite_hint(key: str) -> str:
-    """Return what to do about an output that is there already."""
+    """Return a suggestion about an output that already exists."""
     return f"Set overwrite=true to replace it, or choose another {key}."
 
 
 def check_replaceable(key: str, folder: Path, kind: str) -> bool:
-    """Check that a folder may be replaced as a whole, and return whether there is one to replace.
+    """Check that an entire folder may be replaced, and return whether it exists.
 
     Raises:
-        InputError: as `check_owner`, or there are entries in it that the marker does not list.
+        InputError: as for `check_owner`, or the folder has entries that the marker does not list.
     """
     if check_owner(key, folder, kind) is None:
         return False
@@ -138,7 +139,7 @@ def check_replaceable(key: str, folder: Path, kind: str) -> bool:
 
 
 def unowned_entries(folder: Path) -> list[str]:
-    """The names of all in a folder that its marker does not list."""
+    """Return the names of all entries of a folder that its marker does not list."""
     marker = read_marker(folder)
     ours = {path.name for path in _entries(folder, marker.entries)} if marker else set[str]()
     found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
@@ -146,11 +147,11 @@ def unowned_entries(folder: Path) -> list[str]:
 
 
 def claim_output_directory(key: str, folder: Path, kind: str, entries: Sequence[str]) -> None:
-    """Take a folder until this process ends: check it, lock it, and mark ``entries`` as ours.
+    """Claim a folder until this process exits: check it, lock it, and mark ``entries`` as owned by this project.
 
     Raises:
-        InputError: as `check_owner` and `lock_folder`.
-        OutputError: there is no room.
+        InputError: as for `check_owner` and `lock_folder`.
+        OutputError: the disk is full.
     """
     check_owner(key, folder, kind)
     lock_folder(key, folder)
@@ -158,11 +159,11 @@ def claim_output_directory(key: str, folder: Path, kind: str, entries: Sequence[
 
 
 def lock_folder(key: str, folder: Path) -> None:
-    """Keep other commands out of a folder until this process ends; the folder is made where there is none.
+    """Exclude other commands from a folder until this process exits. The folder is created if it does not exist.
 
     Raises:
-        InputError: another command is at work there, or nothing can be written.
-        OutputError: there is no room.
+        InputError: another command is writing to it, or it is not writable.
+        OutputError: the disk is full.
     """
     check_output_folder(key, folder)
     if not acquire_lock(folder / LOCK):
@@ -173,7 +174,9 @@ def lock_folder(key: str, folder: Path) -> None:
 
 
 def remove_entries(folder: Path) -> None:
-    """Remove what the marker lists, in its order, and unfinished files of it. The marker and the lock stay."""
+    """Remove the entries that the marker lists, in its order, and their partial files. The marker and the lock are
+    kept.
+    """
     marker = read_marker(folder)
     for path in _entries(folder, marker.entries) if marker else ():
         remove(path)
@@ -185,36 +188,36 @@ def _entries(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str] | None = None) -> str:
-    """The differences between two identities of plain values, in words; empty where there are none."""
+    """Describe the differences between two identities of plain values; empty if there are none."""
     found = _differences(before, json.loads(json.dumps(now)), shown or _short)
     return "; ".join(itertools.islice(found, MOST_DIFFERENCES))
 
 
 def check_output_file(path: Path) -> None:
-    """Make the folder of a file that will be written.
+    """Create the folder of a file that will be written.
 
     Raises:
-        InputError: the file could not be written.
-        OutputError: there is no room for it.
+        InputError: the file is not writable.
+        OutputError: the disk is full.
     """
     if reason := "it is a folder" if path.is_dir() else _cannot_write_in(path.parent):
         raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
 
 
 def check_output_folder(key: str, folder: Path) -> None:
-    """Make a folder that will be written into, and write a first file for a moment.
+    """Create a folder that will be written to, and write a temporary file to it as a test.
 
     Raises:
-        InputError: nothing can be written there.
-        OutputError: there is no room.
+        InputError: the folder is not writable.
+        OutputError: the disk is full.
     """
     if reason := _cannot_write_in(folder):
         raise InputError(f"{key}={folder}: cannot be written ({reason}); name another folder.")
 
 
 def _cannot_write_in(folder: Path) -> str:
-    """The reason why no file can be made in a folder; empty where one can. A file is written to find out, because
-    permissions alone do not tell.
+    """Return the reason why no file can be created in a folder; empty if files can be created. A file is written to
+    find out, because permissions alone are not sufficient.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -230,12 +233,12 @@ def _cannot_write_in(folder: Path) -> str:
 
 
 def lock_path(output: Path) -> Path:
-    """The lock file of the command that writes ``output``; it is removed when the output is written."""
+    """Return the lock file of the command that writes ``output``. It is removed after the output is written."""
     return output.with_name(f".{output.name}.at-work")
 
 
 def lock_output_file(output: Path) -> Path:
-    """Lock a file that is to be written, and return the lock file, for `release_lock`.
+    """Lock a file that will be written, and return the lock file for `release_lock`.
 
     Raises:
         InputError: another process is writing it.
@@ -249,18 +252,18 @@ def lock_output_file(output: Path) -> Path:
 
 
 def acquire_lock(lock: Path) -> bool:
-    """Lock a file until this process ends, and return whether that was possible.
+    """Lock a file until this process exits, and return whether that was possible.
 
-    Wait for processes that worked for an earlier holder (`register_worker`). The file stays; the lock on it ends with
-    the process.
+    Wait for worker processes of an earlier holder (`register_worker`). The file is kept; the lock on it ends with the
+    process.
 
     Raises:
-        InputError: such a process does not end.
+        InputError: such a process does not exit.
     """
     if not _lock(lock):
         if _is_there(lock):
             return False
-        _lock_later(lock)  # its forks have inherited the lock
+        _lock_later(lock)  # its forked processes have inherited the lock
     for worker in sorted(lock.parent.glob(f"{lock.name}-*")):
         if not _lock(worker):
             _lock_later(worker)
@@ -269,14 +272,16 @@ def acquire_lock(lock: Path) -> bool:
 
 
 def release_lock(lock: Path) -> None:
-    """Release a lock of this process, if it has it, and remove the file."""
+    """Release a lock if this process has it, and remove the file."""
     if held := _held.pop(_place(lock), None):
         lock.unlink(missing_ok=True)
         held.release()
 
 
 def register_worker(lock: Path) -> None:
-    """Register this process as a worker of the command that holds ``lock``; others wait until it has ended, too."""
+    """Register this process as a worker of the command that has ``lock``. Other commands wait until it has
+    exited, too.
+    """
     own = lock.with_name(f"{lock.name}-{socket.gethostname()}-{os.getpid()}")
     if _place(own) not in _held and _lock(own):
         atexit.register(own.unlink, missing_ok=True)
@@ -292,7 +297,7 @@ def _lock(path: Path, timeout: float = 0) -> bool:
         held.acquire(timeout=timeout)
     except Timeout:
         return False
-    with contextlib.suppress(OSError):  # a disk that is full
+    with contextlib.suppress(OSError):  # the disk is full
         place.write_text(f"{socket.gethostname()} {os.getpid()}\n")
     _held[place] = held
     return True
@@ -309,11 +314,12 @@ def _lock_later(path: Path) -> None:
 
 
 def is_alive(number: int) -> bool:
-    """Whether the process of this number is running on this host."""
+    """Return whether the process with this id is running on this host."""
     try:
         os.kill(number, 0)
         stat = Path(f"/proc/{number}/stat")
-        return not stat.exists() or stat.read_text().rpartition(") ")[2][0] != "Z"  # ended, and not asked how
+        # exited, but not yet waited for by its parent
+        return not stat.exists() or stat.read_text().rpartition(") ")[2][0] != "Z"
     except PermissionError:
         return True
     except (ProcessLookupError, FileNotFoundError):
@@ -321,7 +327,9 @@ def is_alive(number: int) -> bool:
 
 
 def _is_there(lock: Path) -> bool:
-    """Whether the process that took the lock may still be running; of other hosts that is not known."""
+    """Return whether the process that took the lock may still be running. It may if it is on another host, where this
+    cannot be checked.
+    """
     host, number = (lock.read_text().split() or ["", "0"])[-2:]
     return host != socket.gethostname() or is_alive(int(number))
 
@@ -344,7 +352,7 @@ def _differences(
 
 
 def _members(here: list[Any], there: list[Any], shown: Callable[[object], str]) -> str:
-    """The members in which two lists differ."""
+    """Describe the members in which two lists differ."""
     more, fewer = [one for one in here if one not in there], [one for one in there if one not in here]
     return " and ".join([f"has {shown(more)} besides"] * bool(more) + [f"lacks {shown(fewer)}"] * bool(fewer))
 

@@ -1,8 +1,8 @@
 """Remote files such as ``s3://BUCKET/FILE``: each version is downloaded once into the cache and read from there.
 
-CACHE/addresses/DIGEST/BUCKET/FILE is a file as it was at one time, with ``address.json``, which says of which;
-of a folder or a pattern there is such a folder of links. An address is looked up once a process, so that all of a
-command reads the same; where its server is out of reach, what was found there last is taken, with a warning.
+CACHE/addresses/DIGEST/BUCKET/FILE is one version of a file, next to an ``address.json`` that identifies the version. A
+folder or pattern is such a folder of links. An address is resolved once per process, so that all parts of a command
+read the same version. If its server is unreachable, the version that was found last is used, with a warning.
 """
 
 import difflib
@@ -31,13 +31,13 @@ from contrastive_encoders.io.manifest import (
     write_record,
 )
 
-FOUND = "found.json"  # in it: what an address was when it was last looked up
+FOUND = "found.json"  # in the cache: the result of the last look-up of an address
 EXTRAS = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs")}  # package and extra
 WEB = ("http", "https")
 KNOWN = ("hf", *EXTRAS, *WEB)
-# What tells one version of a file from another, the surest first
+# Entries that identify the version of a file, in decreasing order of reliability
 VERSIONS = ("etag", "blob_id", "generation", "md5hash", "content-md5", "last-modified", "lastmodified", "mtime")
-ACCESS = {  # what to do where an address is not shown to us
+ACCESS = {  # what to do if access to an address is denied
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_ENDPOINT_URL for another server than Amazon's",
     "gs": "log in with gcloud",
     "hf": "set HF_TOKEN",
@@ -55,7 +55,7 @@ class RemoteFile(NamedTuple):
 
     address: str
     bytes: int | None
-    version: str  # as its server names it; empty where it names none
+    version: str  # as named by the server; empty if it names none
 
     @property
     def digest(self) -> str:
@@ -63,14 +63,18 @@ class RemoteFile(NamedTuple):
 
 
 class RemoteUnreachableError(Exception):
-    """There is no answer."""
+    """Raised if a server does not respond."""
 
 
 def fetched(address: str, key: str, wanted: Callable[[Path], Any]) -> Path:
-    """The local file, folder or pattern that holds what is at an address; of folders what is ``wanted`` by its name.
+    """Return the local copy of the file, folder, or pattern at an address.
+
+    Args:
+        key: the config key that error messages name.
+        wanted: selects the files of a folder by name.
 
     Raises:
-        InputError: there is nothing, or it cannot be had; ``key`` names who asked for it.
+        InputError: there is nothing at the address, or it is not accessible.
         OutputError: the disk is full.
     """
     home = cache_folder(None).absolute() / ADDRESSES
@@ -102,7 +106,7 @@ def _is_wanted(file: str, folder: str, wanted: Callable[[Path], Any]) -> bool:
 
 
 def _copy(file: RemoteFile, home: Path) -> Path:
-    """This version of the file here, fetched where it is not yet."""
+    """Return the local copy of this version of a file, downloading it if necessary."""
     directory, name = home / file.digest, _local_name(file.address)
     path = directory / name
 
@@ -127,7 +131,7 @@ def _copy(file: RemoteFile, home: Path) -> Path:
 
 
 def _together(address: str, files: tuple[RemoteFile, ...], copies: list[Path], home: Path) -> Path:
-    """A folder in which the copies lie as they do at the address."""
+    """Return a folder in which the copies have the same relative paths as at the address."""
     directory = home / _digest([address, *(file.digest for file in files)])
 
     def build(folder: Path) -> None:
@@ -143,7 +147,7 @@ def _together(address: str, files: tuple[RemoteFile, ...], copies: list[Path], h
 
 
 def _local_name(address: str) -> Path:
-    """BUCKET/FOLDER/FILE"""
+    """Return BUCKET/FOLDER/FILE for an address."""
     parts = PurePosixPath(without_secrets(address).partition("://")[2]).parts
     return Path(*(part for part in parts if part not in ("/", "..")))
 
@@ -153,7 +157,7 @@ def _local_name(address: str) -> Path:
 
 @functools.cache
 def _found(address: str, memory: Path) -> tuple[RemoteFile, ...]:
-    """The file, or those of a folder or a pattern in sorted order; none is empty."""
+    """Return the file, or the non-empty files of a folder or pattern in sorted order."""
     try:
         files = tuple(_looked_up(address))
     except Exception as error:
@@ -193,7 +197,7 @@ def _looked_up(address: str) -> Iterator[RemoteFile]:
     else:
         there = system.find(path, detail=True)
     for name, info in sorted(there.items()):
-        if info["type"] == "file" and not name.endswith("/"):  # which marks a folder
+        if info["type"] == "file" and not name.endswith("/"):  # a name with a trailing slash marks a folder
             yield _file(system.unstrip_protocol(name), info)
 
 
@@ -205,13 +209,13 @@ def _file(address: str, info: Mapping[str, Any]) -> RemoteFile:
 
 
 def is_object_store(system: Any) -> bool:
-    """Whether a file appears whole in a file system of fsspec, and folders need not be made."""
+    """Return whether an fsspec file system writes files atomically and does not require folders to be created."""
     names = system.protocol if isinstance(system.protocol, tuple) else (system.protocol,)
     return not {"s3", "gs", "abfs", "az", "memory"}.isdisjoint(names)
 
 
 def system_of(address: str) -> tuple[Any, str]:
-    """The file system of fsspec that serves an address, and the path within it."""
+    """Return the fsspec file system for an address, and the path in it."""
     import fsspec
 
     system, path = fsspec.core.url_to_fs(address)
@@ -226,12 +230,12 @@ def _digest(content: Any) -> str:
 
 
 def _behind(error: BaseException) -> BaseException:
-    """What the web's client found, which says of everything that there is no such file."""
+    """Return the HTTP client's underlying error. The client raises FileNotFoundError for every kind of failure."""
     return error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
 
 
 def _is_unreached(error: BaseException) -> bool:
-    """Whether nobody answered; each library has its own words for it."""
+    """Return whether the server did not respond, for which each library has its own message."""
     error = _behind(error)
     if isinstance(error, RemoteUnreachableError | ConnectionError | TimeoutError):
         return True
@@ -241,15 +245,16 @@ def _is_unreached(error: BaseException) -> bool:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """The status of a server of the web, or of Google's."""
+    """Return the HTTP status code in an error of a web server or of Google Cloud Storage."""
     found = getattr(error, "status", None) or getattr(error, "code", None)
     found = found or getattr(getattr(error, "response", None), "status_code", None)
     return found if isinstance(found, int) else None
 
 
 def explained(address: str, key: str, error: Exception, done: str = "read") -> InputError | None:
-    """What to do about an address that cannot be read, or whatever was to be ``done``; None: the error says so itself,
-    or is a mistake of ours.
+    """Return an error that says what to do about an address that cannot be read (or otherwise ``done``).
+
+    Return None if the error already explains this.
     """
     protocol, where = address.partition(":")[0], f"{key}={without_secrets(address)}"
     if isinstance(error, InputError | OutputError):
@@ -276,7 +281,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _missing(address: str) -> str:
-    """Which part of an address there is, and what it may have been meant to be."""
+    """Return a message that names the missing part of an address, with similar names."""
     protocol = address.partition(":")[0]
     if protocol in WEB:
         return "there is no such file. Check the address."

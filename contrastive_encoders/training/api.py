@@ -39,7 +39,7 @@ FREE_FORM_KEYS = re.compile(r"data\.(parts|prompts|weights)|callbacks|evaluation
 
 CONFIGS: Mapping[str, Mapping[str, type[Any]]] = {"model": MODELS, "data": DATA}
 
-_at_work = threading.Lock()  # Hydra has one config per process
+_at_work = threading.Lock()  # Hydra supports one config per process
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from contrastive_encoders.training.resolve import ResolvedRun
 
 
 def data_modules(data: Any) -> dict[str, Any]:
-    """Return a data module by its place, ``data``; of a mixture, that of each part: ``data.parts.NAME``."""
+    """Return the data module by its place, ``data``; for a mixture, that of each part: ``data.parts.NAME``."""
     return {f"data.parts.{name}": part for name, part in getattr(data, "parts", {}).items()} or {"data": data}
 
 
@@ -44,9 +44,11 @@ def make_data(run: ResolvedRun, **changed: Any) -> Any:
 
 
 def _inherit_prompts(run: ResolvedRun, data: Any) -> None:
-    """Give the data the prompts of the backbone if it has none of its own and an encoder is trained."""
+    """Set the prompts of the data to those of the backbone, if an encoder is trained and the data have no prompts of
+    their own.
+    """
     from contrastive_encoders.encoders.loading.own_encoder import (
-        prompts_to_inherit,  # with torch, which --help does without
+        prompts_to_inherit,  # imports torch, which is not needed for --help
     )
     from contrastive_encoders.encoders.objective import Objective
 
@@ -65,7 +67,7 @@ def make_model(run: ResolvedRun) -> Any:
         InputError: the backbone cannot be loaded.
     """
     from contrastive_encoders.encoders.loading.meta_weights import (
-        absent_weights,  # it imports torch, which --help does without
+        absent_weights,  # imports torch, which is not needed for --help
     )
 
     module: Any = get_class(run.model.target)

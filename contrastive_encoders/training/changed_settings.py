@@ -1,4 +1,4 @@
-"""Settings in which a run differs from an earlier one, and which of them a resumed run can take."""
+"""Settings in which a run differs from an earlier one, and those that a resumed run may change."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ FIXED = (
     *("backbone", "freeze", "layers", "lora", "frozen_weights", "optimizer", "teacher", "tiny"),
     *("pooling", "normalize", "attention", "append_end", "prompt", "mlp", "mlp_only_train", "matryoshka"),
 )
-DATA = ("batch_size", "data", "held_out_share", "neighbours", "seed")  # which a checkpoint compares with its own data
+DATA = ("batch_size", "data", "held_out_share", "neighbours", "seed")  # compared by a checkpoint with its own data
 FREE = ("tiny.dropout", "model.lora.dropout", "model.lora.seed")
 
 
 class SettingChange(NamedTuple):
-    """A key with another value than before; null if it had or has none."""
+    """A key whose value has changed; null if it had or has no value."""
 
     key: str
     before: Any
@@ -34,7 +34,7 @@ class SettingChange(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether a resumed run has to keep the value."""
+        """Whether a resumed run must keep the value."""
         return self._begins_with(FIXED)
 
     @property
@@ -59,7 +59,7 @@ class SettingChange(NamedTuple):
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingChange]:
-    """Return the settings that decide the result and differ between two runs, each under one key.
+    """Return the settings that affect the result and differ between two runs, each under one key.
 
     Args:
         before: all keys of a run, as `ResolvedRun.recipe` returns them.
@@ -71,9 +71,10 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingCh
 
 
 def changes_in(folder: Path, now: Mapping[str, Any]) -> list[SettingChange]:
-    """Return the settings in which a run differs from the run in a directory; none if those are not recorded there.
+    """Return the settings in which a run differs from the run in a directory; none if the directory does not record
+    them.
 
-    Stages are compared with each other. A setting that differs alike in all of them is listed once.
+    Stages are compared with each other. A setting that differs in the same way in all of them is listed once.
     """
     try:
         before: Any = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))
@@ -105,7 +106,7 @@ def described(found: Iterable[SettingChange]) -> str:
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> Iterator[SettingChange]:
-    if before.get("class") != now.get("class"):  # its keys are others, too
+    if before.get("class") != now.get("class"):  # their keys differ as well
         yield SettingChange(prefix.rstrip("."), before.get("class"), now.get("class"))
         return
     for name in dict.fromkeys([*before, *now]):
@@ -117,7 +118,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> 
 
 
 def _follows(one: SettingChange, found: Mapping[str, SettingChange]) -> bool:
-    """Return whether a key has only taken the value of a plain key of the run, which is listed too."""
+    """Return whether a key has only inherited the value of a plain key of the run that is also listed."""
     group, _, name = one.key.rpartition(".")
     if group == "trainer":
         return name in found or (name in LENGTH and any(key in found for key in LENGTH))

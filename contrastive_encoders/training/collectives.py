@@ -1,7 +1,8 @@
 """Small numbers that all ranks agree on, or that are summed over ranks.
 
-Every function is a collective: all ranks call it at the same place. With one process each returns what it was given.
-The numbers go from host to host, beside the GPUs: their own network would first finish all that was given to them.
+Every function is a collective operation: all ranks must call it at the same point. With one process it returns its
+input. The numbers are exchanged between the hosts and not the GPUs, whose communication would first wait for all queued
+work.
 """
 
 from collections.abc import Sequence
@@ -9,21 +10,22 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-_hosts: tuple[dist.ProcessGroup | None, dist.ProcessGroup | None] = (None, None)  # of the ranks' own group, and it
+# the process group of the ranks, and its host counterpart
+_hosts: tuple[dist.ProcessGroup | None, dist.ProcessGroup | None] = (None, None)
 
 
 def maximum(values: Sequence[float]) -> list[float]:
-    """The largest of each value over the ranks, the same list on every rank."""
+    """Return the maximum of each value over the ranks; the list is identical on every rank."""
     return _reduce(values, dist.ReduceOp.MAX)
 
 
 def total(values: Sequence[float]) -> list[float]:
-    """The sum of each value over the ranks, the same list on every rank; exact for counts below 2**53."""
+    """Return the sum of each value over the ranks, which is identical on every rank; exact for counts below 2**53."""
     return _reduce(values, dist.ReduceOp.SUM)
 
 
 def processes() -> int:
-    """How many ranks take part."""
+    """Return the number of ranks."""
     return dist.get_world_size() if _distributed() else 1
 
 
@@ -36,7 +38,7 @@ def _reduce(values: Sequence[float], operation: dist.ReduceOp.RedOpType) -> list
 
 
 def _between_hosts() -> dist.ProcessGroup | None:
-    """A group of all ranks that exchanges what lies in memory of the host; made once, by all."""
+    """Return a process group of all ranks for data in host memory. All ranks create it together, once."""
     global _hosts
     if dist.get_backend() == dist.Backend.GLOO:
         return None

@@ -36,7 +36,7 @@ from contrastive_encoders.training.run_config import RunConfig
 
 STAGE_WORD = re.compile(r"\+{0,2}stages[.=]")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
-STAGE_CONFIG_GROUPS = ("model", "data", "trainer", "logger")  # groups of which a stage may choose another file
+STAGE_CONFIG_GROUPS = ("model", "data", "trainer", "logger")  # groups for which a stage may choose another file
 RUN_LEVEL_KEYS = (  # keys that stages share: the initial weights, the directory, and the processes of the run
     "backbone",
     "output_dir",
@@ -61,7 +61,7 @@ BUILTIN_CONFIGS: Mapping[str, Any] = {kind.target: kind for kind in (*MODELS.val
 
 
 class _OfStage(NamedTuple):
-    """One key of a stage that was said, and whether the stage is made where there is none."""
+    """One key that was set for a stage, and whether it creates the stage if it does not exist."""
 
     text: str
     name: str
@@ -71,7 +71,7 @@ class _OfStage(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What was asked for, whatever the stage."""
+    """The requested settings, for all stages."""
 
     words: Sequence[str]
     chosen: Mapping[str, str]  # group -> name of a file
@@ -116,7 +116,7 @@ def compose(
 
 
 def check_overrides(words: Any) -> None:
-    """Check the type of overrides from Python.
+    """Check the type of overrides passed from Python.
 
     Raises:
         InputError: they are not a list of strings.
@@ -159,7 +159,9 @@ def _composed_run(
 def _stage(
     name: str, written: Mapping[str, Any], said: Mapping[str, Any], asked: _Asked, known: Sequence[str]
 ) -> RunConfig:
-    """A stage of which the configs have ``written``, and the command line ``said``, both dotted."""
+    """Return the config of a stage from the dotted keys ``written`` in config files and ``said`` on the command
+    line.
+    """
     for key in [*written, *said]:
         _check_key(name, key)
         check_known_keys([key.partition(".")[0]], known, f"stages.{name}.")
@@ -186,10 +188,10 @@ def _stage(
 
 
 def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> RunConfig:
-    """The run that a composed config says, without its stages.
+    """Return the run of a composed config, without its stages.
 
     Raises:
-        InputError: a key of the model or of the data is unknown, or a class may not be taken.
+        InputError: a key of the model or of the data is unknown, or a class is not allowed.
     """
     check_numbers(cfg)
     check_paths(cfg)
@@ -213,7 +215,9 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> RunConfig:
 
 
 def _refuse_unread(cfg: DictConfig) -> None:
-    """Refuse a key that no run has and no other key is made of, as +KEY=... and a file of one's own may bring one."""
+    """Check that each key belongs to a run or is used by an interpolation. ``+KEY=...`` and user-defined config files
+    may add others.
+    """
     taken = set(re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str(OmegaConf.to_container(cfg, resolve=False))))))
     known = {*(one.name for one in keys_of(RunConfig)), *STAGE_CONFIG_GROUPS}
     for key in map(str, cfg):
@@ -223,7 +227,7 @@ def _refuse_unread(cfg: DictConfig) -> None:
 
 
 def _parts(cfg: DictConfig) -> dict[str, Any]:
-    """The parts of a mixture that name their kind, as that kind's config with their own keys."""
+    """Return the parts of a mixture that name their kind, as configs of that kind with their own keys."""
     data = cfg.get("data") or {}
     parts = data.get("parts")
     if "parts" in data and not isinstance(parts, DictConfig):
@@ -260,14 +264,14 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
-    """The settings at a place of a config; None where nothing was chosen."""
+    """Return the settings at a place of a config; None if nothing was chosen."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
         return None
     target = node["_target_"]
     if not isinstance(target, str) or (kind := BUILTIN_CONFIGS.get(target)) is None:
         from hydra.utils import get_class
 
-        from contrastive_encoders.training.target_checks import check_target  # with Lightning
+        from contrastive_encoders.training.target_checks import check_target  # imports Lightning
 
         check_target(place, target, allowed)
         kind = settings_class(get_class(target))
@@ -279,7 +283,7 @@ def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
 
 
 def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
-    """The values of its keys; what nobody has said keeps its mark, by which `read` knows it."""
+    """Return the values of the keys. Keys that are not set keep their placeholder, which `read` recognizes."""
     known = {one.name: one for one in keys_of(kind)}
     raw: Any = OmegaConf.to_container(node, resolve=False)
     found = {}
@@ -294,7 +298,7 @@ def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
 
 
 def _stages(cfg: DictConfig, for_stages: Sequence[_OfStage]) -> dict[str, Mapping[str, Any]]:
-    """Names of stages in their order, and what the configs say of them."""
+    """Return the names of stages in their order, with their keys in the config files."""
     written: Any = to_container(cfg.get("stages", {}))
     if not isinstance(written, dict):
         raise InputError(f"stages={written!r}: wanted a mapping, of the name of each stage to its keys.")
@@ -317,7 +321,7 @@ def _check_stage(name: str, keys: Any) -> None:
 
 
 def unknown_stage_message(name: str, names: Sequence[str]) -> str:
-    """That a stage does not exist, and what to do."""
+    """Return the message about an unknown stage, with a suggestion."""
     new = f"Set +stages.{name}.KEY=VALUE to make it."
     if not names:
         return f"this run has no stages. {new}"
@@ -327,7 +331,7 @@ def unknown_stage_message(name: str, names: Sequence[str]) -> str:
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[_OfStage]]:
-    """The words for all stages, and the keys that others give to one."""
+    """Split overrides into those for all stages and keys of single stages."""
     parser, for_all, for_one = OverridesParser.create(), list[str](), list[_OfStage]()
     for word in words:
         if not STAGE_WORD.match(word):
@@ -336,7 +340,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[_OfStage]]:
         try:
             said = parser.parse_override(word)
         except HydraException:
-            for_all.append(word)  # which Hydra refuses, and says where
+            for_all.append(word)  # Hydra raises an error for it, with its position
             continue
         if said.is_sweep_override():
             raise InputError(location=word, expected="one value, since stages are no sweep")
@@ -350,13 +354,13 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[_OfStage]]:
 
 
 def _is_of_stages(key: str, value: Any) -> bool:
-    """Whether it says keys of stages: ``stages.nli.max_steps: 3``, or the same as a mapping at ``stages.nli``."""
+    """Return whether an entry sets keys of stages: ``stages.nli.max_steps: 3``, or a mapping at ``stages.nli``."""
     first, *below = key.split(".")
     return first == "stages" and (len(below) > 1 or (isinstance(value, Mapping) and bool(value)))
 
 
 def _of_stages(key: str, value: Any, makes: bool) -> list[_OfStage]:
-    """Keys of stages that are at a dotted key, ``stages`` or one below it."""
+    """Return the keys of stages at a dotted key, which is ``stages`` or a key below it."""
     _, name, below = [*key.split(".", 2), "", ""][:3]
     if not below and not isinstance(value, Mapping):
         expected = "keys of this stage with their values" if name else "a mapping of names to keys of stages"

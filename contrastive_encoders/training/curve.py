@@ -10,28 +10,28 @@ from contrastive_encoders.reports.curves import Curves, Line, add_scores, lines_
 from contrastive_encoders.reports.figure import draw
 from contrastive_encoders.statistics.score_names import ScoreName
 
-LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else calls itself a loss
+LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and other names below train/ that contain "loss"
 PROTOCOLS = {"tfidf": "TF-IDF"}  # in labels
 NO_CURVES = ("train/", "throughput/", "time/", "step")
 MAX_OTHERS = 5
 
 
 class Reference(NamedTuple):
-    """What the curve of a score is read against: all of it is in ``results.json``."""
+    """Reference values for the curve of a score, all from ``results.json``."""
 
     best_step: int | None = None
-    final: Mapping[str, float] = {}  # scores of the weights of that step, once there are some
+    final: Mapping[str, float] = {}  # scores of the weights of that step, if available
     intervals: Mapping[str, Sequence[float]] = {}
-    before: Mapping[str, float] = {}  # of the encoder that training began from
+    before: Mapping[str, float] = {}  # of the initial encoder
     baselines: Mapping[str, float] = {}
 
     def curves(self, rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
-        """Return what was logged, and the final scores where it does not have them."""
+        """Return the logged scores, with the final scores added if they were not logged."""
         logged = lines_of(rows)
         return logged if self.best_step is None else add_scores(logged, float(self.best_step), self.final)
 
     def lines(self, name: str) -> dict[str, float]:
-        """Return what stays the same over the steps, by its label."""
+        """Return the values that are constant over the steps, by label."""
         found = {"before": self.before[name]} if name in self.before else {}
         alike = {other: value for other, value in self.baselines.items() if is_alike(other, name)}
         for other, value in alike.items():
@@ -43,11 +43,11 @@ class Reference(NamedTuple):
 def draw_curve(
     metrics_csv: str | Path, picture: str | Path, *, monitor: str | None, against: Reference, title: str
 ) -> None:
-    """Draw ``metrics.csv`` into a PNG.
+    """Plot ``metrics.csv`` as a PNG.
 
     Raises:
-        NotDrawn: it could not be drawn.
-        ValueError: a value is no number, as after an edit by hand.
+        RenderError: it could not be drawn.
+        ValueError: a value is not a number, for example after an edit by hand.
     """
     from contrastive_encoders.training.curve_figure import curve_figure  # it imports Altair
 
@@ -56,13 +56,15 @@ def draw_curve(
 
 
 def loss_names(rows: Sequence[Row]) -> list[str]:
-    """``train/loss`` first, then its parts."""
+    """Return the names of losses: ``train/loss`` first, then its parts."""
     names = {name for row in rows for name in row if name in LOSSES or (name.startswith("train/") and "loss" in name)}
     return sorted(names, key=lambda name: (name != LOSSES[0], name))
 
 
 def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
-    """The monitored score first, then development and retrieval scores, of these nDCG@10, then others; Pearson last."""
+    """Return the names of scores: the monitored score first, then development and retrieval scores, among these first
+    nDCG@10, then others; Pearson last.
+    """
     names = {name for row in rows for name in row if not name.startswith(NO_CURVES)}
 
     def rank(name: str) -> tuple[bool, bool, bool, bool, str]:
@@ -74,12 +76,14 @@ def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
 
 
 def others_of(run: Curves, scores: Sequence[str]) -> list[str]:
-    """What is drawn small beside the first: scores while training, before those of the start and the end alone."""
+    """Return the scores that are drawn small next to the first: those with values during training, then those with only
+    initial and final values.
+    """
     since = [name for name in scores[1:] if run.lines[name][0][-1] > 0]
     return sorted(since, key=lambda name: len(run.lines[name][0]) < 3)[:MAX_OTHERS]
 
 
 def is_alike(baseline: str, name: str) -> bool:
-    """Return whether two scores are of the same task and metric, each by a protocol."""
+    """Return whether two scores have the same task and metric but different protocols."""
     one, other = ScoreName.parse(baseline), ScoreName.parse(name)
     return bool(one.protocol and other.protocol) and one.with_protocol("") == other.with_protocol("")

@@ -1,4 +1,6 @@
-"""The figure of a run's curves: scores on the left, the monitored one alone and large; losses and rate on the right."""
+"""The figure of a run: the scores on the left, with the monitored one alone and large; losses and learning rate on the
+right.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +15,7 @@ from contrastive_encoders.training.curve import Reference, loss_names, others_of
 
 RATE = "train/lr"
 MAX_LOSSES = 5
-# The labels of an axis, in Vega's words; a learning rate as 2.5e-5
+# Axis labels as a Vega expression; a learning rate is shown as 2.5e-5
 NUMBER = "format(datum.value, datum.value && abs(datum.value) < 0.001 ? '~e' : '.4~g')"
 X = alt.X("step:Q", title=None, axis=alt.Axis(grid=False, tickCount=5))
 Y = partial(alt.Y, title=None, axis=alt.Axis(tickCount=5, labelExpr=NUMBER))
@@ -37,7 +39,9 @@ def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, t
 
 
 def _monitored(run: Curves, name: str, against: Reference) -> alt.TopLevelMixin:
-    """A curve, the values that it is read against as lines, and its best step with the interval."""
+    """Return a chart of the monitored score, reference values as lines, and its best step with the confidence
+    interval.
+    """
     steps, values = run.lines[name]
     lines = [
         {"label": f"{label} {value:.2f}", "value": value, "place": place}

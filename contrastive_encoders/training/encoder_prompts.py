@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 def settle_prompts(model: Any, data: Any) -> None:
-    """Give the encoder of a model the prompts of its training texts, unless they are the backbone's own, and tell the
+    """Set the prompts of the encoder to those of the training texts, unless they are the backbone's own, and tell the
     objective which texts begin with which prompts. The data must be set up.
 
-    The first text of a row is a query, the second a document; a row of one text is both. If the parts of a mixture have
-    different prompts for a role, the role has none.
+    The first text of a row is a query, the second a document; the text of a one-text row is both. If the parts of a
+    mixture have different prompts for a role, the role has none.
     """
     if not isinstance(model, Objective):
         return
@@ -48,7 +48,7 @@ def settle_prompts(model: Any, data: Any) -> None:
 
 
 def _warn_of_no_role(prompts: EncoderPrompts, key: str, width: int) -> None:
-    """Warn that no prompt of a backbone is that of queries or of documents, which the rows have."""
+    """Warn that the backbone has no prompt for queries or for documents, which the rows contain."""
     named = {name: text for name, text in prompts.named.items() if text}
     query, document = (
         next((text for name, text in named.items() if any(word in name.lower() for word in words)), "")

@@ -39,7 +39,7 @@ FOLDERS = ("save_dir", "output_dir")  # keys of loggers
 
 
 class FitResult(NamedTuple):
-    """The result of a fit. The module holds the weights of the best checkpoint."""
+    """The result of a fit. The module has the weights of the best checkpoint."""
 
     trainer: pl.Trainer
     scorer: ScoreCallback
@@ -59,11 +59,11 @@ def fit(
     """Train a model, and score its best checkpoint.
 
     Args:
-        checkpoint: the file to continue from.
+        checkpoint: the file to resume from.
         saved: called on rank 0 after each checkpoint.
 
     Returns:
-        The result, and the exit status: 130 or 143 if a signal ended the training, else 0.
+        The result, and the exit code: 130 or 143 if a signal stopped the training, else 0.
     """
     run, _, recipe, model, data, suites = prepared
     scoring, folder = run.evaluation, run.folder
@@ -87,7 +87,7 @@ def fit(
         patience=run.early_stopping,
         saved=saved,
     )
-    own = None if run.callbacks else run.monitor  # they may log what they like
+    own = None if run.callbacks else run.monitor  # callbacks may log any metric
     telemetry = Telemetry(every_n_steps=run.log_every_n_steps, monitor=own, resumed=checkpoint is not None)
     interruption, record = Interruption(), ConfigRecord(recipe)
 
@@ -99,7 +99,7 @@ def fit(
 
     def load(module: pl.LightningModule, checkpoint: dict[str, Any]) -> bool:
         was_narrow = dequantize_frozen_layers(module, lambda: make_model(run), "model.frozen_weights=nf4")
-        module.on_load_checkpoint(checkpoint)  # as Lightning does: what it leaves out is put back
+        module.on_load_checkpoint(checkpoint)  # as Lightning does: restores what the checkpoint omits
         as_last = load_weights(module, checkpoint["state_dict"]) and not was_narrow
         if start is None:
             return as_last
@@ -125,7 +125,7 @@ def fit(
     data.trainer = trainer
     data.setup()
     check_samples(model, data)
-    stream = data.train_dataloader()  # refuses a batch size before Lightning starts more processes
+    stream = data.train_dataloader()  # checks the batch size before Lightning starts more processes
     batches = len(stream)
     negatives = count_usable_negatives(model, data, stream, trainer, name_of(run.data))
     resumed = None
@@ -142,13 +142,15 @@ def fit(
 
 
 def mode_of(monitor: str | None, said: str | None) -> str:
-    """Return "min" or "max": what the user ``said``, else "min" for losses, those of parts included, and "max"."""
+    """Return "min" or "max": what the user ``said``, else "min" for losses, including those of parts, and else
+    "max".
+    """
     less = monitor in LESS_IS_BETTER or (monitor or "").startswith("train/loss/")
     return said or ("min" if less else "max")
 
 
 def make_loggers(run: ResolvedRun) -> list[Any]:
-    """Return the logger of metrics.csv, and that of ``logger=``; a folder of its own that is null is the run's."""
+    """Return the logger of metrics.csv and the logger of ``logger=``. If its folder is null, it is that of the run."""
     keys = {name: run.output_dir if value is None and name in FOLDERS else value for name, value in run.logger.items()}
     added = [hydra.utils.instantiate(keys)] if "_target_" in keys else []
     return [MetricsCSV(run.folder), *added]

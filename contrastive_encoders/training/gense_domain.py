@@ -1,7 +1,7 @@
-"""Synthesise triplets from the user's in-domain sentences before the first stage of a GenSE run.
+"""Synthesize triplets from the user's in-domain sentences before the first stage of a GenSE run.
 
-What is to be scored is left out of the texts: the sentences of the run's tasks go to synthesis as a file, which counts
-those that it meets. Everything lies in ``domain.folder``; the command goes on where it was.
+Test texts are excluded: the sentences of the run's tasks are passed to the synthesis as a file, and it counts those
+that it encounters. All files are in ``domain.folder``, and an interrupted command is resumed there.
 """
 
 import json
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 
 def synthesise_domain(run: ResolvedRun) -> bool:
-    """Generate the triplets, unless they are there or no stage to train reads them. Return whether they are needed.
+    """Generate the triplets, unless they exist or no stage to train reads them. Return whether they are needed.
 
     Raises:
-        InputError: something is wrong with what is given, the data of the other stages too: hours may go by until their
-            turn comes.
+        InputError: the settings or the data are invalid, including the data of the other stages, which may be trained
+            only hours later.
         TrainingError: the synthesis ended without all of them.
     """
     domain = run.domain
@@ -48,7 +48,7 @@ def synthesise_domain(run: ResolvedRun) -> bool:
     readers = [
         stage for stage in run.trainings if wanted in (getattr(one, "path", None) for one in stage.datasets.values())
     ]
-    if not readers and run.backbone != "tiny":  # whose vocabulary is of all stages
+    if not readers and run.backbone != "tiny":  # its vocabulary is built from all stages
         return False
     list_files(paths_of(domain), "domain.path", any_name=True)
     if domain.generator is None:
@@ -79,12 +79,12 @@ def paths_of(domain: Domain) -> list[str]:
 
 
 def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
-    """The recipe ``gense`` on the sentences of the domain; what the user says about it comes last."""
+    """Return the recipe ``gense`` for the sentences of the domain. The user's settings take precedence."""
     domain, generator = run.domain, str(run.domain.generator)
     cfg = compose_config("generate", (), {"recipe": "gense"})
     given = {
         "generator": str(Path(generator).absolute()) if Path(generator).exists() else generator,
-        "input": [one if is_address(one) else str(Path(one).absolute()) for one in paths_of(domain)],  # patterns too
+        "input": [one if is_address(one) else str(Path(one).absolute()) for one in paths_of(domain)],  # also patterns
         "output": str(folder / TRIPLETS),
         "sentences.without": str(folder / HELD_OUT),
         "quiet": run.quiet,
@@ -97,7 +97,7 @@ def synthesis_of(run: ResolvedRun, folder: Path) -> Gense:
 
 
 def write_held_out(run: ResolvedRun, path: Path) -> int:
-    """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
+    """Write the distinct texts of the scored tasks, and the lines of longer ones, one per line. Return their number."""
     scoring, config = run.evaluation, EvaluateConfig()
     tasks = own_suite(run, config)
     if scoring.data_root is None:
@@ -113,7 +113,7 @@ def write_held_out(run: ResolvedRun, path: Path) -> int:
 
 
 def outcome(triplets: Path) -> str:
-    """What came out, by the manifest of the synthesis."""
+    """Describe the result from the manifest of the synthesis."""
     found = json.loads((triplets / "manifest.json").read_text(encoding="utf-8"))
     sentences, left_out = found["sentences"]["sentences"], found["sentences"]["left_out"].get("held out", 0)
     return (

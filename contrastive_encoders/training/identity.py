@@ -1,4 +1,6 @@
-"""The identity of a run: eight hex digits of what decides its result, in its folder name and record."""
+"""The identity of a run: eight hex digits that depend on everything that affects its result, in its folder name and
+record.
+"""
 
 import copy
 import hashlib
@@ -9,7 +11,7 @@ from typing import Any
 
 from contrastive_encoders.io.output_directory import read_marker
 
-# What does not change the result, so that a run is found again on another machine, or with other loggers.
+# Keys that do not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
     "output_dir",
     "mirror",
@@ -35,12 +37,13 @@ NOT_IDENTITY_WITHIN = {
     "data": ("quiet", "verify", "cache_dir", "num_workers", "tokenizer_workers"),
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
 }
-OFF = {"model.lora": "rank", "domain": "path"}  # groups that say nothing while this key of theirs is null
+OFF = {"model.lora": "rank", "domain": "path"}  # groups that have no effect if this key is null
 
 
 def identity_of(keys: Mapping[str, Any]) -> str:
-    """Return the identity of a run: eight hex digits of a hash over its keys and values. The module of a class does not
-    count, nor does a key whose value is null.
+    """Return the identity of a run: eight hex digits of a hash over its keys and values.
+
+    The module of a class does not count, and neither does a key whose value is null.
 
     Args:
         keys: all keys of the run, as `ResolvedRun.keys` returns them.
@@ -49,7 +52,7 @@ def identity_of(keys: Mapping[str, Any]) -> str:
 
 
 def deciding_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a run that decide its result, nested, without null values.
+    """Return the keys of a run that affect its result, nested, without null values.
 
     Args:
         keys: all keys, as `ResolvedRun.keys` returns them.
@@ -76,7 +79,7 @@ def stage_identity(before: str, name: str, own: str) -> str:
 
 
 def identity_in(folder: Path) -> str | None:
-    """Return the identity of the run in a folder; None where there is no run.
+    """Return the identity of the run in a folder; None if there is no run.
 
     Raises:
         InputError: the marker of the folder is damaged, or another version of the project wrote it.
@@ -94,7 +97,9 @@ def _of_group(kept: dict[str, Any], group: str) -> list[dict[str, Any]]:
 
 
 def _keys_and_values(value: Any) -> Any:
-    """Return a config without null values, and with bare names of classes: two kinds of data may have equal keys."""
+    """Return a config without null values, and with class names without modules: two kinds of data may have equal
+    keys.
+    """
     if isinstance(value, list):
         return [_keys_and_values(one) for one in value]
     if not isinstance(value, dict):

@@ -43,20 +43,20 @@ KINDS = {
     "sentences": SENTENCES,
 }  # data= -> columns of its rows
 MAX_LISTED = 3  # rows that a warning names
-NEGATIVE = re.compile(r"neg|contradict|distract|wrong", re.IGNORECASE)  # what the name of a column of such texts has
+NEGATIVE = re.compile(r"neg|contradict|distract|wrong", re.IGNORECASE)  # pattern of the names of columns with negatives
 
 log = logging.getLogger(__name__)
 
 
 class Shape(NamedTuple):
-    """How many texts a row has, and whether a score follows them."""
+    """The number of texts in a row, and whether a score follows them."""
 
     texts: int
     has_score: bool
 
 
 class CachedRows(NamedTuple):
-    """The cache file of rows in memory, and the indices of the rows that it leaves out, in order."""
+    """The cache file of rows in memory, and the sorted indices of the rows that it omits."""
 
     path: Path
     left_out: list[int]
@@ -71,7 +71,7 @@ class CachedRows(NamedTuple):
         return index
 
     def error(self, error: InputError) -> InputError:
-        """Return the error with ``rows[INDEX]`` in place of the file and the line."""
+        """Return the error with ``rows[INDEX]`` instead of the file and the line."""
         if str(self.path) not in str(error):
             return error
         texts = {name: self._in_memory(getattr(error, name)) for name in ("location", "value", "expected", "hint")}
@@ -93,10 +93,10 @@ def overrides_for_rows(
     """Write rows to a file in ``folder``.
 
     Returns:
-        The choices and the keys of a run that trains on them, next to ``overrides``, and the file.
+        The choices and the keys of a run that trains on them, in addition to ``overrides``, and the file.
 
     Raises:
-        InputError: they are not rows, or differ in their form.
+        InputError: they are not rows, or have different forms.
     """
     rows = _rows_in(rows)
     columns = _names_said(overrides.get("data.columns"))
@@ -114,7 +114,7 @@ def overrides_for_rows(
     index, row = first
     if _has_lists(row):
         kind = kind or "triplets"  # one of several positives, and negatives: the reader knows the columns
-    elif not kind or not isinstance(row, Mapping):  # else the reader knows its columns
+    elif not kind or not isinstance(row, Mapping):  # otherwise the reader knows the columns
         chosen = complete.columns if isinstance(row, Mapping) else []
         if chosen and (columns or chosen != list(row)):  # known names may be in another order
             numbered = ((index, _chosen(row, index, chosen)) for index, row in numbered)
@@ -123,7 +123,7 @@ def overrides_for_rows(
         row = _with_number(row)
         shape = _shape(row, index)
         kind = kind or ("dino" if shape.has_score else "sentences" if shape.texts == 1 else "triplets")
-        if not columns:  # else the reader is told which column is which
+        if not columns:  # otherwise the columns are passed to the reader
             names = _names(kind, shape)
             if isinstance(row, Mapping):
                 _say_columns(dict(zip(names, map(str, row), strict=True)))
@@ -147,7 +147,7 @@ def _rows_in(rows: Any) -> Iterable[Any]:
     """Return an iterable of rows; those of a pandas DataFrame as mappings.
 
     Raises:
-        InputError: this is no collection of rows.
+        InputError: this is not a collection of rows.
     """
     if isinstance(rows, str | Path):
         raise InputError(
@@ -171,14 +171,14 @@ def _rows_in(rows: Any) -> Iterable[Any]:
 
 
 class _Complete:
-    """The rows without an empty cell in the columns that are trained on, with their indices; the others are counted.
+    """The rows without an empty cell in the columns used for training, with their indices; the others are counted.
 
-    A cell is empty if it is ``None``, NaN, pandas' NA or NaT, or a text of whitespace.
+    A cell is empty if it is ``None``, NaN, pandas' NA or NaT, or a string of whitespace.
     """
 
     def __init__(self, rows: Iterable[Any], kind: str, columns: list[Any], fail: bool) -> None:
         self.rows, self.kind, self.texts, self.fail = rows, kind, columns, fail
-        self.columns: list[Any] = []  # of the texts and the label; known from the first mapping on
+        self.columns: list[Any] = []  # of the texts and the label; known after the first mapping
         self.number = 0
         self.empty: dict[int, str] = {}  # index of a row -> its first empty column
 
@@ -209,7 +209,7 @@ class _Complete:
             )
 
     def _cells(self, row: Any) -> list[tuple[str, Any]]:
-        """Return name and value of the cells that have to be there."""
+        """Return name and value of the required cells."""
         if isinstance(row, Mapping):
             if not self.columns:
                 self.columns = _columns_used(row, self.kind, self.texts)
@@ -221,7 +221,8 @@ class _Complete:
 def _columns_used(row: Mapping[Any, Any], kind: str, texts: Sequence[Any]) -> list[Any]:
     """Return the columns of the texts and of the label.
 
-    They are ``texts`` with a label, those that files of this kind have, or of a known pair or triplet; otherwise all.
+    They are ``texts`` with a label, if given; or the columns of files of this kind, or of a known pair or triplet;
+    otherwise all columns.
     """
     labels = [label for label in LABELS if label in row]
     if texts:
@@ -279,10 +280,11 @@ def _names(kind: str, shape: Shape) -> Sequence[str]:
 
 
 def _say_columns(meant: Mapping[str, str]) -> None:
-    """``anchor=question, positive=answer``: columns are taken in order, whatever they are called.
+    """Log the meaning of columns that are used in order, regardless of their names: ``anchor=question,
+    positive=answer``.
 
     Raises:
-        InputError: what would be a negative is not called one.
+        InputError: the column that would be a negative does not have a name that marks it as one.
     """
     for place, own in meant.items():
         if place.startswith("negative") and not NEGATIVE.search(own):
@@ -320,7 +322,7 @@ def _columns(
                     f"rows[{index}] has the columns {', '.join(map(str, row))}; wanted {', '.join(map(str, columns))}, "
                     "as the first has."
                 )
-            row = {name: row[name] for name in columns}  # in whatever order it has them
+            row = {name: row[name] for name in columns}  # in any order
         if (found := _shape(row, index)) != shape:
             raise InputError(f"rows[{index}] has {_described(found)}; wanted {_described(shape)}, as the first has.")
         values = [float(one) if isinstance(one, Real) else one for one in _cells(row)]
@@ -337,7 +339,7 @@ def _mappings(numbered: Iterable[tuple[int, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as JSON has it; types that JSON doesn't have, such as dates, become texts."""
+    """Return the value as a JSON type. Types that JSON does not have, such as dates, are converted to strings."""
     if _is_list(value):
         return [_plain(one) for one in value]
     if isinstance(value, Mapping):
@@ -355,7 +357,7 @@ def _cells(row: Any) -> Sequence[Any]:
 
 
 def _with_number(row: Any) -> Any:
-    """Return a row of columns with its score as a number, if it is written as a text."""
+    """Return a row of columns with its score as a number, if it is a string."""
     if not isinstance(row, Mapping):
         return row
     found = dict(row)
@@ -377,7 +379,9 @@ def _shape(row: Any, index: int) -> Shape:
 
 
 def _no_example(row: Any, index: int) -> InputError:
-    """Return the error of a row that isn't one of the accepted forms; it names the first cell that isn't a text."""
+    """Return the error about a row that is not one of the accepted forms; it names the first cell that is not a
+    text.
+    """
     if not isinstance(row, Mapping):
         return InputError(location=f"rows[{index}]", value=repr(row), expected=ACCEPTED)
     name, value = next((name, value) for name, value in row.items() if not isinstance(value, str))

@@ -1,7 +1,7 @@
 """Defaults and checks of ``data.max_length`` (training) and ``model.max_length`` (evaluation and export).
 
-Neither follows the other. Where nobody gave the first, it is the objective's published one, or of pairs and triplets
-what covers their texts; and what the backbone reads if that is less.
+The two are independent. The default of the first is the objective's published value, or for pairs and triplets a value
+that covers their texts. It is limited to what the backbone reads.
 """
 
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def check_lengths(run: ResolvedRun) -> None:
-    """Refuse what needs no backbone to be refused; say what ``model.max_length`` alone no longer does."""
+    """Check lengths as far as possible without the backbone, and log the former effects of ``model.max_length``."""
     read = getattr(run.model, "max_length", None)
     for place, config in run.datasets.items():
         cut = getattr(config, "max_length", None)
@@ -47,12 +47,12 @@ def check_lengths(run: ResolvedRun) -> None:
 
 
 def settle_lengths(run: ResolvedRun, model: Any, data: Any) -> None:
-    """The same once the backbone is there; a default of ``data.max_length`` gives way to what it reads.
+    """Check lengths with the backbone, and limit a default of ``data.max_length`` to the length that it reads.
 
     Raises:
         InputError: training texts would be longer than the backbone or the encoder can read, or than a prompt allows.
     """
-    if isinstance(model, Objective):  # a model that writes has lengths of its own
+    if isinstance(model, Objective):  # a generator has its own lengths
         encoder, appended = model.encoder, model.encoder.appended
         behind = 0 if appended is None else len(appended.ids)
         _settle(run, data, encoder.longest, encoder.max_length, _kept(run, behind))
@@ -64,7 +64,7 @@ def settle_lengths(run: ResolvedRun, model: Any, data: Any) -> None:
 
 
 def settle_without_weights(run: ResolvedRun, data: Any) -> None:
-    """The same of what a config and a tokenizer say, to look at batches without a model."""
+    """Set and check lengths with only a config and a tokenizer, to preview batches without a model."""
     if not any(hasattr(one, "max_length") for one in data_modules(data).values()):
         return
     backbone = str(run.backbone)
@@ -78,8 +78,8 @@ def settle_without_weights(run: ResolvedRun, data: Any) -> None:
 
 
 def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
-    """What a preview without a model cannot know: the models, by their names, that cut such data at another length
-    where nobody says one.
+    """Return what a preview without a model cannot know: the models, by name, that by default truncate such data at
+    another length.
     """
     defaults = [
         config
@@ -104,7 +104,7 @@ def lengths_of_models(run: ResolvedRun) -> dict[str, int]:
 
 
 def _kept(run: ResolvedRun, behind: int) -> int:
-    """Tokens of a prompt that no text may take the place of."""
+    """Return the number of prompt tokens that texts must not replace."""
     return 0 if getattr(run.model, "truncation", None) == "official" else behind
 
 
@@ -112,7 +112,7 @@ def _settle(run: ResolvedRun, data: Any, longest: int, read: int, behind: int) -
     most = min(longest, read)
     by_default = most if getattr(run.model, "max_length", None) else min(most, USUAL_LENGTH)
     for place, one in data_modules(data).items():
-        if hasattr(one, "settle_length"):  # documents are not cut: spans of them are
+        if hasattr(one, "settle_length"):  # documents are not truncated, but the spans in them are
             one.settle_length(by_default, behind)
         if one.max_length > most and f"{place}.max_length" in run.unset:
             log.info(

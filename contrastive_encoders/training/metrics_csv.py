@@ -1,7 +1,7 @@
-"""``metrics.csv``: written so that a killed run can be continued without losing rows.
+"""Logger of ``metrics.csv`` that does not lose rows when a killed run is resumed.
 
-Lightning's own CSV logger deletes the file when a run is continued. Here rows beyond the checkpoint's step are cut and
-the rest is kept, so that the file of a killed and continued run equals that of an uninterrupted one.
+Lightning's own CSV logger deletes the file when a run is resumed. Here the rows after the checkpoint's step are removed
+and the others are kept, so that the file of a killed and resumed run equals that of an uninterrupted one.
 """
 
 import csv
@@ -28,9 +28,9 @@ class MetricsCSV(Logger):
     def __init__(self, folder: str | Path, filename: str = "metrics.csv") -> None:
         super().__init__()
         self.path = Path(folder) / filename
-        self._names: list[str] = []  # the columns behind "step"; empty until the file was read or begun
+        self._names: list[str] = []  # the columns after "step"; empty until the file is read or started
         self._last: Row = {}
-        self._last_offset = 0  # bytes before the last row, which is written again when its step gets more values
+        self._last_offset = 0  # bytes before the last row, which is rewritten when its step gets more values
         self._opened = False
 
     @property
@@ -47,7 +47,7 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Nothing: the resolved config lies in the run folder already."""
+        """Do nothing; the resolved config is already in the run folder."""
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -67,17 +67,17 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def content(self) -> str:
-        """Return the file as a checkpoint keeps it, so that rows that are lost later can be restored; None on other
-        ranks, which save no checkpoint.
+        """Return the file's content for a checkpoint, from which lost rows can be restored; None on other ranks, which
+        save no checkpoint.
         """
         return self.path.read_text(encoding="utf-8") if self.path.exists() else ""
 
     @rank_zero_only
     def truncate(self, step: int, content: str | None = None) -> None:
-        """Remove the rows beyond ``step``, and a row that a kill left unfinished. ``-1`` empties the file.
+        """Remove the rows after ``step``, and a row that a killed process left incomplete. ``-1`` empties the file.
 
         Args:
-            content: the file when the checkpoint was saved. If rows of it are missing, they are restored.
+            content: the file when the checkpoint was saved. Missing rows are restored from it.
         """
         if not self.path.exists():
             return
@@ -92,7 +92,9 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Wait until the rows are on the disk; called before a checkpoint, which must never be ahead of them."""
+        """Wait until the rows are on the disk. This is called before a checkpoint is saved, which must never be ahead
+        of them.
+        """
         if self.path.exists():
             with self.path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -123,7 +125,7 @@ class MetricsCSV(Logger):
         self._last = row
 
     def _rewrite(self, rows: list[Row]) -> None:
-        """Replace the file at once: whoever is killed here leaves the old file or the new one."""
+        """Replace the file atomically: a killed process leaves either the old or the new file."""
         self._names = sorted({name for row in rows for name in row} - {"step"})
         columns = ["step", *self._names]
         head = b"" if not rows else _lines(columns, [dict(zip(columns, columns, strict=True)), *rows[:-1]])
@@ -132,7 +134,7 @@ class MetricsCSV(Logger):
 
 
 def _text(value: Any) -> str:
-    """Shortest text that reads back as the same number."""
+    """Return the shortest text that parses to the same number."""
     return str(value) if isinstance(value, int) else repr(float(value))
 
 

@@ -1,4 +1,6 @@
-"""Batches of neighbours: groups of rows by the vectors of the encoder that a run begins from (``data.neighbours``)."""
+"""Batches of neighbors: groups of rows by the embeddings of the encoder that a run starts from
+(``data.neighbours``).
+"""
 
 import io
 import logging
@@ -17,19 +19,20 @@ from contrastive_encoders.runtime.process_group import broadcast_from_rank_zero
 from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
-NEIGHBOURS = "neighbours"  # folder of the groups, a file for each data set
-SMALLEST = 8  # groups in a batch, at least: the rest of it is as far away as rows at random
+NEIGHBOURS = "neighbours"  # folder of the groups, with one file per data set
+SMALLEST = 8  # minimum number of groups in a batch, so that most of it is as distant as random rows
 
 log = logging.getLogger(__name__)
 
 
 def group_neighbours(run: ResolvedRun, model: Any, data: Any) -> None:
-    """Give data that asks for it its groups: computed once by rank 0, kept in the run's folder, read by all.
+    """Set the groups of data that require them. Rank 0 computes them once, stores them in the run's folder, and all
+    ranks read them.
 
-    ``model`` has the weights that the run begins from. A file of groups is named after the content of its data, too: a
-    run that has not come to its first checkpoint begins anew on data that have changed since.
+    ``model`` must have the initial weights of the run. The name of a file of groups also depends on the content of its
+    data. Therefore a run without a checkpoint starts from scratch if the data have changed.
     """
-    data.setup()  # the shares of a mixture are those of all rows, of which groups hold what the steps will take
+    data.setup()  # the shares of a mixture are those of all rows, of which the groups contain those that the steps need
     for place, one in data_modules(data).items():
         size = min(getattr(one.settings, "neighbours", None) or 0, one.batch_size // SMALLEST)
         if size < 2 or not isinstance(model, Objective):
@@ -41,7 +44,7 @@ def group_neighbours(run: ResolvedRun, model: Any, data: Any) -> None:
 
 
 def _write(run: ResolvedRun, model: Objective, data: Any, size: int, path: Path) -> None:
-    """Write (groups, size) int64 examples, where a group is smaller -1."""
+    """Write (groups, size) int64 examples, with -1 as padding of smaller groups."""
     store, steps = data.store, run.max_steps if run.max_steps > 0 else 0
     examples = grouped_rows(data.num_examples, steps * data.batch_size or data.num_examples, data.settings.seed)
     rows = data.subset[examples]

@@ -1,7 +1,7 @@
-"""Prepare a run: build its model and data, and decide what depends on them.
+"""Prepare a run: build its model and data, and determine the settings that depend on them.
 
-That is the batch size and the steps for few rows (``few_rows_epochs``), the length of training texts, the prompts of
-the encoder, and what is scored and monitored.
+These are the batch size and the steps for few rows (``few_rows_epochs``), the length of training texts, the prompts of
+the encoder, and the tasks that are scored and monitored.
 """
 
 import gc
@@ -25,20 +25,20 @@ from contrastive_encoders.training.scoring import choose
 from contrastive_encoders.training.teacher import learn_from_teacher, load_teacher
 from contrastive_encoders.training.usable_negatives import count_usable_negatives
 
-MIN_ROWS = 1_000  # from so many rows the values of the config hold
-MIN_STEPS = 2  # in an epoch of fewer rows
+MIN_ROWS = 1_000  # minimum for the values of the config
+MIN_STEPS = 2  # in an epoch, with fewer rows
 MULTIPLE = 8  # of a batch
 
 log = logging.getLogger(__name__)
 
 
 class PreparedRun(NamedTuple):
-    """A run with its model and data, in which also that is decided which depends on them.
+    """A run with its model and data, after the settings that depend on them are determined.
 
     Attributes:
-        run: the run; ``backbone`` is where its weights are.
+        run: the run; ``backbone`` is the location of its weights.
         backbone: the name that the user gave.
-        recipe: all keys of the run, with that name, and with the scores that the config asks for.
+        recipe: all keys of the run, with that name, and with the requested scores.
         suites: what is scored at the end and during training.
     """
 
@@ -51,13 +51,13 @@ class PreparedRun(NamedTuple):
 
 
 def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
-    """Build model and data of a run with the weights that it begins or continues from.
+    """Build model and data of a run with the weights that it starts from or is resumed from.
 
     Args:
-        before: directory of the stage before, if the run begins from its weights.
+        before: directory of the previous stage, if the run starts from its weights.
 
     Raises:
-        InputError: the model, the data, the scores, or the checkpoint cannot be used.
+        InputError: the model, the data, the scores, or the checkpoint are invalid.
         OutputError: the disk has no room for a checkpoint.
     """
     prepared = _prepared(run, start.backbone)
@@ -72,7 +72,7 @@ def prepare(run: ResolvedRun, start: Start, before: Path | None) -> PreparedRun:
 
 
 def dry_run_stage(run: ResolvedRun, backbone: str | None) -> None:
-    """Build a later stage as far as possible, so that its errors are raised before the stages before it are trained."""
+    """Build a later stage as far as possible, so that its errors are raised before the previous stages are trained."""
     if run.is_finished:
         return
     prepared = _prepared(run, backbone, rehearsal=True)
@@ -106,10 +106,10 @@ def _prepared(run: ResolvedRun, backbone: str | None, *, rehearsal: bool = False
 
 
 def fit_to_rows(run: ResolvedRun, rows: int) -> ResolvedRun:
-    """Return the run with a batch size and a number of steps for few rows. What the user has set stays.
+    """Return the run with a batch size and a number of steps for few rows. The user's settings are kept.
 
-    Below 1,000 rows a batch is half of the rows, rounded down to a multiple of 8, at most the size of the config; and
-    there are as many steps as ``few_rows_epochs`` take, at most those of the config.
+    Below 1,000 rows, the batch size is half of the number of rows, rounded down to a multiple of 8, and at most that of
+    the config. The number of steps is that of ``few_rows_epochs`` epochs, and at most that of the config.
     """
     if run.few_rows_epochs is None or run.batch_size is None or rows >= MIN_ROWS:
         return run
@@ -124,7 +124,7 @@ def fit_to_rows(run: ResolvedRun, rows: int) -> ResolvedRun:
 
 
 def rows_of(data: Any) -> int:
-    """Return the number of examples of a data module whose texts are stored, without settling their length."""
+    """Return the number of examples of a data module with stored texts, before their length is determined."""
     parts = getattr(data, "parts", None)
     if parts:
         return sum(rows_of(part) for part in parts.values())
@@ -132,7 +132,7 @@ def rows_of(data: Any) -> int:
 
 
 def check_samples(model: Any, data: DataModule) -> None:
-    """Refuse data that the objective cannot use before the first step; each part of a mixture is checked."""
+    """Check before the first step that the objective can use the data; each part of a mixture is checked."""
     for batch in data.samples():
         try:
             model.check_batch(batch)
@@ -143,7 +143,7 @@ def check_samples(model: Any, data: DataModule) -> None:
 
 
 def free_memory() -> None:
-    """Free the memory of a model that is no longer needed, and reset the peak that the device counts."""
+    """Free the memory of a model that is no longer needed, and reset the device's peak counter."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -34,17 +34,17 @@ log = logging.getLogger(__name__)
 class ResolvedRun(RunConfig):
     """A run, or a stage of one, with a value for each key of its model, data, and trainer.
 
-    `training.prepare` decides what depends on the data or on the weights: the batch size and the steps for few rows,
+    `training.prepare` sets values that depend on the data or on the weights: the batch size and the steps for few rows,
     the length of training texts, and the prompts.
 
     Attributes:
         output_dir: the run directory; of a stage, a directory in it.
-        stage_name: name of the stage; empty for a whole run.
+        stage_name: name of the stage; empty for a run as a whole.
         own_identity: identity of the keys of this run or stage.
-        identity: the same; of a stage, it covers the stages before it too.
+        identity: the same; for a stage it also covers the previous stages.
         all_stages: the stages in their order; empty for a run without stages.
         unset: dotted names of the keys that the user has not set; they have the values of other keys of the run.
-        missing: required keys without a value, and their types. `check_run` refuses them.
+        missing: required keys without a value, and their types. `check_run` raises an error for them.
     """
 
     output_dir: str
@@ -65,12 +65,12 @@ class ResolvedRun(RunConfig):
 
     @property
     def trainings(self) -> list["ResolvedRun"]:
-        """The stages to train: all of them, or that of ``only_stage``. A run without stages is the only one."""
+        """The stages to train: all of them, or that of ``only_stage``. A run without stages contains only itself."""
         return [one for one in self.all_stages if self.only_stage in (None, one.stage_name)] or [self]
 
     @property
     def datasets(self) -> dict[str, Any]:
-        """The config of the data by its place, ``data``; of a mixture, of each part: ``data.parts.NAME``."""
+        """The data config by its place, ``data``; for a mixture, the config of each part: ``data.parts.NAME``."""
         parts = getattr(self.data, "parts", None)
         return {f"data.parts.{name}": part for name, part in parts.items()} if parts else {"data": self.data}
 
@@ -82,8 +82,8 @@ class ResolvedRun(RunConfig):
 
     @property
     def device(self) -> str | None:
-        """Device of another encoder that the run loads, such as a teacher: "cpu" if the run trains there; None: a GPU
-        if there is one.
+        """Device of another encoder that the run loads, such as a teacher: "cpu" if the run trains there; None for a
+        GPU if there is one.
         """
         return "cpu" if self.trainer["accelerator"] == "cpu" else None
 
@@ -92,27 +92,31 @@ class ResolvedRun(RunConfig):
         return {one.name: as_mapping(getattr(self, one.name)) for one in fields(RunConfig) if one.name != "asked"}
 
     def recipe(self) -> dict[str, Any]:
-        """Return `keys` as ``results.json`` and ``.hydra/config.yaml`` have them: without passwords in addresses."""
+        """Return `keys` as they are written to ``results.json`` and ``.hydra/config.yaml``: without passwords in
+        addresses.
+        """
         recipe: dict[str, Any] = without_secrets(self.keys())
         return recipe
 
     def with_values(self, **values: Any) -> "ResolvedRun":
-        """Return the run with other values of plain keys. Unset keys of model, data, and trainer take them too."""
+        """Return the run with other values of plain keys. Unset keys of model, data, and trainer inherit them."""
         run = replace(self, **values)
         run = replace(run, model=run.model and inherit(run.model, run, run.unset, "model"))
         run = replace(run, data=run.data and inherit(run.data, run, run.unset, "data"))
         return replace(run, trainer=_trainer_arguments(run))
 
     def begun_from(self, before: str) -> "ResolvedRun":
-        """Return the stage as one that begins from a run of this identity, or, if that is empty, from the backbone."""
+        """Return the stage with a run of this identity as its start, or with the backbone as its start if the identity
+        is empty.
+        """
         return replace(self, identity=stage_identity(before, self.stage_name, self.own_identity))
 
     @contextlib.contextmanager
     def named_in_errors(self) -> Iterator[None]:
-        """Raise errors with the name of the stage."""
+        """Context manager that adds the name of the stage to errors."""
         try:
             yield
-        except (InputError, HydraException) as error:  # the latter around what a constructor raised
+        except (InputError, HydraException) as error:  # HydraException: wraps an error of a constructor
             cause = input_error(error)
             if cause is None or not self.stage_name:
                 raise
@@ -120,7 +124,7 @@ class ResolvedRun(RunConfig):
 
 
 def resolve(config: RunConfig) -> ResolvedRun:
-    """Give each key of a run and of its stages a value, and decide the identity and the directory of the run.
+    """Give each key of a run and of its stages a value, and determine the identity and the directory of the run.
 
     Raises:
         InputError: a value has the wrong type, or there is no stage of the name ``only_stage``.
@@ -166,9 +170,9 @@ def _with_identity(config: RunConfig, stage: str = "") -> ResolvedRun:
 def _trainer_arguments(run: ResolvedRun) -> dict[str, Any]:
     """Return the arguments of Lightning's trainer. A plain key of the run replaces an argument that is not set.
 
-    torchrun and srun have already started the processes, and Lightning must be told the same number.
+    If torchrun or srun has started the processes, Lightning is given the same number.
     """
-    one_epoch = -1 if run.max_steps > 0 else 1  # with the number of steps alone as many epochs as they take
+    one_epoch = -1 if run.max_steps > 0 else 1  # with only a number of steps, as many epochs as they take
     values = {
         "devices": run.devices,
         "num_nodes": run.num_nodes,
@@ -213,9 +217,9 @@ def _no_such_stage(name: str, stages: Sequence[str]) -> InputError:
 
 
 def finished_before(run: ResolvedRun) -> bool:
-    """Return whether this very run is finished in its directory, and log so. Without torch this takes moments.
+    """Return whether exactly this run is finished in its directory, and log it. Without torch this takes moments.
 
-    It returns False if more has to be looked at: `training.stage_loop.run_stages` decides then, for all processes.
+    It returns False if more checks are needed; `training.stage_loop.run_stages` then decides for all processes.
     """
     if run.overwrite or run.resume != "auto" or run.domain.path or run.mirror or launcher_info() or not run.is_finished:
         return False

@@ -1,7 +1,7 @@
-"""What a resumed run takes from its checkpoint, and what from its config.
+"""What a resumed run takes from its checkpoint and from its config.
 
-Weights, moments, and counts are the checkpoint's. Every setting is that of the config; one that the restored tensors
-belong to cannot be changed.
+Weights, moments, and counts come from the checkpoint. Every setting comes from the config. Settings on which the
+restored tensors depend cannot be changed.
 """
 
 import json
@@ -26,17 +26,17 @@ OF_THE_RATES = (
     "model.layer_decay",
     "model.head_lr",
 )
-OF_GROUPS = ("model.layer_decay", "model.head_lr")  # by which some weights have another rate
+OF_GROUPS = ("model.layer_decay", "model.head_lr")  # keys that give some weights another learning rate
 
 
 class Resumption(NamedTuple):
-    """A run that continues from a checkpoint."""
+    """A run that is resumed from a checkpoint."""
 
     path: str
     step: int
     changed: list[SettingChange]
     total_steps: int
-    rates_differ: bool  # whether earlier steps had other learning rates than the schedule gives them now
+    rates_differ: bool  # whether earlier steps had different learning rates than the current schedule
     earlier: list[ResumedSettings]  # changes of earlier resumptions
 
     @property
@@ -61,9 +61,10 @@ class Resumption(NamedTuple):
 
 
 def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str, Any]) -> None:
-    """
+    """Check the settings on which the tensors of a checkpoint depend.
+
     Raises:
-        InputError: the config changes a setting that the tensors of the checkpoint belong to.
+        InputError: the config changes one of them.
     """
     fixed = [one for one in changes(checkpoint.get(CONFIG, recipe), recipe) if one.is_fixed and not _is_moved(one)]
     if not fixed:
@@ -82,7 +83,7 @@ def check_settings(path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str
 def resumption(
     path: str, checkpoint: Mapping[str, Any], recipe: Mapping[str, Any], folder: Path, batches: int, examples: int
 ) -> Resumption:
-    """Compare a checkpoint with the run that continues from it.
+    """Compare a checkpoint with the run that is resumed from it.
 
     Args:
         recipe: all keys of the run.
@@ -91,7 +92,7 @@ def resumption(
         examples: number of training examples.
 
     Raises:
-        InputError: nothing is left to train, and the checkpoint is that of another run.
+        InputError: no steps are left to train, and the checkpoint belongs to another run.
     """
     step, before = int(checkpoint["global_step"]), checkpoint.get(CONFIG, recipe)
     total, rate = _rates(recipe, batches, examples)
@@ -114,7 +115,7 @@ def resumption(
 
 
 def as_entry(recipe: Mapping[str, Any]) -> Any:
-    """Return the keys of a run in types that a checkpoint may hold."""
+    """Return the keys of a run in types that a checkpoint may contain."""
     return json.loads(json.dumps(recipe, default=str))
 
 
@@ -135,6 +136,6 @@ def _rates(recipe: Mapping[str, Any], batches: int, examples: int) -> tuple[int,
 
 
 def _is_moved(one: SettingChange) -> bool:
-    """Return whether this is a backbone of the same name in another place."""
+    """Return whether the change is a backbone of the same name in another location."""
     names: Sequence[str] = [Path(str(value)).name for value in (one.before, one.now)]
     return one.key.removeprefix("model.") == "backbone" and names[0] == names[1]

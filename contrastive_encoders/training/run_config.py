@@ -80,7 +80,7 @@ class WandbLogger:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """When the state of a run is saved."""
+    """Keys for saving the state of a run."""
 
     every_n_steps: int | None = config_field(500, "save every n optimizer steps; null: by time only", ge=1)
     every_n_minutes: float | None = config_field(15, "or after this many minutes; null: by steps only", ge=0)
@@ -152,8 +152,8 @@ class RunConfig:
     """Configuration of a run: model, data, trainer, logger, and the keys of the run itself.
 
     `compose` creates it from overrides, and `run` trains it. ``model`` and ``data`` are config objects, such as
-    `SimCSEConfig` and `TripletDataConfig`. Keys that are not set there follow the keys of the run. A run with
-    ``stages`` trains each stage from the best weights of the one before.
+    `SimCSEConfig` and `TripletDataConfig`. Their unset keys inherit the values of the run's keys. A run with ``stages``
+    trains each stage from the best weights of the previous one.
 
     Example:
         >>> from contrastive_encoders import compose
@@ -168,9 +168,9 @@ class RunConfig:
     logger: Mapping[str, Any] = field(default_factory=dict, metadata=NOT_A_KEY)
     asked: Sequence[str] = field(
         default=(), metadata=NOT_A_KEY
-    )  # keys that the user has set; a recipe's others give way where they cannot be
+    )  # keys that the user has set; an experiment's other keys are dropped if they do not apply
 
-    # What is trained
+    # Model and data
     backbone: str | None = config_field(
         None, "hub id, directory, directory of a run, or tiny; null: the default of the model"
     )
@@ -234,14 +234,14 @@ class RunConfig:
     )
     only_stage: str | None = config_field(None, "name of the only stage to run")
 
-    # How long
+    # Duration
     max_steps: int = config_field(-1, "optimizer steps; -1: set by max_epochs", ge=-1)
     max_epochs: int | None = config_field(None, "null: 1, or as many as max_steps needs", ge=1)
     max_time: str | None = config_field(
         None, "upper bound of the training time, DD:HH:MM:SS; the schedule still covers max_steps or max_epochs"
     )
 
-    # Where and how
+    # Location and hardware
     seed: int = config_field(1, "seed of shuffling, spans, masks, dropout, and new weights")
     precision: Precision = config_field("fp32", "precision of training")
     devices: int | str | Sequence[int] = config_field("auto", "number of processes per node, or indices of GPUs")
@@ -267,7 +267,7 @@ class RunConfig:
     next_steps: str | None = config_field(None, "text printed after the closing table: what to try next")
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
-    # Scores
+    # Evaluation
     monitor: str | None = config_field(
         None, "score that selects best.ckpt, e.g. stsb-dev/cosine/spearman; null: the last checkpoint is the best"
     )

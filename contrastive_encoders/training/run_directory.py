@@ -1,4 +1,4 @@
-"""The output folder of a run: who owns it, and from which checkpoint the run continues."""
+"""The output folder of a run: its ownership, and the checkpoint from which the run is resumed."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ from contrastive_encoders.training.mirror import SNAPSHOTS, Mirror
 log = logging.getLogger(__name__)
 
 RUN = "run"  # kind of output
-STAGES = "stage-*"  # folders of runs, one for each stage
+STAGES = "stage-*"  # one folder per stage
 ENTRIES = (
     "results.json",  # removed first: without it a run is not finished
     ".hydra",
@@ -55,15 +55,15 @@ MIRRORED = (MARKER, *(name for name in ENTRIES if name not in (SNAPSHOTS, "wandb
 
 
 def mirror_of(folder: Path, address: str | None, identity: str) -> Mirror | None:
-    """The copies of a run's folder, where an address is given for them."""
+    """Return the mirror of a run's folder; None without an address."""
     return None if address is None else Mirror(folder, address, MIRRORED, identity)
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether nothing of a run is in a folder yet.
+    """Return whether a folder contains no files of a run yet.
 
     Raises:
-        InputError: other files are there, or another process is training in it.
+        InputError: the folder contains other files, or another process is training in it.
     """
     check_owner("output_dir", folder, RUN)
     if folder.exists():
@@ -74,7 +74,7 @@ def is_empty(folder: Path) -> bool:
 
 class Claim(NamedTuple):
     finished: bool
-    checkpoint: str | None  # to continue from
+    checkpoint: str | None  # to resume from
 
 
 def claim_folder(
@@ -85,13 +85,13 @@ def claim_folder(
     overwrite: bool,
     recipe: Mapping[str, Any] | None = None,
 ) -> Claim:
-    """Take ``folder`` for the run of this identity. Only rank 0 calls this.
+    """Claim ``folder`` for the run of this identity. Only rank 0 calls this.
 
     Args:
-        recipe: all keys of the run, to name those in which another run in the folder differs.
+        recipe: all keys of the run, to list the differences from another run in the folder.
 
     Raises:
-        InputError: the folder holds another run or other files, what it holds would be lost, or another process is
+        InputError: the folder contains another run or other files, its contents would be lost, or another process is
             training in it.
     """
     given, own = _given(resume, folder), {"config": identity}
@@ -100,8 +100,9 @@ def claim_folder(
         _check_same_run(folder, marker, identity, recipe)
         return Claim(True, None)
     lock_folder("output_dir", folder)
-    marker = check_owner("output_dir", folder, RUN)  # another process may have written it meanwhile
-    # another command may have claimed the directory and ended before its first step, as with a wrong key
+    marker = check_owner("output_dir", folder, RUN)  # another process may have written it in the meantime
+    # another command may have claimed the directory and ended before its first step, for example because of an invalid
+    # key
     begins = overwrite or marker is None or (marker.identity != own and not _holds_work(folder))
     if marker and not begins:
         _check_same_run(folder, marker, identity, recipe)
@@ -111,14 +112,15 @@ def claim_folder(
     if begins:
         remove_entries(folder)
     write_marker(folder, RUN, ENTRIES, own)
-    # a given checkpoint is where the run began, and not where it continues
+    # the run started from a given checkpoint, but is resumed from its own
     return Claim(False, given if begins else _continued(folder, resume) or given)
 
 
 def check_writable(folder: Path) -> None:
-    """
+    """Check that a folder of this name is writable.
+
     Raises:
-        InputError: no folder of this name can be made or written to.
+        InputError: the folder cannot be created or written to.
     """
     check_local_output("output_dir", str(folder))
     there = folder.absolute()
@@ -131,9 +133,10 @@ def check_writable(folder: Path) -> None:
 
 
 def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping[str, Any] | None) -> None:
-    """
+    """Check that the run in the folder has the same settings.
+
     Raises:
-        InputError: the folder holds a run of other settings.
+        InputError: its settings differ.
     """
     if marker.identity == {"config": identity}:
         return
@@ -148,7 +151,7 @@ def _check_same_run(folder: Path, marker: Marker, identity: str, recipe: Mapping
 
 
 def _ways_on(folder: Path, found: Sequence[SettingChange]) -> str:
-    """Return what to set for a run whose settings differ from those of the run in its folder."""
+    """Return a suggestion for a run whose settings differ from those of the run in its folder."""
     other, last = new_folder(folder), folder / "checkpoints" / LAST
     anew = f"To train anew, set {format_override('output_dir', str(other))}, or overwrite=true, which removes that run."
     if not found or not last.is_file() or not all(one.can_be_resumed for one in found):
@@ -158,13 +161,13 @@ def _ways_on(folder: Path, found: Sequence[SettingChange]) -> str:
 
 
 def new_folder(folder: Path) -> Path:
-    """Return a name like that of the folder which is not taken."""
+    """Return a similar folder name that is not taken."""
     return next(one for number in count(2) if not (one := folder.with_name(f"{folder.name}-{number}")).exists())
 
 
 def _is_finished(folder: Path) -> bool:
-    """Return whether the folder has readable results of a run. Damaged ones do not count: the run writes them again,
-    from its last checkpoint.
+    """Return whether the folder has readable results of a run. Damaged results do not count, because the run writes
+    them again from its last checkpoint.
     """
     path = folder / "results.json"
     why = damage_of(path)
@@ -197,11 +200,11 @@ def _continued(folder: Path, resume: str | None) -> str | None:
 
 
 def _given(resume: str | None, folder: Path) -> str | None:
-    """Return the checkpoint that ``resume`` names, if it names one.
+    """Return the checkpoint that ``resume`` names; None if it names none.
 
     Raises:
-        InputError: it is not a file. The hint is the checkpoint of the run in this directory, and another output
-            directory if that is the one of this run.
+        InputError: it is not a file. The hint names the checkpoint of the run in this directory, and another output
+            directory if the checkpoint belongs to this run.
     """
     if resume in (None, "auto"):
         return None

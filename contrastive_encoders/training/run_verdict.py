@@ -1,4 +1,4 @@
-"""The verdict of a run: its headline score before and after training, and what to try next."""
+"""The verdict of a run: its headline score before and after training, and suggestions."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from contrastive_encoders.training.startup_summary import changed_keys
 
 
 def items_of(fitted: FitResult) -> ItemScores | None:
-    """What test items came to at the end, by TF-IDF, and before training."""
+    """Return the scores of test items after training, by TF-IDF, and before training."""
     if (found := fitted.final.scores.items) is None:
         return None
     return with_before(fitted.scorer.suite.with_baselines(found), fitted.scorer.items_before)
@@ -33,12 +33,12 @@ def verdict_of(
     batches: type | None,
     reads: int | None,
 ) -> Verdict | None:
-    """Return the verdict on the weights that are kept; None if nothing was scored before training.
+    """Return the verdict on the selected weights; None if nothing was scored before training.
 
     Args:
         history: step -> scores.
         batches: class of the batches of the data.
-        reads: tokens that the encoder reads at most.
+        reads: maximum number of tokens that the encoder reads.
     """
     if (headline := headline_of(results)) is None:
         return None
@@ -61,7 +61,7 @@ def verdict_of(
         files=files,
         rate=None
         if hasattr(run.model, "retriever")
-        else getattr(run.model, "lr", None),  # before training another model was scored
+        else getattr(run.model, "lr", None),  # a different model was scored before training
         losses=[float(row["train/loss"]) for row in read_rows(run.folder / "metrics.csv") if "train/loss" in row],
         scores=[sign * headline.value(one) for one in scored if all(name in one for name in headline.scores)],
         queries=verdict["items"] or 0,
@@ -98,7 +98,7 @@ def sources_of(run: ResolvedRun, manifest: Mapping[str, Any]) -> tuple[str, str]
 
 
 def items_of_all(folders: Sequence[Path]) -> ItemScores | None:
-    """Of a run in stages: the last one's, with those from before the first."""
+    """Return the item scores of a run with stages: those of the last stage, with those from before the first stage."""
     first, last = (folder / ITEMS_FILE for folder in (folders[0], folders[-1]))
     if not last.is_file():
         return None
@@ -108,7 +108,9 @@ def items_of_all(folders: Sequence[Path]) -> ItemScores | None:
 
 
 def verdict_of_all(results: Results, last: Verdict | None, items: ItemScores | None) -> Verdict | None:
-    """Of a run in stages: its end against what the first began from. What to try is what the last one speaks for."""
+    """Return the verdict of a run with stages, which compares its end with the initial encoder of the first stage. The
+    suggestions are those of the last stage.
+    """
     if (headline := headline_of(results)) is None:
         return None
     verdict = _judged(headline, results, items)
@@ -139,6 +141,6 @@ def _judged(headline: RankingMetric, results: Results, items: ItemScores | None,
 
 
 def in_words(verdict: Verdict) -> str:
-    """The verdict, and a line for each thing to try."""
+    """Return the verdict as text, and a line for each suggestion."""
     tries = [f"  {one}" for one in verdict["to_try"]]
     return "\n".join([verdict["sentence"], *(["What this run shows, and what to try:", *tries] if tries else [])])

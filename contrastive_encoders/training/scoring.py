@@ -1,4 +1,4 @@
-"""The choice of what is scored during and after training, and of the monitored score."""
+"""Selection of the scores that are computed during and after training, and of the monitored score."""
 
 import logging
 from collections.abc import Collection
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 
 def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tuple[ResolvedRun, Suites]:
-    """Return the run with what is really scored and monitored, and what is scored at the end and while training.
+    """Return the run with the available scores, and the suites that are scored at the end and during training.
 
     Raises:
-        InputError: what is to be scored or monitored is not there.
+        InputError: a requested or monitored score is not available.
     """
     scoring, held_out = run.evaluation, list[Any](data.held_out())
     config = EvaluateConfig(protocol=scoring.protocol, allow_targets=list(run.allow_targets))
@@ -58,14 +58,14 @@ def choose(run: ResolvedRun, model: pl.LightningModule, data: DataModule) -> tup
 
 
 def reranked(suites: Suites, run: ResolvedRun) -> Suites:
-    """Return the suites of a reranker: the retrieval tasks of a run. Other tasks are left out."""
+    """Return the suites of a reranker: the retrieval tasks of a run. Other tasks are skipped."""
     settings: Any = run.model
     tasks = [task for task in suites.final if isinstance(task, RetrievalScores) and settings.retriever]
     if others := [task.name for task in suites.final if task not in tasks]:
         why = "reranks documents for queries" if settings.retriever else "has no model.retriever, which finds documents"
         log.warning("%s: this model %s, so they are not scored.", ", ".join(others), why)
     if tasks:
-        load_encoder(settings.retriever, device="cpu")  # what is no encoder is refused before the training
+        load_encoder(settings.retriever, device="cpu")  # raises an error before the training if it is not an encoder
     device = run.device
     final = RerankingScorer(tasks, lambda: load_encoder(settings.retriever, device=device), settings.rerank_top)
     during = {task.name for task in suites.during}
@@ -73,10 +73,10 @@ def reranked(suites: Suites, run: ResolvedRun) -> Suites:
 
 
 def own_suite(run: ResolvedRun, config: EvaluateConfig) -> list[Task]:
-    """Read the test sets that the user has named in ``evaluation.tasks``.
+    """Read the user's test sets in ``evaluation.tasks``.
 
     Raises:
-        InputError: one is not there or damaged.
+        InputError: a test set does not exist or is damaged.
     """
     return [task for own in resolve_custom_tasks(run.evaluation.tasks, "evaluation.tasks") for task in own.read(config)]
 
@@ -86,8 +86,9 @@ def _scoring(run: ResolvedRun, **changed: Any) -> ResolvedRun:
 
 
 def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
-    """What a recipe scores while training is left out without tables, and where they lack SentEval's form of it, the
-    plain one is taken; what the user has asked for stays.
+    """Drop the tasks that an experiment scores during training if the evaluation tables are missing.
+
+    If the tables lack SentEval's form of a task, the plain form is used. Tasks that the user requested are kept.
     """
     scoring, unscored = run.evaluation, ""
     by_steps = "evaluation.every_n_steps" in run.asked and not run.monitor
@@ -104,7 +105,7 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
             run = _scoring(run, every_n_steps=None)
         suite = names_of(scoring.suite)
         if held_out and suite == [USUAL] and "evaluation.suite" not in run.asked:
-            suite = []  # there is something to score, and nobody asked for the tables
+            suite = []  # there are other scores, and the tables were not requested
         if said := ", nor ".join(part for part in (", ".join(suite), unscored) if part):
             log.info("evaluation.data_root is not set: no scores of %s.", said)
         return run
@@ -123,7 +124,7 @@ def _without_tables(run: ResolvedRun, held_out: Collection[str]) -> ResolvedRun:
 
 
 def available_variant(root: str, name: str) -> str:
-    """Return the task, or where it lacks its texts in SentEval's form, the same with them as they are."""
+    """Return the task, or its variant with unmodified texts if SentEval's form of the texts is missing."""
     plain = ScoreName.parse(name).without_form()
     return plain if is_task(name) and not _is_there(root, name) and _is_there(root, plain) else name
 

@@ -25,8 +25,8 @@ from contrastive_encoders.training.callbacks.checkpoint_io import SafeCheckpoint
 class ShardedStrategy(ModelParallelStrategy):
     """FSDP2 over all processes, without tensor parallelism. `TrainedModule.configure_model` shards the weights.
 
-    Weights and optimiser state of a checkpoint are written by all ranks, each its own part, into a folder beside the
-    file; checkpoints of one process or of DDP can be read as well.
+    All ranks write the weights and optimizer state of a checkpoint, each its own shard, to a folder next to the file.
+    Checkpoints of one process or of DDP can also be loaded.
     """
 
     def __init__(self, process_group_backend: str | None = None, **options: Any) -> None:
@@ -54,7 +54,7 @@ class ShardedStrategy(ModelParallelStrategy):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: str | Path, storage_options: Any | None = None
     ) -> None:
-        """A collective. An error of writing is kept by ``checkpoint_io``, on all ranks."""
+        """Save a checkpoint. This is a collective operation; ``checkpoint_io`` stores a write error on all ranks."""
         path, io = Path(self.broadcast(filepath)), cast(SafeCheckpointIO, self.checkpoint_io)
         name = self.broadcast(new_shards(path.parent, checkpoint["global_step"]) if self.is_global_zero else "")
         weights, optimizers = checkpoint.pop("state_dict"), checkpoint.pop("optimizer_states", [])
@@ -95,7 +95,9 @@ class ShardedStrategy(ModelParallelStrategy):
 
 
 def _by_names(state: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The state of an optimiser in one process, which numbers weights as its groups have them, by names of weights."""
+    """Return the optimizer state of one process, which numbers weights in the order of its groups, keyed by weight
+    names.
+    """
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     own = [name for group in groups for name in group["params"]]
     saved = [name for group in state["param_groups"] for name in group.get(NAMES, ())]
@@ -113,7 +115,7 @@ def _flat(state: Mapping[str, Mapping[str, Tensor]], place: int) -> dict[str, Te
 
 
 def _shared(model: nn.Module, names: Mapping[str, Any]) -> dict[str, str]:
-    """Names of weights that have another name, too, such as a head that is the embeddings -> the other name."""
+    """Return the names of tied weights, such as an output head that is the embedding matrix -> the other name."""
     first: dict[nn.Parameter, str] = {}
     same = {}
     for name, weight in model.named_parameters(remove_duplicate=False):

@@ -1,8 +1,8 @@
-"""A run from its settings to its results, stage by stage.
+"""Execution of a run from its settings to its results, stage by stage.
 
-A run without stages is a single training. ``compose.py`` makes a `RunConfig` of a command line, ``resolve.py`` gives
-each key a value, ``checks.py`` refuses, ``run_setup.py`` takes the directory, ``prepare.py`` builds model and data,
-``fit.py`` trains, ``finish.py`` writes the outputs; here they follow each other.
+A run without stages is a single training run. ``compose.py`` converts a command line to a `RunConfig`, ``resolve.py``
+gives each key a value, ``checks.py`` validates, ``run_setup.py`` claims the directory, ``prepare.py`` builds model and
+data, ``fit.py`` trains, and ``finish.py`` writes the outputs. This module calls them in order.
 """
 
 import logging
@@ -33,8 +33,8 @@ from contrastive_encoders.training.run_setup import (
 from contrastive_encoders.training.teacher_comparison import score_teacher
 from contrastive_encoders.training.wandb_session import close_wandb
 
-MAX_COPY_SECONDS = 40.0  # for the copy of the last checkpoint after a signal or an error
-SAID_ONCE = (  # by each stage, and by its rehearsal
+MAX_COPY_SECONDS = 40.0  # to copy the last checkpoint after a signal or an error
+SAID_ONCE = (  # by each stage, and by its check before training
     "contrastive_encoders.training.max_length",
     "contrastive_encoders.training.prepare",
     "contrastive_encoders.training.scoring",
@@ -47,15 +47,15 @@ log = logging.getLogger(__name__)
 
 
 def run_stages(run: ResolvedRun) -> Results | None:
-    """Train a run on all processes that were started, or continue it.
+    """Train a run on all processes that were started, or resume it.
 
     Returns:
-        The contents of ``results.json``; None on other ranks than the first, and while stages are left.
+        The contents of ``results.json``; None on all ranks but the first, and if stages remain to be trained.
 
     Raises:
         InputError: a key or the data are invalid.
         OutputError, TrainingError: the disk is full, or the training failed.
-        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the state is saved.
+        KeyboardInterrupt, SystemExit: the process received SIGINT or SIGTERM, and the state is saved.
     """
     with quiet_library_logging(), deduplicate_log_messages(*SAID_ONCE):
         status = 1
@@ -75,11 +75,11 @@ def run_stages(run: ResolvedRun) -> Results | None:
 
 
 def _run(run: ResolvedRun) -> int:
-    """Train a run, with copies of its directory if it has a ``mirror``, and return the exit status."""
+    """Train a run, with copies of its directory if it has a ``mirror``, and return the exit code."""
     companions = RankFailureMonitor()
     mirror = mirror_of(run.folder, run.mirror, run.identity)
     if mirror is None:
-        with companions.named():  # between two stages, too
+        with companions.named():  # also between two stages
             return _train(run, companions, None)
     anew = run.overwrite and run.only_stage is None
     broadcast_from_rank_zero(lambda: mirror.begin(anew=anew, fetch=is_empty(run.folder)))
@@ -97,7 +97,7 @@ def _run(run: ResolvedRun) -> int:
 
 
 def _train(run: ResolvedRun, companions: RankFailureMonitor, saved: Callable[[], None] | None) -> int:
-    """Train the stages of a run in turn, each from the best weights of the stage before it, and return the exit status.
+    """Train the stages of a run in order, each from the best weights of the previous stage. Return the exit code.
     Finished stages are skipped.
     """
     if not run.all_stages:
@@ -128,13 +128,13 @@ def train(
     before: Path | None = None,
     saved: Callable[[], None] | None = None,
 ) -> int:
-    """Train or continue a run without stages, or a stage; score and export it. Return the exit status.
+    """Train or resume a run without stages, or a stage; score and export it. Return the exit code.
 
     Args:
-        before: directory of the stage before, whose weights a stage begins from.
+        before: directory of the previous stage, whose weights a stage starts from.
         saved: called after each checkpoint.
     """
-    loggers = make_loggers(run)  # a missing login shows here
+    loggers = make_loggers(run)  # raises an error early if a login is missing
     start = broadcast_from_rank_zero(lambda: prepare_folder(run))
     if start.finished:
         log_already_finished(run.folder)

@@ -18,7 +18,7 @@ from contrastive_encoders.training.resolve import ResolvedRun
 from contrastive_encoders.training.resume import Resumption
 from contrastive_encoders.training.usable_negatives import Counts
 
-WIDTH, MOST_NAMED = 10, 5  # of the names; tasks
+WIDTH, MOST_NAMED = 10, 5  # characters of the names; number of tasks
 
 
 def facts(
@@ -87,8 +87,8 @@ def overrides(values: Mapping[str, Any]) -> list[str]:
 
 
 def steps_of_epoch(data: Any, steps: int) -> int:
-    """Return the steps that an epoch takes over all examples. A loader with groups has ``steps``, of fewer examples if
-    the run takes no more.
+    """Return the steps of an epoch over all examples. A loader with groups has ``steps`` with fewer examples if the run
+    needs no more.
     """
     if not len(getattr(data, "groups", ())):
         return steps
@@ -97,7 +97,7 @@ def steps_of_epoch(data: Any, steps: int) -> int:
 
 
 def _negatives(counts: Mapping[str, Counts]) -> str:
-    """Of a mixture whose batches are of one part each, those of each part if they differ."""
+    """Return the counts as text. For a mixture whose batches have one part each, each part is listed if they differ."""
     rule = ", equal texts not counted" if any(one.least < one.most for one in counts.values()) else ""
     if len(same := set(counts.values())) <= 1:
         return "".join(f", {one} negatives for each text{rule}" for one in same)
@@ -106,7 +106,7 @@ def _negatives(counts: Mapping[str, Counts]) -> str:
 
 
 def millions(number: int) -> str:
-    """``22.6 million``."""
+    """Return a number as ``22.6 million``."""
     return f"{number / 1e6:,.1f} million" if number >= 1e5 else f"{number:,}"
 
 

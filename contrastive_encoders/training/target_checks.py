@@ -1,6 +1,6 @@
-"""Checks of the classes that ``_target_`` may name: expected types, from this project, Lightning or allowed packages.
+"""Checks of the classes that ``_target_`` may name: expected types, from this project, Lightning, or allowed packages.
 
-A name is looked up, and what is found decides: where a class is defined, and what it is one of. Others need
+A name is resolved first, and the module and the base classes of the object are checked. Other classes require
 ``allow_targets=[PREFIX]``.
 """
 
@@ -19,7 +19,7 @@ from contrastive_encoders.training.resolve import ResolvedRun
 
 OURS = ("contrastive_encoders",)
 LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
-KINDS = {  # where it stands: what it is one of
+KINDS = {  # place in the config -> expected base class
     "model": pl.LightningModule,
     "data": pl.LightningDataModule,
     "data.parts.*": pl.LightningDataModule,
@@ -28,19 +28,19 @@ KINDS = {  # where it stands: what it is one of
     "trainer": pl.Trainer,
     "trainer.strategy": Strategy,
 }
-NEEDS = {  # of a class of somebody's own: what it is made from, and what is asked of it before it is built
+NEEDS = {  # for a user-defined class: the settings class it needs, and what is read from it before it is built
     "model": ("contrastive_encoders.encoders.objective.Objective", ("objective", "consumes", "tiny_backbone")),
     "data": ("contrastive_encoders.datamodules.text_datamodule.TextData", ("yields",)),
     "data.parts.*": ("contrastive_encoders.datamodules.text_datamodule.TextData", ("yields",)),
 }
-MAKERS = ("contrastive_encoders.training.wandb_session.wandb_logger",)  # functions of ours that make one
+MAKERS = ("contrastive_encoders.training.wandb_session.wandb_logger",)  # functions of this project that create one
 
 
 def check_targets(run: ResolvedRun) -> None:
-    """Every ``_target_`` of a run names what it may.
+    """Check every ``_target_`` of a run.
 
     Raises:
-        InputError: it is something else, or not to be found.
+        InputError: a class is not allowed, or does not exist.
     """
     check_type("allow_targets", run.allow_targets, Sequence[str])
     plain: Any = run.keys()
@@ -66,10 +66,10 @@ def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 
 def check_target(key: str, target: Any, allowed: Sequence[str]) -> None:
-    """The class that a key names is one of ours or Lightning's, or of a package that the user allows.
+    """Check that the class that a key names is from this project, Lightning, or a package that the user allows.
 
     Raises:
-        InputError: it is something else, or not to be found.
+        InputError: it is from another package, or does not exist.
     """
     kind = KINDS.get(key, KINDS.get(f"{key.rpartition('.')[0]}.*"))
     if isinstance(target, str) and is_allowed(target, allowed):
@@ -89,6 +89,6 @@ def check_target(key: str, target: Any, allowed: Sequence[str]) -> None:
     if found is None:
         raise InputError(f"{said} is not to be found: there is no such class.")
     if not inspect.isclass(found) or found.__module__.split(".")[0] not in (*OURS, *LIGHTNING):
-        raise untrusted(f"{key}._target_", target)  # what a module of ours has imported
+        raise untrusted(f"{key}._target_", target)  # an object that a module of this project has imported
     if kind is not None and not issubclass(found, kind):
         raise InputError(key=f"{key}._target_", value=target, expected=f"a kind of {kind.__name__}")

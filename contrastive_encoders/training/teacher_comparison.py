@@ -1,4 +1,4 @@
-"""What a run keeps of its teacher (``evaluation.teacher``): size, speed and scores of both, side by side."""
+"""Comparison of the encoder with its teacher (``evaluation.teacher``): size, speed, and scores of both."""
 
 import statistics
 import time
@@ -20,11 +20,11 @@ from contrastive_encoders.training.build import data_modules
 from contrastive_encoders.training.resolve import ResolvedRun
 
 TIMED = 2_048  # training texts whose embedding is timed
-ROUNDS = 5  # of each encoder, in turn; the median counts
+ROUNDS = 5  # rounds for each encoder, alternating; the median is reported
 
 
 def score_teacher(run: ResolvedRun, scorer: ScoreCallback) -> dict[str, float] | None:
-    """The teacher's scores of all tasks of the run. All ranks must call this; None where they are not wanted."""
+    """Return the teacher's scores of all tasks of the run; None if they are not requested. All ranks must call this."""
     if not (run.evaluation.teacher and getattr(run.model, "teacher", None)):
         return None
     with torch.no_grad():
@@ -40,7 +40,7 @@ def score_teacher(run: ResolvedRun, scorer: ScoreCallback) -> dict[str, float] |
 def compare_with_teacher(
     run: ResolvedRun, data: Any, results: Results, of_teacher: Mapping[str, float]
 ) -> TeacherComparison:
-    """Compare the exported encoder with the teacher; both embed the same training texts, in turn."""
+    """Compare the exported encoder with the teacher. Both embed the same training texts in alternation."""
     autocast = torch.bfloat16 if run.evaluation.precision == "bf16" else None
     sides = {"teacher": _loaded(run, run.model.teacher), "student": _loaded(run, run.folder / "encoder")}
     rows = next(iter(data_modules(data).values())).used_texts()
@@ -62,7 +62,7 @@ def compare_with_teacher(
 
 
 def teacher_comparison_table(found: TeacherComparison, results: Results) -> Table:
-    """Size, speed, averages, and what is in no average."""
+    """Return a table of size, speed, averages, and the scores that are not part of an average."""
     table = Table(title="Beside the teacher", title_justify="left")
     for name in ("", "teacher", "student", "kept"):
         table.add_column(name, justify="right" if name else "left")
@@ -92,7 +92,9 @@ def _embedding(encoder: LoadedEncoder, texts: list[str], autocast: torch.dtype |
 
 
 def _in_turn(several: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Seconds of each, of several rounds; the first, which warms up, does not count."""
+    """Return the seconds of each function over several alternating rounds. The first round, a warm-up, does not
+    count.
+    """
     seconds = {name: list[float]() for name in several}
     for _ in range(ROUNDS + 1):
         for name, call in several.items():

@@ -1,4 +1,4 @@
-"""Count the negatives of the planned batches before training, and refuse data that the loss cannot learn from."""
+"""Count the negatives of the planned batches before training, and reject data that the loss cannot learn from."""
 
 import logging
 from itertools import islice
@@ -10,9 +10,9 @@ import torch
 from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.optimizers import planned_steps
 
-MAX_ROWS, MAX_BATCHES = 8_192, 128  # that are counted, if one of them has a gradient
-MIN_BATCHES = 1_000  # without a gradient, or an epoch if it has more, before data are refused
-MAX_SUGGESTED = 64  # examples of a larger batch that is advised
+MAX_ROWS, MAX_BATCHES = 8_192, 128  # counted at most, if one of them has a gradient
+MIN_BATCHES = 1_000  # without a gradient, or an epoch if it has more, before data are rejected
+MAX_SUGGESTED = 64  # maximum batch size that is suggested
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +31,13 @@ class Counts(NamedTuple):
 
 
 def count_usable_negatives(model: Any, data: Any, loader: Any, trainer: Any, name: str) -> dict[str, Counts]:
-    """Count the negatives of each anchor in the first batches: part of a mixture, or "" -> its counts. It is empty if
-    the loss has no negatives.
+    """Count the negatives of each anchor in the first batches. Return the counts by part of a mixture, or under "".
 
-    A warning says how many batches have none. The batches are those of all ranks together, so the counts are the same
-    on every rank. ``name`` is that of the data.
+    The result is empty if the loss has no negatives. A warning gives the number of batches without negatives. The
+    batches are those of all ranks together, so the counts are identical on every rank.
+
+    Args:
+        name: name of the data.
 
     Raises:
         InputError: no term of the loss can have a gradient in any batch.
@@ -69,7 +71,7 @@ def _counts(counts: torch.Tensor) -> Counts:
 
 
 def _no_gradient(model: Any, data: Any, looked: int, processes: int, name: str) -> InputError:
-    """The error of data without a gradient: a larger batch is advised if it would have one."""
+    """Return the error about data without a gradient. It suggests a larger batch if that would have one."""
     most = min(MAX_SUGGESTED, data.num_examples)
     size = most - most % processes
     if size > data.batch_size and hasattr(data, "batch"):

@@ -27,7 +27,7 @@ def wandb_logger(
     group: str | None,
     offline: bool,
 ) -> "WandbLogger":
-    """Lightning's logger, writing below ``output_dir``; a continued run appends to its own curves.
+    """Return Lightning's logger, which writes below ``output_dir``. A resumed run appends to its own curves.
 
     Raises:
         InputError: see ``check_wandb``.
@@ -49,20 +49,20 @@ def wandb_logger(
 
 
 def close_wandb(status: int) -> None:
-    """End the W&B run of this process, if there is one: the next job of a sweep begins its own."""
+    """End the W&B run of this process, if there is one, because the next job of a sweep begins its own."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and wandb.run is not None:
         wandb.finish(exit_code=status)
 
 
 def run_id(folder: Path) -> str:
-    """The folder's name, and six digits that tell apart folders of one name (stages, machines)."""
+    """Return the folder's name and six digits that distinguish folders of the same name (stages, machines)."""
     readable = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in folder.name)
     return f"{readable}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]}"
 
 
 def check_wandb(offline: bool, environment: Mapping[str, str] | None = None) -> None:
-    """Return if a run can log: offline, disabled, or with a login that wandb will find.
+    """Check that a run can log: offline, disabled, or with a login that wandb will find.
 
     Raises:
         InputError: wandb would ask for a login.
@@ -87,7 +87,9 @@ def check_wandb(offline: bool, environment: Mapping[str, str] | None = None) -> 
 
 
 def _settings(known: Mapping[str, str]) -> dict[str, str]:
-    """What `wandb login`, `wandb offline` and people wrote into wandb's settings files; the project's wins."""
+    """Return the settings in wandb's settings files, as written by `wandb login`, `wandb offline`, or users. The
+    project's file takes precedence.
+    """
     home = Path(known.get("WANDB_CONFIG_DIR") or Path(known.get("HOME", "~")).expanduser() / ".config" / "wandb")
     project = Path(known.get("WANDB_DIR") or ".") / "wandb"
     parser = configparser.ConfigParser(interpolation=None)
@@ -106,5 +108,5 @@ def _in_netrc(host: str, known: Mapping[str, str]) -> bool:
             if netrc.netrc(path).authenticators(urlsplit(host).netloc):
                 return True
         except (OSError, netrc.NetrcParseError):
-            continue  # wandb passes over it too
+            continue  # wandb skips it, too
     return False

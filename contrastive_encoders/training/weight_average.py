@@ -1,4 +1,4 @@
-"""The mean of the weights before and after training: it keeps more of what an encoder could do before (WiSE-FT).
+"""Average of the weights before and after training, which preserves more of the initial encoder's abilities (WiSE-FT).
 
 Wortsman et al. 2022, "Robust fine-tuning of zero-shot models" (arXiv:2109.01903), equation 1: (1 - a) * start + a *
 trained, for every weight of the backbone.
@@ -20,8 +20,8 @@ def copy_of_weights(model: Objective) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def average_with(model: Objective, start: Mapping[str, Tensor], share: float) -> None:
-    """Put ``share`` * start + (1 - ``share``) * trained into the backbone, in place; float32 between."""
+    """Set the backbone's weights to ``share`` * start + (1 - ``share``) * trained in place, computed in float32."""
     own = model.transformer.state_dict()
     mean = {name: torch.lerp(own[name].float(), at.to(own[name].device).float(), share) for name, at in start.items()}
-    for name, weight in mean.items():  # all means first: weights that are tied have several names
+    for name, weight in mean.items():  # compute all means first, because tied weights have several names
         own[name].copy_(weight)

@@ -1,7 +1,7 @@
 """Checkpoint writing that reports a full disk instead of hanging.
 
-Lightning writes on rank 0 while the others wait at a barrier: an error raised there would leave them waiting. Here the
-error is kept and the callback, which all ranks are in, agrees on it afterwards.
+Lightning writes on rank 0 while the other ranks wait at a barrier, so an error on rank 0 would leave them waiting. Here
+the error is stored, and the callback, which runs on all ranks, agrees on it afterwards.
 """
 
 import os
@@ -17,7 +17,9 @@ from contrastive_encoders.io.checkpoint import SHARDS, load_checkpoint, with_who
 
 
 class SafeCheckpointIO(TorchCheckpointIO):
-    """Streams to the file (Lightning's own collects the whole checkpoint in memory first) and syncs it to the disk."""
+    """Stream the checkpoint to the file and sync it to the disk. Lightning's own class first serializes all of it in
+    memory.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +28,7 @@ class SafeCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Lightning's, and of a checkpoint in shards all of it."""
+        """Load a checkpoint as Lightning does; a sharded checkpoint is loaded completely."""
         found = super().load_checkpoint(path, weights_only=True)
         if SHARDS not in found:
             return found
@@ -50,7 +52,7 @@ class SafeCheckpointIO(TorchCheckpointIO):
 
 
 class _Sink:
-    """A file that remembers the first write that failed: torch's writer would turn it into an opaque RuntimeError."""
+    """File that stores the first write error, which torch's writer would convert to an uninformative RuntimeError."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -65,11 +67,11 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """The owner of the file flushes it, where an error can be reported."""
+        """Do nothing. The owner of the file flushes it, where an error can be reported."""
 
 
 def reason(error: OSError) -> str:
-    """What to tell the user, in words."""
+    """Return the error as a message for the user."""
     if error.errno in NO_ROOM:
         return f"there is no room left ({error.strerror})"
     return error.strerror or str(error)

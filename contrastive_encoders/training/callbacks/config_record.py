@@ -13,10 +13,11 @@ from contrastive_encoders.training.resume import CONFIG, RATES_DIFFER, RESUMED, 
 
 
 class ConfigRecord(pl.Callback):
-    """Stores all keys of the run and the names of weights in each checkpoint, and keeps the arguments of callbacks as
-    the config has them.
+    """Store all keys of the run and the names of weights in each checkpoint, and keep callback arguments as in the
+    config.
 
-    Some callbacks restore an argument of theirs from a checkpoint, as Lightning's EarlyStopping does its patience.
+    Some callbacks restore one of their arguments from a checkpoint, as Lightning's EarlyStopping does with its
+    patience.
 
     Args:
         recipe: all keys of the run.
@@ -24,13 +25,13 @@ class ConfigRecord(pl.Callback):
 
     def __init__(self, recipe: Mapping[str, Any]) -> None:
         self.recipe = as_entry(recipe)
-        self.rates_differ = False  # whether earlier steps had other learning rates than the schedule gives them now
+        self.rates_differ = False  # whether earlier steps had different learning rates than the current schedule
         self.resumed: list[ResumedSettings] = []
         self._arguments: list[tuple[pl.Callback, dict[str, Any]]] = []
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         checkpoint |= {CONFIG: self.recipe, RATES_DIFFER: self.rates_differ, RESUMED: self.resumed}
-        if is_sharded(pl_module):  # its groups have names in place of numbers
+        if is_sharded(pl_module):  # its groups have names instead of numbers
             return
         for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
             for group, names in zip(state["param_groups"], names_of_groups(optimizer, pl_module), strict=True):

@@ -1,4 +1,6 @@
-"""Estimate of the time and the memory of a run: before the first step by a probe, after the third by what they took."""
+"""Estimate of the time and memory of a run: before the first step from a probe, and after the third from
+measurements.
+"""
 
 import logging
 import time
@@ -17,23 +19,23 @@ from contrastive_encoders.evaluation.callback import ScoreCallback
 from contrastive_encoders.io.results import held_memory_bytes, peak_memory_bytes
 from contrastive_encoders.reports.progress import clock
 
-PROBE_TOKENS = 3_000  # of the longer probe; a shorter one before it takes the cost of a first call
-SAMPLE = 256  # examples by whose lengths the tokens of a step are estimated
+PROBE_TOKENS = 3_000  # of the longer probe; a shorter one before it absorbs the cost of the first call
+SAMPLE = 256  # examples whose lengths are used to estimate the tokens of a step
 MEASURED_STEPS = 3
-ADAM_BYTES = 12  # of a weight that is trained: its gradient and two moments
+ADAM_BYTES = 12  # per trained weight: its gradient and two moments
 
 log = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):
-    """Tokens of the texts of a step: on average, and at most in one of a hundred."""
+    """Number of tokens in a step: the mean, and the 99th percentile."""
 
     mean: float
     most: float
 
 
 class Mark(NamedTuple):
-    """A moment of the training."""
+    """A point in time during training."""
 
     step: int
     time: float  # seconds
@@ -41,18 +43,18 @@ class Mark(NamedTuple):
 
 
 class MemoryProbe(NamedTuple):
-    """What a forward and a backward pass over some tokens took."""
+    """Memory of a forward and a backward pass over some tokens."""
 
     tokens: int
     seconds: float
-    saved_bytes: int  # that the forward pass keeps for the backward pass
+    saved_bytes: int  # stored by the forward pass for the backward pass
 
 
 class RunEstimate(pl.Callback):
-    """Logs the expected time of all steps and of scoring, and the memory at its peak, unless ``quiet``.
+    """Log the expected time of all steps and of scoring, and the peak memory, unless ``quiet``.
 
-    The probe is of a single process and of models whose loss is made of vectors; others are estimated after the third
-    step alone.
+    The probe requires a single process and a model whose loss is computed from embeddings. Other runs are estimated
+    after the third step only.
     """
 
     def __init__(self, scorer: ScoreCallback, *, quiet: bool) -> None:
@@ -61,11 +63,12 @@ class RunEstimate(pl.Callback):
         self._first: Mark | None = None  # after it
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Scoring before training comes first, so that its time is known."""
+        """Run the probe. Scoring before training comes first, so its time is already known."""
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         if self.quiet or trainer.world_size > 1 or not hasattr(data, "batch") or not self._steps(trainer):
             pass
-        elif isinstance(pl_module, Objective) and not compiled(pl_module.transformer):  # a probe would be compiled, too
+        # a probe would be compiled as well
+        elif isinstance(pl_module, Objective) and not compiled(pl_module.transformer):
             with trainer.precision_plugin.forward_context():
                 log.info("%s", self._before(trainer, pl_module, data))
 
@@ -88,7 +91,7 @@ class RunEstimate(pl.Callback):
         self.quiet = True  # once
         if trainer.is_global_zero and (left := self._steps(trainer)):
             steps, scoring = now.step - self._first.step, now.scoring - self._first.scoring
-            a_step = (now.time - self._first.time - scoring) / steps  # the first step has costs of its own
+            a_step = (now.time - self._first.time - scoring) / steps  # the first step has additional costs
             training = now.time - self._start.time + a_step * left + self._scoring_between(trainer)
             log.info("%s", shown(f"after {MEASURED_STEPS} steps", training, self.scorer.seconds, peak_memory_bytes()))
 
@@ -108,12 +111,14 @@ class RunEstimate(pl.Callback):
         return shown("before step 1", training, self.scorer.seconds, max(peak_memory_bytes(), memory))
 
     def _steps(self, trainer: pl.Trainer) -> int:
-        """Return the steps that are left; 0 if nobody knows."""
+        """Return the number of remaining steps; 0 if it is unknown."""
         total = trainer.estimated_stepping_batches
         return 0 if total == float("inf") else int(total) - trainer.global_step
 
     def _scoring_between(self, trainer: pl.Trainer) -> float:
-        """Return the seconds of the scorings between the remaining steps, each as long as the last scoring."""
+        """Return the total seconds of the scorings between the remaining steps, each assumed to be as long as the last
+        one.
+        """
         every, step = self.scorer.every_n_steps, trainer.global_step
         if not every or not len(self.scorer.during):
             return 0.0
@@ -122,13 +127,13 @@ class RunEstimate(pl.Callback):
 
 
 def shown(when: str, training: float, scoring: float, memory: float) -> str:
-    """``estimate   before step 1: 0:02:10 of training, 0:00:12 of scoring at the end, 2.4 GiB``."""
+    """Return ``estimate   before step 1: 0:02:10 of training, 0:00:12 of scoring at the end, 2.4 GiB``."""
     scored = f", {clock(scoring)} of scoring at the end" if scoring else ""
     return f"estimate   {when}: {clock(training)} of training{scored}, {memory / 2**30:.1f} GiB at most"
 
 
 def tokens_of_step(module: Objective, data: Any) -> Step:
-    """Return the tokens of the texts of a step, by a sample of the examples, two at a time."""
+    """Return the tokens of a step, estimated from a sample of the examples, which are loaded two at a time."""
     pairs = np.array_split(_sample(data), max(1, min(SAMPLE, data.num_examples) // 2))
     tokens = [_sequences(module, data, pair).lengths.sum() / len(pair) for pair in pairs]
     size = data.batch_size * data.passes
@@ -179,7 +184,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _sample(data: Any) -> np.ndarray:
-    """Return examples at even distances, in random order."""
+    """Return equally spaced examples in random order."""
     rows = np.unique(np.linspace(0, data.num_examples - 1, min(SAMPLE, data.num_examples)).astype(np.int64))
     return np.random.default_rng(0).permutation(rows)
 

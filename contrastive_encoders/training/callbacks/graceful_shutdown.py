@@ -1,8 +1,8 @@
-"""SIGTERM and SIGINT: finish the step, save, stop and report the exit status.
+"""SIGTERM and SIGINT: finish the step, save, stop, and report the exit code.
 
-Lightning's own handlers do collectives inside the signal handler and hang when the signal reaches a whole process
-group. Ours set a flag; ``RunCheckpoints`` lets the ranks agree on it at the end of a step, so it does not matter which
-of them were hit.
+Lightning's own handlers run collective operations in the signal handler, and hang when the signal reaches an entire
+process group. The handlers here set a flag. ``RunCheckpoints`` lets the ranks agree on it at the end of a step, so it
+does not matter which of them received the signal.
 """
 
 import logging
@@ -19,9 +19,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interruption(pl.Callback):
-    """After ``fit``: ``exit_status`` is None, or the status to exit with (143 for SIGTERM, 130 for SIGINT).
+    """Callback that sets ``exit_status`` after ``fit``: None, or the exit code (143 for SIGTERM, 130 for SIGINT).
 
-    A second SIGINT raises KeyboardInterrupt at once, for whoever cannot wait for the step and the checkpoint.
+    A second SIGINT raises KeyboardInterrupt immediately, for users who cannot wait for the step and the checkpoint.
     """
 
     def __init__(self) -> None:
@@ -35,12 +35,13 @@ class Interruption(pl.Callback):
         return next((callback for callback in callbacks if isinstance(callback, cls)), None)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if threading.current_thread() is threading.main_thread():  # no other hears of signals
+        if threading.current_thread() is threading.main_thread():  # other threads do not receive signals
             self._originals = {number: signal.getsignal(number) for number in SIGNALS}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         for number in self._originals:
-            signal.signal(number, self._note)  # here and not in setup: Lightning installs its own in between
+            # here and not in setup, because Lightning installs its own handlers in between
+            signal.signal(number, self._note)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         for number, handler in self._originals.items():
@@ -48,7 +49,7 @@ class Interruption(pl.Callback):
         self._originals = {}
 
     def stop(self, trainer: pl.Trainer, signum: int) -> None:
-        """Called on all ranks once the state is saved."""
+        """Stop the training. All ranks call this after the state is saved."""
         self.exit_status = 128 + signum
         log.info("Stopped by %s; the same command continues from here.", signal.Signals(signum).name)
         trainer.should_stop = True

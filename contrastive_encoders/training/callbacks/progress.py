@@ -15,16 +15,16 @@ from contrastive_encoders.reports.progress import clock
 from contrastive_encoders.statistics.score_names import ScoreName
 from contrastive_encoders.training.callbacks.telemetry import Telemetry
 
-WIDE = 140  # columns of a terminal that has room for what says nothing new
+WIDE = 140  # columns of a terminal that is wide enough to repeat known values
 
 log = logging.getLogger(__name__)
 
 
 class TrainingProgress(pl.Callback):
-    """A live line on rank 0 of a terminal, else a line at each log step; silent when ``quiet``.
+    """Live line on rank 0 of a terminal, otherwise one log line per log step; silent if ``quiet``.
 
-    Rates and loss are those of the last log step of ``Telemetry``, so that looking costs no device sync. The time that
-    is left is by all that this process has spent since it began to train, scoring included.
+    Rates and loss are those of the last log step of ``Telemetry``, so that no device synchronization is needed. The
+    remaining time is estimated from the total time that this process has spent since training began, including scoring.
     """
 
     def __init__(self, *, quiet: bool, monitor: str | None, console: Console | None = None) -> None:
@@ -69,7 +69,7 @@ class TrainingProgress(pl.Callback):
         self._stop()
 
     def _stop(self) -> None:
-        """Give the terminal back, whatever happened."""
+        """Restore the terminal in all cases."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -85,10 +85,10 @@ class TrainingProgress(pl.Callback):
 def described(
     step: int, total: int | None, latest: Mapping[str, float], monitor: str | None, score: Any, left: float | None
 ) -> str:
-    """``step 20/40  loss 0.412  stsb-dev spearman 61.20  35 ex/s  0:01:10 left  9,120 tokens/s  4% padding``.
+    """Return ``step 20/40  loss 0.412  stsb-dev spearman 61.20  35 ex/s  0:01:10 left  9,120 tokens/s  4% padding``.
 
-    A narrow terminal cuts the end: 80 columns show what stands before the tokens. Of the monitored score the task and
-    the metric are named, of rates those of examples and real tokens.
+    A narrow terminal truncates the end; 80 columns show the values before the tokens. The monitored score is shown with
+    its task and metric, and the rates are those of examples and real tokens.
     """
     facts = [f"step {step}" if total is None else f"step {step}/{total}"]
     facts += [f"loss {latest['train/loss']:.3g}"] if latest else []
@@ -98,6 +98,6 @@ def described(
     facts += [f"{latest['throughput/documents_per_s']:,.0f} ex/s"] if latest else []
     facts += [] if left is None else [f"{clock(left)} left"]
     facts += [f"{latest['throughput/real_tokens_per_s']:,.0f} tokens/s"] if latest else []
-    if padding := latest.get("throughput/padding_share"):  # none where texts stand one behind the other
+    if padding := latest.get("throughput/padding_share"):  # none for packed sequences
         facts.append(f"{padding:.0%} padding")
     return "  ".join(facts)

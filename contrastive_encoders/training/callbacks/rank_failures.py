@@ -15,20 +15,21 @@ from contrastive_encoders.core.errors import TrainingError
 from contrastive_encoders.io.output_directory import is_alive
 from contrastive_encoders.runtime.process_group import gather
 
-EXIT_GRACE_S = 2.0  # a process whose exit made another fail is seen to have exited within that time
-CONNECTION_LOST_GRACE_S = 30.0  # the same if a connection was lost: another does exit, however busy the machine is
+EXIT_GRACE_S = 2.0  # a process whose exit made another one fail is detected within this time
+# the same after a lost connection: the other process does exit, but slowly on a busy machine
+CONNECTION_LOST_GRACE_S = 30.0
 RESUME_HINT = "The same command continues from the last checkpoint."
 
 
 class ProcessLocation(NamedTuple):
-    """Where a process runs."""
+    """Host and process id of a rank."""
 
     host: str
     number: int
 
 
 class RankFailureMonitor(pl.Callback):
-    """Know where all ranks run; `named` reports which of them has died."""
+    """Callback that records where all ranks run; `named` reports those that have died."""
 
     def __init__(self) -> None:
         self.here = ProcessLocation(socket.gethostname(), os.getpid())
@@ -36,21 +37,21 @@ class RankFailureMonitor(pl.Callback):
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Around what the ranks do together.
+        """Context manager for joint operations of the ranks.
 
         Raises:
-            TrainingError: another rank has died, and this one cannot go on; the first of those that are left says
-                which, the others exit with code 1.
+            TrainingError: another rank has died, and this one cannot continue. The first of the remaining ranks names
+                it; the others exit with code 1.
         """
         try:
             yield
         except SystemExit as error:
-            if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes it exit code 1
+            if isinstance(error.__context__, KeyboardInterrupt):  # Lightning converts it to exit code 1
                 raise KeyboardInterrupt from None
             raise
-        except (OutputError, TrainingError):  # it says itself what is wrong; the others may have exited properly
+        except (OutputError, TrainingError):  # it has its own message; the other ranks may have exited properly
             raise
-        except RuntimeError as error:  # of torch, whatever the backend
+        except RuntimeError as error:  # raised by torch for every backend
             dead = self._find_dead(CONNECTION_LOST_GRACE_S if _lost_a_connection(error) else EXIT_GRACE_S)
             if not dead:
                 raise
@@ -64,7 +65,7 @@ class RankFailureMonitor(pl.Callback):
             ) from error
 
     def _find_dead(self, seconds: float) -> list[int]:
-        """Return the ranks on this host that have died; wait so long for the first."""
+        """Return the ranks on this host that have died. Wait at most ``seconds`` for the first one."""
         end = time.monotonic() + seconds
         others = [(rank, place) for rank, place in enumerate(self.places) if place != self.here]
         while others:

@@ -1,7 +1,7 @@
 """Reproducible dropout: torch is seeded from (seed, step, rank) before every batch.
 
-A resumed run then draws what the uninterrupted run drew, and no generator state has to be stored. On another number of
-processes it draws differently, and the log says so if there is dropout.
+A resumed run therefore draws the same numbers as an uninterrupted run, and no generator state has to be stored. With
+another number of processes it draws different numbers, and a log message says so if there is dropout.
 """
 
 import hashlib
@@ -12,18 +12,19 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-PROCESSES = "processes"  # of the run that wrote a checkpoint
+PROCESSES = "processes"  # number of processes of the run that wrote a checkpoint
 
 log = logging.getLogger(__name__)
 
 
 class Reseed(pl.Callback):
-    """Seeds torch, on the CPU and on every GPU, before each batch."""
+    """Seed torch, on the CPU and on every GPU, before each batch."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._step = -1
-        self._part = 0  # which of the accumulated batches of a step; checkpoints lie between steps, so it starts at 0
+        # index of the accumulated batch in a step; checkpoints are saved between steps, so it starts at 0
+        self._part = 0
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, _: int) -> None:
         step = trainer.global_step
@@ -48,7 +49,7 @@ DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
 
 
 def has_dropout(module: nn.Module) -> bool:
-    """Return whether a part of a module drops anything in training, by a layer or by a rate of its own."""
+    """Return whether a part of a module uses dropout in training, as a layer or with its own rate."""
     return any(
         (isinstance(part, DROPOUT) and part.p > 0)
         or any(isinstance(rate, float) and rate > 0 for name, rate in vars(part).items() if "drop" in name)
@@ -57,6 +58,6 @@ def has_dropout(module: nn.Module) -> bool:
 
 
 def mixed(*numbers: int) -> int:
-    """A seed of 63 bits in which neighbouring inputs have nothing in common."""
+    """Return a 63-bit seed; seeds of neighboring inputs are unrelated."""
     digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

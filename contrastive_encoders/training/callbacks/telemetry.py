@@ -1,7 +1,7 @@
 """Training metrics, cost counters, and the check for a loss that is not finite.
 
-The host never waits for the device on a step that is not logged: counts are kept on the host, and whether a loss was
-NaN is remembered in one scalar on the device, read at log steps and before a checkpoint is written.
+The host never waits for the device on a step that is not logged. Counts are stored on the host. The first step with a
+NaN loss is stored in a scalar on the device, which is read at log steps and before a checkpoint is written.
 """
 
 import time
@@ -22,22 +22,22 @@ from contrastive_encoders.io.results import peak_memory_bytes
 from contrastive_encoders.training import collectives as agreement
 from contrastive_encoders.training.metrics_csv import MetricsCSV
 
-METRICS = "metrics.csv"  # what a checkpoint keeps of it
+METRICS = "metrics.csv"  # key of its content in a checkpoint
 COUNTS = ("examples", "real_tokens", "padded_tokens")
 MAX_ROWS_SHOWN = 20
 TO_TRY = "Try a lower model.lr, a longer warmup, or more precision than fp16."
-MAX_EXACT_INT = 2**53  # "no step had a bad loss": beyond every step, and exact in the float64 that ranks exchange
+MAX_EXACT_INT = 2**53  # no step had a bad loss: larger than every step, and exact in the float64 that ranks exchange
 
 
 class Telemetry(pl.Callback):
-    """Logs every ``every_n_steps`` optimizer steps, and at the last one, to all loggers of the trainer.
+    """Log every ``every_n_steps`` optimizer steps, and at the last one, to all loggers of the trainer.
 
-    Modules never call ``self.log``: a training step returns ``core.StepOutput``, and its loss and metrics are
-    averaged over ranks here. Of a mixture ``train/loss/PART`` is the mean over this part's batches since the last log
-    step. The values also stand in ``trainer.callback_metrics`` (``monitor=train/loss``) and in ``latest``. After
-    ``fit`` ``total`` says what the run has cost, all ranks and interruptions together. ``monitor`` is refused at the
-    first of these steps where it should be among them and is not. Where a checkpoint is ``resumed`` metrics.csv keeps
-    its rows up to it, else it is begun anew.
+    Modules never call ``self.log``. A training step returns ``core.StepOutput``, whose loss and metrics are averaged
+    over ranks here. For a mixture, ``train/loss/PART`` is the mean over this part's batches since the last log step.
+    The values are also in ``trainer.callback_metrics`` (``monitor=train/loss``) and in ``latest``. After ``fit``,
+    ``total`` is the cost of the run over all ranks and interruptions. If ``monitor`` is missing from the values of the
+    first log step, an error is raised. With a ``resumed`` checkpoint, metrics.csv keeps its rows up to that checkpoint;
+    otherwise it is started from scratch.
     """
 
     def __init__(self, *, every_n_steps: int, monitor: str | None = None, resumed: bool = False) -> None:
@@ -54,17 +54,18 @@ class Telemetry(pl.Callback):
         self._started = time.monotonic()
         self._window_started: float | None = None
         self._window_counts = dict.fromkeys(COUNTS, 0)
-        self._parts = dict[str, tuple[Tensor | float, int]]()  # of a mixture: losses since the last log step, and steps
+        # for a mixture: losses since the last log step, and steps
+        self._parts = dict[str, tuple[Tensor | float, int]]()
         self._compiled_before = Cost(0.0, 0)  # in this process
         self._learning_rate = 0.0
         self._step_seen = 0
         self._first_bad: Tensor | None = None  # () int64, on the device
-        self._unchecked: list[tuple[int, np.ndarray]] = []  # rows of the steps since the last look at the losses
+        self._unchecked: list[tuple[int, np.ndarray]] = []  # rows of the steps since the last check of the losses
 
     # ------------------------------------------------------------------------------- Lightning's hooks
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        """Called before or, where weights are sharded, after ``on_fit_start``."""
+        """Restore the counts. Lightning calls this before ``on_fit_start``, or after it if weights are sharded."""
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):
                 own = logger.path.parent.resolve() in Path(str(trainer.ckpt_path)).resolve().parents
@@ -83,15 +84,15 @@ class Telemetry(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        # the rate that this step uses: at the end of the batch the schedule has moved on already
+        # the learning rate of this step: at the end of the batch, the schedule has already advanced
         self._learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
-        if self._window_started is None:  # not in on_train_start, where others may score the untrained encoder
+        if self._window_started is None:  # not in on_train_start, where other callbacks may score the untrained encoder
             self._window_started = time.monotonic()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """``outputs`` is the ``StepOutput``; Lightning's signature knows no more than a mapping."""
+        """Record a batch. ``outputs`` is the ``StepOutput``, which is only a mapping in Lightning's signature."""
         for name in COUNTS:
             self._counts[name] += outputs["spent"][name]
             self._window_counts[name] += outputs["spent"][name]
@@ -107,7 +108,7 @@ class Telemetry(pl.Callback):
             self._log(trainer, pl_module, outputs)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        """Called on every rank before anything is written, so that no bad checkpoint replaces a good one."""
+        """Check the losses on every rank before anything is written, so that no bad checkpoint replaces a good one."""
         self._refuse_bad_losses(pl_module)
         _refuse_bad_weights(pl_module, trainer.global_step)
         for logger in trainer.loggers:
@@ -118,7 +119,7 @@ class Telemetry(pl.Callback):
         self.total = self._spent()
 
     def state_dict(self) -> dict[str, Any]:
-        """Called on every rank when a checkpoint is made; a collective."""
+        """Return the state. Every rank calls this when a checkpoint is created; it is a collective operation."""
         state: dict[str, Any] = {"spent": dict(self._spent())}
         if self._parts and self._first_bad is not None:
             sums = agreement.total([float(losses) for losses, _ in self._parts.values()])
@@ -133,7 +134,7 @@ class Telemetry(pl.Callback):
     # --------------------------------------------------------------------------------------- the totals
 
     def _spent(self) -> Spent:
-        """What the run has cost up to now, all ranks and interruptions together. A collective."""
+        """Return the cost of the run so far over all ranks and interruptions. This is a collective operation."""
         examples, real, padded = agreement.total([self._counts[name] for name in COUNTS])
         peak, *compiling = agreement.maximum([peak_memory_bytes(), *self._compiling()])
         running = time.monotonic() - self._started if self._first_bad is not None else 0.0
@@ -148,12 +149,12 @@ class Telemetry(pl.Callback):
         )
 
     def _compiling(self) -> Cost:
-        """What was compiled since this fit began."""
+        """Return the cost of compilations since this fit began."""
         now, before = cost(), self._compiled_before
         return Cost(now.seconds - before.seconds, now.graphs - before.graphs)
 
     def _with_before(self, found: Cost) -> dict[str, float]:
-        """Nothing where nothing was ever compiled."""
+        """Return the total cost of compilations; empty if there were none."""
         seconds = self._before.get("compile_seconds", 0.0) + found.seconds
         graphs = self._before.get("compiled_graphs", 0) + found.graphs
         return {"compile_seconds": seconds, "compiled_graphs": graphs} if graphs else {}
@@ -182,7 +183,7 @@ class Telemetry(pl.Callback):
         values |= {f"time/{name}": value for name, value in self._with_before(self._compiling()).items()}
         for logger in trainer.loggers:
             logger.log_metrics(values, step=trainer.global_step)
-        # what log_dict(logger=False) would do, without sending the numbers back to the device
+        # equivalent to log_dict(logger=False), without copying the numbers back to the device
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
         self._refuse_unknown_monitor(values)
         self.latest = values
@@ -190,7 +191,9 @@ class Telemetry(pl.Callback):
         self._window_counts = dict.fromkeys(COUNTS, 0)
 
     def _refuse_unknown_monitor(self, values: Mapping[str, float]) -> None:
-        """Each step that is logged has the same names, but for those of the parts of a mixture."""
+        """Check that the monitored name is logged. Each log step has the same names except those of the parts of a
+        mixture.
+        """
         monitor, known = self.monitor or "", [name for name in values if name.startswith("train/")]
         if not monitor.startswith("train/") or monitor in known or any("/" in name[6:] for name in known):
             return
@@ -207,7 +210,7 @@ class Telemetry(pl.Callback):
         self._unchecked.append((step, batch.rows))
 
     def _refuse_bad_losses(self, pl_module: pl.LightningModule) -> None:
-        """A collective: one rank's bad loss stops all of them."""
+        """Check the losses. This is a collective operation: a bad loss on one rank stops all of them."""
         if self._first_bad is None:
             return
         bad_here = self._first_bad.item()
@@ -224,7 +227,9 @@ class Telemetry(pl.Callback):
 
 
 def _means(metrics: Mapping[str, Tensor], device: torch.device, counts: Mapping[str, int]) -> dict[str, float]:
-    """Means of the metrics and sums of the counts over ranks: one transfer to the host, one small reduction."""
+    """Return the means of the metrics and the sums of the counts over ranks, with one transfer to the host and one
+    small reduction.
+    """
     names = sorted(metrics)
     values = torch.stack([metrics[name].detach().to(device=device, dtype=torch.float32) for name in names]).tolist()
     sums = agreement.total([*values, *(float(counts[name]) for name in COUNTS)])
@@ -234,7 +239,9 @@ def _means(metrics: Mapping[str, Tensor], device: torch.device, counts: Mapping[
 
 
 def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
-    """A gradient can overflow under a finite loss; its weights must not replace a good checkpoint either."""
+    """Check that the weights are finite. A gradient can overflow although the loss is finite, and its weights must not
+    replace a good checkpoint.
+    """
     bad = torch.stack([~torch.isfinite(local_tensor(weight.detach())).all() for weight in pl_module.parameters()])
     if any(found := agreement.maximum(bad.tolist())):
         names = [name for (name, _), is_bad in zip(pl_module.named_parameters(), found, strict=True) if is_bad]
@@ -245,7 +252,7 @@ def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
 
 
 def is_last_step(trainer: pl.Trainer) -> bool:
-    """At the end of a batch: whether no other will follow, by the limits that the trainer was given."""
+    """Return whether this is the last step by the limits of the trainer, at the end of a batch."""
     if 0 <= trainer.max_steps <= trainer.global_step:
         return True
     epochs = trainer.max_epochs

@@ -1,8 +1,8 @@
-"""The texts of a batch with their roles: anchors, positives, negatives, masked tokens and duplicates.
+"""The texts of a batch with their roles: anchors, positives, negatives, masked tokens, and duplicates.
 
-Of span batches (DeCLUTR) the hard negatives of an anchor are what was drawn around the other anchors of its document,
-the easy ones what was drawn in other documents. Of triplets the third column is the hard negative, and the other rows'
-positives are the easy ones.
+For span batches (DeCLUTR), the hard negatives of an anchor are the spans drawn around the other anchors of its
+document, and the easy ones are spans of other documents. For triplets, the third column is the hard negative, and the
+positives of other rows are the easy ones.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ EASY_SHOWN = 2
 
 
 class Piece(NamedTuple):
-    """The text of one or more tokens. ``fate`` says what masking did to them (mask, random, kept), or is empty."""
+    """The text of one or more tokens. ``fate`` is the masking operation on them (mask, random, kept), or empty."""
 
     text: str
     fate: str = ""
@@ -51,7 +51,7 @@ class Example(NamedTuple):
 
 
 class RoleSequences(NamedTuple):
-    """All sequences of one role, decoded when asked for."""
+    """All sequences of one role, decoded on access."""
 
     role: str
     ids: list[np.ndarray]
@@ -61,7 +61,7 @@ class RoleSequences(NamedTuple):
         return np.array([len(ids) for ids in self.ids], dtype=np.int64)
 
     def duplicates(self) -> int:
-        """Sequences that are there before."""
+        """Return the number of sequences that occurred before."""
         counts = Counter(ids.tobytes() for ids in self.ids)
         return sum(count - 1 for count in counts.values())
 
@@ -76,7 +76,7 @@ def split(part: Ragged) -> list[np.ndarray]:
 
 
 def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
-    """Yield the first ``number`` rows, each with the texts that it is pulled to and pushed from."""
+    """Yield the first ``number`` rows, each with the texts that it is pulled towards and pushed away from."""
     if isinstance(batch, SpanBatch):
         yield from _spans(batch, tokenizer, number)
         return
@@ -124,14 +124,14 @@ def _part_of(batch: Any, row: int) -> str:
 
 
 def _of_row(ids: list[np.ndarray], row: int, rows: int) -> list[np.ndarray]:
-    """Return the sequences of one row; a role has equally many of them for each row."""
+    """Return the sequences of one row; each row has the same number of sequences per role."""
     each = len(ids) // rows
     return ids[row * each : (row + 1) * each]
 
 
 def _is_filler(batch: Any, row: int, place: int) -> bool:
-    """Whether a hard negative of a row is an empty text that only fills up the row."""
-    fillers = getattr(batch, "fillers", None)  # of triplets alone
+    """Return whether a hard negative of a row is an empty text that only pads the row."""
+    fillers = getattr(batch, "fillers", None)  # only triplets have them
     return fillers is not None and bool(fillers.reshape(len(batch.rows), -1)[row, place])
 
 
@@ -167,8 +167,8 @@ def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
 
 
 def pieces_of(ids: np.ndarray, masked: np.ndarray, labels: np.ndarray, tokenizer: Any) -> list[Piece]:
-    """Split an anchor into parts, so that each token that is predicted stands alone, with what the model sees in its
-    place.
+    """Split an anchor into pieces, with each predicted token in a piece of its own, and the model's input at its
+    position.
     """
     pieces, run = list[Piece](), list[int]()
     for token, seen, label in zip(ids.tolist(), masked.tolist(), labels.tolist(), strict=True):
@@ -189,8 +189,12 @@ def _part(role: str, ids: np.ndarray, tokenizer: Any) -> RolePiece:
 
 
 def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
-    """Return the share of the anchors' tokens that are predicted, and the shares of what the model sees in their place;
-    ``mask`` is the id of the mask."""
+    """Return the share of the anchors' tokens that are predicted, and the shares of the model's inputs at their
+    positions.
+
+    Args:
+        mask: the id of the mask token.
+    """
     predicted = (batch.labels != IGNORED_LABEL).numpy()
     original, seen = batch.anchors.ids.numpy()[predicted], batch.masked_ids.numpy()[predicted]
     masked = float((seen == mask).mean()) if len(seen) else 0.0
@@ -200,7 +204,7 @@ def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
 
 
 def _groups(batch: TripletBatch) -> list[int]:
-    """Number the rows, with equal numbers in a group: the groups of the data, else rows of equal anchors."""
+    """Number the rows by group: the groups of the data, or else rows with equal anchors."""
     if batch.groups is not None:
         return [int(group) for group in batch.groups]
     numbers = dict[bytes, int]()
@@ -208,7 +212,7 @@ def _groups(batch: TripletBatch) -> list[int]:
 
 
 def most_frequent(batches: Sequence[Any], tokenizer: Any) -> tuple[str, int] | None:
-    """Return the text that a batch has most often, in any role, and how often; None if no batch repeats a text."""
+    """Return the most frequent text of a batch, in any role, and its count; None if no text is repeated."""
     counts, ids_of = Counter[bytes](), dict[bytes, np.ndarray]()
     for batch in batches:
         own = Counter[bytes]()
@@ -221,7 +225,7 @@ def most_frequent(batches: Sequence[Any], tokenizer: Any) -> tuple[str, int] | N
 
 
 def usable_negatives(batch: Any) -> np.ndarray | None:
-    """Count the negatives of each anchor that the loss does not leave out, as equal texts are; None for batches without
+    """Count the negatives of each anchor that the loss includes (equal texts are excluded); None for batches without
     positives.
     """
     if not isinstance(batch, TripletBatch):

@@ -1,4 +1,4 @@
-"""The preview on a terminal, and its picture."""
+"""The preview on a terminal, and its figure."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -72,7 +72,7 @@ def _lengths(one: Histogram) -> str:
 
 
 def _counted(one: Histogram) -> list[tuple[str, str, int]]:
-    """Return each length with its bar, scaled to the highest count, and its count."""
+    """Return each length with a bar, scaled to the highest count, and its count."""
     ends = zip(one.edges, one.edges[1:], one.counts, strict=False)
     return [(f"{low} to {high - 1}", "█" * round(BAR * count / max(one.counts)), count) for low, high, count in ends]
 

@@ -45,10 +45,11 @@ class Preview(NamedTuple):
 def summaries(
     batches: Iterable[Any], tokenizer: Any, examples: int, chunked: Callable[[np.ndarray], int]
 ) -> list[Preview]:
-    """Return a summary of the batches of each part of a mixture, if batches are of one part each; else one of all.
+    """Return a summary of the batches of each part of a mixture, if each batch has one part; otherwise a single
+    summary.
 
     Args:
-        chunked: function from lengths to the tokens of a batch that is cut into chunks, with padding.
+        chunked: function from lengths to the number of tokens, with padding, of a batch that is split into chunks.
     """
     by_part: dict[str, list[Any]] = {}
     for batch in batches:
@@ -63,7 +64,7 @@ def summary(
     chunked: Callable[[np.ndarray], int],
     part: str = "",
 ) -> Preview:
-    """The examples are of the first batch."""
+    """Return a summary of batches. The examples are from the first batch."""
     by_role = [sequences_of(batch) for batch in kept]
     joined = [
         RoleSequences(roles[0].role, [ids for one in roles for ids in one.ids]) for roles in zip(*by_role, strict=True)
@@ -90,7 +91,7 @@ def plural(role: str) -> str:
 def histogram(one: RoleSequences) -> Histogram:
     lengths = one.lengths
     low, high = int(lengths.min()), int(lengths.max())
-    width = -(-(high - low + 1) // BINS)  # the same for all, or their heights could not be compared
+    width = -(-(high - low + 1) // BINS)  # the same for all, so that the heights of the bars are comparable
     edges = low + width * np.arange(-(-(high - low + 1) // width) + 1)
     counts, _ = np.histogram(lengths, edges)
     return Histogram(one.role, edges.tolist(), counts.tolist(), low, float(np.median(lengths)), high)
