@@ -1,1 +1,1 @@
-"""Shared parts of all command lines: exit statuses, config checks, process groups, devices and signals."""
+"""Shared parts of all command lines: exit codes, config checks, process groups, devices, and signals."""

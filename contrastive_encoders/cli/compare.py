@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Keys of every race; others are a race's own
+# Keys of every race; other keys are specific to a race
 STRUCTURE = ("name", "prepare", "plan_run", "common", "arms", "headline", "choose", "seeds", "budget")
 
 
 def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
-    """Exit status."""
+    """Compare runs or execute a race, and return the exit code."""
     for name in ("httpx", "transformers", "pytorch_lightning"):
         logging.getLogger(name).setLevel(logging.WARNING)
     config = config_of(cfg, CompareConfig, without="race")
@@ -116,25 +116,27 @@ def run(cfg: DictConfig, words: Sequence[str] = ()) -> int:
 
 
 def plain(race: DictConfig) -> dict[str, Any]:
-    """Resolve the interpolations of a race. A key of its own that is null, at any depth, stands as ``null`` in the
-    words of runs, and paths in them are quoted where they have to be.
+    """Resolve the interpolations of a race.
+
+    A race-specific key that is null, at any depth, becomes ``null`` in the arguments of runs, and paths in them are
+    quoted if necessary.
 
     Raises:
-        InputError: a key has no value, and something in the race takes it.
+        InputError: a key has no value, although the race uses it.
     """
     try:
         _say_null(race, [name for name in map(str, race) if name not in STRUCTURE])
         found: Any = OmegaConf.to_container(race, resolve=True)
     except InterpolationToMissingValueError as error:
         taken = re.search(r"Missing mandatory value: (race\.\S+)", str(error))
-        if taken is None:  # it is no key of the race
+        if taken is None:  # it is not a key of the race
             raise
         raise InputError(key=taken[1], value=None, expected="a value, which this race needs") from error
     return {name: _readable(value) for name, value in found.items() if name != MEANINGS}
 
 
 def _say_null(node: DictConfig, names: Sequence[str]) -> None:
-    """Set those of the names that are None to the word ``null``, and so in the mappings below them."""
+    """Replace None by the text ``null`` for these names and in the mappings below them."""
     for name in names:
         if OmegaConf.is_missing(node, name):
             continue
@@ -146,7 +148,7 @@ def _say_null(node: DictConfig, names: Sequence[str]) -> None:
 
 
 def _readable(given: Any) -> Any:
-    """What a key of a race has, with the words in its lists as Hydra can read them."""
+    """Return the value of a race's key, with the overrides in its lists quoted for Hydra."""
     if isinstance(given, dict):
         return {name: _readable(value) for name, value in given.items()}
     if isinstance(given, list):
@@ -162,7 +164,7 @@ def compare(
     spent_alike: str = "",
     choosing: str | None = None,
 ) -> int:
-    """``choosing`` is the score by which a race recommends an arm."""
+    """Compare runs. ``choosing`` is the score by which a race recommends an arm."""
     from contrastive_encoders.comparison.arms import arms_of
     from contrastive_encoders.comparison.baselines import BM25, TFIDF, bm25_arm, tfidf_arm
     from contrastive_encoders.comparison.collect import collect
@@ -212,7 +214,7 @@ def compare(
 
 
 def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalScores | None":
-    """Return the retrieval task of the headline, with the settings of the first run; None if it is no folder."""
+    """Return the retrieval task of the headline, with the settings of the first run; None if it is not a folder."""
     from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks
     from contrastive_encoders.evaluation.tasks.retrieval import RetrievalScores
     from contrastive_encoders.statistics.score_names import ScoreName
@@ -225,7 +227,7 @@ def task_of(arms: "list[Arm]", headline: "RankingMetric") -> "RetrievalScores | 
 
 
 def bm25_of(task: "RetrievalScores") -> "dict[str, Estimate]":
-    """Return BM25's scores on a task; none, with a line, where its library is not installed."""
+    """Return BM25's scores on a task; empty, with a log message, if its library is not installed."""
     try:
         return task.bm25()
     except InputError as error:
@@ -252,12 +254,12 @@ def with_recommendation(
 
 
 def probes_of(config: CompareConfig, arms: "list[Arm]", headline: "RankingMetric") -> "list[ProbeEmbeddings]":
-    """The first run of each of the best arms, asked for the same sentences; without those that have no encoder."""
+    """Return the embeddings of the same sentences by the first run of each of the best arms that have an encoder."""
     from contrastive_encoders.comparison.probe_sentences import probe
     from contrastive_encoders.comparison.vector_figures import best
 
     sentences = sentences_of(config, arms)
-    if len(sentences) < 2:  # no map, and no neighbours
+    if len(sentences) < 2:  # too few for a map and for neighbors
         return []
     asked = [(arm, embed(config, arm, sentences)) for arm in best(arms, headline)]
     return [probe(arm, sentences, vectors) for arm, vectors in asked if vectors is not None]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contrastive_encoders.composition.config_files import CONFIGS, choices
 from contrastive_encoders.core.errors import InputError
 
-CANDIDATES = "candidates"  # what the scripts ask for, with the command line up to the cursor
+CANDIDATES = "candidates"  # argument of the scripts, followed by the command line up to the cursor
 BASH = """# In ~/.bashrc: eval "$(contrastive-encoders completion bash)"
 _contrastive_encoders() {
     local line=${COMP_LINE:0:COMP_POINT}
@@ -46,17 +46,19 @@ FISH = """# In ~/.config/fish/config.fish: contrastive-encoders completion fish 
 complete -c contrastive-encoders -a '(contrastive-encoders completion candidates (commandline -cp | string collect))'
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-CONFIG_OF = {"improve": "train", "adapt": "compare", "race": "compare"}  # of others it is called as the command
+# for other commands, the config has the name of the command
+CONFIG_OF = {"improve": "train", "adapt": "compare", "race": "compare"}
 
 
 def candidates(line: str, commands: Sequence[str]) -> list[str]:
-    """Return what the last word of a command line may become, sorted: ``KEY=`` for a key, ``GROUP=NAME`` for a choice.
+    """Return the completions of the last argument of a command line, sorted: ``KEY=`` for a key, ``GROUP=NAME`` for a
+    choice.
 
     Args:
         line: the command line up to the cursor.
         commands: names of all commands.
     """
-    if re.search(r"\\ [^ ]*$", line) or _has_open_quote(line):  # a word with a space is a file
+    if re.search(r"\\ [^ ]*$", line) or _has_open_quote(line):  # an argument with a space is a file
         return []
     *before, word = line.split(" ")
     before = [one for one in before[1:] if one]
@@ -100,12 +102,12 @@ def _keys(config: str, chosen: dict[str, str | None]) -> list[str]:
     from contrastive_encoders.cli.main import COMMANDS
     from contrastive_encoders.composition.key_docs import config_files
 
-    importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[config][0]}")  # which registers the config class
+    importlib.import_module(f"contrastive_encoders.cli.{COMMANDS[config][0]}")  # registers the config class
     return [key.name for file in config_files(config, chosen) for key in file.all_keys()]
 
 
 def main(words: Sequence[str], command: str = "completion") -> None:
-    """Print the script of a shell; or candidates, for which the script asks."""
+    """Print the script of a shell, or the candidates that the script requests."""
     from contrastive_encoders.cli.main import COMMANDS
 
     if len(words) == 2 and words[0] == CANDIDATES:

@@ -38,7 +38,7 @@ OUTPUT_KIND = "corpora"  # of output
 
 
 class InvalidCorpusFileError(ValueError):
-    """A file that has the wrong content."""
+    """Raised if a file has the wrong content."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +59,10 @@ class DownloadConfig:
 
 
 def read_words(arguments: Sequence[str]) -> DownloadConfig:
-    """
+    """Parse the arguments of the command.
+
     Raises:
-        InputError: no name or an unknown one, an unknown key, or a wrong value.
+        InputError: there is no name, an unknown name or key, or an invalid value.
     """
     config, others = config_of_words(DownloadConfig, arguments)
     names = [word for word in others if "=" not in word]
@@ -76,7 +77,7 @@ def read_words(arguments: Sequence[str]) -> DownloadConfig:
 
 
 def prepare(config: DownloadConfig) -> int:
-    """Download or make every corpus that is asked for. Return the exit status: 0 if all are there, else 2."""
+    """Download or create every requested corpus. Return the exit code: 0 if all exist, else 2."""
     claim(config.folder, config.names)
     downloads = Downloads(config.folder, config.source or None, config.quiet)
     well = [get(name, CORPORA[name], downloads, config) for name in config.names]
@@ -84,10 +85,10 @@ def prepare(config: DownloadConfig) -> int:
 
 
 def claim(output: Path, names: Sequence[str]) -> None:
-    """Take the folders of these corpora in ``output``, where others may lie beside them, as in an evaluation root.
+    """Claim the folders of these corpora in ``output``, which may contain other folders, as in an evaluation root.
 
     Raises:
-        InputError: a folder has the name of a corpus and no command of this project made it.
+        InputError: a folder has the name of a corpus and was not created by a command of this project.
     """
     if read_marker(output) is not None:
         check_owner("output", output, OUTPUT_KIND)
@@ -108,7 +109,7 @@ def _ours(output: Path) -> list[str]:
 
 
 def get(name: str, corpus: Corpus, downloads: Downloads, config: DownloadConfig) -> bool:
-    """Get all files of a corpus; log the failures, and return whether there were none."""
+    """Get all files of a corpus, log the failures, and return whether there were none."""
     folder, wrong = config.folder / name, list[str]()
     if not corpus.pieces:
         log.info("%s: %s", name, write_docstrings(folder, config.folder / FOLDER))
@@ -137,7 +138,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
     keys = DocstringPairDataConfig
     source = PydocsSource(cache, keys.held_out_every, keys.held_out_part, keys.min_words)
     tasks = []
-    with suppress(InputError):  # no package is documented; its key is not one of this command
+    with suppress(InputError):  # no package has documentation; the key in its message is not one of this command
         tasks = source.held_out()
     if not tasks:
         raise InputError(
@@ -155,12 +156,13 @@ def write_docstrings(folder: Path, cache: Path) -> str:
 
 
 def made(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
-    """Get a piece, and return a description.
+    """Create a file of a corpus, and return a description.
 
     Raises:
-        NotGot: it cannot be had.
-        UnusableFile: it has another number of rows than published, or cannot be read; nothing then takes its name.
-        BadArchive: its archive cannot be read, or lacks it.
+        DownloadError: it is not available.
+        InvalidCorpusFileError: its number of rows differs from the published one, or it is not readable; no file is
+            then renamed to its final name.
+        InvalidArchiveError: its archive is not readable, or does not contain it.
     """
     if there := present(piece, folder):
         return f"{', '.join(map(str, there))} {'was' if len(there) == 1 else 'were'} there"
@@ -173,14 +175,14 @@ def made(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: boo
             f"{names}: {rows:,} rows instead of {wanted}. Delete it to get it again, or say rows=any to take it so"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    for target, part in reversed(parts.items()):  # the first one last: with it all are there
+    for target, part in reversed(parts.items()):  # the first one last: if it exists, all exist
         atomic_link(part, target)
     official = f"{piece.rows:,} published" if piece.rows else "no number was published"
     return f"{', '.join(map(str, parts))}: {rows:,} rows, {official}"
 
 
 def present(piece: CorpusFile, folder: Path) -> list[Path]:
-    """Its files, where the first of them has its name: that one is the last to get it."""
+    """Return the files of a piece if the first of them exists, since it is the last to be renamed to its final name."""
     if not piece.listed:
         return [path for path in [folder / piece.name] if path.is_file()]
     first = folder / f"{piece.name}-0.parquet"
@@ -188,7 +190,7 @@ def present(piece: CorpusFile, folder: Path) -> list[Path]:
 
 
 def _got(piece: CorpusFile, folder: Path, downloads: Downloads) -> Iterator[tuple[Path, Path]]:
-    """Where each file is to be, and where it lies."""
+    """Yield the final path and the current path of each file."""
     path = downloads.get(piece.file)
     if piece.listed:
         for number, address in enumerate(_addresses(path)):

@@ -11,14 +11,14 @@ from contrastive_encoders.export.embed_config import EmbedConfig
 from contrastive_encoders.runtime.process_group import refuse_launcher
 from contrastive_encoders.runtime.signals import exit_on_signals
 
-# oneDNN, and PyTorch's layer over it, keep code and buffers for 1,024 shapes each, and every window brings new shapes:
-# memory would grow for dozens of windows. Both are read when torch first computes.
+# oneDNN, and PyTorch's layer over it, cache code and buffers for 1,024 shapes each, and every window has new shapes, so
+# memory would grow over dozens of windows. Both variables are read when torch first computes.
 for cache, shapes in (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64"), ("LRU_CACHE_CAPACITY", "16")):
     os.environ.setdefault(cache, shapes)
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
-    """Check the keys, then write the vectors that are missing."""
+    """Check the keys, then write the embeddings that are missing."""
     refuse_launcher()
     config = config_of(cfg, EmbedConfig)
     require(config, "encoder", "an encoder")
@@ -26,7 +26,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     require(config, "output", "FILE.npy or FILE.parquet")
     config.check_keys()
     with exit_on_signals():
-        from contrastive_encoders.export.embed import write_vectors  # with torch, which takes seconds to import
+        from contrastive_encoders.export.embed import write_vectors  # imports torch, which takes seconds
 
     write_vectors(config)
 

@@ -12,20 +12,20 @@ from contrastive_encoders.evaluation.evaluate_config import EvaluateConfig
 from contrastive_encoders.runtime.process_group import find_ranks, init_process_group, local_rank
 from contrastive_encoders.runtime.signals import exit_on_signals
 
-if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+if TYPE_CHECKING:  # torch takes seconds to import, so it is not imported before --help is answered
     from contrastive_encoders.core import Results
     from contrastive_encoders.evaluation.several_encoders import EncoderScores
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> int:
-    """Score or look after the tables; return the exit code."""
+    """Score encoders or manage the evaluation tables; return the exit code."""
     config = config_of(cfg, EvaluateConfig)
     config.check_keys()
     return _score(config) if config.action == "score" else _look_after_data(config)
 
 
 def _score(config: EvaluateConfig) -> int:
-    """Load, score, print, write. Only rank 0 prints and writes."""
+    """Load, score, print, and write. Only rank 0 prints and writes."""
     with exit_on_signals():
         from contrastive_encoders.evaluation.evaluate import score, score_several, write_scores
 
@@ -61,7 +61,7 @@ def _print_scores(config: EvaluateConfig, results: "Results") -> None:
 
 
 def _print_differences(config: EvaluateConfig, scored: "Sequence[EncoderScores]", files: Sequence[Path]) -> None:
-    """Print the table of several encoders, and write it beside their files."""
+    """Print the table of several encoders, and write it next to their files."""
     from rich.console import Console
 
     from contrastive_encoders.evaluation.several_encoders import differences, markdown
@@ -88,7 +88,7 @@ def _print_files(config: EvaluateConfig, files: Sequence[Path]) -> None:
 
 
 def _look_after_data(config: EvaluateConfig) -> int:
-    """list, check or fetch; status 2 if something is missing or damaged."""
+    """List, check, or download the tables; return exit code 2 if something is missing or damaged."""
     from rich.console import Console
 
     from contrastive_encoders.evaluation.custom_tasks.resolve import resolve_custom_tasks

@@ -25,14 +25,14 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
     output = Path(str(config.output))
     check_output(config, output)
     export_format.check()
-    from transformers.utils import logging as transformers_logging  # with torch, which takes seconds to import
+    from transformers.utils import logging as transformers_logging  # imports torch, which takes seconds
 
     from contrastive_encoders.export.push import check_push, push
     from contrastive_encoders.export.source import open_source
 
     if config.push is not None:
         check_push(config.push)
-    transformers_logging.disable_progress_bar()  # it would bury the lines of the export
+    transformers_logging.disable_progress_bar()  # it would bury the log lines of the export
     source = open_source(str(config.run), **{key: getattr(config, key) for key in SETTINGS})
     export_format.write(output, source, config)
     files = sorted(path.name for path in output.iterdir() if not path.name.startswith("."))
@@ -42,7 +42,7 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
 
 
 def check_output(config: ExportConfig, output: Path) -> None:
-    """Check that the export replaces nothing by accident.
+    """Check that the export does not overwrite anything by accident.
 
     Raises:
         InputError: the output is the encoder itself, another directory, or an earlier export without ``overwrite``.
@@ -52,7 +52,7 @@ def check_output(config: ExportConfig, output: Path) -> None:
     from contrastive_encoders.io.output_directory import check_output_folder, check_replaceable, overwrite_hint
 
     source = Path(str(config.run))
-    run_folder(str(source), "run")  # refuses a run of another version
+    run_folder(str(source), "run")  # raises an error for a run of another version
     if output.resolve() in (source.resolve(), (source / "encoder").resolve()):
         raise InputError(key="output", value=output, expected="another directory than that of the encoder")
     if check_replaceable("output", output, EXPORT) and not config.overwrite:

@@ -1,4 +1,4 @@
-"""Write a data set with a language model: ``contrastive-encoders generate recipe=... generator=... output=...``."""
+"""Generate a data set with a language model: ``contrastive-encoders generate recipe=... generator=... output=...``."""
 
 import logging
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from contrastive_encoders.synthesis.report.actions import DatasetActions
 from contrastive_encoders.synthesis.report.annotate import Item
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 
-if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+if TYPE_CHECKING:  # torch takes seconds to import, so it is not imported before --help is answered
     from contrastive_encoders.synthesis.recipe import Recipe
 
 log = logging.getLogger(__name__)
 
 
 def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
-    """Write a data set, and what else is asked for."""
+    """Generate a data set, and perform the other requested actions."""
     refuse_launcher()
     recipe = config_of(cfg, kind_of(cfg))
     require(recipe, "output", "the directory of the data set")
@@ -44,18 +44,18 @@ def run(cfg: DictConfig, _: Sequence[str] = ()) -> None:
 
 
 def as_trained(folder: Path) -> list[Item]:
-    """The pairs of a data set as data=dino makes them, with its published steps, before any are held out."""
+    """Return the pairs of a data set as data=dino creates them, with its published steps, before any are held out."""
     from contrastive_encoders.datamodules.data_configs import ScoredPairDataConfig
     from contrastive_encoders.datamodules.scored_pairs import ScoredPairs
 
-    # Nothing is tokenised or drawn
+    # Nothing is tokenized or drawn
     unread: Any = {"tokenizer": "", "batch_size": 1, "max_length": 1, "seed": 0, "verify": False}
     pairs = ScoredPairs(ScoredPairDataConfig(path=str(folder), dev_share=0, quiet=False, **unread))
     return [Item(record.texts[0], record.texts[1], f"{record.label:.1f}") for record in pairs.source()]
 
 
 def kind_of(cfg: DictConfig) -> "type[Recipe]":
-    """The class of the recipe; it is one of ours, whatever the config says."""
+    """Return the class of the recipe, which is one of this project's regardless of the config."""
     from contrastive_encoders.synthesis.recipe import Recipe
 
     target = cfg.recipe.get("_target_") if isinstance(cfg.get("recipe"), DictConfig) else None
@@ -75,7 +75,11 @@ def kind_of(cfg: DictConfig) -> "type[Recipe]":
 
 
 def check_prompts(recipe: "Recipe") -> None:
-    """InputError for a prompt beside a file that holds all of them."""
+    """Check that single prompts are not combined with a file that contains all of them.
+
+    Raises:
+        InputError: they are.
+    """
     words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     beside = [word for word in words if word.lstrip("+").startswith("prompts.") and "prompts.file=" not in word]
     file = getattr(recipe, "prompts", {}).get("file")

@@ -22,7 +22,7 @@ from contrastive_encoders.runtime.log_output import log_to_terminal
 
 Config = TypeVar("Config")
 
-# Words of a command that are called like a group of configs/, of which they would choose a file, and the keys they mean
+# Arguments of a command that have the same names as groups of configs/, and the keys that they refer to
 GROUP_NAME_ALIASES = {"generate": {"prompts": "+prompts.file", "model": "generator"}}
 
 
@@ -35,14 +35,14 @@ def command_line(
     """Return the ``main`` of a command whose keys are in ``configs/CONFIG.yaml``.
 
     Args:
-        run: takes the config and the words it was composed from, and returns the exit code.
+        run: takes the config and the arguments it was composed from, and returns the exit code.
         kind: the config dataclass of the command; None: those of its groups.
-        failed: errors of exit code 1.
+        failed: errors with exit code 1.
     """
 
     def main(words: Sequence[str], command: str = config) -> None:
         init_process()
-        started_with = sys.argv[1:]  # Lightning starts other ranks by them
+        started_with = sys.argv[1:]  # Lightning starts other ranks with them
         words = [_as_a_key(word, GROUP_NAME_ALIASES.get(config, {})) for word in words]
 
         @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config)
@@ -52,7 +52,7 @@ def command_line(
                 check_numbers(cfg)
                 check_paths(cfg)
                 status = run(cfg, words)
-            if status:  # else a multirun goes on
+            if status:  # otherwise a multirun continues
                 sys.exit(status)
 
         with exit_statuses(config, words, command=command, hydra=True):
@@ -66,17 +66,17 @@ def command_line(
 
 
 def config_of(cfg: DictConfig, kind: type[Config], without: str = "") -> Config:
-    """Return the config dataclass that a command's config makes, from all keys but ``without``.
+    """Return the config dataclass of a command's config, from all keys except ``without``.
 
     Raises:
-        InputError: a key is unknown, or a value is of another type or out of its bounds.
+        InputError: a key is unknown, or a value has another type or is out of bounds.
     """
     return build(kind, to_container(OmegaConf.masked_copy(cfg, [name for name in map(str, cfg) if name != without])))
 
 
 @contextlib.contextmanager
 def _arguments(words: Sequence[str]) -> Iterator[None]:
-    """Set the arguments of the process, which Hydra parses."""
+    """Context manager that sets the arguments of the process, which Hydra parses."""
     before = sys.argv[1:]
     sys.argv[1:] = words
     try:
@@ -92,8 +92,10 @@ def _as_a_key(word: str, keys: Mapping[str, str]) -> str:
 
 
 def _choices_of(*groups: str, _root_: DictConfig) -> str:
-    """What ``--help`` lists; Hydra's own list of the groups has a line of any length for each, and of all commands."""
-    if "job" not in _root_.hydra:  # it is resolved while the config is being made, too, for nobody
+    """Return the choices that ``--help`` lists. Hydra's own list has one line of any length per group, and includes all
+    commands.
+    """
+    if "job" not in _root_.hydra:  # it is also resolved while the config is composed, when it is not shown
         return ""
     loader: Any = GlobalHydra.instance().config_loader()
     return "\n".join(wrap_text(f"{group}: {', '.join(sorted(loader.get_group_options(group)))}") for group in groups)

@@ -32,9 +32,9 @@ from contrastive_encoders.training.data_summary import account_of
 from contrastive_encoders.training.preview.span_positions import ROLES, SpanLayout
 from contrastive_encoders.training.resolve import ResolvedRun, resolve
 
-BATCH = 16  # where no model says it
-FORMATS = (".png", ".svg", ".pdf")  # of the picture
-MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts are the model's
+BATCH = 16  # if no model sets it
+FORMATS = (".png", ".svg", ".pdf")  # of the figure
+MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts come from the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,10 @@ class PreviewCommand(NamedTuple):
 
 
 def read_words(words: Sequence[str]) -> PreviewCommand:
-    """
+    """Parse the arguments of the command.
+
     Raises:
-        InputError: no data, or a value of the wrong type.
+        InputError: there are no data, or a value has the wrong type.
     """
     config, words_of_train = config_of_words(PreviewConfig, words)
     if config.output is not None:
@@ -76,7 +77,9 @@ def read_words(words: Sequence[str]) -> PreviewCommand:
 
 
 def _model_of_data(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Data that takes part of its config from one model brings it along, with the backbone that needs no download."""
+    """Return the model of data that take part of their config from one model, with the backbone that needs no
+    download.
+    """
     said = dict(word.split("=", 1) for word in words if "=" in word)
     model = MODEL_OF.get(said.get("data", ""))
     if model is None or {"model", "experiment"} & said.keys():
@@ -86,7 +89,7 @@ def _model_of_data(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]
 
 
 def run(words: Sequence[str]) -> int:
-    """Show the batches, write the picture, and return the exit code."""
+    """Show the batches, write the figure, and return the exit code."""
     config, run = read_words(words)
     check(run)
     if config.output:
@@ -118,7 +121,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def check(run: ResolvedRun) -> None:
-    """What a run would refuse to build."""
+    """Check the targets, values, and worker counts of a run."""
     from contrastive_encoders.training.checks import check_values
     from contrastive_encoders.training.target_checks import check_targets
 
@@ -129,7 +132,7 @@ def check(run: ResolvedRun) -> None:
 
 
 def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
-    """What ``backbone=tiny`` of a run would write, tokenizer and all."""
+    """Write the folder that ``backbone=tiny`` of a run would write, including the tokenizer."""
     from transformers.utils import logging as transformers_logging
 
     from contrastive_encoders.encoders.loading.tiny import TINY_BACKBONES
@@ -144,7 +147,7 @@ def write_tokenizer(run: ResolvedRun, folder: Path) -> str:
 
 
 def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanLayout], list[tuple[str, str]]]:
-    """Return summaries of the batches, the documents of the first batch for the picture, and facts about the data."""
+    """Return summaries of the batches, the documents of the first batch for the figure, and facts about the data."""
     import torch
 
     from contrastive_encoders.datamodules.store.tokenizer import load_tokenizer
@@ -163,7 +166,7 @@ def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanL
     data.setup()
     batches = list(islice(iter(data.train_dataloader()), config.batches))
     cost = chunk_cost(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    budget = run.token_budget or sys.maxsize  # memory may cut a batch further
+    budget = run.token_budget or sys.maxsize  # a batch may also be split to save memory
 
     def chunked(lengths: np.ndarray) -> int:
         return sum(chunk.padded_tokens for chunk in plan_chunks(lengths, budget, cost))
@@ -176,7 +179,7 @@ def look(config: PreviewConfig, run: ResolvedRun) -> tuple[list[Any], list[SpanL
 
 
 def length_facts(run: ResolvedRun) -> list[tuple[str, str]]:
-    """What a preview without a model cannot know."""
+    """Return facts that a preview without a model cannot know."""
     from contrastive_encoders.training.max_length import lengths_of_models
 
     models: dict[int, list[str]] = {}

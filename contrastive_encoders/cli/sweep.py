@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class SweepConfig(WorkersConfig):
-    """Own keys of ``contrastive-encoders sweep``; all other words are those of each training."""
+    """Own keys of ``contrastive-encoders sweep``; all other arguments are passed to each training run."""
 
     output: str | None = config_field(None, "directory of the study and its runs")
     trials: int | None = config_field(None, "number of trials; null: that of the file, or all of a grid", ge=1)
@@ -52,13 +52,14 @@ class SweepCommand(NamedTuple):
     sweep: Sweep
     output: Path
     words: list[str]  # for train
-    options: list[str]  # for Hydra in each trial; a study is the same wherever the directory is
+    options: list[str]  # for Hydra in each trial; not part of a study's identity, so the directory may be moved
 
 
 def read_words(arguments: Sequence[str]) -> SweepCommand:
-    """
+    """Parse the arguments of the command.
+
     Raises:
-        InputError: no sweep file, no output, or a wrong value.
+        InputError: there is no sweep file or output, or a value is invalid.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = refuse_option  # type: ignore[method-assign]
@@ -89,7 +90,7 @@ def read_words(arguments: Sequence[str]) -> SweepCommand:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Exit status: 1 where a trial failed twice."""
+    """Run the sweep. Return the exit code: 1 if a trial failed twice."""
     command = read_words(arguments)
     config = command.config
     try:
@@ -112,7 +113,7 @@ def run(arguments: Sequence[str]) -> int:
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
         done = run_all(pool, trials.jobs(), command.output / "trials.jsonl", record, trials.verdict)
-        for folder in trials.ended() if not config.keep_checkpoints else []:  # those of an earlier command, too
+        for folder in trials.ended() if not config.keep_checkpoints else []:  # including those of an earlier command
             remove_below(folder, CHECKPOINTS)
         best, finished = trials.best(), trials.finished()
     failed = [one for one in done if one.failed]

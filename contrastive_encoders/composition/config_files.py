@@ -3,7 +3,7 @@
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# In a checkout without symbolic links, the package has no folder of this name
+# In a checkout without symbolic links, the package does not contain this folder
 CONFIGS = next(path for path in (PACKAGE / "configs", PACKAGE.parent / "configs") if path.is_dir())
 
 

@@ -28,10 +28,11 @@ LARGEST, LARGEST_SEED = 10**18 - 1, 2**32 - 1
 
 
 def check_numbers(cfg: DictConfig) -> None:
-    """No number in a config is NaN, infinite or longer than any reader takes, and seeds are those of every library.
+    """Check that no number in a config is NaN, infinite, or too long for a reader, and that all libraries accept the
+    seeds.
 
     Raises:
-        InputError: one is.
+        InputError: a number is invalid.
     """
     for key, value in leaves(OmegaConf.to_container(cfg, resolve=False)):
         if not isinstance(value, int | float) or isinstance(value, bool):
@@ -54,10 +55,11 @@ def leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def config_of_words(kind: type[Config], words: Sequence[str]) -> tuple[Config, list[str]]:
-    """Return the config that the words ``KEY=VALUE`` with keys of a class make, without Hydra, and the other words.
+    """Return the config of the arguments ``KEY=VALUE`` for keys of a settings class, without Hydra, and the other
+    arguments.
 
     Raises:
-        InputError: a value is of another type or out of its bounds.
+        InputError: a value has another type or is out of bounds.
     """
     types = {one.name: one.type for one in keys_of(kind)}
     values, others = dict[str, Any](), list[str]()
@@ -76,12 +78,12 @@ def _value_of(text: str, type_: Any) -> Any:
     except yaml.YAMLError:
         return text
     if isinstance(value, str) and not text.startswith(("'", '"')):
-        value = text  # YAML takes " #1" for a comment
+        value = text  # YAML would parse " #1" as a comment
     return value if matches_type(value, type_) or not matches_type(text, type_) else text
 
 
 def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:
-    """All keys of the config that the group choices among the words lead to, dotted."""
+    """Yield all dotted keys of the config that the group choices among the arguments lead to."""
     GlobalHydra.instance().clear()
     groups = GROUPS.get(config, ())
     chosen = [word for word in words if groups and re.match(rf"\+?({'|'.join(groups)})(@[^=]*)?=", word)]
@@ -90,20 +92,22 @@ def known_keys(config: str, words: Sequence[str]) -> Iterator[str]:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
             composed = compose(config, overrides=[*searched, *chosen])
-        except (HydraException, TypeError, ValueError):  # what was chosen is what is wrong
+        except (HydraException, TypeError, ValueError):  # the choice itself is invalid
             composed = compose(config)
     yield from groups if config == "train" else ()
     yield from keys_below(composed)
 
 
 def config_folders(words: Sequence[str]) -> list[Path]:
-    """The folders of configs that a command line adds: ``--config-dir=FOLDER``, absolute."""
+    """Return the config folders that a command line adds: ``--config-dir=FOLDER``, absolute."""
     found = re.findall(r"^(?:--config-dir|-cd)[=\n](.*)$", "\n".join(words), flags=re.MULTILINE)
     return [Path(one).absolute() for one in found]
 
 
 def choices_with(key: str, config: str) -> list[str]:
-    """GROUP=CHOICE for each choice that brings this key, where a config has one group of them: of another recipe."""
+    """Return GROUP=CHOICE for each choice that adds this key, for groups of which a config has one choice, such as
+    recipes.
+    """
     groups = GROUPS.get(config, ())
     if len(groups) != 1:
         return []
@@ -112,6 +116,6 @@ def choices_with(key: str, config: str) -> list[str]:
 
 
 def format_override(key: str, value: str) -> str:
-    """The word of a command line that sets ``key`` to a text, in quotes where Hydra would read more in it."""
+    """Return the command line argument that sets ``key`` to a text, in quotes if Hydra would parse it otherwise."""
     plain = re.fullmatch(r"[\w./ -]+", value, re.ASCII)
     return f"{key}={value if plain else QuotedString(value, Quote.single).with_quotes()}"

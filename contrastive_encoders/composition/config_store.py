@@ -1,7 +1,7 @@
-"""Register classes of settings with Hydra, and compose configs from them.
+"""Register settings classes with Hydra, and compose configs from them.
 
-A node holds the default of each key. OmegaConf's own types express neither a choice nor a union with a list, so it
-holds plain values, and `core.config_schema.build` compares all of them with the types and bounds of the fields.
+A node contains the default of each key. OmegaConf's own types express neither a choice nor a union with a list, so the
+node contains plain values, and `core.config_schema.build` compares them with the types and bounds of the fields.
 """
 
 import dataclasses
@@ -19,14 +19,16 @@ from contrastive_encoders.composition.key_suggestions import unknown_key
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import keys_of
 
-FOLDER = "settings"  # a defaults list names a class of settings as /settings/NAME
+FOLDER = "settings"  # a defaults list refers to a settings class as /settings/NAME
 REGISTERED: dict[str, type] = {}  # NAME -> class
 STORE = ConfigStore.instance()
 
 
 class _SharedNodes(dict[str, Any]):
-    """The nodes of registered classes. Hydra copies its whole store for each config and for each group that it lists,
-    and copies a node again when it reads it: without this, --help takes two seconds longer.
+    """The nodes of registered classes, which are not copied.
+
+    Hydra copies its entire store for each config and for each group that it lists, and copies a node again when it
+    reads it. With these copies, --help takes two seconds longer.
     """
 
     def __deepcopy__(self, memo: object) -> "_SharedNodes":
@@ -34,16 +36,16 @@ class _SharedNodes(dict[str, Any]):
 
 
 STORE.repo[FOLDER] = _SharedNodes()
-# Groups of Hydra's own, which are not in the config that it returns: without them it takes two thirds of the time
+# Groups of Hydra's own that are not in the config that it returns; omitting them reduces the time by a third
 NOT_COMPOSED = dict.fromkeys(
     f"hydra/{name}" for name in "output launcher sweeper help hydra_help hydra_logging job_logging env".split()
 )
 
 
 def register(name: str, kind: type) -> None:
-    """From now on a defaults list may name the keys of this class: ``/settings/NAME@_here_``.
+    """Register a settings class, so that a defaults list can refer to its keys: ``/settings/NAME@_here_``.
 
-    A key that is an empty mapping takes any keys below it; what reads it says which of them exist.
+    A key that is an empty mapping accepts any keys below it; its reader checks them.
     """
     REGISTERED[name] = kind
     group, _, last = name.rpartition("/")
@@ -55,7 +57,7 @@ def register(name: str, kind: type) -> None:
 
 
 def config_node(kind: Any) -> dict[str, Any]:
-    """The keys of a class of settings with their defaults, as a config has them; and the module that they make."""
+    """Return the keys of a settings class with their defaults, as in a config, and the module that they configure."""
     target = {"_target_": kind.target} if getattr(kind, "target", "") else {}
     return target | {
         one.name: config_node(one.type) if dataclasses.is_dataclass(one.type) else one.written for one in keys_of(kind)
@@ -68,9 +70,10 @@ def compose_config(
     choices: Mapping[str, str] | None = None,
     keys: Mapping[str, Any] | None = None,
 ) -> DictConfig:
-    """The config ``configs/PRIMARY.yaml`` with these words of a command line.
+    """Compose ``configs/PRIMARY.yaml`` with these command line arguments.
 
-    ``choices`` (group -> choice) and ``keys`` stand where a recipe would: above the file, below the words.
+    ``choices`` (group -> choice) and ``keys`` have the precedence of an experiment: above the file, below the
+    arguments.
     """
     chosen = [{f"override /{group}": choice} for group, choice in {**NOT_COMPOSED, **(choices or {})}.items()]
     STORE.store("given.yaml", {"defaults": [primary, *chosen, "_self_"], **(keys or {})})
@@ -81,7 +84,7 @@ def compose_config(
 
 
 def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"model.lr": 1}`` -> ``{"model": {"lr": 1}}``."""
+    """Convert dotted keys to nested ones: ``{"model.lr": 1}`` -> ``{"model": {"lr": 1}}``."""
     found = OmegaConf.create()
     for key, value in keys.items():
         OmegaConf.update(found, key, value, merge=True)
@@ -89,7 +92,7 @@ def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dotted(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{data: qa, model: {lr: 1}}`` -> ``data``: qa, ``model.lr``: 1."""
+    """Convert nested keys to dotted ones: ``{data: qa, model: {lr: 1}}`` -> ``data``: qa, ``model.lr``: 1."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
         if isinstance(value, Mapping) and value and "_target_" not in value:
@@ -103,7 +106,7 @@ def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) ->
     """Set a dotted key of a composed config.
 
     Args:
-        in_python: whether a message writes keys as arguments of a function, ``model__lr``.
+        in_python: whether error messages write keys as arguments of a function, ``model__lr``.
 
     Raises:
         InputError: it does not exist.
@@ -121,19 +124,21 @@ def assign(cfg: DictConfig, key: str, value: Any, *, in_python: bool = False) ->
 
 
 def keys_below(node: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of a config, groups among them."""
+    """Yield the dotted keys of a config, including groups."""
     for key in map(str, node) if isinstance(node, DictConfig) and not node._is_none() else ():
         yield f"{prefix}{key}"
         yield from keys_below(node._get_node(key), f"{prefix}{key}.")
 
 
 def to_container(value: Any) -> Any:
-    """A config as plain mappings and lists, with what they take from other keys; any other value as it is."""
+    """Return a config as plain mappings and lists, with interpolations resolved; other values are returned
+    unchanged.
+    """
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _first_of(*names: Any, _root_: DictConfig) -> Any:
-    """The value of the first of these keys that has one, else the last of the arguments."""
+    """Return the value of the first of these keys that has one, or else the last argument."""
     *keys, otherwise = names
     found = (OmegaConf.select(_root_, name) for name in keys)
     return next((value for value in found if value is not None), otherwise)

@@ -13,7 +13,9 @@ from contrastive_encoders.core import InputError
 
 
 def found_at(target: str) -> Any:
-    """The attribute of that name in that module, nothing else on the way; None where there is none."""
+    """Return the attribute of that name in that module, without importing through other objects; None if there is
+    none.
+    """
     module, _, name = target.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name, None)
@@ -22,7 +24,7 @@ def found_at(target: str) -> Any:
 
 
 def is_allowed(target: str, allowed: Sequence[str]) -> bool:
-    """Whether a target begins with one of the prefixes of ``allow_targets``."""
+    """Return whether a target begins with one of the prefixes of ``allow_targets``."""
     return any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed)
 
 
@@ -33,30 +35,30 @@ def untrusted(key: str, target: Any) -> InputError:
 
 
 def imported(key: str, target: str) -> Any:
-    """Import what a config names by its path: a class or function of a module, or an attribute of a class.
+    """Import the object at a path in a config: a class or function of a module, or an attribute of a class.
 
-    A module of the working directory is found whatever started the command.
+    A module in the working directory is found regardless of how the command was started.
 
     Raises:
-        InputError: there is no such module, importing it fails, or it has no such name.
+        InputError: the module does not exist, importing it fails, or it does not contain the name.
     """
     parts = target.split(".")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         raise InputError(f"{key}={target}: wanted the path of a class, as package.module.Class.")
     if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)  # last, so that nothing installed is hidden
+        sys.path.append(here)  # last, so that it hides no installed module
     found, names = None, parts
     for number in range(1, len(parts)):
         module = ".".join(parts[:number])
         try:
             found, names = importlib.import_module(module), parts[number:]
         except ModuleNotFoundError as error:
-            if error.name != module:  # it is there, and imports another that is not
+            if error.name != module:  # it exists, but imports a missing module
                 raise _fails(key, target, module, error) from error
             if number == 1 or (hasattr(found, "__path__") and not hasattr(found, parts[number - 1])):
                 raise _missing(key, target, module) from error
-            break  # a class, whose attribute is meant
-        except (Exception, SystemExit) as error:  # a script without "if __name__" ends us
+            break  # a class, whose attribute is named
+        except (Exception, SystemExit) as error:  # a script without "if __name__" exits the process
             raise _fails(key, target, module, error) from error
     for name in names:
         if not hasattr(found, name):
@@ -80,7 +82,7 @@ def _missing(key: str, target: str, module: str) -> InputError:
 
 
 def _fails(key: str, target: str, module: str, error: BaseException) -> InputError:
-    """Python's words and the last line of the module's own code that was run."""
+    """Return the error with Python's message and the last executed line of the module's own code."""
     if isinstance(error, SyntaxError):
         place = f"{error.filename}, line {error.lineno}: {error.msg}"
     else:

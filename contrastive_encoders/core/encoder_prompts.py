@@ -1,4 +1,4 @@
-"""Prompts of a sentence encoder: texts that are put in front of other texts, such as ``query: ``."""
+"""Prompts of a sentence encoder: texts that are prepended to other texts, such as ``query: ``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class EncoderPrompts:
 
     @classmethod
     def same(cls, prompt: str) -> "EncoderPrompts":
-        """Return one prompt for all texts."""
+        """Return prompts that use one prompt for all texts."""
         return cls({"default": prompt, "query": prompt, "document": prompt}, "default") if prompt else cls()
 
     @property
@@ -43,13 +43,13 @@ class EncoderPrompts:
         return self.of("document")
 
     def of(self, role: Role | None) -> str:
-        """Return the prompt of texts with this role; None: of texts without one."""
+        """Return the prompt for texts with this role; None selects texts without a role."""
         if role is None:
             return self.default
         return next((prompt for name in NAMES[role] if (prompt := self.named.get(name))), "")
 
     def to_json(self) -> PromptsRecord | None:
-        """Return what ``EncoderPrompts(**record)`` is made from; None if there are none."""
+        """Return the record from which ``EncoderPrompts(**record)`` can be created; None if there are no prompts."""
         return PromptsRecord(named=dict(self.named), default_name=self.default_name) if self else None
 
     def __bool__(self) -> bool:

@@ -9,16 +9,16 @@ NO_VALUE: Any = object()  # default of InputError's value, since null is a value
 
 
 class InputError(ValueError):
-    """The command line, the config, or an input file is wrong; the process exits with code 2.
+    """The command line, the config, or an input file is invalid; the process exits with code 2.
 
-    The message is made of the fields: ``KEY=VALUE: expected X. HINT`` without a location, and
-    ``LOCATION, KEY: expected X, got VALUE. HINT`` with one.
+    The message is composed of the fields: ``KEY=VALUE: expected X. HINT`` without a location, and ``LOCATION, KEY:
+    expected X, got VALUE. HINT`` with one.
 
     Args:
-        message: the whole message, in place of the one made of the fields.
+        message: the full message, replacing the one composed of the fields.
         key: dotted key of the config or name of the argument, such as ``data.path``.
         value: value of the key, or what was found at the location.
-        expected: noun phrase that names what is valid there.
+        expected: noun phrase that describes valid values.
         location: place in the input, such as ``faq.csv, line 3``.
         hint: what to do, in complete sentences. Write an override as ``KEY=VALUE``.
 
@@ -65,7 +65,7 @@ def missing_package(
 
 
 def _format_value(value: Any) -> str:
-    """Return the value as a config file contains it, shortened to `MAX_VALUE_CHARS`."""
+    """Return the value as a config file contains it, truncated to `MAX_VALUE_CHARS`."""
     text = str(value)
     if value is None or isinstance(value, bool):
         text = "null" if value is None else text.lower()
@@ -75,7 +75,8 @@ def _format_value(value: Any) -> str:
 class OutputError(RuntimeError):
     """The output could not be written, for example because the disk is full; the process exits with code 1.
 
-    The message says what to do, or where the output was written instead. Run the same command again once there is room.
+    The message says what to do, or where the output was written instead. Run the same command again after freeing disk
+    space.
 
     Example:
         >>> from contrastive_encoders import OutputError
@@ -86,9 +87,9 @@ class OutputError(RuntimeError):
 
 
 def interruption_behind(error: BaseException | None) -> BaseException | None:
-    """The Ctrl-C or SIGTERM in the middle of which a library stumbled while it cleared up; None where there was none.
+    """Return the Ctrl-C or SIGTERM that caused an error in a library's cleanup; None if there was none.
 
-    OmegaConf does, and a zip file that is closed while one of its members is open.
+    OmegaConf raises such errors, and so does a zip file that is closed while one of its members is open.
     """
     while error is not None:
         terminated = isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM

@@ -1,9 +1,9 @@
-"""Protocols between packages: what evaluates, exports and trains expects of models and data."""
+"""Protocols between packages: the interfaces of models and data for evaluation, export, and training."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
+if TYPE_CHECKING:  # a command that only prints its help should not import torch
     import numpy as np
     import torch
     from torch import Tensor
@@ -11,16 +11,16 @@ from contrastive_encoders.core.tasks import RetrievalTask
 
 
 class Embedder(Protocol):
-    """All that evaluation and export know about a model that makes vectors."""
+    """Interface of a model with embeddings, for evaluation and export."""
 
     @property
     def normalize(self) -> bool:
-        """Whether the encoder normalises its vectors to length 1."""
+        """Whether the encoder L2-normalizes its embeddings."""
         ...
 
     @property
     def device(self) -> "torch.device":
-        """The device that the encoder computes on; classifiers of its vectors are trained there, too."""
+        """The device of the encoder; classifiers of its embeddings are also trained there."""
         ...
 
     def embed(
@@ -31,26 +31,31 @@ class Embedder(Protocol):
         autocast: "torch.dtype | None" = None,
         progress: bool | None = None,
     ) -> "Tensor":
-        """N texts -> (N, width) float32 rows on the CPU, in input order.
+        """Return the (N, width) float32 embeddings of N texts on the CPU, in input order.
 
-        ``prompt`` stands before each text, ``autocast`` is the type of products, ``progress`` shows how far it is. None
-        is what the model does by itself; a model that knows no prompt or no autocast does without.
+        Args:
+            prompt: prepended to each text.
+            autocast: dtype of matmuls.
+            progress: whether to show the progress.
+
+        None selects the model's default. A model that does not support prompts or autocast ignores them.
         """
         ...
 
 
 class HeldOutTexts(NamedTuple):
-    """What held-out texts cost a model that writes, and whether it answers rightly; the same on every rank."""
+    """Losses of held-out texts for a generator, and whether its answers are right; identical on every rank."""
 
-    losses: "np.ndarray"  # (texts,) float64, -log p of a text, all its tokens together
+    losses: "np.ndarray"  # (texts,) float64, -log p of a text, summed over its tokens
     tokens: "np.ndarray"  # (texts,) int64
     right: "np.ndarray"  # (pairs,) bool
-    batch_size: int | None  # texts whose mean loss is averaged with those of other batches; None: all tokens alike
+    # number of texts per batch, whose mean losses are averaged; None: all tokens have equal weight
+    batch_size: int | None
 
 
 @runtime_checkable
 class Writer(Protocol):
-    """All that evaluation knows about a model that writes texts and has no vectors."""
+    """Interface of a model that generates texts and has no embeddings, for evaluation."""
 
     def held_out_texts(self) -> HeldOutTexts:
         """Score the held-out texts. All ranks must call it."""
@@ -59,7 +64,7 @@ class Writer(Protocol):
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """All that evaluation knows about a model that reads a query and a document together."""
+    """Interface of a model that reads a query and a document together, for evaluation."""
 
     def score_pairs(
         self,
@@ -69,15 +74,15 @@ class PairScorer(Protocol):
         autocast: "torch.dtype | None" = None,
         progress: bool = True,
     ) -> "Tensor":
-        """N queries and as many documents -> (N,) float32 scores on the CPU; more is better."""
+        """Return (N,) float32 scores on the CPU for N queries and N documents; higher is better."""
         ...
 
 
 class DataModule(Protocol):
-    """What training asks of a data module beyond Lightning's own methods."""
+    """Interface of a data module for training, in addition to Lightning's own methods."""
 
     def prepare_data(self) -> None:
-        """Read, tokenise and store; one process does it while the others wait for its file lock."""
+        """Read, tokenize, and store; one process does it while the others wait for its file lock."""
         ...
 
     def samples(self) -> Iterator[Any]:
@@ -93,13 +98,14 @@ class DataModule(Protocol):
         ...
 
     def held_out(self) -> "Sequence[RetrievalTask]":
-        """Return tasks made from data that is held out from training. They are scored besides the suite; most data has
-        none."""
+        """Return tasks made from data that is held out from training. They are scored in addition to the suite; most
+        data has none.
+        """
         ...
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
-        """Count the test sentences that stand word for word in the training text.
+        """Count the test sentences that occur verbatim in the training text.
 
-        Returns ``checked`` (long enough to tell), ``found``.
+        Returns ``checked`` (those that are long enough) and ``found``.
         """
         ...

@@ -1,4 +1,4 @@
-"""The version of what this project writes: output directories, results, data sets, and checkpoints."""
+"""The version of the project's output files: output directories, results, data sets, and checkpoints."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def check_version(version: Any, kind: str, *, hint: str, **place: Any) -> None:
     """Check that this version of the project wrote a record.
 
     Args:
-        version: that of the record; None if it has none.
+        version: version in the record; None if it has none.
         kind: noun phrase of what was written, such as "a run".
         hint: what to do otherwise.
         place: `key` and `value`, or `location` of `InputError`.

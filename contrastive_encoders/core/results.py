@@ -13,14 +13,14 @@ class Spent(TypedDict):
     padded_tokens: int  # padding only
     wall_seconds: float
     peak_memory_bytes: int  # largest rank: CUDA's allocator, or resident memory on a CPU
-    compile_seconds: NotRequired[float]  # of the slowest rank, where torch's compiler was at work
+    compile_seconds: NotRequired[float]  # of the slowest rank, if torch's compiler was used
     compiled_graphs: NotRequired[int]
 
 
 class StageResults(TypedDict):
     """Summary of a stage; its own directory has the full ``results.json``."""
 
-    place: int  # among the stages, from 1
+    place: int  # position among the stages, from 1
     objective: str
     backbone: str  # initial weights; from the second stage on, the directory of the previous stage
     scores: dict[str, float]
@@ -43,16 +43,16 @@ class Changes(TypedDict):
 
     queries: int
     right_before: int
-    gained: int  # right after training alone
-    lost: int  # right before it alone
-    examples: list[ScoreChange]  # of these two
+    gained: int  # correct only after training
+    lost: int  # correct only before training
+    examples: list[ScoreChange]  # of gained and lost queries
 
 
 class CorpusInfo(TypedDict):
     """Corpus of a retrieval task."""
 
     documents: int
-    query_kind: NotRequired[str]  # such as titles, where the queries were made from the documents
+    query_kind: NotRequired[str]  # such as titles, if the queries were made from the documents
 
 
 class Verdict(TypedDict):
@@ -100,8 +100,8 @@ class EmbeddingInfo(TypedDict):
     """Properties of the embeddings of an encoder."""
 
     width: int
-    pooling: str  # and the layers after it
-    normalize: bool  # to length 1
+    pooling: str  # including the layers after it
+    normalize: bool  # whether they are L2-normalized
 
 
 class PromptsRecord(TypedDict):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from contrastive_encoders.core.encoder_prompts import Role
 
-if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
+if TYPE_CHECKING:  # a command that only prints its help should not import torch
     import numpy as np
 
 
@@ -13,7 +13,7 @@ ITEMS_FILE = "items.npz"
 
 
 class Prompted(list[str]):
-    """Texts and the prompt in front of each of them.
+    """Texts with the prompt that is prepended to each of them.
 
     Args:
         prompt: the prompt; None: the encoder's own for texts with this role.
@@ -35,7 +35,7 @@ class PairTask(NamedTuple):
     left: list[str]
     right: list[str]
     gold: "np.ndarray"  # (pairs,) float64
-    subsets: list[str]  # (pairs,) name of the subset of each pair; one name where there are none
+    subsets: list[str]  # (pairs,) name of the subset of each pair; one name if there are no subsets
 
 
 class RetrievalTask(NamedTuple):
@@ -44,22 +44,24 @@ class RetrievalTask(NamedTuple):
     name: str
     queries: list[str]
     documents: list[str]
-    relevant: list[dict[int, float]] | None = None  # per query: document -> gain, < 0: not there; None: document i
+    relevant: list[dict[int, float]] | None = None  # per query: document -> gain, < 0: unjudged; None: document i
     query_kind: str = ""  # plural noun, such as "titles", if the queries were made from documents
-    unranked_documents: dict[int, list[int]] = {}  # query -> documents not ranked for it: the query itself, near-copies
+    # query -> documents not ranked for it: the query itself, near-duplicates
+    unranked_documents: dict[int, list[int]] = {}
 
 
 class ItemScores(NamedTuple):
-    """What single test items came to: ``items.npz`` beside ``results.json``, an array KIND/NAME for each entry.
+    """Scores of single test items: ``items.npz`` next to ``results.json``, with an array KIND/NAME for each entry.
 
-    Two runs are compared item by item where the digests of a task are equal.
+    Two runs are compared item by item if the digests of a task are equal.
     """
 
     cosines: "dict[str, np.ndarray]"  # task of pairs -> (pairs,) float64
     gold: "dict[str, np.ndarray]"  # (pairs,) float64
     subsets: "dict[str, np.ndarray]"  # (pairs,) names
     digests: dict[str, str]  # of texts and gold
-    replicates: "dict[str, np.ndarray]"  # score -> (resamples,) float32; resample r is the same items for any encoder
-    values: "dict[str, np.ndarray]" = {}  # score of retrieval -> (queries,) float64, whose mean it is
-    replicates_before: "dict[str, np.ndarray]" = {}  # both of the encoder before training, of the same items
+    # score -> (resamples,) float32; resample r consists of the same items for any encoder
+    replicates: "dict[str, np.ndarray]"
+    values: "dict[str, np.ndarray]" = {}  # score of retrieval -> (queries,) float64; the score is their mean
+    replicates_before: "dict[str, np.ndarray]" = {}  # both for the encoder before training, on the same items
     values_before: "dict[str, np.ndarray]" = {}

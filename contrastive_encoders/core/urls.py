@@ -1,4 +1,4 @@
-"""Addresses such as ``s3://BUCKET/FILE``, and checks that a path is a local one."""
+"""Addresses such as ``s3://BUCKET/FILE``, and checks that a path is local."""
 
 import re
 from collections.abc import Mapping
@@ -6,19 +6,21 @@ from typing import Any
 
 from contrastive_encoders.core.errors import InputError
 
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # how one on another machine begins; C:/ is a disk
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # prefix of an address on another machine; C:/ is a disk
 USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://)[^\s/?#'\"@]*:[^\s/?#'\"@]*@")  # with a password
 OF_THE_WEB = re.compile(r"(https?://)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 
 
 def is_address(path: object) -> bool:
-    """Whether a path is an address, such as ``s3://BUCKET/FILE``, and no name on a disk here."""
+    """Return whether a path is an address, such as ``s3://BUCKET/FILE``, and not a local path."""
     return ADDRESS.match(str(path).strip()) is not None
 
 
 def without_secrets(value: Any) -> Any:
-    """A value as it may be published, or a mapping or a list of them: addresses without a name and a password, those of
-    the web also without what follows a question mark, which may let one in.
+    """Return a value, or a mapping or list of values, without secrets, so that it may be published.
+
+    User names and passwords are removed from addresses. The query string of web addresses, which may grant access, is
+    also removed.
     """
     if isinstance(value, Mapping):
         return {key: without_secrets(one) for key, one in value.items()}
@@ -28,9 +30,10 @@ def without_secrets(value: Any) -> Any:
 
 
 def check_local_output(key: str, path: object) -> None:
-    """
+    """Check that an output path is local.
+
     Raises:
-        InputError: ``path``, under which something is to be written, is an address.
+        InputError: ``path`` is an address.
     """
     if is_address(path):
         raise InputError(
@@ -40,9 +43,10 @@ def check_local_output(key: str, path: object) -> None:
 
 
 def check_local_input(key: str, path: object) -> None:
-    """
+    """Check that the path of an input other than texts is local.
+
     Raises:
-        InputError: ``path``, from which something is read that is no text, is an address.
+        InputError: ``path`` is an address.
     """
     if is_address(path):
         raise InputError(

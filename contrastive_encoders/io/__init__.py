@@ -1,1 +1,1 @@
-"""Reading of files and of their rows, wherever they lie: local, at an address, on the hub, in an archive."""
+"""Reading of files and of their rows from a local path, an address, the Hub, or an archive."""

@@ -1,6 +1,6 @@
 """Members of archives, read in memory: nothing is unpacked to disk or executed.
 
-A member is found by how its path ends, since the same archive lies around with and without its outermost folder.
+A member is found by the end of its path, since the same archive is distributed with and without its outermost folder.
 """
 
 import gzip
@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-LARGEST = 4 << 30  # bytes of a member unpacked; COCO's vectors, the most there are, need less than half of it
+LARGEST = 4 << 30  # bytes of a decompressed member; COCO's features, the largest, need less than half of it
 
 Reader = Callable[[], bytes]
 
 
 class InvalidArchiveError(ValueError):
-    """An archive that cannot be read, must not be, or lacks a member."""
+    """Raised if an archive cannot be read, is unsafe, or lacks a member."""
 
 
 class Members:
-    """The files inside some archives, or the files themselves; a folder counts as an unpacked archive."""
+    """The files inside some archives, or the files themselves. A folder counts as an unpacked archive."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = list(paths)
@@ -38,7 +38,9 @@ class Members:
         return [name for name in self._readers if name == ending or name.endswith(f"/{ending}")]
 
     def read(self, ending: str) -> bytes:
-        """The bytes of the member whose path is ``ending`` or ends in it; of several the one least deep."""
+        """Return the bytes of the member whose path is or ends with ``ending``; of several, the least deeply nested
+        one.
+        """
         found = self._found(ending)
         if not found:
             raise InvalidArchiveError(f"{', '.join(path.name for path in self.paths)}: no member {ending}")
@@ -49,7 +51,7 @@ class Members:
             raise InvalidArchiveError(f"{ending}: damaged or cut short ({error})") from None
 
     def lines(self, ending: str, encoding: str = "utf-8") -> list[str]:
-        """Its lines, without a byte order mark; they end at ``\\n`` or ``\\r\\n`` alone."""
+        """Return the lines of a member without a byte-order mark. Only ``\\n`` and ``\\r\\n`` end a line."""
         try:
             text = self.read(ending).removeprefix(b"\xef\xbb\xbf").decode(encoding)
         except UnicodeDecodeError as error:
@@ -62,7 +64,7 @@ class Members:
 
 
 def _safe(archive: Path, name: str) -> str:
-    """The member's path with forward slashes; an archive that points outside of itself was not made in good faith."""
+    """Return the member's path with forward slashes, after checking that it does not point outside of the archive."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
         raise InvalidArchiveError(f"{archive.name}: refused, since its member {name!r} points outside of the archive")
@@ -81,8 +83,8 @@ def _open(path: Path) -> Iterator[tuple[str, Reader]]:
                     yield info.filename, partial(_read, info.filename, partial(zipped.open, info))
         elif path.name.endswith((".tar", ".tar.gz", ".tgz")):
             archive = tarfile.open(path)  # noqa: SIM115  # read as long as the members are
-            for member in archive.getmembers():  # a damaged or short archive shows here
-                # links could name a file outside of the archive, and none of the official archives has one
+            for member in archive.getmembers():  # raises an error for a damaged or truncated archive
+                # links could refer to a file outside of the archive, and none of the official archives has one
                 if member.isfile() and not _litter(member.name):
                     yield member.name, partial(_read, member.name, partial(archive.extractfile, member))
         elif path.suffix == ".gz":
@@ -104,5 +106,5 @@ def _read(name: str, opened: Callable[[], Any]) -> bytes:
 
 
 def _litter(name: str) -> bool:
-    """What macOS adds to an archive."""
+    """Return whether a member is metadata that macOS adds to an archive."""
     return name.startswith("__MACOSX/") or PurePosixPath(name).name.startswith("._")

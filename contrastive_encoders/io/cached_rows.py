@@ -1,4 +1,4 @@
-"""Rows that were given in memory, written to a cache file that is named by their content."""
+"""Rows that were passed in memory, written to a cache file that is named by their content."""
 
 import hashlib
 import json
@@ -12,11 +12,11 @@ from typing import Any
 from contrastive_encoders.core import check_local_output
 
 CACHE = "CONTRASTIVE_ENCODERS_CACHE"
-SURROGATE = re.compile("[\\ud800-\\udfff]")  # half of a pair, which UTF-8 cannot hold
+SURROGATE = re.compile("[\\ud800-\\udfff]")  # half of a surrogate pair, which UTF-8 cannot encode
 
 
 def cache_folder(given: str | None) -> Path:
-    """Where files are kept that can be made again."""
+    """Return the folder of files that can be recreated."""
     check_local_output("data.cache_dir", given)
     check_local_output(CACHE, os.environ.get(CACHE))
     folder = given or os.environ.get(CACHE) or "~/.cache/contrastive-encoders"
@@ -24,10 +24,10 @@ def cache_folder(given: str | None) -> Path:
 
 
 def keep_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
-    """Write rows to a .jsonl file in ``folder``, a line each, unless it is there. Return its path."""
+    """Write rows to a .jsonl file in ``folder``, one per line, unless it exists. Return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     digest, new = hashlib.sha256(), folder / f".rows-{secrets.token_hex(8)}.part"
-    with new.open("xb") as file:  # others may read it, where the cache is shared
+    with new.open("xb") as file:  # other users may read it if the cache is shared
         try:
             for row in rows:
                 text = SURROGATE.sub(lambda one: f"\\u{ord(one[0]):04x}", json.dumps(row, ensure_ascii=False))
@@ -39,7 +39,7 @@ def keep_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
             raise
     path = folder / f"rows-{digest.hexdigest()[:16]}.jsonl"
     if path.is_file() and path.stat().st_size == new.stat().st_size:
-        new.unlink()  # ids are stored under the time of the file that is there
+        new.unlink()  # ids are stored under the modification time of the existing file
     else:
         new.replace(path)
     return path

@@ -1,7 +1,8 @@
-"""Safe reading of checkpoints: complete, with the checksum that was written, and without executing anything.
+"""Safe reading of checkpoints: complete, with the checksums that were written, and without executing code.
 
-The file is a zip, as torch writes it: each of its entries has a sum, which torch itself does not compare. Weights and
-optimiser state of a sharded model are not in it, but in a folder beside it, whose name and sums it has.
+The file is a zip archive, as torch writes it. Each of its entries has a checksum, which torch itself does not verify.
+The weights and optimizer state of a sharded model are not in the archive, but in a folder next to it. The archive
+contains the name and the checksums of that folder.
 """
 
 import functools
@@ -25,21 +26,23 @@ from contrastive_encoders.io.atomic import atomic_file, atomic_link, remove
 from contrastive_encoders.io.manifest import CorruptFileError
 from contrastive_encoders.io.sharded_tensors import Shards, compare_shards
 
-VERSION = "record_version"  # an entry, as "objective" of every checkpoint of a run
-SHARDS = "shards"  # the entry that names the folder, the sums of its files, and weights that are others by another name
+VERSION = "record_version"  # an entry of every checkpoint of a run, as is "objective"
+SHARDS = "shards"  # the entry that contains the folder, the checksums of its files, and the names of tied weights
 OF_SHARDS = re.compile(r"shards-\d+(-\d+)?")
-OF_WEIGHTS, OF_OPTIMIZER = "state_dict.", "optimizer_states.{}."  # what names in the folder begin with
+OF_WEIGHTS, OF_OPTIMIZER = "state_dict.", "optimizer_states.{}."  # prefixes of the names in the folder
 
 UNREADABLE = (RuntimeError, OSError, EOFError, KeyError, ValueError, zlib.error, zipfile.BadZipFile)
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Its entries, tensors mapped from the file; ``state_dict`` of a sharded one is read tensor by tensor.
+    """Return the entries of a checkpoint, with memory-mapped tensors. A sharded ``state_dict`` is read tensor by
+    tensor.
 
     Raises:
         InputError: another version of the project wrote it.
-        Damaged: it is cut short, a byte of it has changed, it is something else, or it holds what could run code.
-        FileNotFoundError: it is not there.
+        CorruptFileError: it is truncated, a byte has changed, it is not a checkpoint, or it contains objects that could
+            execute code.
+        FileNotFoundError: it does not exist.
     """
     path = Path(path)
     about = path.stat()
@@ -68,10 +71,10 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:
-    """The folder that has the shards of a checkpoint.
+    """Return the folder with the shards of a checkpoint.
 
     Raises:
-        Damaged: the checkpoint names none that could have been written with it.
+        CorruptFileError: the checkpoint does not contain a valid folder name.
     """
     name = str(checkpoint[SHARDS]["folder"])
     if OF_SHARDS.fullmatch(name) is None:
@@ -80,7 +83,7 @@ def shards_of(path: Path, checkpoint: Mapping[str, Any]) -> Path:
 
 
 def with_whole_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of a sharded checkpoint with whole optimiser states, which number the weights as the optimiser
+    """Return the entries of a sharded checkpoint with full optimizer states, which number the weights as the optimizer
     of one process does.
     """
     states = []
@@ -97,7 +100,7 @@ def with_whole_optimizers(path: Path, checkpoint: dict[str, Any]) -> dict[str, A
 
 
 def remove_optimizer_states(path: Path) -> None:
-    """Write a checkpoint without its optimizer states in its place. One in shards stays as it is."""
+    """Replace a checkpoint by one without optimizer states. A sharded checkpoint is not changed."""
     found = load_checkpoint(path)
     if SHARDS not in found and found.pop("optimizer_states", None) is not None:
         with atomic_file(path) as part:
@@ -105,13 +108,13 @@ def remove_optimizer_states(path: Path) -> None:
 
 
 def new_shards(folder: Path, step: int) -> str:
-    """A name that no folder of shards has there."""
+    """Return a new name for a folder of shards."""
     names = chain([f"shards-{step}"], (f"shards-{step}-{number}" for number in count(2)))
     return next(name for name in names if not (folder / name).exists())
 
 
 def remove_unused_shards(folder: Path) -> None:
-    """Remove shards that no checkpoint beside them names, such as those of one that was replaced or never finished."""
+    """Remove shards that no checkpoint next to them refers to, such as those of a replaced or incomplete checkpoint."""
     unused = set(folder.glob("shards-*"))
     if not unused:
         return
@@ -119,7 +122,7 @@ def remove_unused_shards(folder: Path) -> None:
         try:
             found = torch.load(path, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, *UNREADABLE):
-            return  # which ones it names is not known
+            return  # the shards that it refers to are unknown
         if SHARDS in found:
             unused.discard(path.parent / str(found[SHARDS]["folder"]))
     for shards in unused:
@@ -127,7 +130,7 @@ def remove_unused_shards(folder: Path) -> None:
 
 
 def link_checkpoint(source: Path, target: Path) -> None:
-    """Give a checkpoint a second name in another folder, with its shards."""
+    """Hard-link a checkpoint with its shards to another folder."""
     found = load_checkpoint(source)
     if SHARDS in found:
         shards, copy = shards_of(source, found), target.parent / shards_of(source, found).name
@@ -150,7 +153,7 @@ def _compare_shards(path: Path, size: int, changed: int) -> None:
     compare_shards(shards_of(path, found), found[SHARDS]["files"])
 
 
-@functools.lru_cache(maxsize=64)  # a command looks at one several times
+@functools.lru_cache(maxsize=64)  # a command checks a file several times
 def _compare(path: Path, size: int, changed: int) -> None:
     with zipfile.ZipFile(path) as archive:
         if entry := archive.testzip():

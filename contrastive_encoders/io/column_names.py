@@ -1,6 +1,7 @@
-"""Names of the columns in data files: sets of names with the same meaning, as published data sets have them.
+"""Names of the columns in data files: sets of names with the same meaning, as used by published data sets.
 
-The first set that a file has is taken. A data set's identity contains these sets, so change them on purpose only.
+The first set that a file has is selected. A data set's identity contains these sets, so they should not be changed
+accidentally.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ POSITIVE_LISTS: tuple[Names, ...] = (  # FlagEmbedding's and Tevatron's formats
     ("query", "positive_passages", "negative_passages"),
     ("query", "positive_passages"),
 )
-# Of evaluation alone
+# For evaluation only
 RATED_PAIRS: tuple[Names, ...] = (("sentence1", "sentence2"), ("text_a", "text_b"), ("text1", "text2"))
 RATINGS: tuple[Names, ...] = (("score",), ("label",), ("scores",), ("labels",), ("similarity",))
 ANSWERS: tuple[Names, ...] = (("query", "document"), ("query", "passage"), ("query", "positive"), *QUESTIONS)
@@ -48,5 +49,5 @@ GAINS: tuple[Names, ...] = (("score",), ("relevance",), ("label",), ("rel",), ("
 
 
 def choose_columns(present: Sequence[str], known: Sequence[Names]) -> Names | None:
-    """Return the first set of names that a file has; ``OUTER.INNER`` is a value inside of the column ``OUTER``."""
+    """Return the first set of names that a file has; ``OUTER.INNER`` is a value inside the column ``OUTER``."""
     return next((names for names in known if all(top_level([name], present) for name in names)), None)

@@ -1,4 +1,4 @@
-"""Delimited tables: a header line, then rows with commas, semicolons, tabs or bars between the values."""
+"""Delimited tables: a header line, then rows with commas, semicolons, tabs, or bars between the values."""
 
 import csv
 import logging
@@ -11,24 +11,26 @@ from typing import Any, cast
 
 from contrastive_encoders.io.text_files import BadRow, Form, ParsedRow, Piece, decoded, lines_of
 
-STSB = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")  # columns of STS-B's files, without a header
-LONGEST_CELL = 1 << 24  # characters of a .csv: a quotation mark that nothing closes would swallow the file
+# columns of STS-B's files, which have no header
+STSB = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")
+# characters of a .csv cell: an unterminated quotation mark would otherwise include the rest of the file
+LONGEST_CELL = 1 << 24
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-EXCEL_SEPARATOR = re.compile(r"sep=([,;|\t])[;,\t]*")  # a first line that Excel reads, and shows to nobody
-LOOKED_AT = 50  # lines, to find which of them it is
+EXCEL_SEPARATOR = re.compile(r"sep=([,;|\t])[;,\t]*")  # a first line that Excel interprets and does not display
+LOOKED_AT = 50  # lines, to detect the separator
 
 log = logging.getLogger(__name__)
 
 
 class CommaTable(Form):
-    """Reads .csv as RFC 4180 has it: a quoted text may hold the separator, doubled quotation marks and line breaks.
+    """Reader of .csv as in RFC 4180: a quoted text may contain the separator, doubled quotation marks, and line breaks.
 
-    The separator is found out from the first lines; a comma where they do not say.
+    The separator is detected from the first lines; the default is a comma.
     """
 
     usual = ","
     header: Sequence[str] = ()
-    blank = re.compile(rb"[^\S\t]*")  # of lines that are cut at tabs
+    blank = re.compile(rb"[^\S\t]*")  # for lines that are split at tabs
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         lines = lines_of(self.path, self.encoding)
@@ -50,7 +52,7 @@ class CommaTable(Form):
         return found_separator(lines)
 
     def is_raw(self, separator: str) -> bool:
-        """Whether quotation marks are text."""
+        """Return whether quotation marks are part of the text."""
         return False
 
     def row(self, line: int, piece: Any) -> ParsedRow | BadRow:
@@ -63,7 +65,7 @@ class CommaTable(Form):
         return _cells(self.header, cells[: len(STSB)] if self.header is STSB else cells, line)
 
     def _below_header(self, lines: Iterator[tuple[int, bytes] | BadRow]) -> Iterator[Piece | BadRow]:
-        """Yield what follows the header, which STS-B's own files do not have."""
+        """Yield the rows after the header, which STS-B's own files do not have."""
         for item in islice(lines, 1):
             text = item if isinstance(item, BadRow) else decoded(item[1], item[0], self.encoding)
             if isinstance(text, BadRow):
@@ -80,7 +82,8 @@ class CommaTable(Form):
     def _records(
         self, lines: Iterator[tuple[int, bytes] | BadRow], separator: str, skipped: int = 0
     ) -> Iterator[Piece | BadRow]:
-        number, unreadable = skipped, list[BadRow]()  # the line last read, and what is wrong with those of this record
+        # number of the last line that was read, and errors in the lines of this record
+        number, unreadable = skipped, list[BadRow]()
 
         def texts() -> Iterator[str]:
             nonlocal number
@@ -108,7 +111,7 @@ class CommaTable(Form):
                     line,
                 )
             finally:
-                csv.field_size_limit(before)  # it is the whole process's
+                csv.field_size_limit(before)  # it is a setting of the process
             if unreadable or bad:
                 worst = next((one for one in unreadable if one.ends_file), None)
                 yield worst or (unreadable[0] if unreadable else cast(BadRow, bad))
@@ -122,8 +125,9 @@ class CommaTable(Form):
 
 
 class TabTable(CommaTable):
-    """Reads .tsv: quotation marks are text, as the published sets hold lone ones. Where the header has no tab but
-    another separator, it is read as a .csv.
+    """Reader of .tsv. Quotation marks are part of the text, because published data sets contain unpaired ones.
+
+    If the header has no tab but another separator, the file is read as a .csv.
     """
 
     usual = "\t"
@@ -137,9 +141,10 @@ class TabTable(CommaTable):
 
 
 def found_separator(lines: Sequence[str], otherwise: str = ",") -> str:
-    """Return what cuts the header in two columns or more, and most of the records behind it in as many.
+    """Return the separator that splits the header into two columns or more, and most of the records after it into as
+    many.
 
-    A comma goes before the others; then what makes more columns.
+    A comma is preferred, then the separator with the most columns.
     """
     found = list[tuple[float, bool, int, str]]()
     for separator in SEPARATORS:
@@ -159,7 +164,7 @@ def _records_of(lines: Sequence[str], separator: str) -> list[list[str]]:
     finally:
         csv.field_size_limit(before)
     if len(lines) == LOOKED_AT:
-        records = records[:-1]  # it may go on
+        records = records[:-1]  # it may be incomplete
     return [cells for cells in records if cells]
 
 
@@ -169,7 +174,9 @@ def _say(path: Path, separator: str) -> None:
 
 
 def is_stsb(first_line: str) -> bool:
-    """Whether a file begins as STS-B's do: no header, the score in column 5, sentences in 6 and 7, perhaps more."""
+    """Return whether a file begins like those of STS-B: no header, the score in column 5, sentences in 6 and 7, perhaps
+    more.
+    """
     cells = first_line.split("\t")
     try:
         return len(cells) >= len(STSB) and 0 <= float(cells[STSB.index("score")]) <= 5
@@ -178,7 +185,7 @@ def is_stsb(first_line: str) -> bool:
 
 
 def bad_header(header: Sequence[str]) -> BadRow | None:
-    twice = sorted({name for name in header if name and header.count(name) > 1})  # one without a name cannot be meant
+    twice = sorted({name for name in header if name and header.count(name) > 1})  # an unnamed column cannot be selected
     if twice:
         return BadRow(
             f"the header names {', '.join(map(repr, twice))} twice. Give the columns names that differ",

@@ -1,4 +1,4 @@
-"""Files that hold one document each: Markdown, and HTML, PDF, Word and Excel through markitdown."""
+"""Files that contain one document each: Markdown, and HTML, PDF, Word, and Excel through markitdown."""
 
 import io
 import logging
@@ -30,12 +30,12 @@ from contrastive_encoders.io.text_files import (
 if TYPE_CHECKING:
     from markitdown import MarkItDown
 
-SOURCE = "markdown"  # the name of what a document is made of
-EMPTY_CELL = re.compile(r"(?<=\| )(?:NaN|Unnamed: \d+)(?= \|)")  # as pandas writes those of a sheet
+SOURCE = "markdown"  # the name of the value from which a document is made
+EMPTY_CELL = re.compile(r"(?<=\| )(?:NaN|Unnamed: \d+)(?= \|)")  # as pandas writes the empty cells of a sheet
 
 
 class DocumentReader(Lines):
-    """Reads a document as one row: its Markdown, and as its text what a reader sees of that."""
+    """Reader of a document as one row: its Markdown, and as its text the visible text of that."""
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         yield 1, None
@@ -46,10 +46,10 @@ class DocumentReader(Lines):
 
 
 def markdown_of(path: Path, encoding: Encoding = AUTO) -> str | BadRow:
-    """Return a document as Markdown, or what is wrong with its file.
+    """Return a document as Markdown, or a description of the error in its file.
 
     Raises:
-        InputError: it is none of Markdown, and markitdown is not installed.
+        InputError: it is not Markdown, and markitdown is not installed.
     """
     form = form_of(path, DOCUMENTS)
     try:
@@ -81,11 +81,11 @@ def _converted(data: bytes, path: Path, form: str) -> str | BadRow:
 
 @cache
 def _converter() -> "MarkItDown":
-    """It has the four converters that are wanted: others would follow links, or start programs."""
+    """Return a converter for the four supported formats only, because others would follow links or start programs."""
     from markitdown import MarkItDown
     from markitdown.converters import DocxConverter, HtmlConverter, PdfConverter, XlsxConverter
 
-    logging.getLogger("pdfminer").setLevel(logging.ERROR)  # it warns of every colour that it does not know
+    logging.getLogger("pdfminer").setLevel(logging.ERROR)  # it warns of every color that it does not know
     converter = MarkItDown(enable_builtins=False, enable_plugins=False)
     for one in (HtmlConverter(), PdfConverter(), DocxConverter(), XlsxConverter()):
         converter.register_converter(one)

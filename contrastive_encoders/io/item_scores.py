@@ -1,4 +1,4 @@
-"""``items.npz``: scores of single test items beside ``results.json``, from which comparisons are computed."""
+"""``items.npz``: scores of single test items next to ``results.json``, from which comparisons are computed."""
 
 import io
 import zipfile
@@ -13,29 +13,29 @@ from contrastive_encoders.io.atomic import atomic_write
 
 
 def items_beside(results: str | Path) -> Path:
-    """The file that belongs to a ``results.json``, or to the FILE.json of an evaluation."""
+    """Return the file that belongs to a ``results.json``, or to the FILE.json of an evaluation."""
     results = Path(results)
     return results.with_name(ITEMS_FILE if results.stem == "results" else f"{results.stem}.{ITEMS_FILE}")
 
 
 def write_items(path: str | Path, items: ItemScores) -> None:
-    """Write the file at once."""
+    """Write the file atomically."""
     arrays = {
         f"{kind}/{name}": np.asarray(array)
         for kind, entries in items._asdict().items()
         for name, array in entries.items()
     }
     content = io.BytesIO()
-    with ThreadPoolExecutor(1) as thread:  # a signal in the middle of a zip file's member would print an error
+    with ThreadPoolExecutor(1) as thread:  # a signal while a member of the zip file is written would print an error
         thread.submit(lambda: np.savez_compressed(content, **arrays)).result()  # type: ignore[arg-type]  # names with a slash
     atomic_write(Path(path), content.getvalue())
 
 
 def read_items(path: str | Path) -> ItemScores:
-    """Read the file back; nothing in it can execute.
+    """Read the file; nothing in it can be executed.
 
     Raises:
-        InputError: it is damaged, or something else.
+        InputError: it is damaged, or is not a file of item scores.
     """
     found: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in ItemScores._fields}
     try:

@@ -1,4 +1,4 @@
-"""Provenance records: JSON files, and sizes, sha256 and origin of the files that were read."""
+"""Provenance records: JSON files, and sizes, sha256, and origins of the files that were read."""
 
 import hashlib
 import json
@@ -9,32 +9,33 @@ from typing import Any
 
 from contrastive_encoders.io.atomic import atomic_write
 
-MOST_FILES_LISTED = 100  # one by one; the sum is over all
-ADDRESSES = "addresses"  # of the cache: what was fetched from some
-ORIGIN = "address.json"  # above what was fetched from an address
+MOST_FILES_LISTED = 100  # individually; the checksum is over all
+ADDRESSES = "addresses"  # folder of the cache with downloaded files
+ORIGIN = "address.json"  # in a parent folder of a downloaded file
 
 
 log = logging.getLogger(__name__)
 
 
 class CorruptFileError(ValueError):
-    """A record cannot be parsed; the message says why, in a few words."""
+    """Raised if a record cannot be parsed; the message is a short reason."""
 
 
 def write_record(path: Path, entries: Mapping[str, Any], *, sync: bool = True, **options: Any) -> None:
-    """Write JSON; ``options`` are those of json.dumps. The file appears atomically.
+    """Write JSON atomically; ``options`` are those of json.dumps.
 
     Raises:
-        ValueError: a number is NaN or infinite, which JSON has no name for.
+        ValueError: a number is NaN or infinite, which JSON does not support.
     """
     text = json.dumps(entries, ensure_ascii=False, allow_nan=False, **({"indent": 1} | options))
     atomic_write(path, f"{text}\n", sync=sync)
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """
+    """Read a record.
+
     Raises:
-        Damaged: the file is no JSON object.
+        CorruptFileError: the file is not a JSON object.
         OSError: it cannot be read.
     """
     try:
@@ -47,13 +48,13 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run has left its results there; damaged ones it writes again, and says so."""
+    """Return whether a run has written results. Damaged results do not count, because the run writes them again."""
     path = folder / "results.json"
     return path.is_file() and not damage_of(path)
 
 
 def damage_of(path: Path) -> str:
-    """Why a record cannot be read, in a few words; empty where it can, or where there is none."""
+    """Return a short reason why a record cannot be read; empty if it is readable or does not exist."""
     try:
         read_record(path)
     except FileNotFoundError:
@@ -64,23 +65,25 @@ def damage_of(path: Path) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """The sum of a file's bytes."""
+    """Return the sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_of_all(sums: Sequence[str]) -> str:
-    """One sum for several files, from theirs in order: moving or renaming the files changes nothing."""
+    """Return one checksum for several files from their checksums in order. It does not change if the files are moved or
+    renamed.
+    """
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
 def leave_origin(folder: Path, address: str, size: int, version: str) -> None:
-    """Write down where the file below came from."""
+    """Record the origin of the file in this folder."""
     write_record(folder / ORIGIN, {"path": address, "bytes": size, "version": version})
 
 
 def origin_of(path: Path) -> dict[str, Any]:
-    """Address, size and version of a file that was fetched; empty of others."""
+    """Return address, size, and version of a downloaded file; empty for other files."""
     folder = next((one for one in path.resolve().parents if (one / ORIGIN).is_file()), None)
     try:
         return read_record(folder / ORIGIN) if folder and folder.parent.name == ADDRESSES else {}
@@ -89,7 +92,7 @@ def origin_of(path: Path) -> dict[str, Any]:
 
 
 def describe_files(paths: Sequence[Path]) -> dict[str, Any]:
-    """The entries of a manifest that say which files were read, at which address; reads all of them."""
+    """Return the entries of a manifest that describe which files were read and their addresses. All files are read."""
     files = [
         {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)} | origin_of(path) for path in paths
     ]

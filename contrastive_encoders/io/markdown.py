@@ -1,6 +1,7 @@
-"""The visible text of Markdown: its blocks without markup, headings among them.
+"""The visible text of Markdown: its blocks without markup, including headings.
 
-A link is its words, code is text, a row of a table is a line. Front matter, comments and pictures are left out.
+A link is replaced by its text, code is kept as text, and a table row is a line. Front matter, comments, and images are
+removed.
 """
 
 import re
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-# YAML or TOML above a page; a rule that begins a text has a blank line below it
+# YAML or TOML before a page; a horizontal rule that begins a text has a blank line after it
 FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n(?=[ \t]*\S)(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 BETWEEN_CELLS = " | "
 HEADING = re.compile("h[1-6]")
@@ -22,21 +23,21 @@ WITHIN_A_LINE = tuple("a abbr b cite code del em font i img ins kbd mark q s sma
 
 
 class Block(NamedTuple):
-    """A paragraph, a heading, a list, a table or some code. No blank line stands in it."""
+    """A paragraph, a heading, a list, a table, or a code block. It contains no blank line."""
 
     text: str
-    level: int  # 1 to 6 of a heading that parts the text, 0 of anything else
+    level: int  # 1 to 6 for a heading that divides the text, 0 otherwise
 
 
 def plain_text(text: str) -> str:
-    """Return what a reader sees of a Markdown text, with a blank line between two blocks."""
+    """Return the visible text of a Markdown text, with a blank line between two blocks."""
     return "\n\n".join(block.text for block in blocks(text))
 
 
 def blocks(text: str) -> list[Block]:
-    """Return the blocks of a Markdown text that have words, in order: CommonMark, and the tables of GitHub.
+    """Return the blocks of a Markdown text that contain text, in order: CommonMark, and the tables of GitHub.
 
-    A heading inside a list or a quotation is a text like any other: it does not part the whole.
+    A heading inside a list or a quotation is normal text and does not divide the document.
     """
     page, cells = _Page(), list[str]()
     for token in _parser().parse(FRONT_MATTER.sub("", text.replace("\r\n", "\n"), count=1)):
@@ -52,7 +53,7 @@ def blocks(text: str) -> list[Block]:
         elif token.type == "tr_close":
             page.write(BETWEEN_CELLS.join(cells) + "\n" if any(cells) else "")
             cells.clear()
-        elif token.hidden:  # around the text of an item, in a list without blank lines
+        elif token.hidden:  # wraps the text of an item in a list without blank lines
             page.write("\n")
         elif token.type == "heading_open" and not token.level:
             page.begin(int(token.tag[1]))
@@ -62,7 +63,7 @@ def blocks(text: str) -> list[Block]:
 
 
 class _Page:
-    """Text as it comes, in blocks."""
+    """Collector of text in blocks."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[int, list[str]]] = [(0, [])]
@@ -74,7 +75,7 @@ class _Page:
         self._blocks[-1][1].append(text)
 
     def taken(self) -> str:
-        """What was written last, which is taken out again."""
+        """Remove and return what was written last."""
         pieces = self._blocks[-1][1]
         return pieces.pop() if pieces else ""
 
@@ -101,7 +102,7 @@ def _on_lines(text: str) -> str:
 
 
 class _Html(HTMLParser):
-    """The text of the HTML that stands in a Markdown text, such as a ``<h1>`` that is centred."""
+    """Parser of the HTML in a Markdown text, such as a centered ``<h1>``."""
 
     def __init__(self, page: _Page) -> None:
         super().__init__()
@@ -129,7 +130,9 @@ class _Html(HTMLParser):
         self.texts.append("" if self.unseen else data)
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """A browser takes ``<![`` with any word for a comment; the parser asserts that it knows the word."""
+        """Parse ``<![`` with any keyword as a comment, as browsers do. The base class asserts that the keyword is
+        known.
+        """
         return self.parse_bogus_comment(i, report)
 
     def _begin(self, level: int = 0) -> None:

@@ -9,22 +9,22 @@ Row = dict[str, str]
 
 
 def read_rows(path: str | Path) -> list[Row]:
-    """The rows of a ``metrics.csv`` in order, without empty cells; an unfinished last line is left out."""
+    """Return the rows of a ``metrics.csv`` in order, without empty cells. An incomplete last line is ignored."""
     return parse_rows(Path(path).read_text(encoding="utf-8"))
 
 
 def parse_rows(content: str) -> list[Row]:
-    """The rows of the content of a ``metrics.csv``, as `read_rows` returns them."""
+    """Return the rows of the content of a ``metrics.csv``, as `read_rows` does."""
     whole, _, _ = content.rpartition("\n")
     rows = csv.DictReader(io.StringIO(whole + "\n"))
     return [{name: cell for name, cell in row.items() if name and cell} for row in rows if _is_step(row.get("step"))]
 
 
 def numbers(rows: Sequence[Row]) -> list[dict[str, float]]:
-    """Read every cell as a number.
+    """Convert every cell to a number.
 
     Raises:
-        ValueError: a cell is no number, as after an edit by hand.
+        ValueError: a cell is not a number, for example after an edit by hand.
     """
     return [{name: float(cell) for name, cell in row.items()} for row in rows]
 

@@ -7,14 +7,16 @@ MISSING = object()
 
 
 def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Those of a table's columns in which the wanted ones stand; none, which is all, where it lacks the first."""
+    """Return the columns of a table that contain the named values. Return none, which means all, if the first one is
+    missing.
+    """
     wanted = {one if one in there else one.partition(".")[0] for one in columns}
     first = columns[0] if columns else ""
     return [name for name in there if name in wanted] if {first, first.partition(".")[0]} & set(there) else []
 
 
 def value_in(values: Any, name: str) -> Any:
-    """What stands under a name, the whole of which may be a column's; MISSING where nothing does."""
+    """Return the value with this name, which may be a column's full name; MISSING if there is none."""
     if isinstance(values, dict) and name in values:
         return values[name]
     first, dot, rest = name.partition(".")

@@ -1,7 +1,7 @@
-"""Tensors in shards: a folder with one safetensors file of each process, by `torch.distributed.checkpoint`.
+"""Sharded tensors: a folder with one safetensors file per process, written by `torch.distributed.checkpoint`.
 
-The header of a file says where in its tensor a shard begins, so any number of processes can read what any other number
-has written, and one process can put the tensors together.
+The header of a file contains the offset of each shard in its tensor. Therefore any number of processes can read what
+any other number has written, and one process can assemble the tensors.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from contrastive_encoders.io.manifest import CorruptFileError
 OFFSETS = "DCP_SHARDING_INFO"  # in the header of a file, as torch writes it
 BLOCK = 2**24
 
-Sums = dict[str, tuple[int, int]]  # a file's name -> its bytes and their crc32
+Sums = dict[str, tuple[int, int]]  # file name -> its size in bytes and its crc32
 
 
 def can_write_shards() -> bool:
@@ -38,10 +38,11 @@ def can_write_shards() -> bool:
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:
-    """Write tensors, sharded ones among them, into a new folder. A collective; every rank has the same names.
+    """Write tensors, which may be sharded, to a new folder. This is a collective operation; every rank has the same
+    names.
 
     Raises:
-        OSError: a rank cannot write; on all ranks.
+        OSError: a rank cannot write; it is raised on all ranks.
     """
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
@@ -54,8 +55,8 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> Sums:
 
 
 def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Read into tensors, sharded ones among them, in place; names that the folder has besides are left out. A
-    collective.
+    """Read tensors, which may be sharded, in place. Other names in the folder are ignored. This is a collective
+    operation.
     """
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
@@ -64,9 +65,10 @@ def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def compare_shards(folder: Path, sums: Sums) -> None:
-    """
+    """Check the files of shards.
+
     Raises:
-        Damaged: a file is not there, or is another one than was written.
+        CorruptFileError: a file does not exist, or differs from what was written.
     """
     for name, (size, checksum) in sums.items():
         path = folder / name
@@ -79,17 +81,17 @@ def compare_shards(folder: Path, sums: Sums) -> None:
 
 
 class _Shard(NamedTuple):
-    row: int  # of the whole tensor, at which the shard begins
+    row: int  # row of the full tensor at which the shard begins
     path: Path
     shape: tuple[int, ...]
 
 
 class Shards(Mapping[str, Tensor]):
-    """A read-only mapping of names to whole tensors. A tensor is read from its shards whenever it is looked up.
+    """Read-only mapping of names to full tensors. A tensor is read from its shards at each access.
 
     Args:
         folder: the folder that `write_shards` wrote.
-        prefix: what the names in the folder begin with; others are left out. The mapping has the names without it.
+        prefix: prefix of the names in the folder; other names are ignored. The mapping has the names without it.
         same: names of tied weights -> the name under which the weight was written.
     """
 
@@ -116,7 +118,7 @@ class Shards(Mapping[str, Tensor]):
         return shards[0] if len(shards) == 1 else torch.cat(shards)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, which is not read."""
+        """Return the shape of a tensor without reading it."""
         shapes = [shard.shape for shard in self._of(name)]
         return (sum(shape[0] for shape in shapes), *shapes[0][1:]) if shapes[0] else ()
 
@@ -126,7 +128,7 @@ class Shards(Mapping[str, Tensor]):
         return sorted(self._shards[self.full(name)])
 
     def full(self, name: str) -> str:
-        """What the folder calls a tensor."""
+        """Return the name of a tensor in the folder."""
         return self.prefix + self.same.get(name, name)
 
     def _read(self, path: Path, name: str) -> Tensor:
@@ -136,7 +138,7 @@ class Shards(Mapping[str, Tensor]):
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """The shapes of tensors, none of which is read."""
+    """Return the shapes of tensors without reading them."""
     if isinstance(tensors, Shards):
         return {name: tensors.shape(name) for name in tensors}
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -153,7 +155,9 @@ def _opened(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _plain_errors() -> Iterator[None]:
-    """torch wraps what any rank met into an exception that `except Exception` does not catch."""
+    """Context manager that unwraps errors of ranks, which torch wraps into an exception that `except Exception` does
+    not catch.
+    """
     try:
         yield
     except CheckpointException as error:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Sheet(Form):
-    """Reads .xlsx; every value is a text, as in a .csv, and an empty cell is null."""
+    """Reader of .xlsx. Every value is a string, as in a .csv, and an empty cell is null."""
 
     header: Sequence[str] = ()
 
@@ -66,7 +66,7 @@ class Sheet(Form):
 
 
 def _rows_of(sheet: Any) -> tuple[str, list[list[str | None]]]:
-    """Return the name of a sheet and its rows, none of a hidden sheet."""
+    """Return the name of a sheet and its rows; a hidden sheet has no rows."""
     if sheet.sheet_state != "visible":
         return sheet.title, []
     sheet.reset_dimensions()  # some programs write A1 as the size of any sheet
@@ -78,7 +78,7 @@ def _has_cells(sheet: tuple[str, list[list[str | None]]]) -> bool:
 
 
 def _text(cell: Any) -> str | None:
-    """Return the value of a cell as a text; null for an empty cell and an error such as #N/A."""
+    """Return the value of a cell as a string; null for an empty cell and an error such as #N/A."""
     value = None if cell.data_type == "e" else cell.value
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -16,19 +16,19 @@ from contrastive_encoders.runtime.signals import TERMINATED, raise_signals
 
 STARTED_BY = "CONTRASTIVE_ENCODERS_STARTED_BY"  # process id of the command that started this one
 POLL_INTERVAL_S = 0.5
-TERMINATION_GRACE_S = 60.0  # for a process to save what is complete, and to exit
+TERMINATION_GRACE_S = 60.0  # for a process to save finished work and exit
 MAX_PROCESSES_PER_CORE = 4
 
 
 def init_process() -> None:
-    """Handle signals, and exit with the command or the torchrun that started this process. Every command calls this
-    first.
+    """Handle signals, and exit together with the command or the torchrun that started this process. Every command calls
+    this first.
     """
     raise_signals()
     starter, parent = os.environ.get(STARTED_BY), os.getppid()
     os.environ[STARTED_BY] = str(os.getpid())
     if starter not in (None, str(parent)) and not Path(f"/proc/{starter}").exists() and Path("/proc/self").exists():
-        sys.exit(TERMINATED)  # the starter exited before this process came here
+        sys.exit(TERMINATED)  # the parent exited before this point
     if starter == str(parent) or launcher_info():
         exit_with_parent(parent)
 
@@ -41,7 +41,7 @@ def exit_with_parent(parent: int) -> None:
             time.sleep(POLL_INTERVAL_S)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(TERMINATION_GRACE_S)
-        os._exit(TERMINATED)  # it may be in a collective that waits for a rank that has exited
+        os._exit(TERMINATED)  # it may be in a collective operation that waits for an exited rank
 
     threading.Thread(target=watch, daemon=True, name="exit with parent").start()
 
@@ -58,10 +58,10 @@ def cores() -> int:
 
 
 def check_number(key: str, number: int, gpus: int = 0) -> None:
-    """Check that ``number`` processes may be started: one for each GPU, or without GPUs four for each core.
+    """Check that ``number`` processes may be started: one per GPU, or four per core without GPUs.
 
     Raises:
-        InputError: they are more.
+        InputError: the number is too large.
     """
     most = gpus or MAX_PROCESSES_PER_CORE * cores()
     if number > most:

@@ -8,12 +8,12 @@ from contrastive_encoders.runtime.process_group import local_rank
 
 
 def device_of(name: str) -> str:
-    """What ``device=`` means here; ``auto`` is this process's GPU where there is one.
+    """Return the device that ``device=`` refers to; ``auto`` is this process's GPU if there is one.
 
     Raises:
-        InputError: there is no such device.
+        InputError: the device does not exist.
     """
-    import torch  # not before --help has been answered
+    import torch  # imported only after --help has been answered
 
     if name == "auto":
         return f"cuda:{local_rank()}" if torch.cuda.is_available() else "cpu"
@@ -27,10 +27,10 @@ def device_of(name: str) -> str:
 
 
 def check_devices(number: int, device: str) -> None:
-    """So many processes, one for each device, may be started; those that were started already are there.
+    """Check that this number of processes may be started, one per device, unless they have been started already.
 
     Raises:
-        InputError: there are not so many GPUs; without any, more than four processes would share a core.
+        InputError: there are fewer GPUs; or there are none, and more than four processes would share a core.
     """
     if number > 1 and "WORLD_SIZE" not in os.environ:
         import torch

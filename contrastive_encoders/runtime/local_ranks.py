@@ -1,4 +1,4 @@
-"""Start the other ranks of this node, as torchrun does, for a command that nobody launched."""
+"""Start the other ranks of this node, as torchrun does, for a command that was started without a launcher."""
 
 import os
 import socket
@@ -15,10 +15,11 @@ from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
 
 
 def start_ranks(devices: int, nodes: int = 1) -> None:
-    """Start this command once more for each further device of this node. From now on this process is its first rank.
+    """Start this command again for each additional device of this node. This process becomes the first rank of the
+    node.
 
-    With several nodes, the user starts the command on each and sets ``NODE_RANK``,
-    ``MASTER_ADDR``, and ``MASTER_PORT``.
+    With several nodes, the user starts the command on each and sets ``NODE_RANK``, ``MASTER_ADDR``, and
+    ``MASTER_PORT``.
     """
     node = int(os.environ.get("NODE_RANK", "0"))
     os.environ |= {
@@ -29,7 +30,7 @@ def start_ranks(devices: int, nodes: int = 1) -> None:
         "LOCAL_WORLD_SIZE": str(devices),
         "GROUP_RANK": str(node),
     }
-    spec = __main__.__spec__  # None of a script
+    spec = __main__.__spec__  # None for a script
     program = ["-m", spec.name] if spec else [str(Path(sys.argv[0]).absolute())]
     children = [
         start([sys.executable, *program, *sys.argv[1:]], os.environ | _ranks(node * devices, place))
@@ -51,9 +52,9 @@ def _free_port() -> int:
 
 
 def _end_with(children: list[subprocess.Popen[Any]]) -> None:
-    """Exit once a child has failed: NCCL would wait for it forever.
+    """Exit after a child has failed, because NCCL would wait for it forever.
 
-    This process may be saving, so it has a minute to exit by itself, unless the ranks have not met yet.
+    This process may be saving, so it has a minute to exit, unless the process group is not initialized yet.
     """
     while not any(child.poll() for child in children):
         time.sleep(POLL_INTERVAL_S)

@@ -14,11 +14,11 @@ from contrastive_encoders.runtime.log_output import log_to_terminal
 from contrastive_encoders.runtime.signals import exit_on_sigterm
 from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
 
-SECONDS_TO_END = 5.0  # for a process that was told to end
+SECONDS_TO_END = 5.0  # for a process that was told to exit
 
 
 class LocalWorker:
-    """A spawned process: one that is forked would have the threads of torch without their locks."""
+    """A spawned process. A forked one would have torch's threads without their locks."""
 
     def __init__(self, start: Start, place: int, workers: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -31,14 +31,14 @@ class LocalWorker:
         self.connection.send(start)
 
     def send(self, answer: Any) -> None:
-        """Send an answer; a worker that has ended cannot read it, and is noticed at the next message."""
+        """Send an answer. A worker that has exited cannot read it; this is noticed at the next message."""
         try:
             self.connection.send(answer)
         except (BrokenPipeError, ConnectionResetError):
             logging.getLogger(__name__).debug("worker %s has ended", self.process.pid)
 
     def receive(self) -> Message | None:
-        """Wait for a message; None if the worker has ended."""
+        """Wait for a message; None if the worker has exited."""
         try:
             return self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -46,29 +46,29 @@ class LocalWorker:
             return None
 
     def stop(self) -> None:
-        """Tell it to end, without waiting for that."""
+        """Tell the process to exit without waiting for it."""
         self.process.terminate()
 
     def end(self) -> str:
-        """End the process, and return how it had ended by itself, if it had."""
+        """End the process. Return how it had exited before, if it had."""
         status = self.process.exitcode
         self.stop()
         self.process.join(SECONDS_TO_END)
-        self.process.kill()  # it may be within a library that hears no signal
+        self.process.kill()  # it may be executing library code that does not handle signals
         self.process.join()
         self.connection.close()
         return "" if status is None else f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
 def wait_for_messages(workers: Sequence[LocalWorker]) -> list[LocalWorker]:
-    """Wait until there are messages, and return the workers that have sent one or have ended."""
+    """Wait until there are messages, and return the workers that have sent one or have exited."""
     of = {worker.connection: worker for worker in workers}
     return [of[ready] for ready in multiprocessing.connection.wait(list(of))]  # type: ignore[index]
 
 
 def _main(connection: Any, parent: int, environment: dict[str, str]) -> None:
     os.environ.update(environment)  # before torch is imported, with the first message; LOCAL_RANK chooses the GPU
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the driver decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the driver decides
     exit_on_sigterm()
     exit_with_parent(parent)
     log_to_terminal(quiet=environment["LOCAL_RANK"] != "0")

@@ -1,4 +1,4 @@
-"""Log lines on stderr, of commands and of functions called from Python."""
+"""Log lines on stderr for commands and for functions called from Python."""
 
 import contextlib
 import logging
@@ -24,7 +24,7 @@ NOISY_LOGGERS = (
 
 
 def log_to_terminal(quiet: bool = False) -> None:
-    """Plain lines on stderr; of several processes the first one says what all know."""
+    """Log plain lines to stderr. Of several processes, only the first one logs information that all have."""
     first = find_ranks().rank == 0
     for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -33,13 +33,14 @@ def log_to_terminal(quiet: bool = False) -> None:
 
 @contextlib.contextmanager
 def logs_shown(quiet: bool = False) -> Iterator[None]:
-    """The same lines while a function of ours works for somebody who has set up no log of his own; then no more."""
+    """Context manager that shows these lines during a call from Python, if the caller has not configured logging."""
     root = logging.getLogger()
     if quiet or (root.handlers and root.isEnabledFor(logging.INFO)):
         yield
         return
     handler = _ToStderr()
-    handler.addFilter(lambda record: record.levelno < logging.WARNING or not root.handlers)  # which says it already
+    # the root logger already shows it
+    handler.addFilter(lambda record: record.levelno < logging.WARNING or not root.handlers)
     logger = logging.getLogger("contrastive_encoders")
     level = logger.level
     logger.addHandler(handler)
@@ -52,7 +53,9 @@ def logs_shown(quiet: bool = False) -> Iterator[None]:
 
 
 class _ToStderr(logging.StreamHandler[TextIO]):
-    """To stderr as it is when something is said: a live line moves it, and goes on below."""
+    """Handler that writes to the current stderr at the time of a message, because a live line replaces stderr and
+    continues below.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,4 +67,4 @@ class _ToStderr(logging.StreamHandler[TextIO]):
 
     @stream.setter
     def stream(self, stream: TextIO) -> None:
-        """It is always the same."""
+        """Ignore the new stream."""

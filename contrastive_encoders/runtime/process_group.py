@@ -1,6 +1,6 @@
 """The ranks of a command, their process group, and decisions that rank 0 makes for all ranks.
 
-torchrun, srun, or `local_ranks.start_ranks` start the processes, and say in environment variables which ranks they are.
+torchrun, srun, or `local_ranks.start_ranks` starts the processes and sets their ranks in environment variables.
 """
 
 import atexit
@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from contrastive_encoders.core import InputError
 
-if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+if TYPE_CHECKING:  # torch takes seconds to import, so it is not imported before --help is answered
     import torch.distributed as dist
 
-RENDEZVOUS_TIMEOUT_S = 600.0  # then the address is wrong, as with torchrun --master-port 0, or a rank never started
+# after that the address is wrong, as with torchrun --master-port 0, or a rank never started
+RENDEZVOUS_TIMEOUT_S = 600.0
 WARN_AFTER_S = 10.0
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)  # as in Lightning
-DECISION_TIMEOUT = timedelta(days=30)  # rank 0 may read a whole corpus, or generate triplets for a domain
-DEFAULT_PORT, FIRST_JOB_PORT = 12910, 15000  # those of Lightning, of which the second is for jobs of SLURM
+DECISION_TIMEOUT = timedelta(days=30)  # rank 0 may read a large corpus, or generate triplets for a domain
+DEFAULT_PORT, FIRST_JOB_PORT = 12910, 15000  # as in Lightning; the second is for SLURM jobs
 
 log = logging.getLogger(__name__)
 _decision_group: "dist.ProcessGroup | None" = None
@@ -45,7 +46,9 @@ class Launched(NamedTuple):
 
 
 def find_ranks() -> RankInfo:
-    """Return this process's rank and the world size, of the process group or by the variables of torchrun and srun."""
+    """Return this process's rank and the world size from the process group, or from the variables of torchrun and
+    srun.
+    """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed and distributed.is_available() and distributed.is_initialized():
         return RankInfo(distributed.get_rank(), distributed.get_world_size())
@@ -58,7 +61,7 @@ def find_ranks() -> RankInfo:
 
 
 def local_rank() -> int:
-    """Return the rank of this process among those of its node."""
+    """Return the rank of this process on its node."""
     return int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")))
 
 
@@ -73,7 +76,7 @@ def launcher_info() -> Launched | None:
 
 
 def refuse_launcher() -> None:
-    """Refuse torchrun and srun for a command that starts its own processes.
+    """Check that a command that starts its own processes was not started by torchrun or srun.
 
     Raises:
         InputError: one of them started this command.
@@ -86,9 +89,9 @@ def refuse_launcher() -> None:
 
 
 def init_process_group(backend: str) -> None:
-    """Initialize ``torch.distributed`` for all ranks; once. The group is destroyed when the interpreter exits.
+    """Initialize ``torch.distributed`` for all ranks, once. The group is destroyed when the interpreter exits.
 
-    The process exits with code 1 if a rank does not come within the time limit.
+    The process exits with code 1 if a rank does not join within the time limit.
     """
     import torch.distributed as dist
 
@@ -102,14 +105,14 @@ def init_process_group(backend: str) -> None:
         except (RuntimeError, ValueError) as error:  # DistError is a RuntimeError
             errors.append(error)
 
-    # In a thread, because torch waits without handling signals
+    # In a thread, because torch does not handle signals while it waits
     thread = threading.Thread(target=meet, name="rendezvous", daemon=True)
     thread.start()
     thread.join(WARN_AFTER_S)
     address, port = main_address()
     place = f"process {ranks.rank} of {ranks.world}, at {address}:{port}"
     if thread.is_alive():
-        if "TORCHELASTIC_RUN_ID" not in os.environ:  # which starts all of a node together
+        if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun starts all processes of a node together
             launcher = _launcher() or "torchrun"
             log.warning("%s, waits for the others. %s in front of the command starts all.", place, launcher)
         thread.join(RENDEZVOUS_TIMEOUT_S - WARN_AFTER_S)
@@ -130,9 +133,9 @@ def _meet(backend: str, ranks: RankInfo) -> None:
         port,
         ranks.world,
         is_master=ranks.rank == 0 and not has_agent,
-        timeout=timedelta(seconds=2 * RENDEZVOUS_TIMEOUT_S),  # init_process_group gives up first
+        timeout=timedelta(seconds=2 * RENDEZVOUS_TIMEOUT_S),  # init_process_group times out first
     )
-    # The store of torchrun outlives the processes that it restarts, and keeps their addresses
+    # The store of torchrun outlives the processes that it restarts, and still contains their addresses
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     attempts = dist.PrefixStore(f"contrastive-encoders/{attempt}", store)
     dist.init_process_group(
@@ -143,7 +146,7 @@ def _meet(backend: str, ranks: RankInfo) -> None:
 
 
 def _leave_group() -> None:
-    """Destroy the process group: one of gloo that is still there when the interpreter exits can abort it."""
+    """Destroy the process group, because a gloo group that still exists when the interpreter exits can abort it."""
     import torch.distributed as dist
 
     if dist.is_initialized():
@@ -161,7 +164,7 @@ def broadcast_from_rank_zero(decide: Callable[[], Value]) -> Value:
         return decide()
     import torch.distributed as dist
 
-    decision: list[tuple[Value] | None] = [None]  # None: there is none, because rank 0 has failed
+    decision: list[tuple[Value] | None] = [None]  # None: no decision, because rank 0 has failed
     if ranks.rank == 0:
         try:
             decision = [(decide(),)]

@@ -19,7 +19,7 @@ from contrastive_encoders.core import InputError, missing_package
 from contrastive_encoders.runtime.worker_loop import Message, Raised, Start, serve
 
 SECONDS_TO_ANSWER = 20.0
-BEGINNING_OF_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and no settings: RFC 9113, 3.4
+BEGINNING_OF_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # with empty settings: RFC 9113, 3.4
 START_OR_JOIN = "ray"
 SOURCES_OF_WORKERS = ("comparison", "core", "encoders", "export", "runtime", "synthesis")  # packages
 
@@ -35,10 +35,10 @@ class Resources(NamedTuple):
 
 
 def join_cluster(cluster: str, resources: Resources) -> None:
-    """Join a cluster, or with ``ray`` start one on this machine where there is none.
+    """Join a cluster. With ``ray``, start one on this machine if there is none.
 
     Raises:
-        InputError: Ray is not installed, the cluster does not answer, or has no node with these resources.
+        InputError: Ray is not installed, the cluster does not respond, or it has no node with these resources.
     """
     try:
         import ray
@@ -58,7 +58,7 @@ def join_cluster(cluster: str, resources: Resources) -> None:
 
 
 def _connect(ray: Any, cluster: str) -> None:
-    """From the main thread, with which what Ray starts here ends."""
+    """Connect from the main thread, because the processes that Ray starts exit together with that thread."""
     address = cluster.removeprefix("ray://")
     host, _, port = address.rpartition(":")
     environment = {"env_vars": {"PYTHONPATH": str(PACKAGE.parent), "TQDM_DISABLE": "1"}}
@@ -80,10 +80,10 @@ def _connect(ray: Any, cluster: str) -> None:
 
 
 def _check_answer(host: str, port: int) -> None:
-    """Check within 20 seconds that a gRPC server answers, for which Ray itself would wait minutes.
+    """Check within 20 seconds that a gRPC server responds. Ray itself would wait for minutes.
 
     Raises:
-        OSError: there is none, or it says nothing.
+        OSError: there is no server, or it does not respond.
     """
     with socket.create_connection((host, port), SECONDS_TO_ANSWER) as connection:
         connection.sendall(BEGINNING_OF_HTTP2)
@@ -92,7 +92,9 @@ def _check_answer(host: str, port: int) -> None:
 
 @functools.cache
 def software_here() -> dict[str, str]:
-    """Return the versions that a driver and its workers must share, and a checksum of this project's sources."""
+    """Return the versions that a driver and its workers must have in common, and a checksum of this project's
+    sources.
+    """
     sources = hashlib.sha256()
     for package in SOURCES_OF_WORKERS:
         for path in sorted((PACKAGE / package).rglob("*.py")):
@@ -105,15 +107,15 @@ def software_here() -> dict[str, str]:
 
 
 class _Served:
-    """An actor. A thread of it works; messages wait until they are taken."""
+    """Ray actor. One of its threads does the work; messages wait until they are fetched."""
 
     def __init__(self) -> None:
         self.inbox, self.outbox = queue.SimpleQueue[Any](), queue.SimpleQueue[Message]()
 
     def begin(self, start: bytes, software: Mapping[str, str]) -> list[Message]:
-        """Start the thread if the software is that of the driver; else return an error.
+        """Start the thread if the software matches that of the driver; otherwise return an error.
 
-        ``start`` is pickled, so that no other version loads it.
+        ``start`` is pickled separately, so that it is not loaded by another version.
         """
         if (here := software_here()) != software:
             differing = ", ".join(
@@ -137,7 +139,7 @@ class _Served:
         self.inbox.put(answer)
 
     def take(self) -> list[Message]:
-        """Wait for a message, and return all messages that have come: each call costs a millisecond."""
+        """Wait for a message, and return all messages that have arrived, because each call costs a millisecond."""
         found = [self.outbox.get()]
         with contextlib.suppress(queue.Empty):
             while True:
@@ -146,7 +148,7 @@ class _Served:
 
 
 class RayWorker:
-    """An actor with the resources that a worker asks for; Ray waits where they are in use."""
+    """Actor with the resources that a worker requires. Ray waits if they are in use."""
 
     def __init__(self, start: Start, resources: Resources) -> None:
         import ray
@@ -154,20 +156,21 @@ class RayWorker:
         self.ray = ray
         remote: Any = ray.remote(_Served)
         self.actor: Any = remote.options(max_concurrency=3, **resources.asked()).remote()
-        self.messages = deque[Message]()  # that have come
+        self.messages = deque[Message]()  # received messages
         self.coming = self.actor.begin.remote(pickle.dumps(start), software_here())
 
     def send(self, answer: Any) -> None:
         self.actor.put.remote(answer)
 
     def receive(self) -> Message | None:
-        """Wait for a message; None if the worker has ended."""
+        """Wait for a message; None if the worker has exited."""
         while not self.messages:
             try:
                 self.messages.extend(self.ray.get(self.coming))
             except self.ray.exceptions.RayActorError:
                 return None
-            except self.ray.exceptions.RayTaskError as error:  # its own: what our code raises comes as a message
+            # Ray's own error; errors of this project are sent as messages
+            except self.ray.exceptions.RayTaskError as error:
                 return Raised(
                     InputError(
                         f"cluster: a worker cannot begin ({error.cause}). Install the same version of this project on "
@@ -182,20 +185,20 @@ class RayWorker:
         self.ray.kill(self.actor)
 
     def end(self) -> str:
-        """End the actor, and return how it had ended by itself, if it had."""
+        """Stop the actor. Return how it had exited before, if it had."""
         ended = ""
         try:
             self.ray.get(self.coming, timeout=0)
         except self.ray.exceptions.RayActorError as error:
             ended = str(error).strip().splitlines()[0]
-        except self.ray.exceptions.RayError:  # it is at work
+        except self.ray.exceptions.RayError:  # it is busy
             pass
         self.stop()
         return ended
 
 
 def wait_for_messages(workers: Sequence[RayWorker]) -> list[RayWorker]:
-    """Wait until there are messages, and return the workers that have sent one or have ended."""
+    """Wait until there are messages, and return the workers that have sent one or have exited."""
     import ray
 
     if there := [worker for worker in workers if worker.messages]:

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C from the first moment of a command; importing this module takes a few milliseconds."""
+"""SIGTERM and Ctrl-C from the first moment of a command. Importing this module takes a few milliseconds."""
 
 import contextlib
 import io
@@ -17,8 +17,8 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 def install_signal_handlers() -> None:
-    """Exit at once on a signal. Every command begins so: nothing is in progress yet, and an import may swallow an
-    exception.
+    """Exit immediately on a signal. Every command begins with this: nothing is in progress yet, and an import may
+    suppress an exception.
     """
     _install(_exit)
     ignore_closed_pipes()
@@ -32,7 +32,7 @@ def raise_signals() -> None:
 
 @contextlib.contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Exit at once on a signal, while modules are imported."""
+    """Context manager that exits immediately on a signal, for use while modules are imported."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     _install(_exit)
     try:
@@ -43,16 +43,17 @@ def exit_on_signals() -> Iterator[None]:
 
 
 def exit_on_sigterm() -> Any:
-    """Raise SystemExit(143) on SIGTERM; return the handler before."""
+    """Raise SystemExit(143) on SIGTERM; return the previous handler."""
     sys.unraisablehook = _send_again
     return signal.signal(signal.SIGTERM, _raise)
 
 
 def ignore_closed_pipes() -> None:
-    """Discard what a command prints after its reader has closed the pipe, as ``head`` does: the command goes on."""
+    """Discard output after the reader of a pipe has closed it, as ``head`` does. The command continues."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):  # not replaced by others
+        # not replaced by another stream
+        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
             stream.flush()
             replaced = io.TextIOWrapper(
                 io.BufferedWriter(_Pipe(stream.fileno(), "w", closefd=False)),
@@ -65,7 +66,7 @@ def ignore_closed_pipes() -> None:
 
 
 class _Pipe(io.FileIO):
-    """A file descriptor that becomes ``os.devnull`` when its reader is gone."""
+    """A file descriptor that is redirected to ``os.devnull`` when its reader is closed."""
 
     def write(self, data: Any) -> int:
         try:
@@ -80,7 +81,7 @@ class _Pipe(io.FileIO):
 def _install(handler: Handler) -> None:
     signal.signal(signal.SIGTERM, handler)
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _exit, _raise):
-        signal.signal(signal.SIGINT, handler)  # else Ctrl-C is for others, as after a shell's &
+        signal.signal(signal.SIGINT, handler)  # otherwise Ctrl-C is ignored, as after a shell's &
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
@@ -94,9 +95,9 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _send_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Send a signal once more if its exception was raised in a destructor or a weak reference's callback.
+    """Send a signal again if its exception was raised in a destructor or in the callback of a weak reference.
 
-    Python would print the exception and go on.
+    Python would print the exception and continue.
     """
     error = unraisable.exc_value
     if isinstance(error, KeyboardInterrupt):
@@ -108,5 +109,5 @@ def _send_again(unraisable: "sys.UnraisableHookArgs") -> None:
         return
     later = threading.Timer(RESEND_DELAY_S, os.kill, (os.getpid(), number))
     later.daemon = True
-    with contextlib.suppress(RuntimeError):  # the interpreter exits, and starts no thread
+    with contextlib.suppress(RuntimeError):  # the interpreter is exiting and starts no thread
         later.start()

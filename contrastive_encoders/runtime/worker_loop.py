@@ -1,4 +1,4 @@
-"""The loop of a worker: load once, then answer tasks; the same in every kind of process."""
+"""The loop of a worker: load once, then process tasks; the same in every kind of process."""
 
 import traceback
 from collections.abc import Callable, Iterator
@@ -14,22 +14,22 @@ None is a report on what is under way, for a progress bar."""
 
 
 class More(NamedTuple):
-    """The worker has room for a task."""
+    """The worker can accept another task."""
 
 
 class Result(NamedTuple):
-    """The worker has answered a task."""
+    """The result of a task."""
 
     number: int | None
     value: Any
 
 
 class Finished(NamedTuple):
-    """The worker has answered all tasks that it took, and gets no more."""
+    """The worker has returned the results of all tasks that it accepted, and gets no more."""
 
 
 class Raised(NamedTuple):
-    """The worker cannot go on."""
+    """The worker cannot continue because of an error."""
 
     error: Exception
 
@@ -38,7 +38,7 @@ Message = More | Result | Finished | Raised
 
 
 def serve(start: Start, send: Callable[[Message], None], receive: Callable[[], Any]) -> None:
-    """Receive work after work until None comes; within a work, ask for tasks and send their results."""
+    """Receive work until None is received. For each work, request tasks and send their results."""
 
     def tasks() -> Iterator[WorkItem]:
         while True:
@@ -53,7 +53,7 @@ def serve(start: Start, send: Callable[[Message], None], receive: Callable[[], A
             for number, value in work(state, tasks()):
                 send(Result(number, value))
             send(Finished())
-    except (EOFError, BrokenPipeError):  # the driver has ended
+    except (EOFError, BrokenPipeError):  # the driver has exited
         return
     except Exception as error:  # noqa: BLE001  the driver raises it
         error.add_note(f"In a worker:\n{traceback.format_exc()}")

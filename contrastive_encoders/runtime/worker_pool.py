@@ -1,8 +1,8 @@
-"""Run numbered tasks on several processes: a driver deals them, and a task whose worker ends goes to another.
+"""Run numbered tasks on several processes. A driver assigns them, and a task whose worker exits is reassigned.
 
-The driver owns the output and the input. Workers load their model once, know nothing of each other, and read no file
-that belongs to the job, so they may run on other machines. Results come back in the order in which they are finished;
-since a result depends on its task alone, what is made of them is the same for any number of workers.
+The driver is responsible for output and input. Workers load their model once, are independent of each other, and read
+no file of the job, so they may run on other machines. Results are returned in the order in which they are finished.
+Since a result depends on its task alone, the output is the same for any number of workers.
 """
 
 import logging
@@ -16,29 +16,29 @@ from contrastive_encoders.runtime.worker_loop import Finished, Message, More, Ra
 from contrastive_encoders.runtime.worker_tasks import TaskFailedError, TaskQueue, WorkItem
 
 Answers = Generator[tuple[int | None, Any], None, None]
-MOST_IDLE_LOSSES = 3  # workers that end one after the other without a result
+MOST_IDLE_LOSSES = 3  # consecutive workers that exit without a result
 
 log = logging.getLogger(__name__)
 
 
 class WorkerCrashError(Exception):
-    """Several workers in a row ended before they answered a task."""
+    """Raised if several workers in a row exited before they returned a result."""
 
 
 class Worker(Protocol):
-    """A process that loads a model, or whatever the job needs, and answers tasks."""
+    """A process that loads a model, or other data that the job needs, and processes tasks."""
 
     def send(self, answer: Any) -> None: ...
 
     def receive(self) -> Message | None:
-        """Wait for a message; None if the worker has ended."""
+        """Wait for a message; None if the worker has exited."""
         ...
 
     def stop(self) -> None:
-        """Tell it to end, without waiting for that."""
+        """Tell the worker to exit without waiting for it."""
 
     def end(self) -> str:
-        """End the worker; return how it had ended before, or an empty text if it was still running."""
+        """End the worker. Return how it had exited before, or an empty string if it was still running."""
         ...
 
 
@@ -62,11 +62,13 @@ class InProcess:
 
 
 class WorkerPool:
-    """A pool of ``size`` workers. ``hire`` starts the worker of a place, ``wait`` waits for messages of several."""
+    """A pool of ``size`` workers. ``hire`` starts the worker with an index, and ``wait`` waits for messages of
+    several.
+    """
 
     def __init__(self, size: int, hire: Callable[[int], Worker], wait: Callable[[Sequence[Any]], list[Any]]) -> None:
         self.size, self.hire, self.wait = size, hire, wait
-        self.workers: dict[int, Worker] = {}  # by place
+        self.workers: dict[int, Worker] = {}  # by index
         self.busy = set[int]()
 
     def __enter__(self) -> Self:
@@ -76,7 +78,7 @@ class WorkerPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for worker in self.workers.values():
-            worker.stop()  # all at once: one that computes takes a moment to hear it
+            worker.stop()  # all in parallel, because a busy worker takes a moment to respond
         for worker in self.workers.values():
             worker.end()
         self.workers.clear()
@@ -84,19 +86,19 @@ class WorkerPool:
     def run(
         self, work: Work, tasks: Iterable[WorkItem], number: int | None = None, window: float = math.inf
     ) -> Answers:
-        """Yield (number, result) of every task as it comes, and (None, report) in between.
+        """Yield (number, result) of every task as it is finished, and (None, report) in between.
 
         Args:
             work: what a worker does with tasks. It is pickled.
-            tasks: pulled as workers ask for them.
-            number: how many there are, where that is known; no more workers are started.
-            window: of tasks numbered 0, 1, ..., none is dealt so far behind the first without a result: for those who
-                hold back what comes early. Behind a task that is lost no others are tried then.
+            tasks: consumed as workers request them.
+            number: the number of tasks, if known; no more workers than that are started.
+            window: for tasks numbered 0, 1, ..., the maximum distance of an assigned task from the first without a
+                result. It limits the results that a caller must buffer. After a lost task, no others are tried then.
 
         Raises:
-            TasksLost: tasks whose workers ended three times; all others are answered, without a window.
-            WorkersLost: three workers ended, one after the other, without an answer.
-            Exception: what a worker raised.
+            TaskFailedError: tasks whose workers exited three times. Without a window, all others have results.
+            WorkerCrashError: three consecutive workers exited without a result.
+            Exception: an error raised by a worker.
         """
         dealer, idle_losses = TaskQueue(tasks, window), 0
         most = self.size if number is None else min(self.size, number)
@@ -127,7 +129,7 @@ class WorkerPool:
             raise TaskFailedError(sorted(dealer.failed))
 
     def _engage(self, work: Work, dealer: TaskQueue, most: int) -> bool:
-        """Send the work to idle workers while there are tasks; return whether any worker is busy."""
+        """Send the work to idle workers while there are tasks. Return whether any worker is busy."""
         for place in range(most):
             if not dealer.has_more():
                 break
@@ -152,7 +154,7 @@ class WorkerPool:
 
 
 def in_order(answers: Answers) -> Iterator[Any]:
-    """Yield the results of tasks numbered 0, 1, ... in that order; results that come early are held back."""
+    """Yield the results of tasks numbered 0, 1, ... in that order. Results that arrive early are buffered."""
     early, wanted = dict[int | None, Any](), 0
     for number, value in answers:
         early[number] = value
@@ -171,14 +173,14 @@ def open_pool(
     """Open a pool; with one worker and no cluster it is this process.
 
     Args:
-        start: loads what the work needs, once in each worker. It is pickled where that is another process.
+        start: loads what the work needs, once per worker. It is pickled for other processes.
         workers: the number of processes.
         cluster: ``ray``, ``auto`` or the address of a Ray cluster; None: processes of this machine.
         num_cpus: CPUs that a worker of a cluster reserves; None: Ray's default.
-        num_gpus: GPUs, likewise.
+        num_gpus: GPUs that a worker of a cluster reserves; None: Ray's default.
 
     Raises:
-        InputError: the cluster cannot be joined, or lacks the resources; resources without a cluster.
+        InputError: the cluster cannot be joined or lacks the resources, or resources are set without a cluster.
     """
     if cluster is not None:
         from contrastive_encoders.runtime import ray_workers

@@ -1,22 +1,22 @@
-"""Tasks of a job: what a worker is given, and which worker holds which task."""
+"""Tasks of a job: the input of each task, and which worker has which task."""
 
 import math
 from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-MOST_TRIES = 3  # of a task whose worker ends
+MOST_TRIES = 3  # for a task whose worker exits
 
 
 class WorkItem(NamedTuple):
-    """A part of a job. Its result is a function of the task alone, whichever worker computes it, and however often."""
+    """A part of a job. Its result depends on the task alone, not on the worker or the number of attempts."""
 
     number: int
-    payload: Any = None  # what a worker needs for it; it travels, so it can be pickled
+    payload: Any = None  # the worker's input for it; it is sent to the worker, so it must be picklable
 
 
 class TaskFailedError(Exception):
-    """Tasks failed because their workers ended each time; ``numbers`` names them."""
+    """Raised if the workers of some tasks exited in all attempts; ``numbers`` are the numbers of the tasks."""
 
     def __init__(self, numbers: list[int]) -> None:
         super().__init__(numbers)
@@ -24,26 +24,27 @@ class TaskFailedError(Exception):
 
 
 class TaskQueue:
-    """The queue of a job's tasks. It knows which worker holds which task, and deals those of a worker that ended again.
+    """Queue of a job's tasks. It records which worker has which task, and reassigns the tasks of a worker that exited.
 
-    A task that was lost before is dealt to a worker that holds no other, so that it alone is to blame next time. Of
-    tasks that are numbered in their order, none is dealt ``window`` or more behind the first without a result.
+    A task that was lost before is assigned to a worker without other tasks, so that the cause is certain if it is lost
+    again. For tasks numbered in their order, no task is assigned whose number is ``window`` or more above that of the
+    first task without a result.
     """
 
     def __init__(self, tasks: Iterable[WorkItem], window: float = math.inf) -> None:
         self.new, self.again, self.window = iter(tasks), deque[WorkItem](), window
-        self.ahead: WorkItem | None = None  # of ``new``, looked at already
-        self.open = set[int]()  # dealt, and without a result
+        self.ahead: WorkItem | None = None  # of ``new``, already fetched
+        self.open = set[int]()  # assigned, and without a result
         self.held: dict[int, dict[int, WorkItem]] = {}  # worker -> number -> task
         self.losses = Counter[int]()
         self.failed: list[int] = []
 
     def has_more(self) -> bool:
-        """Return whether there is a task to deal now."""
+        """Return whether a task can be assigned now."""
         return bool(self.again) or self._next_new() is not None
 
     def next_for(self, worker: int) -> WorkItem | None:
-        """Return the next task for a worker; None if it must finish those that it holds first, or if none is left."""
+        """Return the next task for a worker; None if it must first finish its tasks, or if none is left."""
         held = self.held.setdefault(worker, {})
         if any(number in self.losses for number in held):
             return None
@@ -69,7 +70,9 @@ class TaskQueue:
         self.open.remove(number)
 
     def lost(self, worker: int) -> list[int]:
-        """Requeue the tasks of a worker that has ended, unless they failed too often; return the numbers of all."""
+        """Requeue the tasks of a worker that has exited, unless they failed too often. Return the numbers of all of
+        them.
+        """
         held = self.held.pop(worker, {})
         for number, task in held.items():
             self.losses[number] += 1
