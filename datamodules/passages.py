@@ -36,7 +36,7 @@ QUERY_KINDS = {TITLES: "titles", NEIGHBORS: "neighboring passages", SPANS: "span
 
 
 class DocumentPassage(NamedTuple):
-    """Some sentences of a document, with the headings and the passage before them, or "" if there are none."""
+    """Some consecutive sentences of a document, with the heading above them, or "" if there is none."""
 
     heading: str
     text: str

@@ -1,1 +1,1 @@
-"""Data sets written by language models: prompts, self-debiased decoding, shards and reports."""
+"""Datasets written by language models: prompts, self-debiased decoding, shards, and reports."""

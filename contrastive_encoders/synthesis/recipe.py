@@ -1,7 +1,7 @@
 """Base classes of synthesis recipes: the steps that a recipe implements.
 
-Its keys are the fields of its class in `recipe_configs`. ``plan`` checks them and looks at the input, ``claim`` checks
-whose the output directory is, ``write`` writes what is missing.
+The keys of a recipe are the fields of its class in `recipe_configs`. ``plan`` checks them and the input, ``claim``
+checks that the output directory belongs to this dataset, and ``write`` writes what is missing.
 """
 
 import logging
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 
 class Recipe(GenerateConfig, ABC):
-    """The base class of all recipes."""
+    """Base class of all recipes."""
 
-    has_labels: ClassVar[bool] = False  # which a person can give, too
-    takes_encoder: ClassVar[bool] = False  # the recipe uses encoder= itself, not its report
+    has_labels: ClassVar[bool] = False  # labels that annotators can also assign
+    takes_encoder: ClassVar[bool] = False  # True if the recipe itself uses encoder=, instead of its report
 
     @property
     def folder(self) -> Path:
@@ -38,20 +38,20 @@ class Recipe(GenerateConfig, ABC):
 
     @property
     def has_pairs(self) -> bool:
-        """Whether the data set holds pairs of texts, and not single ones. `plan` has to be called before."""
+        """Return whether the dataset contains pairs of texts instead of single texts. Call `plan` first."""
         return True
 
     @property
     def home(self) -> Path:
-        """The folder that the model's texts are written into."""
+        """The folder for the texts of the model."""
         return self.folder
 
     def run(self) -> None:
-        """Write the data set, after `plan`; shards that are there are kept.
+        """Write the dataset after `plan`. Existing shards are kept.
 
         Raises:
-            InputError: the input or the generator is wrong, or the folder is another data set's.
-            SynthesisError: the model, its server or its processes failed.
+            InputError: The input or the generator is invalid, or the folder contains another dataset.
+            SynthesisError: The model, its server, or its processes failed.
         """
         try:
             lock_folder("output", self.folder)
@@ -62,22 +62,22 @@ class Recipe(GenerateConfig, ABC):
         finally:
             release_lock(self.folder / LOCK)
             if self.folder.is_dir() and {path.name for path in self.folder.iterdir()} <= {MARKER}:
-                remove(self.folder)  # only claimed: the input was wrong, or plan_only was set
+                remove(self.folder)  # claimed only: the input was invalid, or plan_only is set
 
     @abstractmethod
     def plan(self) -> None:
-        """Check all that can be checked before a model is loaded.
+        """Check everything that can be checked before a model is loaded.
 
         Raises:
-            InputError: a value, the input or the generator's folder is wrong.
+            InputError: A value, the input, or the generator's folder is invalid.
         """
 
     @abstractmethod
     def claim(self) -> bool:
-        """Mark the folder as that of this data set, and return whether it is finished.
+        """Mark the folder as that of this dataset, and return whether the dataset is finished.
 
         Raises:
-            InputError: the folder is another data set's.
+            InputError: The folder contains another dataset.
         """
 
     @abstractmethod
@@ -85,20 +85,20 @@ class Recipe(GenerateConfig, ABC):
         """Write what is missing.
 
         Raises:
-            SynthesisError: the model, its server or its processes failed.
+            SynthesisError: The model, its server, or its processes failed.
         """
 
 
 class ModelRecipe(ModelConfig, Recipe):
-    """A recipe that runs a model, on one device or several."""
+    """Base class of recipes that run a model on one or more devices."""
 
     @property
     def served(self) -> bool:
-        """Whether the model is behind a server."""
+        """Return whether the model runs on a server."""
         return self.engine == "openai"
 
     def check_engine(self) -> None:
-        """InputError for devices that are not there, and for keys of a server without one, or the other way about."""
+        """Raise `InputError` for missing devices, for keys of a server without a server, and for the reverse."""
         if not self.served:
             if self.base_url is not None:
                 raise InputError(f"base_url={self.base_url} goes with engine=openai. Say both, or neither.")
@@ -115,9 +115,7 @@ class ModelRecipe(ModelConfig, Recipe):
             )
 
     def identify_model(self) -> dict[str, Any]:
-        """Return what identifies the model: its files, or the name under which a server has it, whatever the server's
-        address.
-        """
+        """Return the identity of the model: its files, or its name on a server regardless of the server's address."""
         if not self.served:
             return identify_generator(str(self.generator), self.revision)
         body = {"body": self.requests.body} if self.requests.body else {}
@@ -128,20 +126,20 @@ class ModelRecipe(ModelConfig, Recipe):
         return "the server's" if self.served else self.precision
 
     def short_name(self, name: str | None) -> str:
-        """Return the name of a model in records: of a directory, only its own name."""
+        """Return the name of a model for records. For a directory, this is its last component."""
         path = Path(str(name))
         return path.resolve().name if path.exists() and not self.served else str(name)
 
     def about_generator(self, weights: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entries of a manifest about the model; ``weights`` identify it."""
+        """Return the manifest entries about the model. ``weights`` identify it."""
         return {"generator": {"name": self.short_name(self.generator), "weights": weights}, "versions": versions()}
 
     def open_pool(self, start: Start) -> InProcess | WorkerPool:
-        """Open a pool of ``devices`` workers; ``start`` loads what each needs."""
+        """Open a pool of ``devices`` workers. ``start`` loads what each worker needs."""
         return open_pool(start, self.devices, self.cluster, self.num_cpus, self.num_gpus)
 
     def writer(self) -> Start:
-        """What loads a causal language model, or the client of a server, in a worker."""
+        """Return the function that loads a causal language model, or the client of a server, in a worker."""
         if self.served:
             return self.server
         return partial(
@@ -149,7 +147,7 @@ class ModelRecipe(ModelConfig, Recipe):
         )
 
     def server(self) -> Server:
-        """Not at work yet."""
+        """Return the server, which is not started yet."""
         folder = self.home / RECORDS_FOLDER
         return Server(str(self.generator), str(self.base_url), self.requests, self.chat_template, folder)
 

@@ -1,7 +1,7 @@
 """Task specifications: labels, their instructions, and the labels for self-debiasing.
 
 The schema is that of DINO's published JSON (Schick and Schuetze 2021), in YAML or JSON: ``task_name``, and ``labels``
-with ``instruction`` and ``counter_labels``. A label may have its own ``decay`` and ``epsilon`` of self-debiasing.
+with ``instruction`` and ``counter_labels``. A label may have its own ``decay`` and ``epsilon`` for self-debiasing.
 """
 
 import json
@@ -23,17 +23,17 @@ TASK_NAME = re.compile(r"[A-Za-z0-9\-_.]+")
 
 
 class Label(NamedTuple):
-    """A label and how texts for it are written."""
+    """Label, and how texts for it are written."""
 
     name: str
-    instruction: str  # ends in the quotation mark that opens the text
+    instruction: str  # ends in the opening quotation mark of the text
     counters: tuple[str, ...] = ()  # names of labels
-    decay: float | None = None  # lambda; None: that of the run
+    decay: float | None = None  # lambda; None: the value of the run
     epsilon: float | None = None
 
 
 class TaskSpec(NamedTuple):
-    """A task: x1 is written where no instruction holds ``<X1>``, and x2 for a given x1 where all do."""
+    """Task. It writes x1 if no instruction contains ``<X1>``, and x2 for a given x1 if all do."""
 
     task_name: str
     labels: tuple[Label, ...]
@@ -43,21 +43,21 @@ class TaskSpec(NamedTuple):
         return X1 in self.labels[0].instruction
 
     def debiases(self, decay: float) -> bool:
-        """Whether any text would be written against counter prompts, by this decay where a label has none."""
+        """Return whether any text is written with counter prompts, given the decay of labels without their own."""
         return any(label.counters and (decay if label.decay is None else label.decay) > 0 for label in self.labels)
 
     def label(self, name: str) -> Label:
         return next(label for label in self.labels if label.name == name)
 
     def prompt(self, label: Label, x1: str | None) -> str:
-        """The text to continue."""
+        """Return the text to continue."""
         return label.instruction if x1 is None else label.instruction.replace(X1, x1)
 
     def counter_prompts(self, label: Label, x1: str | None) -> tuple[str, ...]:
         return tuple(self.prompt(self.label(name), x1) for name in label.counters)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the published schema, with our additions where they are used."""
+        """Return the published schema, with this project's additions if they are used."""
         labels = {}
         for label in self.labels:
             entry: dict[str, Any] = {"instruction": label.instruction, "counter_labels": list(label.counters)}
@@ -67,17 +67,17 @@ class TaskSpec(NamedTuple):
 
 
 class Tasks(NamedTuple):
-    """The tasks: first sentences, second ones, or both."""
+    """Tasks for first sentences, second sentences, or both."""
 
     x1: TaskSpec | None
     x2: TaskSpec | None
 
 
 def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
-    """The recipe's tasks, or those of the user's file: a spec, or several under x1 and x2.
+    """Return the recipe's tasks, or those of the user's file: a spec, or several under x1 and x2.
 
     Raises:
-        InputError: neither is given, they do not fit, or a spec is wrong.
+        InputError: Neither is given, the tasks do not fit together, or a spec is invalid.
     """
     by_recipe = {key: recipe[key] for key in ("x1", "x2") if recipe.get(key)}
     if spec is None:
@@ -120,7 +120,7 @@ def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
     """Return the content of the YAML or JSON file that ``key`` names.
 
     Raises:
-        InputError: no such file, not UTF-8, or neither YAML nor JSON of a mapping.
+        InputError: The file does not exist, is not UTF-8, or is not a YAML or JSON mapping.
     """
     path = local(path, key)
     try:
@@ -137,7 +137,7 @@ def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecKeys:
-    """The keys of a spec in a file."""
+    """Keys of a spec in a file."""
 
     task_name: str
     labels: Mapping[str, Any]
@@ -145,7 +145,7 @@ class SpecKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelKeys:
-    """The keys of a label in a file."""
+    """Keys of a label in a file."""
 
     instruction: str
     counter_labels: Sequence[Any] | None = None
@@ -154,10 +154,10 @@ class LabelKeys:
 
 
 def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:
-    """Check a spec.
+    """Check and parse a spec.
 
     Raises:
-        InputError: anything in it is missing, unknown, or cannot be used.
+        InputError: An entry is missing, unknown, or unusable.
     """
     keys = build(SpecKeys, found, f"{where}: ")
     if not TASK_NAME.fullmatch(keys.task_name):
@@ -190,7 +190,7 @@ def _label(name: str, value: Any, where: str) -> Label:
 
 
 def _check_placeholders(labels: tuple[Label, ...], where: str) -> None:
-    """Check that all instructions hold ``<X1>`` once, or none does."""
+    """Check that ``<X1>`` occurs exactly once in all instructions, or in none."""
     counts = {label.name: label.instruction.count(X1) for label in labels}
     wanted = 1 if any(counts.values()) else 0
     for name, count in counts.items():

@@ -1,7 +1,7 @@
-"""The base class of triplet recipes: candidates are scored into ``OUTPUT/scored`` and filtered into triplets.
+"""Base class of triplet recipes: candidates are scored into ``OUTPUT/scored`` and filtered into triplets.
 
-Recipes differ in their candidates alone: GenSE's generator writes them, and the baselines of the paper (Chen et al.
-2022, table 8) have a *source* that says for some sentences what may follow from each and what may contradict it.
+Recipes differ only in their candidates: GenSE's generator writes them, or, in the paper's baselines (Chen et al. 2022,
+table 8), a *source* provides for sentences the texts that may follow from each and that may contradict it.
 """
 
 import contextlib
@@ -70,11 +70,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class TripletRecipe(TripletConfig, ModelRecipe):
-    """Candidates are judged by GenSE's generator or by an instruct model, where ``generator`` names either."""
+    """Base class of recipes for triplets. GenSE's generator or an instruct model judges the candidates, if
+    ``generator`` names one.
+    """
 
     judge: NamedGenerator | None = field(init=False, default=None)
     identity: dict[str, Any] = field(init=False)  # of the scored rows
-    required: ClassVar[dict[str, str]]  # keys that must be set, and what they are
+    required: ClassVar[dict[str, str]]  # keys that must be set, with a description
 
     @property
     def home(self) -> Path:
@@ -103,7 +105,9 @@ class TripletRecipe(TripletConfig, ModelRecipe):
 
     @property
     def judged(self) -> bool:
-        """Whether candidates are; a server may be unable to, and need not where no rule asks."""
+        """Return whether candidates are judged. A server may not support it, and does not need to if no rule
+        uses the scores.
+        """
         return self.judge is not None and (not self.served or self.rules.asks())
 
     def _name_judge(self) -> NamedGenerator:
@@ -113,7 +117,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         return NamedGenerator(str(self.generator), str(self.generator), self.identify_model(), prompts, True)
 
     def writer(self) -> Start:
-        """What loads the generator, or the client of a server, in a worker."""
+        """Return the function that loads the generator, or the client of a server, in a worker."""
         assert self.judge is not None
         if self.served:
             return self.server
@@ -122,7 +126,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
         return partial(load_judge, self.judge, self.device, **options)
 
     def about(self, counts: dict[str, Any]) -> dict[str, Any]:
-        """Return further entries of the manifest; ``counts`` are of the sentences."""
+        """Return further entries of the manifest. ``counts`` are those of the sentences."""
         judge = self.judge
         return {
             "generator": {"name": judge.name if judge and self.judged else None, "weights": judge and judge.weights},
@@ -136,7 +140,7 @@ class TripletRecipe(TripletConfig, ModelRecipe):
 
     @abstractmethod
     def write_scored(self) -> None:
-        """Write the scored rows that are missing."""
+        """Write the missing scored rows."""
 
 
 def load_judge(judge: NamedGenerator, device: str, **options: Any) -> Generator:
@@ -146,11 +150,11 @@ def load_judge(judge: NamedGenerator, device: str, **options: Any) -> Generator:
 
 @dataclass(kw_only=True)
 class FromSentences(SentencesConfig, TripletRecipe):
-    """Candidates are found for the sentences of files."""
+    """Base class of recipes with candidates for the sentences of files."""
 
     inputs: Inputs = field(init=False)
     preparation: Preparation = field(init=False)
-    given: dict[str, Any] = field(init=False)  # what decides the sentences
+    given: dict[str, Any] = field(init=False)  # everything that determines the sentences
     required: ClassVar[dict[str, str]] = {"input": "sentences, or documents"}
 
     def plan(self) -> None:
@@ -169,16 +173,16 @@ class FromSentences(SentencesConfig, TripletRecipe):
 
 
 def prompts_of(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the prompts of the config, or those of ``prompts=FILE`` along with the name of the file.
+    """Return the prompts of the config, or those of ``prompts=FILE`` together with the name of the file.
 
     Raises:
-        InputError: the file cannot be read, or holds no mapping.
+        InputError: The file cannot be read, or does not contain a mapping.
     """
     return {**read_spec_file(given["file"], "prompts"), "file": given["file"]} if "file" in given else given
 
 
 def check_judged(judge: object, rules: Rules) -> None:
-    """InputError for rules that ask a discriminator where there was none."""
+    """Raise `InputError` for rules that need a discriminator if there was none."""
     if judge is None and rules.asks():
         raise InputError(
             f"rules.agree and rules.threshold ask what a discriminator said, but nothing was judged. {UNJUDGED_HINT}"
@@ -186,7 +190,7 @@ def check_judged(judge: object, rules: Rules) -> None:
 
 
 def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None) -> None:
-    """Write shards, report and manifest, where they are not there yet."""
+    """Write the missing shards, report, and manifest."""
     scored = read_manifest(source)
     shards = int(scored["shards_planned"])
     header = {
@@ -199,7 +203,7 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
         return
     store.write_manifest(filter_manifest(folder, header, shards, complete=False))
     filter_shards(source, folder, rules, range(shards), workers)
-    os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
+    os.sync()  # a single sync; before it nothing is trusted, and everything is filtered again
     manifest = filter_manifest(folder, header, shards, complete=True)
     write_report(folder, manifest)
     write_triplet_card(folder, manifest)
@@ -221,21 +225,23 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
 
 
 class SentenceCandidates(NamedTuple):
-    """The candidates for a sentence."""
+    """Candidates for a sentence."""
 
     premise: str
-    texts: dict[Direction, list[tuple[str, bool]]]  # text, whether it is whole; of a direction that is absent nothing
-    about: dict[str, str] = {}  # what the row says besides
+    texts: dict[Direction, list[tuple[str, bool]]]  # text, and whether it is complete; nothing for a missing direction
+    about: dict[str, str] = {}  # further entries of the row
 
 
 class CandidateSource(Protocol):
-    """Says what may follow from inputs, the first of which is at the place ``first``, as a function of these."""
+    """Source of texts that may follow from or contradict inputs, as a function of the inputs. ``first`` is the
+    position of the first input.
+    """
 
     def __call__(self, first: int, inputs: Sequence[Any]) -> list[SentenceCandidates]: ...
 
 
 class Premises(NamedTuple):
-    """The sentences that candidates are found for."""
+    """Sentences for which candidates are found."""
 
     number: int
     counts: dict[str, Any]  # of the sentences
@@ -244,7 +250,7 @@ class Premises(NamedTuple):
 
 @dataclass(kw_only=True)
 class Baseline(TripletRecipe):
-    """Candidates are not written by GenSE's generator."""
+    """Base class of recipes whose candidates are not written by GenSE's generator."""
 
     @abstractmethod
     def method(self) -> dict[str, Any]:
@@ -252,11 +258,11 @@ class Baseline(TripletRecipe):
 
     @abstractmethod
     def premises(self) -> Premises:
-        """Return what candidates are found for, in order."""
+        """Return the inputs for which candidates are found, in order."""
 
     @abstractmethod
     def source(self, inputs: Iterable[Any]) -> Callable[[], CandidateSource]:
-        """Return what loads the source of candidates in a worker."""
+        """Return the function that loads the source of candidates in a worker."""
 
     def identify(self) -> dict[str, Any]:
         return {
@@ -283,7 +289,7 @@ class Baseline(TripletRecipe):
 
 @dataclass(kw_only=True)
 class SentenceBaseline(Baseline, FromSentences):
-    """Candidates are found for the sentences of files, and not written by GenSE's generator."""
+    """Base class of recipes with candidates for the sentences of files that GenSE's generator does not write."""
 
     def premises(self) -> Premises:
         prepared = self.prepared()
@@ -291,7 +297,7 @@ class SentenceBaseline(Baseline, FromSentences):
 
 
 class Loaded(NamedTuple):
-    """What a worker has loaded."""
+    """Contents that a worker has loaded."""
 
     source: CandidateSource
     generator: Generator | Server | None  # None: nothing is judged
@@ -304,7 +310,7 @@ def load_source(source: Callable[[], CandidateSource], writer: Start | None) -> 
 def discriminator_of(
     generator: Generator | Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool = True
 ) -> Discriminator | ServedDiscriminator:
-    """The generator as its own discriminator."""
+    """Return the generator as its own discriminator."""
     if isinstance(generator, Server):
         return ServedDiscriminator(generator, prompts, max_pair_tokens, judged=judged)
     return Discriminator(generator, prompts, max_pair_tokens)
@@ -312,7 +318,7 @@ def discriminator_of(
 
 @dataclass(frozen=True)
 class JudgedShards:
-    """The work on candidates of a source. A shard is made at once: nothing is under way between two of them."""
+    """Work on candidates of a source. A shard is made in one step, so nothing is pending between two shards."""
 
     prompts: Prompts | None
     max_pair_tokens: int
@@ -339,7 +345,7 @@ class JudgedShards:
 def judge_candidates(
     found: Sequence[SentenceCandidates], score: Discriminator | ServedDiscriminator | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the scored row of each sentence; without ``score`` nothing is judged."""
+    """Yield the scored row of each sentence. Without ``score``, nothing is judged."""
     pairs = [(one.premise, text) for one in found for texts in one.texts.values() for text, _ in texts]
     p_true = iter(score(pairs) if score else [None] * len(pairs))
     for one in found:
@@ -356,10 +362,10 @@ def count_candidates(rows: Sequence[Mapping[str, Any]]) -> dict[str, LabelCounts
 
 
 def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool) -> bool:
-    """Return whether triplets and scored rows are finished; the latter only where they were not thrown away.
+    """Return whether triplets and scored rows are finished. Scored rows are only required if they were not deleted.
 
     Raises:
-        InputError: the folder is another data set's.
+        InputError: The folder contains another dataset.
     """
     store, identity = ShardStore(folder), filter_identity(scored, rules)
     if not overwrite and (folder / MANIFEST).is_file():
@@ -372,6 +378,6 @@ def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, ove
     finished = store.claim(identity, overwrite=overwrite)
     if not overwrite and (folder / SCORED / MANIFEST).is_file():
         finished = ShardStore(folder / SCORED).is_finished(scored) and finished
-    if not finished:  # cut short now, the folder says already what it will be
+    if not finished:  # from now on, the folder declares its content even if interrupted
         store.write_manifest(store.manifest({"identity": identity}, 0, complete=False))
     return finished

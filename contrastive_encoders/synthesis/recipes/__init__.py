@@ -1,1 +1,1 @@
-"""Recipes, one file each."""
+"""Recipes, one per file."""

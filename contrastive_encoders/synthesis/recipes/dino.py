@@ -1,8 +1,8 @@
 """DINO: sentence pairs from instructions (Schick and Schuetze 2021).
 
-A unit is one input and the labels to write for; a group is one of its labels, with as many samples as are wanted. A
-shard is done when all groups of its units are. Which samples a group asks for depends on its own answers alone, so
-shards, processes and the order of answers change nothing.
+A unit is one input with the labels to write texts for. A group is one of these labels with the requested number of
+samples. A shard is complete when all groups of its units are. The samples that a group requests depend only on its own
+answers, so shards, processes, and the order of answers have no effect.
 """
 
 import hashlib
@@ -33,17 +33,17 @@ from contrastive_encoders.synthesis.shards.sharded_dataset import DataSet, Shard
 from contrastive_encoders.synthesis.shards.store import X1, LabelCounts, RejectedText, ShardEntry, read_entries
 from contrastive_encoders.synthesis.task_spec import STOP, Label, Tasks, TaskSpec, choose_tasks
 
-TOP_K = {"x1": 0, "x2": 5}  # published
+TOP_K = {"x1": 0, "x2": 5}  # published values
 
 
 @dataclass(kw_only=True)
 class Dino(DinoConfig, ModelRecipe):
-    """``contrastive-encoders generate recipe=dino_x1``, ``dino_x2``, ``dino_x1x2``, or with a spec of one's own."""
+    """Recipe ``contrastive-encoders generate recipe=dino_x1``, ``dino_x2``, or ``dino_x1x2``, or with a user's spec."""
 
     has_labels: ClassVar[bool] = True
     tasks: Tasks = field(init=False)
-    weights: dict[str, Any] = field(init=False)  # what identifies the generator's
-    given: "Given | None" = field(init=False, default=None)  # first sentences of a file
+    weights: dict[str, Any] = field(init=False)  # identity of the generator's weights
+    given: "Given | None" = field(init=False, default=None)  # first sentences from a file
 
     @property
     def has_pairs(self) -> bool:
@@ -96,7 +96,7 @@ class Dino(DinoConfig, ModelRecipe):
         return self._count_marks(Given(drawn, number, identity | {"sample": number}))
 
     def _count_marks(self, given: "Given") -> "Given":
-        """Add the number of texts that contain quotation marks to the identity; these marks are replaced in prompts."""
+        """Add the number of texts that contain quotation marks to the identity. These marks are replaced in prompts."""
         number = sum(map(has_quotation, given.texts))
         if not number:
             return given
@@ -110,7 +110,7 @@ class Dino(DinoConfig, ModelRecipe):
         if self.tasks.x2 is None:
             assert first is not None
             return first.store.claim(first.identity, overwrite=self.overwrite)
-        if first is not None and not self.overwrite:  # it can name what differs; the pairs know only a hash of it
+        if first is not None and not self.overwrite:  # can name what differs; the pairs only contain a hash of it
             first.store.is_finished(first.identity)
         second = self.second_stage(first)
         finished = second.store.claim(second.identity, overwrite=self.overwrite)
@@ -123,7 +123,7 @@ class Dino(DinoConfig, ModelRecipe):
             first = None
             if self.tasks.x1 is not None:
                 first = self.first_stage()
-                if self.has_pairs:  # cut short now, the folder says already what it will be
+                if self.has_pairs:  # from now on, the folder declares its content even if interrupted
                     pairs = self.second_stage(first)
                     pairs.store.write_manifest(pairs.manifest(complete=False))
                 write_data_set(first, pool, finish, quiet=self.quiet)
@@ -183,7 +183,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenTexts:
-    """The first sentences that a stage wrote."""
+    """First sentences that a stage wrote."""
 
     folder: Path
 
@@ -192,7 +192,7 @@ class WrittenTexts:
 
 
 def written_by(stage: "DinoStage") -> Given:
-    """Return the first sentences that a stage wrote, with a hash of the stage's identity in place of their contents."""
+    """Return the first sentences that a stage wrote, with a hash of the stage's identity instead of their content."""
     identity = json.dumps(stage.identity, sort_keys=True).encode()
     texts = WrittenTexts(stage.folder)
     return Given(texts, sum(1 for _ in texts), {"x1": hashlib.sha256(identity).hexdigest()})
@@ -200,7 +200,7 @@ def written_by(stage: "DinoStage") -> Given:
 
 @dataclass
 class DinoStage(DataSet):
-    """First or second sentences, with a report and a data card."""
+    """First or second sentences, with a report and a dataset card."""
 
     def describe(self, manifest: dict[str, Any]) -> None:
         write_report(self.folder, manifest)
@@ -209,7 +209,7 @@ class DinoStage(DataSet):
 
 @dataclass(frozen=True)
 class DinoShards(DecodedShards):
-    """The work on first or second sentences."""
+    """Work of writing first or second sentences."""
 
     spec: TaskSpec
     plan: Plan
@@ -222,15 +222,15 @@ class DinoShards(DecodedShards):
 
 
 class InputTask(NamedTuple):
-    """An input and the labels for which texts are written."""
+    """Input with the labels for which texts are written."""
 
-    place: int  # of the input; it decides the random numbers
-    x1: str | None  # None: it is what is written
+    place: int  # position of the input; determines the random numbers
+    x1: str | None  # None: x1 is written
     labels: tuple[Label, ...]
 
 
 def x1_units(spec: TaskSpec, number: int) -> Iterator[InputTask]:
-    """``number`` first sentences, each by one instruction, in turn: any number of them is split evenly."""
+    """Yield ``number`` first sentences, cycling through the instructions so that they are evenly distributed."""
     for place in range(number):
         yield InputTask(place // len(spec.labels), None, (spec.labels[place % len(spec.labels)],))
 
@@ -242,10 +242,10 @@ def x2_units(spec: TaskSpec, texts: Iterable[str]) -> Iterator[InputTask]:
 
 @dataclass
 class DinoShardState:
-    """A shard under way."""
+    """State of an unfinished shard."""
 
     number: int
-    open: int  # groups that are not done
+    open: int  # number of unfinished groups
     tokens: int = 0
     groups: list["SampleGroup"] = field(default_factory=list)
 
@@ -267,21 +267,21 @@ class DinoShardState:
 
 @dataclass
 class SampleGroup:
-    """The samples of an input and a label."""
+    """Samples for an input and a label."""
 
     unit: InputTask
     label: Label
     shard: DinoShardState
     plan: Plan
-    tried: int = 0  # samples asked for so far
+    tried: int = 0  # samples requested so far
     outstanding: int = 0
     came: list[Continuation] = field(default_factory=list)  # of this round
     accepted: list[str] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
-    refused: list[tuple[str, str]] = field(default_factory=list)  # text, why
+    refused: list[tuple[str, str]] = field(default_factory=list)  # text, reason
 
     def next_samples(self) -> range:
-        """Return the numbers of the samples still to be drawn; empty where the group is done."""
+        """Return the numbers of the samples still to be drawn, or an empty range if the group is finished."""
         limit = self.plan.max_tries if self.plan.strategy == "retry" else self.plan.wanted
         return range(self.tried, min(self.tried + self.plan.wanted - len(self.accepted), limit))
 
@@ -301,7 +301,7 @@ class SampleGroup:
         return ("x1" if self.unit.x1 is None else "x2", self.unit.place, self.label.name)
 
     def judge(self) -> bool:
-        """Accept or reject the texts of this round in the order of the samples; return whether more are to be drawn."""
+        """Accept or reject the texts of this round in the order of the samples, and return whether more are needed."""
         filters = self.plan.filters
         only_new = filters.drop_duplicates or self.plan.strategy == "retry"
         hopeless = False
@@ -332,7 +332,7 @@ class SampleGroup:
 
 
 class DinoShardBuilder:
-    """Prompts for tasks, and shards from the answers. Holds no more than what is under way."""
+    """Builder of prompts for tasks and of shards from the answers. Keeps only unfinished work in memory."""
 
     def __init__(self, spec: TaskSpec, plan: Plan, tasks: Iterable[WorkItem]) -> None:
         self.spec, self.plan = spec, plan
@@ -342,7 +342,7 @@ class DinoShardBuilder:
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt | None]:
-        """For the decoder. None where the next ones depend on answers that are still to come."""
+        """Yield prompts for the decoder, or None if the next prompts depend on pending answers."""
         while True:
             while self.again:
                 group, samples = self.again.popleft()
@@ -373,7 +373,7 @@ class DinoShardBuilder:
         return None if group.shard.open else group.shard.finished()
 
     def _begin(self, tasks: Iterable[WorkItem]) -> Iterator[SampleGroup]:
-        """Groups in order."""
+        """Yield groups in order."""
         for task in tasks:
             payload: ShardInputs = task.payload
             shard = DinoShardState(task.number, open=sum(len(unit.labels) for unit in payload.inputs))

@@ -1,9 +1,9 @@
 """Generate triplets with GenSE, whose generator is also the discriminator (Chen et al., EMNLP 2022).
 
-For every sentence and direction some candidates are written, and the model says of each whether it follows. All of that
-is kept as one *scored row*; which rows become triplets is decided from them alone (`triplet_rules`), as often as one
-likes. A candidate depends on (seed, place of the sentence, direction, candidate) alone, so shards, processes, batches
-and the order of answers change nothing.
+For every sentence and direction, several candidates are written, and the model judges whether each of them follows. The
+results are stored as one *scored row*. The selection of triplets uses only these rows (`triplet_rules`), so it can be
+repeated with other rules. A candidate depends only on (seed, position of the sentence, direction, candidate), so
+shards, processes, batches, and the order of answers have no effect.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -71,11 +71,13 @@ class Gense(GenseConfig, FromSentences):
 
 
 def closing_mark(prompts: Prompts) -> str:
-    """Return the string that ends a written text: a quotation mark if the prompts end in an opening one, as DINO's do,
-    else an empty string, because only the end of the sequence ends it then.
+    """Return the string that ends a written text.
+
+    This is a quotation mark if the prompts end in an opening quotation mark, like those of DINO. Otherwise it is an
+    empty string, since only the end of the sequence ends the text.
 
     Raises:
-        InputError: one of them ends so, and the other does not.
+        InputError: One of the prompts ends in an opening quotation mark and another does not.
     """
     opened = [getattr(prompts, direction).suffix.endswith(STOP) for direction in DIRECTIONS]
     if any(opened) and not all(opened):
@@ -88,7 +90,7 @@ def closing_mark(prompts: Prompts) -> str:
 
 @dataclass(frozen=True)
 class GenseShards(DecodedShards):
-    """The work on sentences: all that is written for them, with the discriminator's answers."""
+    """Work on sentences: all texts that are written for them, with the discriminator's answers."""
 
     prompts: Prompts
     candidates: int
@@ -98,7 +100,7 @@ class GenseShards(DecodedShards):
 
     def begin(self, generator: Generator | Server, tasks: Iterator[WorkItem]) -> "GenseShardBuilder":
         score = discriminator_of(generator, self.prompts, self.max_pair_tokens, judged=self.judged)
-        if isinstance(score, Discriminator):  # a server says so itself
+        if isinstance(score, Discriminator):  # a server checks this itself
             score.check_room(self.max_source_tokens)
         return GenseShardBuilder(self, score, tasks)
 
@@ -108,27 +110,27 @@ class GenseShards(DecodedShards):
 
 @dataclass
 class GenseShardState:
-    """A shard under way."""
+    """State of an unfinished shard."""
 
     number: int
-    units: int  # sentences
+    units: int  # number of sentences
     tokens: int = 0
-    complete: "dict[int, OpenSentence]" = field(default_factory=dict)  # those whose texts have all come, by place
+    complete: "dict[int, OpenSentence]" = field(default_factory=dict)  # sentences whose texts are complete, by position
 
 
 @dataclass
 class OpenSentence:
-    """A sentence under way."""
+    """Sentence in progress."""
 
     place: int
     premise: str
     shard: GenseShardState
-    open: int  # candidates that have not come yet
-    texts: dict[Direction, list[Any]]  # (text, closed) by candidate
+    open: int  # number of pending candidates
+    texts: dict[Direction, list[Any]]  # (text, closed) of each candidate
 
 
 class GenseShardBuilder:
-    """Prompts for tasks, and scored rows from the answers. Holds only what is under way."""
+    """Builder of prompts for tasks and of scored rows from the answers. Keeps only unfinished work in memory."""
 
     def __init__(
         self, shards: GenseShards, score: Discriminator | ServedDiscriminator, tasks: Iterable[WorkItem]
@@ -150,7 +152,7 @@ class GenseShardBuilder:
                     yield Prompt((row.place, direction), one, samples=range(self.shards.candidates))
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
-        """Add an answer, and return the shard that it completes, if any; the pairs of a shard are scored together."""
+        """Add an answer, and return the shard that it completes, if any. The pairs of a shard are scored together."""
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
         text, closed = sampled.text, sampled.closed
@@ -171,12 +173,14 @@ class GenseShardBuilder:
         return FinishedShard(shard.number, shard.tokens, rows, count_candidates(rows))
 
     def _has(self, marks: Callable[[str], bool], row: OpenSentence) -> bool:
-        """Whether a straight mark ends texts, and the premise contains such marks."""
+        """Return whether a straight mark ends texts and the premise contains such marks."""
         return self.shards.how.stop == STOP and marks(row.premise)
 
     def _score(self, shard: GenseShardState) -> list[dict[str, Any]]:
-        """Score a shard alone, some rows at a time by their places: a pass changes the last bits of what is read with
-        it, and so it must not depend on what else was under way.
+        """Score a shard separately, in batches of rows ordered by position.
+
+        The batch composition of a forward pass changes the last bits of the results, so it must not depend on other
+        pending work.
         """
         rows = [shard.complete[place] for place in sorted(shard.complete)]
         scored = list[dict[str, Any]]()
@@ -186,7 +190,7 @@ class GenseShardBuilder:
         return scored
 
     def _begin(self) -> Iterator[OpenSentence]:
-        """Rows in order."""
+        """Yield rows in order."""
         for task in self.tasks:
             payload: ShardInputs = task.payload
             shard = GenseShardState(task.number, units=len(payload.inputs))

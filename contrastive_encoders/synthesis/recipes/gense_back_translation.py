@@ -1,7 +1,7 @@
 """Pairs by back-translation with two translation models.
 
-Models are decoded by transformers' own beam search, as each family (Marian, M2M-100, NLLB, mBART, T5) has positions and
-start tokens of its own.
+Models are decoded by the beam search of transformers, since each family (Marian, M2M-100, NLLB, mBART, T5) has its own
+positions and start tokens.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +34,7 @@ from contrastive_encoders.synthesis.triplet_recipe import (
 
 @dataclass(kw_only=True)
 class BackTranslation(BackTranslationConfig, SentenceBaseline):
-    """``contrastive-encoders generate recipe=gense_back_translation``."""
+    """Recipe ``contrastive-encoders generate recipe=gense_back_translation``."""
 
     def method(self) -> dict[str, Any]:
         identity: dict[str, Any] = {"search": asdict(self.search)}
@@ -53,14 +53,14 @@ class BackTranslation(BackTranslationConfig, SentenceBaseline):
 
 class Translation(NamedTuple):
     text: str
-    whole: bool  # the sentence was read to its end, and the translation ended by itself
+    whole: bool  # the full sentence was read, and the translation ended on its own
 
 
 class Translator:
-    """A loaded translation model of one direction.
+    """Loaded translation model for one direction.
 
     Raises:
-        InputError: there is no such model, it is no encoder-decoder with a head, or it knows no such language.
+        InputError: The model does not exist, is not an encoder-decoder with a head, or does not support the language.
     """
 
     def __init__(self, where: str, language: Language, search: Search, *, precision: str, device: str) -> None:
@@ -90,13 +90,13 @@ class Translator:
 
         model = load_whole(AutoModelForSeq2SeqLM, name, refused, setting=setting, dtype=PRECISIONS[precision])
         self.model: Any = model.to(device).eval()  # type: ignore[arg-type]
-        self.model.generation_config.max_length = None  # max_new_tokens counts
+        self.model.generation_config.max_length = None  # max_new_tokens is used instead
         ends = self.model.generation_config.eos_token_id
         self.ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
 
     def _code(self, key: str, language: str) -> int:
-        """Return the id of the token that names a language."""
-        names = [language, f"__{language}__"]  # the latter M2M-100's
+        """Return the id of the token for a language."""
+        names = [language, f"__{language}__"]  # the second form is used by M2M-100
         known = self.tokenizer.get_vocab()
         for name in names:
             if name in known:
@@ -108,7 +108,7 @@ class Translator:
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> list[Translation]:
-        """In order. Equal texts are read once, texts of similar length together."""
+        """Translate texts in order. Equal texts are processed once, texts of similar length together."""
         most = self.search.max_tokens
         asked = list(dict.fromkeys(texts))
         read = self.tokenizer([self.language.prefix + text for text in asked])["input_ids"]
@@ -123,7 +123,7 @@ class Translator:
                 return_tensors="pt",
             ).to(self.model.device)
             inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
-            # Empty ones grow with the decoder; what generate makes has as many layers as the encoder
+            # Empty caches grow with the decoder; those created by generate have as many layers as the encoder
             cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
             ids_RT = self.model.generate(**inputs, do_sample=False, past_key_values=cache, **self.options).cpu()
             written = self.tokenizer.batch_decode(ids_RT, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -144,7 +144,7 @@ def load_translators(there: Language, back: Language, search: Search, precision:
 
 
 class Translated:
-    """A source with one candidate that should follow, and none that contradicts."""
+    """Source with one candidate for entailment and none for contradiction."""
 
     def __init__(self, there: Translator, back: Translator) -> None:
         self.there, self.back = there, back

@@ -15,7 +15,7 @@ from contrastive_encoders.synthesis.triplet_recipe import Baseline, CandidateSou
 
 @dataclass(kw_only=True)
 class GenseDino(GenseDinoConfig, Baseline):
-    """``contrastive-encoders generate recipe=gense_dino``."""
+    """Recipe ``contrastive-encoders generate recipe=gense_dino``."""
 
     manifest: dict[str, Any] = field(init=False)  # of the pairs
     required: ClassVar[dict[str, str]] = {"input": "the folder of a finished data set of DINO's pairs"}
@@ -52,7 +52,7 @@ class GenseDino(GenseDinoConfig, Baseline):
 
 
 def read_candidates(folder: Path, labels: dict[Direction, str]) -> list[SentenceCandidates]:
-    """Read a finished data set of DINO's pairs as candidates."""
+    """Read a finished dataset of DINO's pairs as candidates."""
     direction_of = {label: direction for direction, label in labels.items()}
     rows: list[SentenceCandidates] = []
     for x1, entries in groupby(read_entries(folder), key=lambda entry: entry["text_a"]):
@@ -65,7 +65,7 @@ def read_candidates(folder: Path, labels: dict[Direction, str]) -> list[Sentence
 
 
 class AsGiven:
-    """A source whose inputs are the candidates themselves."""
+    """Source whose inputs are the candidates."""
 
     def __call__(self, first: int, inputs: Sequence[SentenceCandidates]) -> list[SentenceCandidates]:
         return list(inputs)

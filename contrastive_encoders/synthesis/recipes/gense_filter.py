@@ -1,4 +1,4 @@
-"""Triplets from the scored rows of another recipe by other filter rules, without a model."""
+"""Triplets from the scored rows of another recipe with other filter rules, without a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from contrastive_encoders.synthesis.triplet_recipe import check_judged, take_tri
 
 @dataclass(kw_only=True)
 class GenseFilter(RulesConfig, Recipe):
-    """``contrastive-encoders generate recipe=gense_filter``."""
+    """Recipe ``contrastive-encoders generate recipe=gense_filter``."""
 
     def plan(self) -> None:
         if self.generator is not None:

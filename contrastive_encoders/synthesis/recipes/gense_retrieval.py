@@ -1,11 +1,11 @@
 """Pairs by BM25 retrieval among the input sentences.
 
-Those that follow are kept, as the paper's baseline has it; those that contradict only where they are asked for.
+Entailments are kept, as in the paper's baseline. Contradictions are kept only if they are requested.
 
-BM25 is that of bm25s, an optional extra.
+BM25 is implemented by bm25s, an optional extra.
 
-The index and the sentences are held in memory, by every worker: about 60 bytes per word. Each sentence is compared
-with all others, so the time grows with the square of their number.
+Every worker keeps the index and the sentences in memory: about 60 bytes per word. Each sentence is compared with all
+others, so the time is quadratic in their number.
 """
 
 import logging
@@ -23,12 +23,12 @@ from contrastive_encoders.synthesis.triplet_recipe import (
     SentenceCandidates,
 )
 
-WORD = r"(?u)\b\w+\b"  # letters and digits, case aside; no stop words: their weight is small in any language
+WORD = r"(?u)\b\w+\b"  # letters and digits, ignoring case; no stop words, since their weight is small in any language
 
 
 @dataclass(kw_only=True)
 class Retrieval(RetrievalConfig, SentenceBaseline):
-    """``contrastive-encoders generate recipe=gense_retrieval``."""
+    """Recipe ``contrastive-encoders generate recipe=gense_retrieval``."""
 
     required: ClassVar[dict[str, str]] = {
         **SentenceBaseline.required,
@@ -37,7 +37,7 @@ class Retrieval(RetrievalConfig, SentenceBaseline):
     }
 
     def plan(self) -> None:
-        _library()  # before the sentences are read
+        _library()  # checked before the sentences are read
         super().plan()
 
     def method(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Retrieval(RetrievalConfig, SentenceBaseline):
 
 
 class Retrieved:
-    """A source with the same neighbours for all directions; the discriminator tells to which they belong."""
+    """Source with the same neighbors for all directions. The discriminator decides to which direction they belong."""
 
     def __init__(self, sentences: Sequence[str], how: Bm25, directions: Sequence[Direction]) -> None:
         self.neighbours, self.directions = BM25Index(sentences, how), directions
@@ -66,7 +66,7 @@ class Retrieved:
 
 
 class BM25Index:
-    """An index over all of a corpus."""
+    """BM25 index over a full corpus."""
 
     def __init__(self, sentences: Sequence[str], how: Bm25) -> None:
         if len(sentences) < 2:
@@ -76,7 +76,9 @@ class BM25Index:
         self.index.index(_words(sentences, ids=True), show_progress=False)
 
     def of(self, places: Sequence[int]) -> list[list[str]]:
-        """For each place those most like the sentence there, the best first; none that share no word with it."""
+        """Return for each position the sentences most similar to the one there, best first, without those that
+        share no word with it.
+        """
         asked = _words([self.sentences[place] for place in places], ids=False)
         found_QK, scores_QK = self.index.retrieve(asked, k=self.top + 1, show_progress=False, backend_selection="numpy")
         neighbours = []
@@ -87,7 +89,7 @@ class BM25Index:
 
 
 def _words(sentences: Sequence[str], *, ids: bool) -> Any:
-    """Words, or as ``ids`` with their vocabulary, which is a tenth of the memory."""
+    """Return the words, or, with ``ids``, word ids and their vocabulary, which need a tenth of the memory."""
     options: dict[str, Any] = {"token_pattern": WORD, "stopwords": None, "return_ids": ids, "show_progress": False}
     return _library().tokenize(list(sentences), **options)
 

@@ -1,8 +1,8 @@
-"""Recipe that writes questions for passages of documents, to train and evaluate a retrieval encoder with.
+"""Recipe that writes questions about passages of documents, to train and evaluate a retrieval encoder.
 
-``OUTPUT/written`` holds every question, ``OUTPUT/scored`` the same with the judge's probability, and what an encoder
-finds for each. Parts, rules, negatives, report and all other files are made from these alone, each time that one of
-their keys has changed.
+``OUTPUT/written`` contains every question. ``OUTPUT/scored`` contains the same questions with the judge's probability,
+and the passages that an encoder finds for each. Parts, rules, negatives, report, and all other files are derived from
+these only, and are recreated when one of their keys changes.
 """
 
 import json
@@ -84,8 +84,8 @@ from contrastive_encoders.synthesis.shards.store import (
 from contrastive_encoders.synthesis.triplet_recipe import prompts_of
 
 WRITTEN, SCORED = "written", "scored"
-MEASURED = 32  # passages that a plan writes questions for
-FEW_KEPT = 0.1  # of all questions
+MEASURED = 32  # passages for which a plan writes questions
+FEW_KEPT = 0.1  # share of all questions
 FEW_KEPT_HINT = (
     "Perhaps the model cannot write this language, or the passages are too alike: report.html shows examples."
 )
@@ -93,16 +93,16 @@ FEW_KEPT_HINT = (
 
 @dataclass(kw_only=True)
 class Queries(QueriesConfig, ModelRecipe):
-    """``contrastive-encoders generate recipe=queries``."""
+    """Recipe ``contrastive-encoders generate recipe=queries``."""
 
     takes_encoder: ClassVar[bool] = True
     asks: QuestionPrompts = field(init=False)
     collection: Collection = field(init=False)
-    earlier: Known = field(init=False, default_factory=dict)  # of passages that an earlier data set had
-    fresh: list[int] = field(init=False)  # places of the other passages
+    earlier: Known = field(init=False, default_factory=dict)  # of passages that an earlier dataset contains
+    fresh: list[int] = field(init=False)  # indices of the other passages
     written: DataSet = field(init=False)
     scored: DataSet = field(init=False)
-    identity: dict[str, Any] = field(init=False)  # of all files besides
+    identity: dict[str, Any] = field(init=False)  # of all other files
 
     def plan(self) -> None:
         self.check_engine()
@@ -140,7 +140,7 @@ class Queries(QueriesConfig, ModelRecipe):
         }
 
     def _key(self, place: int) -> tuple[str, str]:
-        """What tells that two data sets have a passage in common."""
+        """Return the key by which two datasets recognize a common passage."""
         passage = self.collection.passages[place]
         return passage.heading, passage.text
 
@@ -202,7 +202,9 @@ class Queries(QueriesConfig, ModelRecipe):
 
     @property
     def has_judge(self) -> bool:
-        """A server may be unable to, and need not where no rule asks."""
+        """Return whether questions are judged. A server may not support it, and does not need to if no rule
+        uses the scores.
+        """
         return self.judged and (not self.served or self.rules.p_yes is not None)
 
     def _identify_encoder(self) -> dict[str, Any] | None:
@@ -218,7 +220,7 @@ class Queries(QueriesConfig, ModelRecipe):
     def claim(self) -> bool:
         store = ShardStore(self.folder)
         before = read_manifest(self.folder) if (self.folder / MANIFEST).is_file() and not self.overwrite else None
-        if not self.overwrite:  # the questions must be these; the rest is made anew
+        if not self.overwrite:  # the questions must be the same; the other files are recreated
             self.written.store.is_finished(self.written.identity)
         if before is None:
             store.claim(self.identity, overwrite=self.overwrite)
@@ -227,7 +229,7 @@ class Queries(QueriesConfig, ModelRecipe):
         return same and self.scored.is_complete() and not self.plan_only and all(map(Path.exists, self._made()))
 
     def _made(self) -> list[Path]:
-        """The files that are made of the questions."""
+        """Return the files that are derived from the questions."""
         beir = [f"{name}/{file}" for name in HELD_OUT.values() for file in BEIR_FILES]
         return [self.folder / name for name in (TRAIN, CANDIDATES, DOCUMENTS, SENTENCES, *beir)]
 
@@ -241,7 +243,7 @@ class Queries(QueriesConfig, ModelRecipe):
         self._take(candidates, self._neighbours(candidates))
 
     def _candidates(self) -> list[QuestionCandidate]:
-        """Return the questions of this data set and of the earlier one, in the order of their passages."""
+        """Return the questions of this dataset and of the earlier one, in the order of their passages."""
         here: list[Any] = list(read_entries(self.folder / SCORED))
         rows = [{**row, "passage": self.fresh[row["passage"]]} for row in here]
         for place in set(range(len(self.collection.passages))) - set(self.fresh):
@@ -251,7 +253,7 @@ class Queries(QueriesConfig, ModelRecipe):
         return found
 
     def _write_scored(self) -> None:
-        """Write and judge the questions that are missing. A model is loaded only if some are."""
+        """Write and judge the missing questions. A model is loaded only if any are missing."""
         scored = self.scored.folder
         if (scored / MANIFEST).is_file() and read_manifest(scored)["identity"] != as_read(self.scored.identity):
             log.info("%s was judged otherwise, and is judged anew; the questions stay.", scored)
@@ -286,7 +288,7 @@ class Queries(QueriesConfig, ModelRecipe):
         return found
 
     def _take(self, candidates: Sequence[QuestionCandidate], neighbours: NearestPassages) -> None:
-        """The manifest last: where it says complete, all the rest is there."""
+        """Write the output files, the manifest last: if it says complete, all other files exist."""
         collection, folder = self.collection, self.folder
         questions = apply_rules(candidates, collection, neighbours, self.rules, self.asks.examples)
         number = sum(one.fate == KEPT for one in questions)
@@ -350,7 +352,7 @@ class Queries(QueriesConfig, ModelRecipe):
             log.warning("left out: %s", one)
 
     def _measure(self) -> None:
-        """Write questions for some passages, and say how long all would take."""
+        """Write questions for some passages and estimate the time for all."""
         passages = [self.collection.passages[place] for place in self.fresh]
         if not passages:
             log.info("known has the questions of all passages: nothing is to be written.")
@@ -377,17 +379,17 @@ class Queries(QueriesConfig, ModelRecipe):
 
 
 def as_read(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """As a manifest has them that was read again."""
+    """Return the entries in the form that they have after reading a manifest."""
     found: dict[str, Any] = json.loads(json.dumps(entries))
     return found
 
 
 def no_judge() -> None:
-    """No judge is loaded."""
+    """Load no judge."""
 
 
 def unjudged(_: Any, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None, WrittenShard]]:
-    """The work on written questions where nobody judges."""
+    """Work on written questions without a judge."""
     for task in tasks:
         rows = [row for one in task.payload.inputs for row in one.candidates]
         yield task.number, WrittenShard(as_lines(rows), {"tokens": 0, "labels": counts_of(rows), "left_out": []})
@@ -395,7 +397,7 @@ def unjudged(_: Any, tasks: Iterator[WorkItem]) -> Iterator[tuple[int | None, Wr
 
 @dataclass(frozen=True)
 class WrittenQuestions:
-    """Iterates over the passages in order, each with its questions, which are read from the shards of a data set."""
+    """Iterable over the passages in order, each with its questions, which are read from the shards of a dataset."""
 
     folder: Path
     passages: Sequence[CorpusPassage]

@@ -1,1 +1,1 @@
-"""Reports on a data set."""
+"""Reports on a dataset."""

@@ -1,4 +1,4 @@
-"""Actions on a finished data set: compare its texts under an encoder, and write and evaluate an annotation sheet."""
+"""Actions on a finished dataset: compare its texts with an encoder, and write and evaluate an annotation sheet."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -16,29 +16,29 @@ log = logging.getLogger(__name__)
 
 
 class DatasetActions(NamedTuple):
-    """Actions on a finished data set; None for each that was not asked for."""
+    """Actions on a finished dataset. ``None`` means that an action was not requested."""
 
-    encoder: str | None  # by which the report says how similar texts are
-    annotate: int | None  # texts on the sheet
+    encoder: str | None  # encoder for the text similarities of the report
+    annotate: int | None  # number of texts on the sheet
     annotations: str | None  # file
 
     def for_labels(self) -> list[str]:
-        """Return the actions asked for that need texts with labels."""
+        """Return the requested actions that need texts with labels."""
         return [name for name in self.asked() if name != "encoder"]
 
     def asked(self) -> list[str]:
         return [name for name, value in self._asdict().items() if value is not None]
 
     def check(self) -> None:
-        """InputError for what could not be done, before anything is written."""
+        """Raise `InputError` for actions that cannot be performed, before anything is written."""
         if self.annotate is not None and self.annotations is not None:
             raise InputError("annotate writes a sheet, annotations reads one that is filled in. Say one of them.")
 
     def check_encoder(self, folder: Path, *, has_pairs: bool) -> None:
-        """Load the encoder once, before texts are written for days.
+        """Load the encoder once, before the potentially long generation starts.
 
         Raises:
-            InputError: there is none, or there will be no pairs in ``folder``.
+            InputError: The encoder does not exist, or ``folder`` will not contain pairs.
         """
         if self.encoder is not None:
             from contrastive_encoders.encoders.loading.load import load_encoder
@@ -59,10 +59,10 @@ class DatasetActions(NamedTuple):
 
 
 def regenerate_report(folder: Path, encoder: str, device: str) -> None:
-    """Rewrite the report with the similarities of the texts under an encoder.
+    """Rewrite the report with the similarities of the texts according to an encoder.
 
     Raises:
-        InputError: no data set in ``folder``, or one whose texts are no pairs.
+        InputError: The folder has no dataset, or one whose texts are not pairs.
     """
     manifest = read_manifest(folder)
     kind = manifest["identity"]["kind"]
@@ -96,7 +96,7 @@ def write_annotation_sheet(folder: Path, number: int, seed: int, as_trained: Cal
 
 
 def read_annotation_sheet(folder: Path, sheet: Path) -> str:
-    """The table, which is written beside the data set too."""
+    """Return the agreement table, which is also written next to the dataset."""
     if read_manifest(folder)["identity"]["kind"] == "queries":
         from contrastive_encoders.synthesis.questions.answers import answers_table
 
@@ -109,10 +109,10 @@ def read_annotation_sheet(folder: Path, sheet: Path) -> str:
 
 
 def labels_of(folder: Path) -> Sequence[str]:
-    """Return the labels of a data set.
+    """Return the labels of a dataset.
 
     Raises:
-        InputError: the folder has no data set, or one without labels.
+        InputError: The folder has no dataset, or one without labels.
     """
     identity = read_manifest(folder)["identity"]
     if "spec" not in identity:

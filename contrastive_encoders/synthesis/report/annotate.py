@@ -1,8 +1,9 @@
 """A blind annotation sheet, and the agreement of its labels with the intended ones.
 
-As table 3 of the paper: of the pairs that were written for a label, how many percent a person gives which label. Pairs
-whose labels are similarities (0, 0.5, 1) are drawn as they are trained on: without copies, smoothed (0.1, 0.5, 0.9),
-with random second sentences under 0.0; others as they were written. All are drawn at random, whatever their label.
+As in table 3 of the paper, the result is the percentage of human labels among the pairs that were written for a label.
+Pairs whose labels are similarities (0, 0.5, 1) are drawn in the form used for training: deduplicated, smoothed (0.1,
+0.5, 0.9), and with random second sentences labeled 0.0. Other pairs are drawn as they were written. All pairs are drawn
+at random, regardless of their label.
 """
 
 import csv
@@ -19,14 +20,14 @@ from contrastive_encoders.reports.tables import Cell, Column, Table, columns, ma
 from contrastive_encoders.synthesis.shards.store import read_entries
 
 SHEET, KEY, TABLE = "annotation.csv", "annotation-key.json", "annotation.md"
-FORMULA = ("=", "+", "-", "@", "'")  # how a cell begins that a spreadsheet would calculate; behind a ' it is text
+FORMULA = ("=", "+", "-", "@", "'")  # cells with this beginning are calculated by a spreadsheet; text after a ' is not
 COLUMNS = ("id", "text_a", "text_b", "label")
 RANDOM = "0.0"
-SIMILARITIES = {"0": "0.1", "0.5": "0.5", "1": "0.9"}  # as they are smoothed
+SIMILARITIES = {"0": "0.1", "0.5": "0.5", "1": "0.9"}  # smoothed values
 
 
 class Item(NamedTuple):
-    """A line of the sheet, and the label that is not on it."""
+    """Line of the sheet, with the label that is not on the sheet."""
 
     text_a: str
     text_b: str
@@ -36,18 +37,19 @@ class Item(NamedTuple):
 def write_sheet(
     folder: Path, number: int, labels: Sequence[str], seed: int, as_trained: Callable[[Path], Sequence[Item]]
 ) -> tuple[Path, list[str]]:
-    """Random items in random order; the key lies in another file. ``as_trained`` reads pairs as training does.
+    """Write random items in random order. The key is in a separate file. ``as_trained`` reads pairs as training does.
 
-    Returns the sheet and the labels that a person may give.
+    Returns:
+        The sheet, and the labels that annotators may assign.
 
     Raises:
-        InputError: there is a sheet already (a person may be at work on it), or too few texts.
+        InputError: There already is a sheet, which may be partly annotated, or there are too few texts.
     """
     sheet = folder / SHEET
     if sheet.exists():
         raise InputError(f"{sheet} is there already, perhaps with a person's labels. Move it away to draw another.")
     first = next(read_entries(folder), None)
-    # The labels of first sentences name an instruction, whatever they look like
+    # The labels of first sentences name an instruction, even if they look like similarities
     similar = set(labels) <= set(SIMILARITIES) and first is not None and first["text_b"] is not None
     items = draw_items(as_trained(folder) if similar else _as_written(folder), number, seed)
     text = io.StringIO()
@@ -57,20 +59,20 @@ def write_sheet(
     allowed = [RANDOM, *sorted(SIMILARITIES[label] for label in labels)] if similar else list(labels)
     key = {"labels": allowed, "key": {str(place): item.label for place, item in enumerate(items, start=1)}}
     atomic_write(folder / KEY, json.dumps(key, indent=1).encode())
-    atomic_write(sheet, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then
+    atomic_write(sheet, text.getvalue().encode("utf-8-sig"))  # with the signature, spreadsheets recognize UTF-8
     return sheet, allowed
 
 
 def cell(text: str) -> str:
-    """Return the text in a form that a spreadsheet shows and does not calculate."""
+    """Return the text in a form that a spreadsheet displays and does not calculate."""
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 
 
 def draw_items(pool: Sequence[Item], number: int, seed: int) -> list[Item]:
-    """So many of them at random, in random order.
+    """Draw ``number`` items at random, in random order.
 
     Raises:
-        InputError: there are fewer.
+        InputError: There are fewer items.
     """
     if len(pool) < number:
         raise InputError(f"annotate={number}: the data set has only {len(pool)} texts to draw from. Ask for fewer.")
@@ -82,7 +84,9 @@ def _as_written(folder: Path) -> list[Item]:
 
 
 class Agreement(NamedTuple):
-    """``percent[human][dino]``: of the items of a DINO label, how many percent a person gave the human label."""
+    """Agreement of labels. ``percent[human][dino]`` is the percentage of the items of a DINO label with that
+    human label.
+    """
 
     labels: list[str]
     percent: dict[str, dict[str, float]]
@@ -94,7 +98,7 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
     """Compare a filled-in sheet with the key.
 
     Raises:
-        InputError: no sheet or key, an unknown id, or a label that is none.
+        InputError: There is no sheet or key, an id is unknown, or a label is invalid.
     """
     allowed, key, given = read_column(folder, sheet, "label")
     counts: dict[tuple[str, str], int] = {}
@@ -115,11 +119,14 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
 
 
 def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict[str, str], list[tuple[str, str, str]]]:
-    """Read a filled-in sheet and its key: the labels that a person may give, what each id stands for, and for each line
-    where it is, its id, and what the person wrote into ``column``.
+    """Read a filled-in sheet and its key.
+
+    Returns:
+        The labels that annotators may assign, the meaning of each id, and for each line its location, its id, and the
+        annotator's entry in ``column``.
 
     Raises:
-        InputError: no sheet or key, no such column, or an unknown id.
+        InputError: There is no sheet, key, or column, or an id is unknown.
     """
     try:
         found = json.loads((folder / KEY).read_text(encoding="utf-8"))
@@ -147,7 +154,9 @@ def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict
 
 
 def _as_label(given: str, allowed: Sequence[str]) -> str | None:
-    """A spreadsheet may have made 0 or 0,0 of 0.0, and a ' may say that a label is text."""
+    """Return the label that was entered. A spreadsheet may have changed 0.0 to 0 or 0,0, or marked it as text
+    by a '.
+    """
     if given not in allowed:
         given = given.removeprefix("'")
     if given in allowed:
@@ -160,7 +169,7 @@ def _as_label(given: str, allowed: Sequence[str]) -> str | None:
 
 
 def agreement_table(agreement: Agreement) -> str:
-    """Markdown, in the form of the paper's table 3."""
+    """Return a Markdown table in the form of the paper's table 3."""
     counted = sum(agreement.items.values())
     about = (
         "Percent of the pairs that were written for a label (columns) to which a person gave each label (rows).\n"

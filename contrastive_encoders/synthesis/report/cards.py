@@ -1,4 +1,4 @@
-"""The data card of a data set, in the format of the hub."""
+"""The dataset card, in the format of the Hugging Face Hub."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ SETTINGS = ("method", "generator", "precision", "decoding", "plan", "bm25", "the
 
 
 class Method(NamedTuple):
-    """How candidates came about, in words."""
+    """Description of how candidates were created."""
 
     made: str  # "written by ..."
     rows: str = "triplets"
@@ -27,7 +27,7 @@ class Method(NamedTuple):
 
 FOUND = "found among the same sentences by BM25"
 UNCHECKED = "No person checked what follows from what."
-METHODS = {  # and what is said about contradictions, where they may be left out
+METHODS = {  # and the text about contradictions, if they may be missing
     "gense": Method("written by GenSE's generator"),
     "gense_retrieval retrieved": Method(FOUND, warning=UNCHECKED),
     "gense_retrieval none": Method(FOUND, "pairs", ("entailment",), UNCHECKED),
@@ -37,7 +37,7 @@ METHODS = {  # and what is said about contradictions, where they may be left out
 
 
 def method_of(manifest: Mapping[str, Any]) -> Method:
-    """How the candidates of triplets came about."""
+    """Return how the candidates of triplets were created."""
     scored = manifest["identity"]["scored"]
     if scored.get("chat_template") and "method" not in scored:
         return Method("written by an instruct model")
@@ -60,7 +60,7 @@ def write_label_card(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def write_triplet_card(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the card of triplets, whoever made them."""
+    """Write the card of triplets from any recipe."""
     method, scored = method_of(manifest), manifest["identity"]["scored"]
     front = {
         "pretty_name": f"{method.rows.capitalize()}, synthetic",

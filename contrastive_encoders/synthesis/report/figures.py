@@ -16,7 +16,7 @@ from contrastive_encoders.synthesis.rules.triplet_rules import ANSWER_BINS
 
 
 class Curve(NamedTuple):
-    """The number of texts of a label at each of ``xs``."""
+    """Number of texts of a label at each of ``xs``."""
 
     label: str
     xs: Sequence[float]
@@ -24,21 +24,21 @@ class Curve(NamedTuple):
 
 
 def lengths(measured: Mapping[str, LabelStatistics]) -> Figure:
-    """Words of the texts of each label."""
+    """Return the distribution of text lengths in words for each label."""
     curves = [Curve(label, range(LONGEST + 1), one.words) for label, one in measured.items()]
     caption = f"Of accepted texts. The last point is {LONGEST} words and more."
     return _shares("lengths", "Lengths", caption, "words", curves, form="d")
 
 
 def overlaps(measured: Mapping[str, LabelStatistics]) -> Figure:
-    """Words that both texts of a pair have, over words that either has."""
+    """Return the distribution of the lexical overlap: words in both texts of a pair over words in either."""
     curves = [Curve(label, middles(0, 1, BINS), one.overlaps) for label, one in measured.items()]
     caption = "Words that both texts of a pair have over those that either has (Jaccard), case and punctuation aside."
     return _shares("overlaps", "Lexical overlap", caption, "overlap", curves)
 
 
 def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure:
-    """Cosines of the two texts of each pair under an encoder, by label."""
+    """Return the cosine similarities of the two texts of each pair under an encoder, by label."""
     lowest = min((value for found in cosines.values() for value in found), default=0.0)
     begin = min(math.floor(lowest * BINS) / BINS, 0.0)
     bins = round((1 - begin) * BINS)
@@ -51,7 +51,7 @@ def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure
 
 
 def answers(found: Mapping[str, Sequence[int]]) -> Figure:
-    """The discriminator's probability of what a text was written for, by direction."""
+    """Return the discriminator's probability of the label that a text was written for, by direction."""
     curves = [Curve(direction, middles(0, 1, ANSWER_BINS), counts) for direction, counts in found.items()]
     caption = (
         "Probability of the answer that a text was written for: that it follows, or that it contradicts. Below one "
@@ -68,7 +68,7 @@ def middles(begin: float, end: float, bins: int) -> list[float]:
 
 
 def _shares(name: str, title: str, caption: str, x_title: str, curves: Sequence[Curve], form: str = ".3g") -> Figure:
-    """A line for each label."""
+    """Return a figure with a line for each label."""
     labels = [one.label for one in curves]
     points = [
         {"label": one.label, "x": x, "texts": count, "share": count / max(sum(one.counts), 1)}

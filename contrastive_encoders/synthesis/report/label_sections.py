@@ -1,4 +1,4 @@
-"""What a report says about texts that were written for labels."""
+"""Report sections about texts that were written for labels."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -9,9 +9,9 @@ import numpy as np
 from contrastive_encoders.synthesis.report.texts import ReportText
 from contrastive_encoders.synthesis.rules.filters import folded, is_folded_copy
 
-MOST_FOR_DISTINCT = 20_000  # texts; distinct-n falls with the number of texts, so it is always of the first ones
+MOST_FOR_DISTINCT = 20_000  # texts; distinct-n decreases with the number of texts, so always the first ones are used
 BINS = 20
-LONGEST = 60  # words; longer texts share the last bin
+LONGEST = 60  # words; longer texts are in the last bin
 
 
 class LabelStatistics(NamedTuple):
@@ -19,12 +19,12 @@ class LabelStatistics(NamedTuple):
 
     texts: int
     mean_words: float
-    words: list[int]  # texts of 0, 1, ... LONGEST (and more) words
-    distinct_1: float  # different words over words
-    distinct_2: float  # different pairs of neighbouring words over all pairs
-    copies: float  # texts that are x1
-    folded_copies: float  # whatever the case and punctuation
-    overlap: float  # mean Jaccard of the words of x1 and x2, case and punctuation removed
+    words: list[int]  # number of texts with 0, 1, ... LONGEST (and more) words
+    distinct_1: float  # distinct words over all words
+    distinct_2: float  # distinct bigrams over all bigrams
+    copies: float  # share of texts that equal x1
+    folded_copies: float  # the same, ignoring case and punctuation
+    overlap: float  # mean Jaccard similarity of the words of x1 and x2, ignoring case and punctuation
     overlaps: list[int]  # texts in BINS bins of overlap from 0 to 1
 
 

@@ -1,4 +1,4 @@
-"""Near-duplicates among the accepted texts of a data set."""
+"""Near-duplicates among the accepted texts of a dataset."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,13 +8,13 @@ from contrastive_encoders.reports.tables import Column, Table, beginning
 from contrastive_encoders.synthesis.report.texts import ReportText
 from contrastive_encoders.synthesis.rules.filters import NearDuplicates
 
-THRESHOLD = 0.8  # of their words, case and punctuation aside
-MOST_TEXTS = 5_000  # of a label
+THRESHOLD = 0.8  # share of their words, ignoring case and punctuation
+MOST_TEXTS = 5_000  # per label
 LISTED = 30
 
 
 class Repeated(NamedTuple):
-    """A text with the later texts of its label that nearly repeat it."""
+    """Text with the later near-duplicates of its label."""
 
     label: str
     text: str
@@ -22,12 +22,12 @@ class Repeated(NamedTuple):
 
     @property
     def other(self) -> str:
-        """The first of the later texts that differs in a letter; empty where none does."""
+        """Return the first later text that is not exactly equal, or an empty string."""
         return next((other for other in self.later if other != self.text), "")
 
 
 def repeated(texts: Sequence[ReportText], label: str) -> list[Repeated]:
-    """Return the texts of this label that no earlier text is like."""
+    """Return the texts of this label that are not near-duplicates of an earlier text."""
     seen, found = NearDuplicates(THRESHOLD), list[Repeated]()
     for one in texts:
         place = seen.earlier(one.text)
@@ -39,7 +39,7 @@ def repeated(texts: Sequence[ReportText], label: str) -> list[Repeated]:
 
 
 def doubles_section(accepted: Sequence[ReportText], labels: Sequence[str]) -> ReportSection:
-    """Count near-duplicates by label, and show the texts that come back most."""
+    """Return the counts of near-duplicates by label, with the texts that are repeated most."""
     rows, again = [], list[Repeated]()
     for label in labels:
         texts = [one for one in accepted if one.label == label][:MOST_TEXTS]

@@ -1,4 +1,4 @@
-"""The report on a data set, ``report.html``."""
+"""The report on a dataset, ``report.html``."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 
 
 class Encoder(NamedTuple):
-    """An encoder by which texts are compared."""
+    """Encoder with which texts are compared."""
 
     name: str
     embed: Embed
 
 
 def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | None = None) -> None:
-    """Write report.html; with an encoder it has the similarities of the texts."""
-    from contrastive_encoders.synthesis.report.figures import lengths, overlaps, similarities  # they import Altair
+    """Write report.html. With an encoder, the report contains the similarities of the texts."""
+    from contrastive_encoders.synthesis.report.figures import lengths, overlaps, similarities  # imports Altair
 
     texts = read_texts(folder, manifest)
     subject = (about_triplets if manifest["identity"]["kind"] == "triplets" else about_labels)(manifest, texts)

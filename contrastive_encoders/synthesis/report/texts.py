@@ -1,4 +1,4 @@
-"""The texts that a report looks at: all of a data set or, of a large one, those of shards spread evenly over it."""
+"""The texts of a report: all texts of a dataset or, for a large dataset, those of evenly spaced shards."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -11,18 +11,18 @@ from contrastive_encoders.synthesis.rules.filters import folded, jaccard
 from contrastive_encoders.synthesis.shards.store import ShardStore, read_shard, shard_name
 
 ACCEPTED = "accepted"
-MOST_ROWS = 50_000  # of accepted rows that a report looks at
+MOST_ROWS = 50_000  # accepted rows that a report reads
 
 
 class ReportText(NamedTuple):
-    """A text of a data set, accepted or left out."""
+    """Text of a dataset, accepted or rejected."""
 
-    x1: str | None  # what it was written for
+    x1: str | None  # the text that it was written for
     text: str
     label: str
-    fate: str  # accepted, or why not
-    p: float | None = None  # of the answer that its label wants, where it was judged
-    cosine: float | None = None  # to x1, under the encoder
+    fate: str  # accepted, or the reason for the rejection
+    p: float | None = None  # probability of the answer that its label requires, if it was judged
+    cosine: float | None = None  # with x1, according to the encoder
 
     @property
     def words(self) -> int:
@@ -30,21 +30,21 @@ class ReportText(NamedTuple):
 
     @property
     def overlap(self) -> float | None:
-        """Jaccard of the words of text and x1, case and punctuation aside."""
+        """Return the Jaccard similarity of the words of text and x1, ignoring case and punctuation."""
         if self.x1 is None:
             return None
         return jaccard(frozenset(folded(self.text).split()), frozenset(folded(self.x1).split()))
 
 
 class GeneratedTexts(NamedTuple):
-    """The accepted texts, and some of those that were left out."""
+    """Accepted texts, and some of the rejected texts."""
 
     accepted: list[ReportText]
     left_out: list[ReportText]
 
 
 class Subject(NamedTuple):
-    """The part of a report that differs between kinds of data sets."""
+    """Part of a report that differs between kinds of datasets."""
 
     title: str
     lead: str
@@ -53,7 +53,7 @@ class Subject(NamedTuple):
 
 
 def read_texts(folder: Path, manifest: Mapping[str, Any]) -> GeneratedTexts:
-    """Read whole shards, as many as hold about ``MOST_ROWS`` accepted rows."""
+    """Read complete shards with about ``MOST_ROWS`` accepted rows in total."""
     shards, store = int(manifest["shards_planned"]), ShardStore(folder)
     chosen = range(0, shards, max(1, manifest["counts"]["accepted"] // MOST_ROWS))
     rows = (row for number in chosen for row in read_shard(folder / shard_name(number)))
@@ -68,7 +68,7 @@ def read_texts(folder: Path, manifest: Mapping[str, Any]) -> GeneratedTexts:
 
 
 def texts_of(row: Mapping[str, Any]) -> Iterator[ReportText]:
-    """The texts that were written of a line of a shard: one text of a label, or those of a triplet."""
+    """Yield the written texts of a line of a shard: one text of a label, or those of a triplet."""
     if "premise" in row:
         for direction in DIRECTIONS:
             if direction in row:

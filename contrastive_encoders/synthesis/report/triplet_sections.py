@@ -1,4 +1,4 @@
-"""What a report says about triplets."""
+"""Report sections about triplets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from contrastive_encoders.synthesis.report.cards import method_of
 from contrastive_encoders.synthesis.report.texts import GeneratedTexts, ReportText, Subject
 from contrastive_encoders.synthesis.rules.triplet_rules import DECISION_BOUNDARY, REASONS
 
-MOST_DISAGREED = 40  # of a table
+MOST_DISAGREED = 40  # rows of a table
 
 
 def about_triplets(manifest: Mapping[str, Any], texts: GeneratedTexts) -> Subject:
@@ -64,10 +64,10 @@ def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> ReportSection
 
 
 def _disagreed(answers: Mapping[str, Sequence[int]], texts: Sequence[ReportText]) -> list[ReportSection]:
-    """Empty where nothing was judged."""
+    """Return the sections on disagreement, or an empty list if nothing was judged."""
     if not answers:
         return []
-    from contrastive_encoders.synthesis.report.figures import answers as answers_figure  # it imports Altair
+    from contrastive_encoders.synthesis.report.figures import answers as answers_figure  # imports Altair
 
     judged = [(one.p, one) for one in texts if one.p is not None and one.p < DECISION_BOUNDARY]
     surest = sorted(judged, key=lambda pair: pair[0])[:MOST_DISAGREED]

@@ -27,7 +27,9 @@ NOT_A_WORD = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Published: only texts that are cut or hold a newline are dropped; training drops copies and duplicates later."""
+    """Filters of texts. As published, only texts that are truncated or contain a newline are dropped by
+    default; training drops copies and duplicates later.
+    """
 
     keep_unclosed: bool = config_field(False, "true: keep texts that were cut before a quotation mark")
     allow_newlines: bool = config_field(False, "true: keep texts with a newline")
@@ -39,10 +41,10 @@ class Filters:
     drop_duplicates: bool = config_field(False, "true: drop a text that was accepted for the same input and label")
 
     def rejected(self, text: str, closed: bool, x1: str | None) -> str:
-        """Why a text is not taken, the first reason that applies; empty where it is."""
+        """Return the first reason that applies for rejecting a text, or an empty string if it is accepted."""
         broken = "\n" in text and not self.allow_newlines
         if not closed and not self.keep_unclosed:
-            return NEWLINE if broken else UNCLOSED  # the decoder gives a sample up at a newline that nobody wants
+            return NEWLINE if broken else UNCLOSED  # the decoder abandons a sample at an unwanted newline
         if not text.strip():
             return EMPTY
         if broken:
@@ -60,25 +62,27 @@ class Filters:
 
 
 def folded(text: str) -> str:
-    """Case and punctuation removed, words one blank apart. Vowel signs and accents stay with their letters."""
+    """Remove case and punctuation, and separate words by one blank. Vowel signs and accents stay with their letters."""
     return " ".join(NOT_A_WORD.sub(_blanked, unicodedata.normalize("NFC", text.casefold())).split())
 
 
 def _blanked(found: re.Match[str]) -> str:
-    run = found[0]  # \W takes combining marks, without which words of Hindi or Thai would fall apart
+    run = found[0]  # \W matches combining marks, without which words of Hindi or Thai would be split
     return " " if run.isascii() else "".join(c if unicodedata.category(c)[0] == "M" else " " for c in run)
 
 
 def is_folded_copy(text: str, x1: str) -> bool:
-    """Equal but for case and punctuation; of texts without any letter or digit only equal ones."""
+    """Return whether two texts are equal ignoring case and punctuation. Texts without letters or digits must be
+    equal exactly.
+    """
     return text == x1 or folded(text) == folded(x1) != ""
 
 
 class NearDuplicates:
-    """Which texts share at least ``threshold`` of their words (Jaccard of the sets) with an earlier one, exactly.
+    """Exact search for earlier texts that share at least ``threshold`` of their words (Jaccard similarity of the sets).
 
-    Two such sets must meet in a short prefix of each, in any fixed order of words (prefix filtering, Bayardo et al.
-    2007); longer words are rarer, so the order is by length.
+    Two such sets must share a word in a short prefix of each, in any fixed order of words (prefix filtering, Bayardo et
+    al. 2007). Words are ordered by decreasing length, since longer words are rarer.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -87,7 +91,9 @@ class NearDuplicates:
         self.by_word: dict[str, list[int]] = {}
 
     def earlier(self, text: str) -> int | None:
-        """The first text that is like it, counted among the new ones; None of a new one, which is remembered."""
+        """Return the index of the first similar text, counted among the new ones. Return None for a new text,
+        and remember it.
+        """
         words = frozenset(folded(text).split()) or frozenset((text,))
         prefix = list(self._prefix(words))
         candidates = {place for word in prefix for place in self.by_word.get(word, ())}
@@ -101,11 +107,11 @@ class NearDuplicates:
 
     def _prefix(self, words: frozenset[str]) -> Iterator[str]:
         order = sorted(words, key=lambda word: (-len(word), word))
-        # One more than exact arithmetic needs: threshold * n may come out a bit above a whole number
+        # One more than in exact arithmetic: threshold * n may be rounded to slightly above an integer
         yield from order[: min(len(order), len(order) - int(self.threshold * len(order)) + 1)]
 
 
 def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
-    """Words that both have over words that either has; 0 where neither has any."""
+    """Return the number of words in both sets over the number in either, or 0 if both are empty."""
     union = len(left | right)
     return len(left & right) / union if union else 0.0

@@ -1,9 +1,9 @@
-"""Rules that turn scored rows into triplets: the published ones, each with a switch.
+"""Rules that turn scored rows into triplets: the published rules, each with a switch.
 
-A row is taken if no rule that is switched on is broken. All are looked at for every row, so it is also known how many
-each breaks alone. Of several candidates the one stands for its direction that breaks no rule about texts, and of those
-the one that the discriminator was asked about and is surest of: else a copy of the premise, which always follows from
-it, would win.
+A row is accepted if it violates no enabled rule. All rules are checked for every row, so the number of rows that each
+rule rejects on its own is also known. Of several candidates for a direction, one is chosen: among those that violate no
+rule about texts, the judged candidate with the highest probability of the required answer. Without the text rules, a
+copy of the premise, which always follows from it, would win.
 """
 
 from collections import Counter
@@ -29,25 +29,25 @@ UNJUDGED_HINT = "Set rules.agree=false rules.threshold=null to keep what is not 
 
 
 REASONS = (ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY)  # the first that applies is the reason
-OTHER_TEXT_REJECTED = "left out with the other text"  # of a text that breaks no rule itself
+OTHER_TEXT_REJECTED = "left out with the other text"  # for a text that violates no rule itself
 ANSWER_BINS = 20  # bins
 SURETY_BINS = 100  # of the probability that both texts are what they were written for
 DECISION_BOUNDARY = 0.5
 
 
 class Triplet(TypedDict):
-    """A line of the data set."""
+    """Line of the dataset."""
 
     premise: str
     entailment: str
-    contradiction: NotRequired[str]  # not where no contradictions were looked for
-    p_entailment: float | None  # P("true") that the entailment follows; None: it was not judged
+    contradiction: NotRequired[str]  # missing if contradictions are not requested
+    p_entailment: float | None  # P("true") that the entailment follows; None: not judged
     p_contradiction: NotRequired[float | None]  # P("false") of the contradiction
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """Rules for triplets; the defaults are published (Chen et al. 2022, and their code)."""
+    """Rules for triplets. The defaults are published (Chen et al. 2022, and their code)."""
 
     agree: bool = config_field(True, "the likelier of the answers true and false is that of the direction")
     threshold: float | None = config_field(0.9, "minimum probability of that answer; null: off", ge=0, le=1)
@@ -59,10 +59,10 @@ class Rules:
     drop_cut: bool = config_field(False, "drop texts that did not end within max_new_tokens (not published)")
 
     def broken_by_text(self, premise: str, text: str, closed: bool) -> set[str]:
-        """Return the rules that a text breaks, whatever the discriminator says."""
+        """Return the rules that a text violates, regardless of the discriminator."""
         broken = set()
         if not text or text.isspace():
-            broken.add(EMPTY)  # no switch: nothing can be learnt from it, and readers refuse it
+            broken.add(EMPTY)  # no switch: an empty text has no training value, and readers reject it
         if self.drop_cut and not closed:
             broken.add(CUT)
         if len(text.split()) < self.min_hypothesis_words:
@@ -72,7 +72,7 @@ class Rules:
         return broken
 
     def switched_on(self) -> list[str]:
-        """The reasons for which a row may be left out."""
+        """Return the enabled reasons for rejecting a row."""
         on = {
             EMPTY: True,
             CUT: self.drop_cut,
@@ -85,12 +85,12 @@ class Rules:
         return [reason for reason in REASONS if on.get(reason)]
 
     def asks(self) -> bool:
-        """Whether the discriminator's answer is needed."""
+        """Return whether the discriminator's answer is needed."""
         return self.agree or self.threshold is not None
 
     def broken_by_answer(self, p_true: float | None, wanted: bool) -> set[str]:
-        """Return the rules that the discriminator's answer breaks. At one half it says "true", as the first of two
-        equal logits wins.
+        """Return the rules that the discriminator's answer violates. A probability of one half means "true",
+        since the first of two equal logits wins.
         """
         broken = set[str]()
         if self.agree and (p_true is None or (p_true >= DECISION_BOUNDARY) != wanted):
@@ -100,23 +100,25 @@ class Rules:
         return broken
 
     def surety(self, p_true: float | None, wanted: bool) -> float:
-        """Probability of the wanted answer, in the digits that are kept; without any 0 if it is asked for, else 1."""
+        """Return the probability of the required answer, rounded to the stored digits. Without an answer,
+        return 0 if the rules need one, else 1.
+        """
         if p_true is None:
             return 0.0 if self.asks() else 1.0
         return p_true if wanted else round(1 - p_true, 6)
 
 
 class JudgedRow(NamedTuple):
-    """On one row."""
+    """Decision on one row."""
 
     triplet: Triplet
-    broken: set[str]  # reasons; empty: it is taken
+    broken: set[str]  # reasons; empty: accepted
     surety: float  # the lower of the two probabilities
     choices: dict[Direction, "ChosenCandidate"]
 
 
 def judge(row: Mapping[str, Any], rules: Rules) -> JudgedRow:
-    """Return the triplet of a scored row, with the rules that it breaks."""
+    """Return the triplet of a scored row, with the rules that it violates."""
     premise: str = row["premise"]
     entailment = _choose(premise, row["entailment"], rules, wanted=True)
     broken, sure = entailment.broken, entailment.surety
@@ -140,10 +142,10 @@ def judge(row: Mapping[str, Any], rules: Rules) -> JudgedRow:
 
 
 class ChosenCandidate(NamedTuple):
-    """The candidate that stands for its direction."""
+    """The chosen candidate for a direction."""
 
     text: str
-    p: float | None  # of the wanted answer
+    p: float | None  # probability of the required answer
     broken: set[str]
     surety: float
 
@@ -169,8 +171,8 @@ def first_reason(broken: set[str]) -> str:
 
 
 def left_out(verdict: JudgedRow) -> Iterator[RejectedText]:
-    """Yield the texts of a rejected triplet, each with the first rule that it violates, or the mark that only the other
-    text violates one.
+    """Yield the texts of a rejected triplet, each with the first rule that it violates. Texts that violate no
+    rule are marked as rejected because of the other text.
     """
     premise = verdict.triplet["premise"]
     for direction, choice in verdict.choices.items():
@@ -186,13 +188,13 @@ class RuleCounts:
     def __init__(self) -> None:
         self.rows = self.accepted = 0
         self.rejected = Counter[str]()  # by the first reason
-        self.broken = Counter[str]()  # by every one
+        self.broken = Counter[str]()  # by every reason
         self.answers: dict[
             str, list[int]
-        ] = {}  # of each direction, in ANSWER_BINS bins of the wanted answer's probability
+        ] = {}  # for each direction, in ANSWER_BINS bins of the probability of the required answer
         self.sureties = [0] * (
             SURETY_BINS + 1
-        )  # of judged rows that break at most the threshold, in SURETY_BINS bins and 1.0
+        )  # of judged rows that violate at most the threshold, in SURETY_BINS bins and 1.0
 
     def add(self, verdict: JudgedRow) -> None:
         self.rows += 1

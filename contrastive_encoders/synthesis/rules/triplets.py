@@ -21,16 +21,16 @@ from contrastive_encoders.synthesis.shards.store import (
     some_left_out,
 )
 
-SCORED = "scored"  # within a folder of triplets, what they were taken from
+SCORED = "scored"  # source of the triplets, within their folder
 LABEL = "triplet"
-FEW = 8  # shards that are not worth starting a process for
+FEW = 8  # number of shards for which starting a process is not worthwhile
 
 
 def find_scored(folder: Path) -> Path:
-    """The scored data set that a folder is or holds, checked.
+    """Return the scored dataset that a folder is or contains, after checking it.
 
     Raises:
-        InputError: there is none, or it is not finished, or shards are missing.
+        InputError: There is no scored dataset, it is not finished, or shards are missing.
     """
     found = folder / SCORED if (folder / SCORED).is_dir() else folder
     manifest = read_finished(found, SCORED, "recipe=gense")
@@ -49,7 +49,7 @@ def filter_identity(scored: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
 
 
 def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int], workers: int | None = None) -> None:
-    """Write these shards of triplets. ``workers`` processes; None: as many as there are cores."""
+    """Write these shards of triplets with ``workers`` processes. ``None`` means one per core."""
     if workers is None:
         workers = max(1, min(cores(), len(shards) // FEW))
     store = ShardStore(folder)
@@ -60,12 +60,12 @@ def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int
 
 
 def _nothing() -> None:
-    """No model is loaded."""
+    """Load no model."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """The work of taking triplets: the lines of a shard of them, and its record."""
+    """Work of selecting triplets: the lines of a shard of triplets, and its record."""
 
     source: Path
     rules: Rules
@@ -101,7 +101,9 @@ def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[Rejecte
 
 
 def filter_manifest(folder: Path, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
-    """The manifest of the triplets; it also counts how many rows each rule alone would leave out, none included."""
+    """Return the manifest of the triplets. It also counts how many rows each rule alone would reject, including
+    disabled rules.
+    """
     store = ShardStore(folder)
     broken, sureties = Counter[str](), Counter[int]()
     answers: dict[str, list[int]] = {}

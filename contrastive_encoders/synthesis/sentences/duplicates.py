@@ -1,6 +1,6 @@
 """Exact duplicates in a corpus of any size, by 64-bit hashes in a database on disk.
 
-Two different texts of n share a hash with probability n^2 / 2^65: 0.1 % for 200 million.
+The probability that any two of n different texts share a hash is n^2 / 2^65: 0.1 % for 200 million texts.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ BEGIN;
 
 
 class Duplicates:
-    """Writes into ``folder``, which is the caller's to remove."""
+    """Set of text hashes. Writes into ``folder``, which the caller must remove."""
 
     def __init__(self, folder: Path) -> None:
         self.base = sqlite3.connect(folder / "seen.sqlite", isolation_level=None)
         self.base.executescript(SETTINGS)
 
     def is_new(self, text: str) -> bool:
-        """Remember a text, and return whether none like it came before."""
+        """Remember a text, and return whether it is new."""
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         number = int.from_bytes(digest, "little", signed=True)
         return self.base.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount == 1

@@ -1,7 +1,8 @@
 """Input texts as a stream: lines, a column of a table, or both sentences of STS-B.
 
-Read once to count and check, and once by each process that writes for them: any number in constant memory. Texts stay
-as they are; blank ones are left out and counted. Nothing is de-duplicated, as published.
+The texts are read once to count and check them, and once by each process that writes texts for them. Memory does not
+depend on their number. Texts are unchanged; blank texts are dropped and counted. As published, there is no
+deduplication.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ from contrastive_encoders.io.rows import (
     text_in,
 )
 
-FORMS = {  # of each input_type
+FORMS = {  # for each input_type
     "text": (".txt",),
     "jsonl": (".jsonl", ".json"),
     "parquet": (".parquet",),
@@ -41,8 +42,8 @@ class Summary(NamedTuple):
     """Counts and checksum of the input files."""
 
     texts: int
-    blank: int  # left out
-    sha256: str  # of the file, or of the sums of several
+    blank: int  # dropped
+    sha256: str  # of the file, or of the checksums of several files
 
 
 @dataclass(frozen=True)
@@ -55,19 +56,19 @@ class Inputs:
         return (text for text in self.all_texts() if text.strip())
 
     def all_texts(self) -> Iterator[str]:
-        """Yield blank ones too.
+        """Yield all texts, including blank ones.
 
         Raises:
-            InputError: a row cannot be read, or has no text.
+            InputError: A row cannot be read, or has no text.
         """
         for file in self.files:
             yield from file.all_texts()
 
     def summary(self) -> Summary:
-        """Read all of it.
+        """Read all texts, and return their counts and checksum.
 
         Raises:
-            InputError: as above, or there is no text in it.
+            InputError: A row cannot be read or has no text, or the files contain no text.
         """
         texts = blank = 0
         for text in self.all_texts():
@@ -78,7 +79,7 @@ class Inputs:
 
     @property
     def name(self) -> str:
-        """In messages."""
+        """Return the name for messages."""
         first, others = self.files[0].path, len(self.files) - 1
         return f"{first} and {others} more" if others else str(first)
 
@@ -91,7 +92,7 @@ class Inputs:
         return self.files[0].column
 
     def sha256(self) -> str:
-        """Return the sum of the file's bytes, or of the sums of several."""
+        """Return the SHA-256 of the file's bytes, or of the checksums of several files."""
         return sha256_of_all([sha256_of(file.path) for file in self.files])
 
 
@@ -105,7 +106,7 @@ class InputFile:
     encoding: Encoding = AUTO
 
     def all_texts(self) -> Iterator[str]:
-        """Yield the texts as `Inputs` does."""
+        """Yield the texts like `Inputs`."""
         columns = {"stsb": STSB_NAMES, "text": (LINE,)}.get(self.kind, (self.column,))
         form = form_of(self.path) if form_of(self.path) in FORMS[self.kind] else FORMS[self.kind][0]
         for found in read_rows(self.path, columns, form, self.encoding):
@@ -117,7 +118,7 @@ class InputFile:
                 yield ""
 
     def is_stsb(self) -> bool:
-        """Whether its first row has both sentences of STS-B, and not the column that is asked for."""
+        """Return whether the first row has both sentences of STS-B and lacks the requested column."""
         rows = read_rows(self.path, encoding=self.encoding)
         first = next((row for row in rows if isinstance(row, ParsedRow) and row.values), None)
         return first is not None and set(STSB_NAMES) <= first.values.keys() and self.column not in first.values
@@ -144,13 +145,14 @@ def open_inputs(
     output: Path | None = None,
     encoding: Encoding = AUTO,
 ) -> Inputs:
-    """Find the files of a path, several, folders or patterns, as `list_files` does, and how each is read.
+    """Find the files of one or more paths, folders, or patterns, like `list_files`, and how each is read.
 
-    ``kind="auto"`` goes by the name, knows STS-B's tables by what they hold, and takes a name that says nothing for
-    lines of text; another takes of folders the files of this kind. What is written to ``output`` must not become input.
+    ``kind="auto"`` uses the file name, recognizes STS-B's tables by their content, and reads files with other names as
+    lines of text. With another kind, only the files of this kind in a folder are used. The files written to ``output``
+    must not be used as input.
 
     Raises:
-        InputError: there is no such file, or it is empty, or ``output`` is in the folder.
+        InputError: A file does not exist or is empty, or ``output`` is in the folder.
     """
     given = [path] if isinstance(path, str) else list(path)
     if output is not None:
@@ -179,7 +181,7 @@ def _input_file(path: Path, kind: str, column: str, encoding: Encoding) -> Input
 
 @dataclass(frozen=True)
 class SampledTexts:
-    """Texts at some places, in their order."""
+    """Texts at some positions, in order."""
 
     texts: Iterable[str]
     places: frozenset[int]
@@ -189,10 +191,10 @@ class SampledTexts:
 
 
 def sample(texts: Iterable[str], number: int, wanted: int, seed: int) -> SampledTexts:
-    """Draw ``wanted`` of the ``number`` texts at random; all where there are not so many.
+    """Draw ``wanted`` of the ``number`` texts at random, or all if there are fewer.
 
     Raises:
-        InputError: not even one is wanted.
+        InputError: ``wanted`` is less than one.
     """
     if wanted < 1:
         raise InputError(f"input_sample={wanted}: wanted a number of texts, at least 1.")

@@ -1,7 +1,8 @@
-"""Input sentences for triplets: split, cleaned, filtered and deduplicated.
+"""Input sentences for triplets: split, cleaned, filtered, and deduplicated.
 
-Done once, before anything is written for them, by one process; the others wait. It leaves one sentence per line and the
-counts of what was left out. Both are renamed into place when whole. Any number of sentences takes constant memory.
+This is done once by one process, before anything is written for the sentences; other processes wait. The results are a
+file with one sentence per line and the counts of dropped sentences. Both are renamed into place when complete. Memory
+does not depend on the number of sentences.
 """
 
 import logging
@@ -33,7 +34,7 @@ NOT_BARE = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceRules:
-    """Which sentences of the input are used."""
+    """Rules that decide which sentences of the input are used."""
 
     min_words: int = config_field(8, "minimum number of words; the rules drop triplets of shorter sentences", ge=1)
     max_words: int | None = config_field(None, "maximum number of words")
@@ -47,12 +48,12 @@ class SentenceRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation(SentenceRules):
-    """The rules, and whether documents are split first; so are then the texts of ``without``."""
+    """Rules, and whether documents are split first. If so, the texts of ``without`` are split, too."""
 
     kind: Literal["sentences", "documents"] = "sentences"
 
     def check(self) -> None:
-        """InputError for settings that mean nothing."""
+        """Raise `InputError` for invalid settings."""
         if self.max_words is not None and self.max_words < self.min_words:
             raise InputError(
                 key="sentences.max_words",
@@ -65,10 +66,10 @@ class Preparation(SentenceRules):
             )
 
     def unwanted(self) -> frozenset[str]:
-        """Texts of ``without``, as `bare` has them.
+        """Return the texts of ``without``, in the form of `bare`.
 
         Raises:
-            InputError: it is not UTF-8.
+            InputError: The file is not UTF-8.
         """
         found = set[str]()
         if self.without is None or not Path(self.without).stat().st_size:
@@ -83,7 +84,7 @@ class Preparation(SentenceRules):
         return frozenset(found - {""})
 
     def rejected(self, sentence: str) -> str:
-        """Why a cleaned sentence is left out; empty where it is not."""
+        """Return why a cleaned sentence is dropped, or an empty string if it is kept."""
         if not sentence:
             return "blank"
         words = sentence.count(" ") + 1
@@ -96,7 +97,7 @@ class Preparation(SentenceRules):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A file of sentences, and the counts of its preparation."""
+    """File of sentences, and the counts of its preparation."""
 
     path: Path
     counts: dict[str, Any]
@@ -122,19 +123,20 @@ def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
 
 
 def bare(sentence: str) -> str:
-    """Its letters and digits, in small letters; however its accents are encoded."""
+    """Return the letters and digits in lowercase. Different encodings of accents give the same result."""
     if not sentence.isascii():
         sentence = unicodedata.normalize("NFKC", sentence)
     return NOT_BARE.sub("", sentence.casefold())
 
 
 def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[str, Any] | None = None) -> Prepared:
-    """The sentences in ``folder``; they are written where they are not there yet, or others are.
+    """Return the sentences in ``folder``. Write them if they do not exist yet, or differ from these.
 
-    ``identity`` is what `identify` says, where that is known already: it reads all of the input.
+    Args:
+        identity: Result of `identify`, if it is already known. Computing it reads all of the input.
 
     Raises:
-        InputError: the file cannot be read, or no sentence is left.
+        InputError: The file cannot be read, or no sentence is left.
     """
     place, wanted = folder / SENTENCES_FOLDER, dict(identity or identify(inputs, how))
     place.mkdir(parents=True, exist_ok=True)
@@ -154,7 +156,9 @@ def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[st
 
 
 def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The counts of the sentences there; None where these are not there, not the wanted ones, or damaged."""
+    """Return the counts of the existing sentences, or None if they do not exist, are not the expected ones, or
+    are damaged.
+    """
     try:
         found = read_record(place / COUNTS)
         return found if found.pop("of", None) == wanted and (place / TEXTS).is_file() else None
@@ -167,14 +171,14 @@ def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
     work = place / "work"
-    shutil.rmtree(work, ignore_errors=True)  # of a run that was killed
+    shutil.rmtree(work, ignore_errors=True)  # of a killed run
     work.mkdir()
     counts = Counter[str]()
     left_out = Counter[str]()
     unwanted = how.unwanted()
     with closing(Duplicates(work)) as seen, (work / TEXTS).open("w", encoding="utf-8", newline="\n") as file:
         for sentence in _sentences(inputs.all_texts(), how.kind, counts):
-            # Held out first: how many there are is asked, too short ones included
+            # Held-out sentences are checked first, so that their count includes short ones
             why = "held out" if unwanted and bare(sentence) in unwanted else how.rejected(sentence)
             if not why and how.drop_duplicates and not seen.is_new(sentence):
                 why = "duplicate"
@@ -189,7 +193,7 @@ def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
 
 
 def _sentences(texts: Iterable[str], kind: str, counts: Counter[str]) -> Iterator[str]:
-    """Cleaned."""
+    """Yield cleaned sentences."""
     for text in texts:
         counts["texts"] += 1
         for sentence in split(text) if kind == "documents" else (text,):

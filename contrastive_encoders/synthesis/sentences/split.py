@@ -1,12 +1,13 @@
 """Sentence splitting and cleaning.
 
-A sentence ends at a mark that ends sentences, with the quotation marks and brackets that close behind it, where the
-next one can begin: not with a small letter. Full stops of abbreviations, initials and numbered lists end none. Chinese
-and Japanese marks need no blank behind them. A newline always ends a sentence, as paragraphs of web text are lines.
+A sentence ends at a sentence-final mark, including closing quotation marks and brackets after it, if a new sentence can
+begin there: not with a lowercase letter. Full stops of abbreviations, initials, and numbered lists do not end a
+sentence. Chinese and Japanese marks need no blank after them. A newline always ends a sentence, since paragraphs of web
+text are lines.
 
-The rules are those that can be said in few words, and cheap: a web corpus has billions of sentences, and what is cut
-wrongly is filtered later. Languages whose sentences have no mark (Thai) need a splitter of their own; give its output
-as ``input_kind=sentences``.
+The rules are simple and cheap on purpose: a web corpus has billions of sentences, and wrongly split sentences are
+filtered later. Languages without sentence-final marks (Thai) need a dedicated splitter, whose output can be used with
+``input_kind=sentences``.
 """
 
 import re
@@ -14,24 +15,24 @@ import unicodedata
 from collections.abc import Iterator
 
 CLOSING = "\"'”’»)\\]}"
-# A mark (or several) with what closes behind it, then a blank; or one that needs no blank
+# One or more marks with closing characters after them, then a blank; or a mark that needs no blank
 END = re.compile(rf"(?:[.!?…]+|[।؟۔።])[{CLOSING}]*(?=\s)|[。！？]+[{CLOSING}」』）]*")
 OPENING = "\"'“‘«([{¿¡-–—"
-# Of these a name or number follows, whatever its case
+# A name or number follows these, regardless of its case
 BEFORE_NAMES = frozenset(
     "mr mrs ms messrs mx dr prof st sen rep gov gen col lt capt sgt maj cmdr adm rev hon pres jr sr mt ft vs v "
     "fig figs eq eqs approx ca cf viz al e.g i.e u.s u.k u.n d.c a.k.a jan feb mar apr jun jul aug "
     "sep sept oct nov dec hr fr bzw z.b d.h u.a nr str bd abb m.e".split()
 )
 BEFORE_NUMBERS = frozenset("no nos vol sec ch p pp art".split())
-NUMBERED = re.compile(r"\s*[(\[]?\d{1,3}")  # "3." at the beginning is the number of what follows
+NUMBERED = re.compile(r"\s*[(\[]?\d{1,3}")  # "3." at the beginning numbers the text after it
 LETTER = re.compile(r"[^\W\d_]")
 DROPPED = re.compile("[\u00ad\u200b\u2060\ufeff]")  # soft hyphens, zero-width blanks, byte order marks
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 
 
 def split(document: str) -> Iterator[str]:
-    """Sentences, in order, as they stand; together they hold every character but blanks."""
+    """Yield the sentences, in order and unchanged. Together they contain every character except blanks."""
     for line in document.splitlines():
         begin = 0
         for mark in END.finditer(line):
@@ -61,7 +62,7 @@ def _ends(line: str, begin: int, mark: re.Match[str]) -> bool:
 
 
 def clean(sentence: str) -> str:
-    """Return the sentence as one line: composed characters (NFC), one blank between words, nothing invisible."""
+    """Return the sentence as one line: composed characters (NFC), one blank between words, no invisible characters."""
     if not sentence.isascii():
         sentence = unicodedata.normalize("NFC", DROPPED.sub("", sentence))
     return " ".join(CONTROL.sub(" ", sentence).split())

@@ -1,1 +1,1 @@
-"""Generators behind a server with the OpenAI protocol."""
+"""Generators on a server with the OpenAI protocol."""

@@ -1,4 +1,4 @@
-"""Clients in the roles of a generator and of a discriminator."""
+"""Clients that act as a generator and as a discriminator."""
 
 import asyncio
 import logging
@@ -19,18 +19,18 @@ log = logging.getLogger(__name__)
 def ask(
     server: Server, prompts: Iterator[Prompt | None], how: Decoding, statistics: Statistics | None = None
 ) -> Iterator[Continuation]:
-    """Every sample of every prompt, in the order in which they come; see `synthesis.decoding.loop.decode`.
+    """Yield every sample of every prompt, in order of arrival; see `synthesis.decoding.loop.decode`.
 
     Raises:
-        InputError: the server refuses a setting.
-        SynthesisError: the server is gone.
+        InputError: The server rejects a setting.
+        SynthesisError: The server is unavailable.
     """
     counts = Statistics() if statistics is None else statistics
     under_way: dict[asyncio.Task[Continuation], None] = {}
     exhausted = False
     try:
         while True:
-            while not exhausted and len(under_way) < 2 * server.requests.in_flight:  # some wait for room there
+            while not exhausted and len(under_way) < 2 * server.requests.in_flight:  # some wait for a free slot there
                 prompt = next(prompts, "done")
                 if prompt is None:
                     break
@@ -52,7 +52,7 @@ def ask(
         for task in under_way:
             task.cancel()
             if task.done() and not task.cancelled():
-                task.exception()  # one was raised; nobody wants the others
+                task.exception()  # one error was raised; the others are ignored
 
 
 async def _write(server: Server, prompt: Prompt, sample: int, how: Decoding) -> Continuation:
@@ -67,7 +67,7 @@ async def _write(server: Server, prompt: Prompt, sample: int, how: Decoding) -> 
 
 
 class ServedPromptIds(PromptIds):
-    """As texts: no tokenizer is at hand, and sentences are cut at so many words."""
+    """Prompts as texts, since there is no tokenizer. Sentences are truncated to a number of words."""
 
     def __init__(self, prompts: Prompts) -> None:
         self.prompts = prompts
@@ -78,10 +78,12 @@ class ServedPromptIds(PromptIds):
 
 
 class ServedDiscriminator:
-    """P("true") that the second sentence of a pair follows from the first, by what the server says of the first token.
+    """Discriminator on a server: P("true") that the second sentence of a pair follows from the first.
+
+    It uses the server's log-probabilities of the first token.
 
     Raises:
-        InputError: it says nothing, or the answers cannot be told apart.
+        InputError: The server returns no log-probabilities, or the answers begin with the same character.
     """
 
     def __init__(self, server: Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool) -> None:
@@ -95,13 +97,15 @@ class ServedDiscriminator:
                 f"prompts.discrimination: the answers {words.yes!r} and {words.no!r} begin alike, and a server tells "
                 "of the first token. Choose other words: prompts.discrimination.yes and .no."
             )
-        self([("The cat is black.", "It is black.")])  # refused before anything is written
+        self([("The cat is black.", "It is black.")])  # errors occur before anything is written
 
     def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[str]:
         return self.asks.generation_texts(direction, sentences, most)
 
     def __call__(self, pairs: Sequence[Pair]) -> list[float | None]:
-        """One per pair; equal pairs are asked once. None where nothing is judged, or the answer is no answer."""
+        """Return one probability per pair. Equal pairs are requested once. The result is None if nothing is
+        judged or the answer is unusable.
+        """
         if not self.judged:
             return [None] * len(pairs)
         wanted = list(dict.fromkeys(pairs))

@@ -1,6 +1,6 @@
-"""A journal of paid answers: each is saved before it is used, and never requested twice.
+"""Journal of paid answers: each answer is saved before it is used, and never requested twice.
 
-A line of JSON for each answer. A line that a kill cut short counts as not answered.
+The journal has a line of JSON for each answer. A line that a kill truncated counts as not answered.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ FILE_NAME = "answers.jsonl"
 
 
 class Journal:
-    """What was answered before, and what is answered from now on. In memory are places in the file, no answers."""
+    """Journal of earlier and new answers. Memory contains positions in the file, but no answers."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -30,20 +30,20 @@ class Journal:
             self.file.write(b"\n")
 
     def known(self, asked: str) -> dict[str, Any] | None:
-        """The answer to what was asked, where an earlier command had it."""
+        """Return the answer to a request if an earlier command received it."""
         if asked not in self.places:
             return None
-        self.file.seek(self.places[asked])  # what is written goes to the end all the same
+        self.file.seek(self.places[asked])  # writes are appended at the end regardless
         found = _parsed(self.file.readline())
         return found[1] if found else None
 
     def record(self, asked: str, answer: Mapping[str, Any]) -> None:
-        """A kill of the process cannot take it back; see `sync`."""
+        """Save an answer, so that it survives a kill of the process; see `sync`."""
         self.file.write(json.dumps([asked, answer]).encode() + b"\n")
         self.file.flush()
 
     def sync(self) -> None:
-        """Nor can a power cut, from here on."""
+        """Make the saved answers survive a power failure, too."""
         os.fsync(self.file.fileno())
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class Journal:
 
 
 def name_of(*asked: Any) -> str:
-    """A name for what is asked."""
+    """Return a name for a request."""
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -59,5 +59,5 @@ def _parsed(line: bytes) -> tuple[str, dict[str, Any]] | None:
     try:
         asked, answer = json.loads(line)
         return (asked, answer) if isinstance(asked, str) and isinstance(answer, dict) else None
-    except (ValueError, TypeError):  # not JSON, not UTF-8, not two
+    except (ValueError, TypeError):  # not JSON, not UTF-8, or not a pair
         return None

@@ -1,7 +1,7 @@
 """Requests and responses of the OpenAI protocol, for chats and completions.
 
-A chat is asked what stands before a prompt's last line, as a model in this process is; but no server promises to go on
-in an answer that was begun. So the last line is not sent, and is taken off where the answer begins in it.
+The user's message of a chat is the prompt without its last line, as for a model in this process. No server guarantees
+to continue a partial answer. Therefore the last line is not sent, and is removed from answers that begin with it.
 """
 
 import json
@@ -11,24 +11,24 @@ from typing import Any, TypedDict
 
 from contrastive_encoders.synthesis.decoding.continuations import Decoding, split_chat_prompt
 
-FINISH_REASONS = {"stop", "eos", "eos_token", "stop_sequence"}  # why a text ended by itself, as servers have it
-REFUSALS = NO_ANSWER, REFUSED = "no answer", "refused by the server"  # why there is no text, besides the context's end
+FINISH_REASONS = {"stop", "eos", "eos_token", "stop_sequence"}  # servers' reasons for a text that ended on its own
+REFUSALS = NO_ANSWER, REFUSED = "no answer", "refused by the server"  # reasons for no text, next to a full context
 LOGPROBS = "logprobs"
-TOP_LOGPROBS = 5  # likeliest first tokens that a judge is asked for: as many as every server gives
+TOP_LOGPROBS = 5  # number of likeliest first tokens to request for a judge: the number that every server supports
 
 
 class InvalidResponseError(ValueError):
-    """A response does not follow the protocol."""
+    """Error for a response that does not follow the protocol."""
 
 
 class ServerAnswer(TypedDict):
-    """An answer as the journal has it."""
+    """Answer in the form that the journal stores."""
 
     text: str
-    whole: bool  # it ended by itself; by the stop string, where the server tells these apart
+    whole: bool  # ended on its own; by the stop string, if the server makes the distinction
     tokens: int
-    listed: list[tuple[str, float]]  # the likeliest first tokens with log p; empty where the server gives none
-    refused: str  # why there is none; empty where there is one
+    listed: list[tuple[str, float]]  # likeliest first tokens with log p; empty if the server returns none
+    refused: str  # reason for a missing answer; empty if there is one
 
 
 def refusal(why: str) -> ServerAnswer:
@@ -41,15 +41,15 @@ def to_write(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, 
     if how.top_p is not None and how.top_p < 1:
         body["top_p"] = how.top_p
     if how.top_k:
-        body["top_k"] = how.top_k  # of all servers but OpenAI's own
+        body["top_k"] = how.top_k  # supported by all servers except OpenAI's
     if how.stop and not chat:
         body["stop"] = [how.stop]
     return {**_said(prompt, chat), **body}
 
 
 def to_judge(prompt: str, *, chat: bool) -> dict[str, Any]:
-    """Return the body of a request for the probabilities of the first token. At temperature 1 servers leave them as
-    they are.
+    """Return the body of a request for the probabilities of the first token. At temperature 1, servers do not
+    change them.
     """
     listed = {LOGPROBS: True, "top_logprobs": TOP_LOGPROBS} if chat else {LOGPROBS: TOP_LOGPROBS}
     return {**_said(prompt, chat), "max_tokens": 1, "temperature": 1.0, **listed}
@@ -65,10 +65,13 @@ def _said(prompt: str, chat: bool) -> dict[str, Any]:
 
 
 def read_answer(content: bytes, *, chat: bool, stop: object = None) -> ServerAnswer:
-    """Read the answer of a response. ``stop`` is the key of this name that was sent.
+    """Read the answer in a response.
+
+    Args:
+        stop: Value of the ``stop`` key in the request.
 
     Raises:
-        UnusableAnswer: it is no JSON, or anything is missing, or of another type.
+        InvalidResponseError: The response is not JSON, or a field is missing or has the wrong type.
     """
     try:
         found = json.loads(content)
@@ -76,10 +79,10 @@ def read_answer(content: bytes, *, chat: bool, stop: object = None) -> ServerAns
         text = (choice["message"].get("content") or "") if chat else choice["text"]
         tokens = (found.get("usage") or {}).get("completion_tokens")
         whole = choice.get("finish_reason") in FINISH_REASONS
-        if stop and "stop_reason" in choice:  # vLLM's: null where the model ended without the mark
+        if stop and "stop_reason" in choice:  # vLLM: null if the model ended without the stop string
             whole = whole and choice["stop_reason"] is not None
         listed = _first_token(choice.get(LOGPROBS), chat)
-        text = text.encode("utf-8", "replace").decode()  # halves of a surrogate pair are no text
+        text = text.encode("utf-8", "replace").decode()  # halves of surrogate pairs are not valid text
         tokens = tokens if isinstance(tokens, int) and tokens >= 0 else len(text.split())
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InvalidResponseError(f"no answer of the protocol ({type(error).__name__}: {error})") from None
@@ -99,7 +102,7 @@ def _first_token(found: Any, chat: bool) -> list[tuple[str, float]]:
 
 
 def text_of(answer: ServerAnswer, prompt: str, how: Decoding, *, chat: bool) -> tuple[str, bool]:
-    """The text that was written, without what stands around it, and whether it is closed."""
+    """Return the written text without the text around it, and whether it is closed."""
     text, whole, mark = answer["text"], answer["whole"], how.stop
     if not chat:
         text, found, _ = text.partition(mark) if mark else (text, "", "")
@@ -118,9 +121,11 @@ def text_of(answer: ServerAnswer, prompt: str, how: Decoding, *, chat: bool) -> 
 
 
 def probability(listed: Sequence[tuple[str, float]], answers: Mapping[str, str]) -> float | None:
-    """P(yes) of {yes, no}; None where neither is listed. Tokens that begin one answer, and not the other, count for it
-    whatever their case and blanks; an answer that is not listed is taken to be as likely as the least that is: it is at
-    most that."""
+    """Return P(yes) of {yes, no}, or None if neither is listed.
+
+    Tokens that are a prefix of exactly one answer count for that answer, regardless of case and blanks. An answer that
+    is not listed gets the probability of the least likely listed token, which is an upper bound.
+    """
     yes, no = (answers[name].strip().casefold() for name in ("yes", "no"))
     sums = {yes: 0.0, no: 0.0}
     for token, log_p in listed:

@@ -1,8 +1,8 @@
-"""Send concurrent requests to a server of a language model by openai's client.
+"""Concurrent requests to a language model server, sent with openai's client.
 
-The client asks again what may pass (429, 5xx, no connection, silence, and what is no answer), and waits longer each
-time. What the server refuses is the user's to correct while nothing has been answered yet, and counted where only some
-prompts are refused.
+The client retries after temporary errors (429, 5xx, no connection, timeout, and invalid responses) with increasing
+delays. If the server rejects a request before it has answered any, the user must correct the settings. If it only
+rejects some prompts, they are counted.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from contrastive_encoders.synthesis.server.protocol import (
 )
 from contrastive_encoders.synthesis.shards.store import SynthesisError
 
-API_KEY_VARIABLE = "OPENAI_API_KEY"  # of the environment; it is written nowhere
-RETRIES_OF_FIRST = 2  # while nothing shows that there is such a server
-MOST_REFUSED = 20  # one after the other: it is not the prompts
+API_KEY_VARIABLE = "OPENAI_API_KEY"  # environment variable; the key is never written
+RETRIES_OF_FIRST = 2  # before there is evidence of such a server
+MOST_REFUSED = 20  # consecutive rejections that cannot be due to the prompts
 SECONDS_BETWEEN_LINES = 20.0  # of the log
-PROMPT_STATUSES = (400, 413, 422)  # statuses that may be about one prompt alone
-MOST_SHOWN_CHARACTERS = 300  # characters of what a server says
+PROMPT_STATUSES = (400, 413, 422)  # statuses that may concern a single prompt
+MOST_SHOWN_CHARACTERS = 300  # characters of a server's message
 Outcome = TypeVar("Outcome")
 
 log = logging.getLogger(__name__)
@@ -44,21 +44,21 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Server:
-    """The model ``name`` at ``url``. Requests are sent within ``at_work``."""
+    """Server with the model ``name`` at ``url``. Requests must be sent within ``at_work``."""
 
     name: str
     url: str
     requests: Requests
     chat: bool
     folder: Path  # of the recorded answers
-    context: int = field(init=False, default=10**9)  # the server knows it
-    answered: float = field(init=False, default=0.0)  # when the last answer came; 0: none yet
-    refused: int = field(init=False, default=0)  # one after the other
+    context: int = field(init=False, default=10**9)  # known to the server only
+    answered: float = field(init=False, default=0.0)  # time of the last answer; 0: none yet
+    refused: int = field(init=False, default=0)  # consecutive rejections
     logged: float = field(init=False, default=0.0)
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Open the client and the journal; requests that are under way at the end are cancelled."""
+        """Context manager that opens the client and the journal. Pending requests are canceled at the end."""
         openai = library()
         import httpx2
 
@@ -75,9 +75,9 @@ class Server:
             yield
 
     def run(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """Run ``work`` to its end and return its result; other requests go on meanwhile.
+        """Run ``work`` to completion and return its result, while other requests continue.
 
-        The journal is on the disk when this returns.
+        The journal is on disk when this method returns.
         """
         try:
             return self.runner.run(work)
@@ -90,24 +90,24 @@ class Server:
     async def answer(self, body: Mapping[str, Any], *which: Any) -> ServerAnswer:
         """Return the answer to a request, from the journal or from the server.
 
-        ``which`` tells requests of the same body apart.
+        ``which`` distinguishes requests with the same body.
         """
         whole = {"model": self.name, **body, **self.requests.body}
         whole = {key: value for key, value in whole.items() if value is not None}
         asked = name_of(self.chat, whole, *which)
         if known := self.journal.known(asked):
             return ServerAnswer(**known)  # type: ignore[typeddict-item]
-        async with self.gate:  # the first goes alone
+        async with self.gate:  # the first request is sent alone
             found = None if self.answered else await self._until_answered(whole)
         if found is None:
             async with self.room:
                 found = await self._until_answered(whole)
-        if found["listed"] or found["refused"] or LOGPROBS not in whole:  # without, the server may be told to give them
+        if found["listed"] or found["refused"] or LOGPROBS not in whole:  # else log-probabilities may be enabled
             self.journal.record(asked, found)
         return found
 
     async def _until_answered(self, body: dict[str, Any]) -> ServerAnswer:
-        """Send a request until it is answered or refused, or the retries are spent."""
+        """Send a request until it is answered or rejected, or the retries are exhausted."""
         known = self.answered or self.journal.places
         retries = self.requests.max_retries if known else min(RETRIES_OF_FIRST, self.requests.max_retries)
         while True:
@@ -115,10 +115,10 @@ class Server:
             try:
                 found = await self._ask(body, retries)
             except self.openai.RateLimitError as error:
-                if self.answered < began:  # else others are answered: who is told to wait has done nothing wrong
+                if self.answered < began:  # otherwise other requests are answered, so waiting is sufficient
                     raise self._gone(error) from None
             except (self.openai.InternalServerError, self.openai.APIConnectionError) as error:
-                if not known and type(error) is self.openai.APIConnectionError:  # not that of a timeout
+                if not known and type(error) is self.openai.APIConnectionError:  # excludes timeouts
                     raise InputError(
                         f"base_url={self.url}: wanted an answer of OpenAI's protocol, got: {self._why(error)}. Start "
                         "the server, or correct the address, which mostly ends in /v1."
@@ -131,10 +131,10 @@ class Server:
                 return found
 
     async def _ask(self, body: Mapping[str, Any], retries: int) -> ServerAnswer:
-        """Send a request, and again up to ``retries`` times.
+        """Send a request with up to ``retries`` retries.
 
         Raises:
-            APIError: openai's, after the last retry.
+            APIError: openai's error after the last retry.
         """
         path = "/chat/completions" if self.chat else "/completions"
         response = await self.client.post(
@@ -144,9 +144,11 @@ class Server:
         return read_answer(response.content, chat=self.chat, stop=body.get("stop"))
 
     async def _read_whole(self, response: Any) -> None:
-        """Read a response whole; raise an error that the client retries if it holds no answer, or comes too late."""
+        """Read a complete response. Raise an error that the client retries if it contains no answer or arrives
+        too late.
+        """
         try:
-            async with asyncio.timeout(self.requests.timeout):  # of all of it: a server may send a byte now and then
+            async with asyncio.timeout(self.requests.timeout):  # in total: a server may send single bytes
                 await response.aread()
         except TimeoutError as error:
             raise self.httpx.ReadTimeout(str(error)) from None
@@ -160,10 +162,10 @@ class Server:
                 raise self.httpx.RemoteProtocolError(f"{self._said(response.text)[:80]!r} ({error})") from None
 
     async def _without(self, error: Exception, body: Mapping[str, Any]) -> ServerAnswer:
-        """Leave one text out, if the server answers another prompt.
+        """Skip one text if the server answers another prompt.
 
         Raises:
-            SynthesisError: it does not.
+            SynthesisError: The server does not answer it.
         """
         try:
             await self._ask(with_another_prompt(body, chat=self.chat), RETRIES_OF_FIRST)
@@ -179,13 +181,13 @@ class Server:
         )
 
     def _why(self, error: Any) -> str:
-        """Return the cause of an error: the client itself says "Connection error." of any."""
+        """Return the cause of an error, since the client only says "Connection error."."""
         if isinstance(error, self.openai.APITimeoutError):
             return f"no answer in {self.requests.timeout:g} s"
         return self._said(error.__cause__ or error.message)
 
     def _refused(self, status: int, why: str, body: Mapping[str, Any]) -> ServerAnswer:
-        """Count a refusal that may concern this prompt alone; raise InputError for any other."""
+        """Count a rejection that may concern this prompt only. Raise `InputError` for any other."""
         if "context" in why.casefold() and status in PROMPT_STATUSES:
             return refusal("no room in the context")
         self.refused += 1
@@ -204,7 +206,7 @@ class Server:
         raise InputError(f"base_url={self.url} refuses what it is asked: {why}. {advice}")
 
     def _said(self, text: object) -> str:
-        """Shorten a text of the server for a message, and hide the key in it, which some servers repeat."""
+        """Shorten a server's message, and hide the API key, which some servers repeat."""
         plain = " ".join(str(text).split())
         return (plain.replace(self.key, "***") if self.key else plain)[:MOST_SHOWN_CHARACTERS].rstrip(".")
 
@@ -213,7 +215,7 @@ def library() -> Any:
     """Import openai's client.
 
     Raises:
-        InputError: the package is not installed.
+        InputError: The package is not installed.
     """
     try:
         import openai
@@ -223,7 +225,7 @@ def library() -> Any:
 
 
 def key_of_environment() -> str:
-    """Return the API key of the environment; empty where none is set, as local servers need none."""
+    """Return the API key from the environment, or an empty string, since local servers need none."""
     key = os.environ.get(API_KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise InputError(f"{API_KEY_VARIABLE} holds letters that no key has. Set it again.")
@@ -231,7 +233,7 @@ def key_of_environment() -> str:
 
 
 def check_url(url: str | None) -> str:
-    """InputError unless it is the address of a server, without a key in it."""
+    """Raise `InputError` unless the URL is a server address without a key in it."""
     try:
         parts = urlsplit(url or "")
         right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

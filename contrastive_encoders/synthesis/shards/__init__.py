@@ -1,1 +1,1 @@
-"""Sharded data sets on disk."""
+"""Sharded datasets on disk."""

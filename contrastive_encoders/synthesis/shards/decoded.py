@@ -24,22 +24,22 @@ SECONDS_BETWEEN_REPORTS = 0.5
 
 
 class FinishedShard(NamedTuple):
-    """A shard all of whose answers have come."""
+    """Shard whose answers have all arrived."""
 
     number: int
     tokens: int  # drawn
     rows: Sequence[Mapping[str, Any]]
     labels: dict[str, LabelCounts]
-    left_out: Sequence[RejectedText] = ()  # texts that were not accepted, for a person to look at
+    left_out: Sequence[RejectedText] = ()  # texts that were not accepted, for inspection
 
 
 class ShardBuilder(Protocol):
-    """Prompts for tasks, and shards from the answers."""
+    """Interface of builders: prompts for tasks, and shards from the answers."""
 
     groups_done: int
 
     def prompts(self) -> Iterator[Prompt | None]:
-        """For the decoder. None where the next ones depend on answers that are still to come."""
+        """Yield prompts for the decoder, or None if the next prompts depend on pending answers."""
         ...
 
     def take(self, sampled: Continuation) -> FinishedShard | None:
@@ -49,21 +49,22 @@ class ShardBuilder(Protocol):
 
 @dataclass(frozen=True)
 class DecodedShards(ABC):
-    """A work (`runtime.worker_loop.Work`) for a generator. A subclass knows the method that asks for the texts.
+    """Work for a generator (`runtime.worker_loop.Work`). A subclass implements the method that requests the texts.
 
-    In float32 shards share forward passes. In half precision the last bits of a logit depend on what else is in a pass,
-    and now and then a token on these; there a shard is decoded alone, so that its texts depend on nothing else.
+    In float32, shards share forward passes. In half precision, the last bits of a logit depend on the other rows of a
+    pass, and these bits occasionally change a token. There a shard is decoded alone, so that its texts depend on
+    nothing else.
     """
 
     how: Decoding
 
     @abstractmethod
     def begin(self, generator: Generator | Server, tasks: Iterator[WorkItem]) -> ShardBuilder:
-        """Tasks are pulled as there is room for their prompts."""
+        """Return a builder for the tasks, which are requested when there is room for their prompts."""
 
     @abstractmethod
     def passes(self, sampled: Continuation) -> bool:
-        """Whether a text, seen alone, will be accepted; for the progress bar."""
+        """Return whether a text would be accepted by itself, for the progress bar."""
 
     def __call__(
         self, generator: Generator | Server, tasks: Iterator[WorkItem]
@@ -97,11 +98,11 @@ class DecodedShards(ABC):
 
 
 class _Counts:
-    """What has come since the last report."""
+    """Counts since the last report."""
 
     def __init__(self, builder: ShardBuilder, statistics: Statistics) -> None:
         self.builder, self.statistics = builder, statistics
-        self.groups = self.rows = self.wasted = 0  # reported already
+        self.groups = self.rows = self.wasted = 0  # already reported
         self._begin()
 
     def _begin(self) -> None:
@@ -109,7 +110,7 @@ class _Counts:
         self.since = time.monotonic()
 
     def took(self, sampled: Continuation, *, passes: bool) -> bool:
-        """Count an answer, and return whether it is time for a report."""
+        """Count an answer, and return whether a report is due."""
         label = str(sampled.prompt.key[-1])
         self.drawn[label] += 1
         self.accepted[label] += passes

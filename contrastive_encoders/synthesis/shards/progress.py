@@ -10,22 +10,22 @@ from contrastive_encoders.reports.progress import ProgressBar
 
 log = logging.getLogger(__name__)
 
-LEAST_SECONDS = 0.5  # over which a rate is taken
+LEAST_SECONDS = 0.5  # minimum time over which a rate is computed
 
 
 class WorkerProgress(NamedTuple):
-    """What a worker has done since its last report. An accepted text has passed the filters of single texts."""
+    """Work of a worker since its last report. An accepted text has passed the filters of single texts."""
 
     groups: int  # prompts, with all of their samples
     drawn: Counter[str] = Counter()  # samples by label
     accepted: Counter[str] = Counter()
     tokens: int = 0
     rows: int = 0  # of forward passes
-    wasted_rows: int = 0  # of them, those whose sample was finished already
+    wasted_rows: int = 0  # of these, rows whose sample was already finished
 
 
 class StageProgress:
-    """Sums the reports of all workers; a context manager."""
+    """Context manager that sums the reports of all workers."""
 
     def __init__(self, title: str, groups: int, *, quiet: bool) -> None:
         self.progress, self.sums = ProgressBar(title, "prompts", groups, quiet=quiet), WorkerProgress(0)

@@ -1,4 +1,4 @@
-"""Provenance of a data set: generator and library versions."""
+"""Provenance of a dataset: generator and library versions."""
 
 import hashlib
 import platform
@@ -11,21 +11,22 @@ from transformers import AutoConfig
 from contrastive_encoders.encoders.loading.backbones import from_pretrained
 from contrastive_encoders.io.results import version_of
 
-LARGEST_FULLY_HASHED = 64 << 20  # bytes; of larger files the beginning, the end and the size are looked at
+LARGEST_FULLY_HASHED = 64 << 20  # bytes; of larger files, only the beginning, the end, and the size are hashed
 HASHED_AT_EACH_END = 1 << 20
 MODEL_SUFFIXES = {".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".gguf"}
 PACKAGES = ("torch", "transformers", "tokenizers", "contrastive-encoders")
 
 
 def identify_generator(name: str, revision: str | None, setting: str = "generator") -> dict[str, Any]:
-    """Its commit on the hub, or a sha256 over its file or those of its folder: moving them changes nothing.
+    """Return the commit of the generator on the hub, or a SHA-256 of its file or folder, which does not depend on its
+    location.
 
     Raises:
-        InputError: there is no such model.
+        InputError: The model does not exist.
     """
     path = Path(name)
     if path.exists():
-        from_pretrained(AutoConfig, name, setting=setting)  # an empty folder is refused in words
+        from_pretrained(AutoConfig, name, setting=setting)  # rejects an empty folder with a clear message
         return {"sha256": _of_files(path.iterdir() if path.is_dir() else [path])}
     options = {"revision": revision} if revision else {}
     config = from_pretrained(AutoConfig, name, setting=setting, **options)

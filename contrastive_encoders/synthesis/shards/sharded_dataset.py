@@ -1,4 +1,4 @@
-"""Write a data set shard by shard: tasks for workers, shards of their results, and the manifest."""
+"""Write a dataset shard by shard: tasks for workers, shards of their results, and the manifest."""
 
 import contextlib
 import logging
@@ -28,14 +28,14 @@ AnyDataSet = TypeVar("AnyDataSet", bound="DataSet")
 
 
 class ShardInputs(NamedTuple):
-    """The payload of a task."""
+    """Payload of a task."""
 
-    first: int  # place of the first input in the data set
+    first: int  # position of the first input in the dataset
     inputs: list[Any]
 
 
 class ShardFacts(TypedDict):
-    """What is known about a shard besides its lines."""
+    """Facts about a shard in addition to its lines."""
 
     tokens: int  # drawn
     labels: dict[str, LabelCounts]
@@ -43,7 +43,7 @@ class ShardFacts(TypedDict):
 
 
 class WrittenShard(NamedTuple):
-    """The result of a task."""
+    """Result of a task."""
 
     lines: bytes  # JSON
     about: ShardFacts
@@ -51,20 +51,20 @@ class WrittenShard(NamedTuple):
 
 @dataclass
 class DataSet:
-    """What is to be written into one folder, shard by shard."""
+    """Dataset to be written into one folder, shard by shard."""
 
     folder: Path
     title: str
-    number: int  # of inputs
+    number: int  # number of inputs
     shard_size: int
-    identity: Mapping[str, Any]  # what decides the texts; another one is another data set
-    about: Mapping[str, Any]  # what the manifest says besides
+    identity: Mapping[str, Any]  # everything that determines the texts; a different identity means a different dataset
+    about: Mapping[str, Any]  # further entries of the manifest
     inputs: Iterable[Any]  # in order; read once
-    work: Work  # of a worker: a `WrittenShard` for each `ShardInputs`, and a `WorkerProgress` now and then
-    prompts: int = 1  # for each input
+    work: Work  # yields a `WrittenShard` per `ShardInputs`, and sometimes a `WorkerProgress`
+    prompts: int = 1  # per input
 
     def describe(self, manifest: dict[str, Any]) -> None:
-        """Write the report and the data card; nothing by default."""
+        """Write the report and the dataset card. Does nothing by default."""
 
     @property
     def shards(self) -> int:
@@ -75,7 +75,7 @@ class DataSet:
         return ShardStore(self.folder)
 
     def missing(self) -> list[int]:
-        """Return the numbers of the shards that are not there."""
+        """Return the numbers of the missing shards."""
         store = self.store
         return [number for number in range(self.shards) if not store.is_done(number)]
 
@@ -95,7 +95,7 @@ class DataSet:
         return self.store.manifest({"identity": self.identity, **self.about}, self.shards, complete=complete)
 
     def is_complete(self) -> bool:
-        """Whether every shard is there, and the manifest says so."""
+        """Return whether every shard exists and the manifest says complete."""
         try:
             return bool(read_manifest(self.folder)["complete"]) and not self.missing()
         except InputError:
@@ -105,11 +105,12 @@ class DataSet:
 def write_data_set(
     data_set: AnyDataSet, pool: InProcess | WorkerPool, finish: Callable[[AnyDataSet], None], *, quiet: bool
 ) -> None:
-    """Write the shards that are missing, then call ``finish``, which completes the manifest. Cut short, this leaves the
-    shards that are whole, and a manifest that says so.
+    """Write the missing shards, then call ``finish``, which completes the manifest.
+
+    If this is interrupted, the complete shards remain, with a manifest that says so.
 
     Raises:
-        SynthesisError: the workers of some shards ended each time that these were tried; all others are written.
+        SynthesisError: The workers failed on some shards in every attempt; all other shards are written.
     """
     try:
         _write_missing(data_set, pool, quiet=quiet)
@@ -138,7 +139,7 @@ def _write_missing(data_set: DataSet, pool: InProcess | WorkerPool, *, quiet: bo
     results = pool.run(data_set.work, data_set.tasks(missing), len(missing))
     with contextlib.closing(results), StageProgress(data_set.title, prompts, quiet=quiet) as progress:
         for place, (number, result) in enumerate(results):
-            if place == 0:  # all is loaded; a folder that a kill leaves from now on says what it is
+            if place == 0:  # everything is loaded; if killed from now on, the folder declares its content
                 store.write_manifest(data_set.manifest(complete=False))
             if isinstance(result, WorkerProgress):
                 progress.add(result)
@@ -148,7 +149,7 @@ def _write_missing(data_set: DataSet, pool: InProcess | WorkerPool, *, quiet: bo
 
 
 def finish(data_set: DataSet) -> None:
-    """Write the manifest, the report and the data card of a data set whose shards are all there."""
+    """Write the manifest, the report, and the dataset card of a dataset whose shards are complete."""
     counts = _leave(data_set, complete=True)
     if not counts["accepted"]:
         reasons = ", ".join(f"{reason} {number}" for reason, number in counts["rejected"].items())
@@ -168,12 +169,12 @@ def finish(data_set: DataSet) -> None:
 
 
 def finish_rows(data_set: DataSet) -> None:
-    """Complete the manifest of rows that another data set is made of, which has the report."""
+    """Complete the manifest of rows from which another dataset is made. That dataset has the report."""
     data_set.store.write_manifest(data_set.manifest(complete=True))
 
 
 def _leave(data_set: DataSet, *, complete: bool) -> dict[str, Any]:
-    """The manifest last: where it says complete, all the rest is there."""
+    """Write the manifest last: if it says complete, all other files exist."""
     manifest = data_set.manifest(complete=complete)
     data_set.describe(manifest)
     data_set.store.write_manifest(manifest)

@@ -1,8 +1,8 @@
-"""A sharded data set: numbered shards that appear atomically, and a manifest.
+"""A sharded dataset: numbered shards that are written atomically, and a manifest.
 
-``.shards/NNNNN.json`` holds what is known about a shard (counts, sha256). It is written before the shard is renamed
-into place, so a shard that is there is whole and accounted for. What was under way when a process was killed is written
-anew, and comes out the same. A shard in which nothing was accepted has no file: readers refuse empty ones.
+``.shards/NNNNN.json`` contains the record of a shard (counts, SHA-256). It is written before the shard is renamed into
+place, so an existing shard is complete and accounted for. If a process is killed, its unfinished shards are written
+again with the same result. A shard without accepted texts has no file, since readers reject empty files.
 """
 
 import functools
@@ -29,13 +29,13 @@ from contrastive_encoders.reports.tables import beginning
 
 MANIFEST = "manifest.json"
 RECORDS_FOLDER = ".shards"
-SENTENCES_FOLDER = ".sentences"  # within a folder that is written for sentences, these
+SENTENCES_FOLDER = ".sentences"  # the sentences for which a folder is written, within that folder
 DATA_SET = "data set"  # kind of output
-MOST_LEFT_OUT = 20  # texts that a record keeps of those that were not accepted
-X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
-NESTED_DATA_SETS = (X1, "scored", "written")  # the others within triplets and questions: all that was written for them
+MOST_LEFT_OUT = 20  # rejected texts that a record keeps
+X1 = "x1"  # the first sentences that were written, within a folder of pairs
+NESTED_DATA_SETS = (X1, "scored", "written")  # the last two: all texts written for triplets and for questions
 ANNOTATION_FILES = ("annotation.csv", "annotation-key.json", "annotation.md")
-# In the order in which they are removed: without its record no shard counts, should the removal be cut short
+# In order of removal: if the removal is interrupted, no shard counts without its record
 OWNED_ENTRIES = (
     *NESTED_DATA_SETS,
     RECORDS_FOLDER,
@@ -56,37 +56,37 @@ One = TypeVar("One")
 
 
 class SynthesisError(Exception):
-    """Writing failed; the finished shards are still whole."""
+    """Error of a failed write. The finished shards stay complete."""
 
 
 class LabelCounts(TypedDict):
     """Counts of a label."""
 
-    samples: int  # drawn, those without room in the context too
+    samples: int  # drawn samples, including those without room in the context
     accepted: int
     rejected: dict[str, int]  # reason -> samples
 
 
 def all_accepted(numbers: Mapping[str, int]) -> dict[str, LabelCounts]:
-    """Return the counts of labels all of whose texts are kept, as rules choose among them later."""
+    """Return the counts of labels whose texts are all kept, since rules choose among them later."""
     return {label: LabelCounts(samples=number, accepted=number, rejected={}) for label, number in numbers.items()}
 
 
 class RejectedText(TypedDict):
-    """A text that was not accepted, for a person to look at."""
+    """Text that was not accepted, for inspection."""
 
-    x1: str | None  # what it was written for
+    x1: str | None  # the text that it was written for
     text: str
     label: str
     why: str
-    p: NotRequired[float | None]  # of the answer that its label wants; None: it was not judged
+    p: NotRequired[float | None]  # probability of the answer that its label requires; None: not judged
 
 
 class ShardRecord(TypedDict):
-    """The record of a shard."""
+    """Record of a shard."""
 
     file: str
-    first: int  # of its inputs, counted from 0
+    first: int  # first input, counted from 0
     inputs: int
     entries: int
     bytes: int
@@ -97,25 +97,25 @@ class ShardRecord(TypedDict):
 
 
 class ShardEntry(TypedDict):
-    """A line of a shard."""
+    """Line of a shard."""
 
     text_a: str
-    text_b: str | None  # None where only first sentences are written
+    text_b: str | None  # None if only first sentences are written
     label: str
 
 
 class ShardStore:
-    """A folder for shards of ``shard_size`` inputs each."""
+    """Folder for shards of ``shard_size`` inputs each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def claim(self, identity: Mapping[str, Any], *, overwrite: bool) -> bool:
-        """Mark the folder as that of this data set, and return whether it is finished. With ``overwrite`` what an
-        earlier command left is removed.
+        """Mark the folder as that of this dataset, and return whether it is finished. ``overwrite`` removes the output
+        of an earlier command.
 
         Raises:
-            InputError: the folder holds another data set or other files.
+            InputError: The folder contains another dataset or other files.
         """
         check_owner("output", self.folder, DATA_SET)
         if overwrite:
@@ -129,18 +129,18 @@ class ShardStore:
         """Return whether all shards are written.
 
         Raises:
-            InputError: they were made from something else.
+            InputError: The shards were made from something else.
         """
         if not (self.folder / MANIFEST).is_file():
             return False
         before = read_manifest(self.folder)
         if not before["complete"] and not any(self.folder.rglob("shard-*")):
-            return False  # a command that was refused before its first shard leaves the folder to the corrected one
+            return False  # a command that failed before its first shard leaves the folder to the corrected one
         check_identity("output", self.folder, before["identity"], identity)
         return bool(before["complete"]) and all(self.is_done(number) for number in range(before["shards_planned"]))
 
     def is_done(self, number: int) -> bool:
-        """Return whether a shard is there, and byte for byte as it was written."""
+        """Return whether a shard exists with exactly the bytes that were written."""
         record = self.record(number)
         shard = self.folder / shard_name(number)
         if record is None or not shard.is_file():
@@ -156,16 +156,16 @@ class ShardStore:
             return None
 
     def records(self, shards: int) -> list[ShardRecord]:
-        """Return the records of the shards that are done, in order; without their ``left_out``, which of many shards
-        are many texts.
+        """Return the records of the finished shards, in order, without their ``left_out``, which would be many
+        texts for many shards.
         """
         done = [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
         return [cast(ShardRecord, {**record, "left_out": []}) for record in done]
 
     def write(self, number: int, data: bytes, about: Mapping[str, Any], *, sync: bool = True) -> ShardRecord:
-        """Write a shard of these lines; ``about`` are further entries of its record.
+        """Write a shard with these lines. ``about`` contains further entries of its record.
 
-        Without ``sync`` a power cut may take it back: for what is made again in no time.
+        Without ``sync``, a power failure may undo the write. This is for data that can be recreated quickly.
         """
         record = cast(
             ShardRecord,
@@ -201,7 +201,7 @@ class ShardStore:
         write_record(self.folder / MANIFEST, manifest)
 
 
-@functools.lru_cache(maxsize=1 << 16)  # a command asks several times
+@functools.lru_cache(maxsize=1 << 16)  # a command calls this several times
 def _is_sound(shard: Path, sha256: str, changed: int) -> bool:
     if sha256_of(shard) == sha256:
         return True
@@ -210,7 +210,7 @@ def _is_sound(shard: Path, sha256: str, changed: int) -> bool:
 
 
 def spread(found: Iterable[One], most: int, kind: Callable[[One], Hashable]) -> list[One]:
-    """At most so many: kinds take turns, each with its first ones first."""
+    """Return at most ``most`` items. The kinds alternate, each in its original order."""
     kinds: dict[Hashable, list[One]] = {}
     for one in found:
         kinds.setdefault(kind(one), []).append(one)
@@ -219,13 +219,15 @@ def spread(found: Iterable[One], most: int, kind: Callable[[One], Hashable]) -> 
 
 
 def some_left_out(found: Iterable[RejectedText]) -> list[RejectedText]:
-    """As many as a record keeps, of every label and reason; of long texts the beginning."""
+    """Return the number of rejected texts that a record keeps, from every label and reason. Long texts are
+    truncated.
+    """
     kept = spread(found, MOST_LEFT_OUT, lambda one: (one["label"], one["why"]))
     return [{**one, "x1": one["x1"] and beginning(one["x1"]), "text": beginning(one["text"])} for one in kept]
 
 
 def as_lines(entries: Iterable[Mapping[str, Any]]) -> bytes:
-    """The lines of a shard."""
+    """Return the lines of a shard."""
     return b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries)
 
 
@@ -240,10 +242,10 @@ def read_entries(folder: Path) -> Iterator[ShardEntry]:
 
 
 def read_shard(path: Path) -> Iterator[ShardEntry]:
-    """Yield the entries of a shard; none where it has no file, as nothing in it was accepted.
+    """Yield the entries of a shard. A shard without a file has no entries, since no text was accepted.
 
     Raises:
-        InputError: a line that is not JSON, as a disk or an editor leaves it.
+        InputError: A line is not JSON, for instance because of a disk error or an editor.
     """
     if not path.is_file():
         return
@@ -260,13 +262,14 @@ def read_shard(path: Path) -> Iterator[ShardEntry]:
 
 
 def read_manifest(folder: Path, key: str = "output") -> dict[str, Any]:
-    """Read the manifest of a data set.
+    """Read the manifest of a dataset.
 
     Args:
-        key: the key of the config that names the folder.
+        key: The config key that names the folder.
 
     Raises:
-        InputError: the folder has no manifest, or one that no synthesis wrote, or another version of the project.
+        InputError: The folder has no manifest, or one that was not written by a synthesis or by this version of the
+            project.
     """
     path = folder / MANIFEST
     try:
@@ -286,10 +289,10 @@ def read_manifest(folder: Path, key: str = "output") -> dict[str, Any]:
 
 
 def read_finished(folder: Path, kind: str, writer: str) -> dict[str, Any]:
-    """Read the manifest of a finished data set, which another recipe goes on from; ``writer`` is what writes this kind.
+    """Read the manifest of a finished dataset that another recipe uses. ``writer`` is the recipe that writes this kind.
 
     Raises:
-        InputError: it is none, or is not finished.
+        InputError: The folder has no such dataset, or the dataset is not finished.
     """
     try:
         manifest = read_manifest(folder, "input")
@@ -303,7 +306,7 @@ def read_finished(folder: Path, kind: str, writer: str) -> dict[str, Any]:
 
 
 def total(records: Sequence[ShardRecord]) -> dict[str, Any]:
-    """Counts over shards, by label and together."""
+    """Return the counts over shards, by label and in total."""
     labels: dict[str, LabelCounts] = {}
     for record in records:
         for name, counts in record["labels"].items():
