@@ -6,14 +6,14 @@ from pathlib import Path
 from contrastive_encoders.core import InputError
 from contrastive_encoders.io.rows import Encoding, read_rows, require_valid_row
 
-UTF_8 = Encoding("UTF-8")  # of published tables: another encoding is damage
-SENTEVAL = "@senteval"  # ends the name of a task whose texts are in the form that SentEval feeds to an encoder
+UTF_8 = Encoding("UTF-8")  # of published tables: another encoding means that the file is damaged
+SENTEVAL = "@senteval"  # suffix of the name of a task whose texts are in the form that SentEval passes to an encoder
 
 
 def table(root: Path, name: str, task: str = "") -> Path:
-    """Return the file of a table, ``root/SST2/train.tsv``, or the same with ``.gz`` if only that exists.
+    """Return the file of a table, ``root/SST2/train.tsv``, or the file with ``.gz`` if only that exists.
 
-    ``task`` is the task that is read from it: ``NAME@senteval`` has tables of its own.
+    ``task`` is the task that is read from it. ``NAME@senteval`` has its own tables.
     """
     path = root / f"{name}{'.senteval' if task.endswith(SENTEVAL) else ''}.tsv"
     packed = path.with_name(f"{path.name}.gz")
@@ -52,6 +52,6 @@ def read_number(where: str, column: str, cell: str, low: float, high: float) -> 
         number = float(cell)
     except ValueError:
         raise InputError(f"{where}: {column} is {cell!r}; {wanted}. Correct it or delete the row.") from None
-    if not low <= number <= high:  # false for NaN as well
+    if not low <= number <= high:  # also false for NaN
         raise InputError(f"{where}: {column} is {cell!r}; {wanted}. Correct it, rescale the column or delete the row.")
     return number

@@ -1,1 +1,1 @@
-"""Evaluation on the user's own files."""
+"""Evaluation tasks from the user's own files."""

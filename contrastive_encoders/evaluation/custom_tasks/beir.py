@@ -1,8 +1,8 @@
-"""Retrieval folders in BEIR's layout or NanoBEIR's Parquet, one set or several.
+"""Retrieval folders in the layout of BEIR or in the Parquet files of NanoBEIR, with one or several sets.
 
-FOLDER/corpus.jsonl  queries.jsonl  qrels/test.tsv           BEIR; qrels also without a header, or as TREC writes them
-FOLDER/{corpus,queries,qrels}/train-00000-of-00001.parquet   a set of NanoBEIR
-FOLDER/{corpus,queries,qrels}/NAME-00000-of-00001.parquet    all sets of NanoBEIR in one
+FOLDER/corpus.jsonl  queries.jsonl  qrels/test.tsv           BEIR; qrels may have no header or TREC's format
+FOLDER/{corpus,queries,qrels}/train-00000-of-00001.parquet   one set of NanoBEIR
+FOLDER/{corpus,queries,qrels}/NAME-00000-of-00001.parquet    all sets of NanoBEIR together
 FOLDER/NAME/...                                              a set in each folder
 """
 
@@ -25,10 +25,10 @@ from contrastive_encoders.io.rows import AUTO, LINE, Encoding, ParsedRow, read_r
 log = logging.getLogger(__name__)
 
 PARTS = ("corpus", "queries", "qrels")
-PIECE = re.compile(r"(.+?)(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # of a file's name: its split, which part of it, endings
+PIECE = re.compile(r"(.+?)(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # parts of a file's name: split, part number, endings
 USUAL = "test"
-TREC = (".qrels", ".qrel", ".trec", ".txt")  # endings of qrels whose columns have blanks between them
-UNNAMED = {  # columns of qrels without a header, by their number
+TREC = (".qrels", ".qrel", ".trec", ".txt")  # endings of qrels with spaces between the columns
+UNNAMED = {  # columns of qrels without a header, by the number of columns
     2: ("query-id", "corpus-id"),
     3: ("query-id", "corpus-id", "score"),
     4: ("query-id", "iteration", "corpus-id", "score"),
@@ -46,17 +46,17 @@ class Files(NamedTuple):
 
 
 def is_beir(folder: Path) -> bool:
-    """Whether a folder holds a part of a set, or folders that hold all of one."""
+    """Return whether a folder contains a part of a set, or folders with complete sets."""
     if not folder.is_dir():
         return False
     return any(_splits(folder, part) for part in PARTS) or bool(_sets_below(folder))
 
 
 def sets_in(folder: Path | None, split: str | None, given: Mapping[str, list[Path]]) -> dict[str, Files]:
-    """Return the files of each set by its name, "" for a single one. ``given`` files replace those of the folder.
+    """Return the files of each set by its name, "" for a single set. ``given`` files replace those of the folder.
 
     Raises:
-        InputError: a part is missing, or the split.
+            InputError: a part or the split is missing.
     """
     parts = {part: {"": given[part]} if given.get(part) else _splits(folder, part) for part in PARTS}
     below = _sets_below(folder) if folder and not any(parts.values()) else []
@@ -68,7 +68,7 @@ def sets_in(folder: Path | None, split: str | None, given: Mapping[str, list[Pat
             f"and qrels/test.tsv; {missing[0]} is not there. Name it: {missing[0]}: FILE."
         )
     names = [name for name in parts["corpus"] if all(name in parts[one] for one in PARTS)]
-    if len(parts["corpus"]) > 1 and names:  # all sets in one
+    if len(parts["corpus"]) > 1 and names:  # all sets in one folder
         names = [split] if split in names else names
         return {name if len(names) > 1 else "": Files(*(parts[part][name] for part in PARTS)) for name in names}
     qrels = _of_split(folder, parts["qrels"], split)
@@ -82,7 +82,7 @@ def _sets_below(folder: Path) -> list[Path]:
 
 
 def _splits(folder: Path | None, part: str) -> dict[str, list[Path]]:
-    """Split -> its files; "" of a file that is called like the part."""
+    """Return the files of each split. The split of a file with the name of the part is ""."""
     found = dict[str, list[Path]]()
     if folder is None:
         return found
@@ -111,14 +111,14 @@ def _of_split(folder: Path | None, splits: Mapping[str, list[Path]], split: str 
 def read_set(
     name: str, files: Files, ignore_identical_ids: IgnoreIdenticalIds = "auto", encoding: Encoding = AUTO
 ) -> RetrievalTask:
-    """Read the queries that have a relevant document, and all documents; a title stands before its text.
+    """Read all documents, and the queries that have a relevant document. The title precedes the document's text.
 
-    A document with a query's id is not ranked for that query with ``ignore_identical_ids=True``, as in BEIR. "auto"
-    also compares their texts, because some sets number queries and documents independently, and ranks a document that
-    is judged relevant.
+    With ``ignore_identical_ids=True``, a document with the id of a query is not ranked for this query, as in BEIR.
+    "auto" also compares the texts, because some sets number queries and documents independently. It ranks such a
+    document if it is judged relevant.
 
     Raises:
-        InputError: a file cannot be read, an id occurs twice, or nothing is relevant.
+            InputError: a file cannot be read, an id occurs twice, or no document is relevant.
     """
     corpus = _texts(files.corpus, encoding, may_be_empty=True)
     queries = _texts(files.queries, encoding, may_be_empty=False)
@@ -167,12 +167,12 @@ def read_set(
 
 
 def _normalized(text: str) -> str:
-    """Return the words of a text in lower case, or a text without words as it is."""
+    """Return the words of a text in lower case, or the unchanged text if it has no words."""
     return " ".join(WORD.findall(unicodedata.normalize("NFKC", text).casefold())) or text.strip()
 
 
 def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> dict[str, tuple[str, str]]:
-    """Return id -> (title, text), with an empty title for a row without one."""
+    """Return id -> (title, text). The title is empty for a row without a title."""
     found = dict[str, tuple[str, str]]()
     for file in files:
         (key,) = choose_columns(columns_in(file, encoding), IDS) or IDS[0]
@@ -186,7 +186,7 @@ def _texts(files: Sequence[Path], encoding: Encoding, *, may_be_empty: bool) -> 
 
 
 def _gains(files: Sequence[Path], encoding: Encoding) -> dict[str, dict[str, float]]:
-    """Return query -> document -> gain, of the gains above 0."""
+    """Return query -> document -> gain for gains above 0."""
     found = dict[str, dict[str, float]]()
     for file in files:
         is_table = form_of(file) in (".jsonl", ".json", ".parquet")
@@ -198,7 +198,7 @@ def _gains(files: Sequence[Path], encoding: Encoding) -> dict[str, dict[str, flo
     return found
 
 
-Judgment = tuple[TableRow, str, str, str | None]  # a row, and the names of its columns of query, document, and gain
+Judgment = tuple[TableRow, str, str, str | None]  # a row, and the names of its columns with query, document, and gain
 
 
 def _judgments_of_table(file: Path, encoding: Encoding) -> Iterator[Judgment]:
@@ -210,7 +210,7 @@ def _judgments_of_table(file: Path, encoding: Encoding) -> Iterator[Judgment]:
 
 
 def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
-    """Yield the rows of qrels with tabs, blanks, or (.csv) commas between the columns, with or without a header."""
+    """Yield the rows of qrels with or without a header. The columns are separated by tabs, spaces, or (.csv) commas."""
     found = read_rows(file, form=".txt", encoding=encoding)
     lines = [row for one in found if (row := require_valid_row(one, file)).values[LINE].strip()]
     texts = [str(row.values[LINE]) for row in lines]
@@ -227,7 +227,7 @@ def _judgments_of_lines(file: Path, encoding: Encoding) -> Iterator[Judgment]:
             hint="Rename the columns, or write the file again.",
         )
     (gain,) = choose_columns(columns, GAINS) or (None,)
-    if gain is None and len(columns) > 2:  # a gain of 0 would count as relevant
+    if gain is None and len(columns) > 2:  # rows with a gain of 0 would count as relevant
         raise InputError(
             location=f"{file}:{lines[0].line}",
             expected=f"a column of relevance, named {', '.join(name for (name,) in GAINS)}",
@@ -255,7 +255,7 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _is_header(cells: Sequence[str]) -> bool:
-    """Whether cells are names: some are known, or the last of three or more is no number."""
+    """Return whether cells are column names: some are known names, or the last of three or more is not a number."""
     if not {name for names in (*RELEVANCE, *GAINS) for name in names}.isdisjoint(cells):
         return True
     try:

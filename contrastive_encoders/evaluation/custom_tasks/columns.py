@@ -1,4 +1,4 @@
-"""Columns of the user's task files, with file and line in every message."""
+"""Columns of the user's task files. Every error message contains the file and the line."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from contrastive_encoders.io.rows import (
     text_in,
 )
 
-SPLIT = "split"  # a column that says which rows belong together
+SPLIT = "split"  # column with the split of a row
 
 
 class TableRow(NamedTuple):
@@ -49,7 +49,7 @@ class TableRow(NamedTuple):
         return number
 
     def word(self, name: str) -> str:
-        """An id or a label: a text, a whole number, or true and false."""
+        """Return an id or a label, which is a text, an integer, or a boolean."""
         value = self.row.values.get(name)
         if not isinstance(value, int | str) or not str(value).strip():
             raise InputError(f"{self.where}: {name} is {_quoted(value)}; wanted a name. Correct it or delete the row.")
@@ -69,7 +69,7 @@ def files_of(path: str | Path | Sequence[str | Path], key: str) -> list[Path]:
 
 
 def columns_in(file: Path, encoding: Encoding = AUTO) -> list[str]:
-    """Return the names in the first row that is not empty; none where all rows are."""
+    """Return the names in the first row that is not empty, or an empty list if all rows are empty."""
     rows = (require_valid_row(one, file) for one in read_rows(file, encoding=encoding))
     return next((list(row.values) for row in rows if row.values), [])
 
@@ -77,10 +77,10 @@ def columns_in(file: Path, encoding: Encoding = AUTO) -> list[str]:
 def read(
     files: Sequence[Path], names: Sequence[str], optional: Sequence[str] = (), encoding: Encoding = AUTO
 ) -> Iterator[TableRow]:
-    """The rows that are not blank, of files that all have these columns.
+    """Yield the rows that are not blank. All files must have these columns.
 
     Raises:
-        InputError: a row cannot be read or lacks a column, or there is none.
+        InputError: a row cannot be read, a column is missing, or there are no rows.
     """
     rows = 0
     for file in files:

@@ -1,8 +1,8 @@
 """Resolution of an entry of ``tasks``: a YAML file of tasks, or a data file or folder.
 
-mine:                      # its name in scores: mine/cosine/ndcg@10
-  kind: retrieval          # null: by the columns of the file
-  path: data/mine          # beside the YAML file
+mine:                      # name in scores: mine/cosine/ndcg@10
+  kind: retrieval          # null: determined by the columns of the file
+  path: data/mine          # relative to the YAML file
   query_prompt: "query: "
 """
 
@@ -25,35 +25,36 @@ from contrastive_encoders.io.manifest import describe_files
 
 YAML = (".yaml", ".yml")
 NAME = re.compile(r"\w[\w.+-]*")
-PATHS = ("path", "queries", "corpus", "qrels")  # keys
+PATHS = ("path", "queries", "corpus", "qrels")  # keys with paths
 Words = str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None
 
 
 class CustomTaskEntry(NamedTuple):
-    """A task as it was asked for; nothing but the names of its columns has been read."""
+    """A requested task. Of its files, only the column names have been read."""
 
     name: str
     kind: str
     keys: OwnTask
 
     def read(self, config: EvaluateConfig) -> list[Task]:
-        """Read its files.
+        """Read the files of the task.
 
         Raises:
-            InputError: a file is damaged, or nothing can be scored on it.
+            InputError: a file is damaged, or no score can be computed from it.
         """
         with _named(self.name):
             return self.keys.read(self.name, config)
 
     def manifest(self) -> dict[str, Any]:
-        """Which files, and their sha256."""
+        """Return the files and their SHA-256 digests."""
         return {"task": self.name, "kind": self.kind, **describe_files(self.keys.files())}
 
 
 def resolve_custom_tasks(words: Words, key: str = "tasks") -> list[CustomTaskEntry]:
-    """
+    """Resolve entries of ``tasks``, without reading more of the files than their columns.
+
     Raises:
-        InputError: there is no such file, a key is unknown, or a name is taken.
+        InputError: a file does not exist, a key is unknown, or a name is already used.
     """
     found = list[CustomTaskEntry]()
     for word in [words] if isinstance(words, str | Mapping) else words or []:
@@ -70,7 +71,7 @@ def resolve_custom_tasks(words: Words, key: str = "tasks") -> list[CustomTaskEnt
 
 
 def _described(word: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
-    """Name, keys and the folder or address that paths are seen from, of each task of a word."""
+    """Yield the name and keys of each task in an entry, and the folder or address that its paths are relative to."""
     if isinstance(word, Mapping):
         yield from _of_mapping(word, key, Path())
         return
@@ -88,7 +89,7 @@ def _described(word: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Pa
     name = path.resolve().name
     while not path.is_dir() and (form_of(Path(name)) or name.endswith(".gz")):
         name = name.rpartition(".")[0]
-    if name in SETS:  # STSBenchmark/test.tsv
+    if name in SETS:  # for example STSBenchmark/test.tsv
         name = f"{path.resolve().parent.name}-{name}"
     yield re.sub(r"[^\w.+-]+", "-", name).strip("-") or "own", {"path": str(path)}, Path()
 

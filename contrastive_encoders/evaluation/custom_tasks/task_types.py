@@ -1,4 +1,4 @@
-"""Tasks that a user defines: scored pairs, triplets, retrieval and labels, each with its config keys."""
+"""Tasks that a user defines: scored pairs, triplets, retrieval, and labels, each with its configuration keys."""
 
 import re
 from abc import abstractmethod
@@ -39,7 +39,7 @@ from contrastive_encoders.statistics.bootstrap import Estimate, average
 
 CLASSIFIER = "classifier"
 SETS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test"}
-SPLIT_FILE_PATTERN = re.compile(rf"({'|'.join(SETS)})(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # a file of a folder
+SPLIT_FILE_PATTERN = re.compile(rf"({'|'.join(SETS)})(-\d+-of-\d+)?(\.[^.]+)(\.gz)?")  # split file
 
 
 PROMPT = 'text in front of every input; null: that of the encoder; "": none'
@@ -49,9 +49,9 @@ DOCUMENT_PROMPT = "text in front of every document (triplets: of the other texts
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTask:
-    """``columns`` are ours where the user names none."""
+    """Base class of a user's tasks. If ``columns`` is None, the columns with known names are used."""
 
-    known: ClassVar[tuple[tuple[Names, ...], ...]]  # of each group of columns, names of which a file has one set
+    known: ClassVar[tuple[tuple[Names, ...], ...]]  # for each group of columns, alternative names
 
     path: str | Sequence[str] | None = config_field(None, ".jsonl, .csv, .tsv, .parquet; a file, several, a directory")
     columns: Sequence[str] | None = config_field(None, "names of the columns; null: the usual ones of the kind")
@@ -66,7 +66,7 @@ class OwnTask:
         """Return the tasks of this name.
 
         Raises:
-            InputError: a file is not there or damaged, or nothing can be scored on it.
+                InputError: a file is missing or damaged, or no score can be computed from it.
         """
 
     def files(self) -> list[Path]:
@@ -75,7 +75,7 @@ class OwnTask:
 
     @classmethod
     def fits(cls, there: Sequence[str]) -> bool:
-        """Whether a file with these columns can be of this kind."""
+        """Return whether a file with these columns may be of this kind."""
         return all(choose_columns(there, group) for group in cls.known)
 
     def check(self) -> None:
@@ -93,7 +93,7 @@ class OwnTask:
         return [name for group in self.known for name in choose_columns(there, group) or group[0]]
 
     def _rows(self, split: str | None) -> Iterator[tuple[TableRow, list[str]]]:
-        """Each row of this split, or of none, and the names of its columns."""
+        """Yield each row that belongs to this split or to no split, and the names of its columns."""
         files, others, kept = self.files(), set[str](), 0
         for file in files:
             names = self._names(file)
@@ -213,7 +213,7 @@ class OwnRetrieval(OwnTask):
         return task._replace(queries=queries, documents=Prompted(task.documents, self.document_prompt, "document"))
 
     def _sets(self) -> dict[str, Files] | None:
-        """Return the sets of a folder or of named files; None where the data are rows."""
+        """Return the sets of a folder or of given files, or None if the data are rows."""
         given = {
             part: [file.path for file in list_files(getattr(self, part), part, any_name=part == "qrels")]
             for part in PARTS
@@ -223,7 +223,7 @@ class OwnRetrieval(OwnTask):
         return sets_in(folder, self.split, given) if given or (folder and is_beir(folder)) else None
 
     def _of_rows(self, name: str) -> RetrievalTask:
-        """Each text once; a query may stand in several rows."""
+        """Read each text once. A query may occur in several rows."""
         queries, documents = dict[str, dict[int, float]](), dict[str, int]()
         for found, (query, document) in self._rows(self.split):
             place = documents.setdefault(found.text(document), len(documents))
@@ -247,7 +247,7 @@ class OwnLabels(OwnTask):
             raise InputError(f"scores: {unknown[0]!r} is none. Wanted some of {', '.join((CLASSIFIER, *SCORES))}.")
 
     def files(self) -> list[Path]:
-        """Return the files of a folder that are named after a set; all where there are none."""
+        """Return the files of a folder that are named after a split, or all files if no name matches."""
         there = Path(self.path) if isinstance(self.path, str) else None
         inside = sorted(there.iterdir()) if there and there.is_dir() else []
         return [one for one in inside if SPLIT_FILE_PATTERN.fullmatch(one.name) and form_of(one)] or super().files()
@@ -279,7 +279,7 @@ class OwnLabels(OwnTask):
 
 
 def _usual_parts(rows: dict[str, list[tuple[TableRow, str, str]]]) -> dict[str, list[tuple[TableRow, str, str]]]:
-    """``all``, or ``train``, perhaps ``dev``, and ``test``: the training rows come first."""
+    """Return ``all``, or ``train``, ``dev`` if present, and ``test``, with the training rows first."""
     if len(rows) == 1:
         return {"all": next(iter(rows.values()))}
     if set(rows) == {"train", "dev"}:
@@ -310,7 +310,7 @@ class TaskGroup:
         return dict(zip(self.score_names(), means, strict=False)) | parts
 
 
-KINDS: dict[str, type[OwnTask]] = {  # in the order in which the columns of a file are looked at
+KINDS: dict[str, type[OwnTask]] = {  # in the order in which the columns of a file are compared with them
     "triplets": OwnTriplets,
     "pairs": OwnPairs,
     "labelled": OwnLabels,
@@ -319,10 +319,10 @@ KINDS: dict[str, type[OwnTask]] = {  # in the order in which the columns of a fi
 
 
 def kind_of(path: str | Sequence[str], encoding: str | None = None) -> str:
-    """Which kind of task a file or folder is, by the names of its columns, or of its files.
+    """Return the kind of task of a file or folder, from the names of its columns or of its files.
 
     Raises:
-        InputError: of none.
+        InputError: no kind matches.
     """
     if isinstance(path, str) and is_beir(Path(path)):
         return "retrieval"

@@ -1,7 +1,7 @@
-"""COCO captions and ResNet-101 vectors, read from SentEval's pickles by a restricted unpickler.
+"""COCO captions and ResNet-101 embeddings, read from SentEval's pickles by a restricted unpickler.
 
-A pickle names functions to call. Only those by which NumPy rebuilds an array of numbers are let through; anything
-else is refused before it is looked up.
+A pickle names functions to call. Only the functions by which NumPy rebuilds an array of numbers are allowed. Any other
+name is refused before it is looked up.
 """
 
 import io
@@ -25,7 +25,7 @@ _ALLOWED = {
 
 
 class Arrays(pickle.Unpickler):
-    """Dictionaries, lists, texts, numbers and arrays of numbers."""
+    """Unpickler for dictionaries, lists, texts, numbers, and arrays of numbers."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
@@ -48,7 +48,7 @@ def _load(split: str, members: Members) -> dict[str, Any]:
 def _captions(split: str, members: Members) -> Rows:
     data = _load(split, members)
     for image in range(len(data["features"])):
-        keys = data["image_to_caption_ids"][image][:CAPTIONS]  # some have more
+        keys = data["image_to_caption_ids"][image][:CAPTIONS]  # some images have more
         if len(keys) != CAPTIONS:
             raise InvalidArchiveError(f"{split}.pkl: image {image} has {len(keys)} captions, wanted {CAPTIONS}")
         for key in keys:
@@ -56,7 +56,7 @@ def _captions(split: str, members: Members) -> Rows:
 
 
 def _vectors(split: str, members: Members) -> np.ndarray:
-    """(images, width) float32"""
+    """Return the embeddings (images, width) float32."""
     features = _load(split, members)["features"]
     rows = [np.asarray(features[image], dtype=np.float32).reshape(-1) for image in range(len(features))]
     return np.stack(rows)

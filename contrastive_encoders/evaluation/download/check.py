@@ -11,17 +11,17 @@ from contrastive_encoders.evaluation.tsv import read_columns, read_number
 
 _AGAIN = "Delete it and fetch it again."
 _READ = ("label", "score", "subset", "split", "entailment")
-_NO_WORDS = "\ufffd"  # what a decoder leaves where it met bytes it did not know
+_NO_WORDS = "\ufffd"  # replacement character of a decoder for unknown bytes
 
 
 def check(data_root: Path, tasks: Sequence[str] | None = None) -> DataStatus:
-    """Reads the tables of ``tasks`` (names of suites, tasks or sets; None: all).
+    """Check the tables of ``tasks`` (names of suites, tasks, or sets; None: all).
 
-    It is well when something is there, every table that is there is whole, and none is missing that a task or set asked
-    for by its own name needs. A suite goes without what is not there.
+    The check passes if any table is present, if every present table is complete, and if no table is missing that is
+    needed by a task or set given by its own name. Missing tables of a suite are allowed.
 
     Raises:
-        InputError: an unknown task, or a ``data_root`` that is no folder.
+        InputError: a task is unknown, or ``data_root`` is not a folder.
     """
     if not data_root.is_dir():
         raise InputError(key="data_root", value=data_root, expected="a directory that exists")
@@ -54,7 +54,7 @@ def _check_texts(table: TableSpec, path: Path) -> TableStatus:
 
 
 def _state_of_count(table: TableSpec, rows: int) -> str:
-    """Return ``short`` or ``long``; empty if the number of rows is the official one."""
+    """Return ``short`` or ``long``, or an empty text if the number of rows is the official one."""
     if rows == 0 or (table.rows is not None and rows < table.rows):
         return "short"
     return "long" if table.rows is not None and rows > table.rows else ""
@@ -94,7 +94,7 @@ def _odd_texts(table: TableSpec, texts: list[int], rows: list[tuple[str, list[st
 
 
 def _garbled(text: str) -> bool:
-    """Control characters, replacement characters, or UTF-8 that was read as Windows-1252 (``Ã©``)."""
+    """Return whether a text has control characters, replacement characters, or UTF-8 read as Windows-1252 (``Ã©``)."""
     if not text.isprintable() or _NO_WORDS in text:
         return True
     try:

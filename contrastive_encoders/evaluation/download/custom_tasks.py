@@ -10,7 +10,10 @@ from contrastive_encoders.evaluation.suite import Suite
 
 
 def own_report(own: Sequence[CustomTaskEntry], config: EvaluateConfig | None) -> DataStatus:
-    """A row per task: its kind and files, and with ``config`` its number of texts and scores; then all is read."""
+    """Report each task with its kind and files and, with ``config``, the numbers of its texts and scores.
+
+    With ``config``, all files are read.
+    """
     rows = list[TableStatus]()
     for one in own:
         files = ", ".join(map(str, one.keys.files()))

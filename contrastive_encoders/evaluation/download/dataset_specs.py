@@ -1,4 +1,4 @@
-"""The origin of a data set: tables, licence and download locations."""
+"""The origin of a data set: tables, license, and download locations."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -20,26 +20,26 @@ Maker = Callable[[Members], Rows | np.ndarray]  # an array is (vectors, width)
 
 
 class TableSpec(NamedTuple):
-    """A table under ``data_root``: its columns, its official number of rows, and what its cells may hold."""
+    """A table under ``data_root``: its columns, its official number of rows, and the allowed values of its cells."""
 
-    name: str  # "MR/all", or "MR/all.senteval" for the same rows as SentEval feeds them to an encoder
+    name: str  # "MR/all", or "MR/all.senteval" for the same rows in the form that SentEval passes to an encoder
     columns: tuple[str, ...]
     rows: int | None = None  # official number
     labels: Mapping[str, int | None] = {}  # values of the column ``label`` -> official number of rows with it
-    scores: tuple[float, float] | None = None  # least and greatest value of the column ``score``
+    scores: tuple[float, float] | None = None  # minimum and maximum of the column ``score``
     empty: int | None = 0  # official number of rows with an empty cell; None: any
-    distinct: bool = False  # no text occurs twice
+    distinct: bool = False  # whether all texts are different
     packed: bool = False  # written as .tsv.gz
-    format: str = "tsv"  # or "safetensors": the vectors beside a table
-    change: Callable[[str], str] | None = None  # makes each text of the table without ``.senteval`` one of this table
+    format: str = "tsv"  # or "safetensors": the embeddings next to a table
+    change: Callable[[str], str] | None = None  # function that converts a text of the table without ``.senteval``
 
     @property
     def key(self) -> str:
-        """Its name, with its ending where another file has the name as well."""
+        """Return the name of the table, with its ending if another file has the same name."""
         return self.name if self.format == "tsv" else f"{self.name}.{self.format}"
 
     def path(self, root: Path) -> Path:
-        """The file of the table, packed or not, or the file that it would be written to."""
+        """Return the file of the table, compressed or not, or the file to which it would be written."""
         if self.format != "tsv":
             return root / self.key
         path = table(root, self.name)
@@ -47,11 +47,11 @@ class TableSpec(NamedTuple):
 
 
 class DownloadLocation(NamedTuple):
-    """It has some or all tables of a set."""
+    """A download location with some or all tables of a set."""
 
     name: str
     files: tuple[File, ...]
-    tables: Mapping[str, Maker]  # table's key -> its rows, made of the files' members
+    tables: Mapping[str, Maker]  # table's key -> function that makes its rows from the files' members
 
 
 class DatasetSpec(NamedTuple):
@@ -61,39 +61,39 @@ class DatasetSpec(NamedTuple):
     licence: str
     tables: tuple[TableSpec, ...]
     places: tuple[DownloadLocation, ...]
-    note: str = ""  # what a reader of the listing should know
+    note: str = ""  # note in the listing
 
 
 def labelled(name: str, columns: str, labels: Mapping[str, int | None], **more: object) -> TableSpec:
-    """A table of as many rows as its labels have together."""
+    """Return a table whose number of rows is the sum over its labels."""
     count = sum(rows or 0 for rows in labels.values())
     return TableSpec(name, tuple(columns.split()), count, labels)._replace(**more)  # type: ignore[arg-type]
 
 
 def senteval(table: TableSpec, change: Callable[[str], str]) -> TableSpec:
-    """The same rows in the text form of SentEval, which ``change`` makes of a text."""
+    """Return a table of the same rows in the text form of SentEval, to which ``change`` converts a text."""
     return table._replace(name=f"{table.name}{FORM}", change=change)
 
 
 def file_at(url: str) -> File:
-    """Called as it is there."""
+    """Return a file that has the same name as at its URL."""
     return File(url.rsplit("/", 1)[-1], url)
 
 
 def github(repository: str, commit: str, path: str, name: str | None = None) -> File:
-    """A file of a GitHub repository at a commit or branch."""
+    """Return a file of a GitHub repository at a commit or branch."""
     file = file_at(f"https://raw.githubusercontent.com/{repository}/{commit}/{path}")
     return file._replace(name=name or file.name)
 
 
 def simcse(tables: Mapping[str, Maker]) -> DownloadLocation:
-    """One archive with every downstream set in the form in which SentEval's script leaves it: STS is lower-cased."""
+    """Return the location of one archive with every downstream set as left by SentEval's script: STS is lower-cased."""
     hub = "https://huggingface.co/datasets/princeton-nlp/datasets-for-simcse/resolve/main"
     return DownloadLocation(SIMCSE, (file_at(f"{hub}/senteval.tar"),), tables)
 
 
 def number(cell: str) -> str:
-    """4.400 -> 4.4, 5.000 -> 5"""
+    """Normalize a number: 4.400 -> 4.4, 5.000 -> 5."""
     try:
         return f"{float(cell):.6g}"
     except ValueError:
@@ -101,7 +101,7 @@ def number(cell: str) -> str:
 
 
 def cells(lines: Sequence[str], least: int, name: str) -> Iterator[list[str]]:
-    """The lines' cells; BadArchive where there are fewer than ``least``."""
+    """Yield the cells of each line. Raise BadArchive if there are fewer than ``least``."""
     for at, line in enumerate(lines, start=1):
         row = line.split("\t")
         if len(row) < least:
@@ -110,6 +110,6 @@ def cells(lines: Sequence[str], least: int, name: str) -> Iterator[list[str]]:
 
 
 def picked(name: str, order: Sequence[int], members: Members, *, header: bool = False, score: int = -1) -> Rows:
-    """The columns ``order`` of a file; the one numbered ``score`` holds numbers."""
+    """Return the columns ``order`` of a file. Column number ``score`` contains numbers."""
     for row in islice(cells(members.lines(name), max(order) + 1, name), int(header), None):
         yield [number(row[column]) if column == score else row[column] for column in order]

@@ -20,7 +20,7 @@ from contrastive_encoders.evaluation.download.dataset_specs import (
 from contrastive_encoders.io.archives import InvalidArchiveError, Members
 
 _HOST = "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/tsdae-evaluation"
-_UNDECIDED = 3  # votes or rating between paraphrase and none
+_UNDECIDED = 3  # votes or rating between paraphrase and no paraphrase
 
 
 def _useb(tables: dict[str, Maker]) -> DownloadLocation:
@@ -31,7 +31,7 @@ def _useb(tables: dict[str, Maker]) -> DownloadLocation:
 
 
 def _questions(split: str, members: Members) -> Rows:
-    """Candidates best first by BM25; ties in the order of the file."""
+    """Return the questions. Candidates are sorted by BM25, the best first, with ties in the order of the file."""
     name = f"{split}.txt"
     for query, similar, candidates, scores, *_ in cells(members.lines(_askubuntu(members, name)), 4, name):
         ids, values = candidates.split(), [float(score) for score in scores.split()]
@@ -46,7 +46,7 @@ def _texts(members: Members) -> Rows:
 
 
 def _askubuntu(members: Members, name: str) -> str:
-    """In useb's archive the files share their names with those of other sets."""
+    """Return the path of a file in the archive of useb, where files of several sets have the same name."""
     return f"askubuntu/{name}" if members.has(f"askubuntu/{name}") else name
 
 
@@ -127,7 +127,7 @@ _VOTES = re.compile(r"\(\s*(\d)\s*,\s*\d\s*\)")
 
 
 def votes(cell: str) -> int:
-    """``(4, 6)`` -> 4, ``4`` -> 4"""
+    """Return the votes: ``(4, 6)`` -> 4, ``4`` -> 4."""
     match = _VOTES.fullmatch(cell.strip())
     if not match and not cell.strip().isdigit():
         raise InvalidArchiveError(f"votes are {cell!r}, wanted for example (4, 6)")
@@ -171,7 +171,7 @@ def _twitter_origin() -> DatasetSpec:
 
 
 def _pit(undecided: int, file: str, members: Members) -> Rows:
-    """One column holds the experts' rating of a test pair, 0 to 5, and the votes on a dev pair, ``(2, 3)``."""
+    """Return the rows. The same column has the rating (0 to 5) of a test pair or the votes ``(2, 3)`` on a dev pair."""
     for topic_id, topic, left, right, rating, *_ in cells([one.strip() for one in members.lines(file)], 5, file):
         score = votes(rating)
         label = -1 if score == undecided else int(score > undecided)

@@ -19,7 +19,7 @@ from contrastive_encoders.io.download import DownloadError, Downloads, in_folder
 
 log = logging.getLogger(__name__)
 
-UNPACKED = ("", "downstream", "data", "data/downstream")  # where a SentEval folder keeps its sets
+UNPACKED = ("", "downstream", "data", "data/downstream")  # possible locations of the sets in a SentEval folder
 SETS = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI")
 
 
@@ -30,16 +30,18 @@ def fetch(
     quiet: bool = False,
     timeout: float = 30,
 ) -> DataStatus:
-    """Make the tables of ``tasks`` (names of tasks or sets; None: all) that are not under ``data_root`` yet.
+    """Download the tables of ``tasks`` (names of tasks or sets; None: all) that are missing under ``data_root``.
 
     Args:
-        source: a folder with the archives under their file names, or with an unpacked SentEval folder, or the URL under
-            which a mirror has them; None: the hosts that ``listing`` names, in that order.
-        quiet: no progress bar.
-        timeout: seconds without an answer after which a host counts as down.
+        data_root: folder of the tables.
+        tasks: names of tasks or sets; None: all.
+        source: a folder with the archives under their file names or with an unpacked SentEval folder, or the URL of a
+            mirror; None: the hosts that ``listing`` names, in that order.
+        quiet: whether to hide the progress bar.
+        timeout: seconds without an answer after which a host counts as unavailable.
 
     Raises:
-        InputError: an unknown task, a source that is no folder, or a data_root that cannot be made.
+        InputError: a task is unknown, the source is not a folder, or ``data_root`` cannot be created.
     """
     origins = chosen(tasks)
     downloads = Downloads(data_root, source, quiet, timeout, in_senteval_folder)
@@ -55,7 +57,7 @@ def fetch(
 
 
 def in_senteval_folder(folder: Path, name: str) -> Path:
-    """The file in a source folder, or the SentEval folder that stands for ``senteval.tar``."""
+    """Return the file in a source folder, or the SentEval folder that replaces ``senteval.tar``."""
     places = [folder / place for place in UNPACKED]
     found = [place / name for place in places if (place / name).is_file()]
     if name == "senteval.tar":
@@ -67,7 +69,7 @@ def _fetch_set(root: Path, origin: DatasetSpec, downloads: Downloads) -> list[Ta
     rows = {
         table.key: TableStatus(table.key, "kept", "was there") for table in origin.tables if table.path(root).is_file()
     }
-    reasons: dict[str, list[str]] = {table.key: [] for table in origin.tables}  # why a place did not give it
+    reasons: dict[str, list[str]] = {table.key: [] for table in origin.tables}  # why a location did not provide it
     _derive(root, origin, rows, reasons)
     for place in origin.places:
         missing = [table for table in origin.tables if table.key not in rows and table.key in place.tables]
@@ -88,7 +90,7 @@ def _fetch_set(root: Path, origin: DatasetSpec, downloads: Downloads) -> list[Ta
                     count = _write_vectors(root, table, made)
                 else:
                     count = _write_rows(root, table, made)
-            except ValueError as error:  # BadArchive is one
+            except ValueError as error:  # includes BadArchive
                 reasons[table.key].append(f"{place.name}: {error}")
             else:
                 parts = [f"{count} rows from {place.name}", *reasons[table.key], *remarks]
@@ -107,7 +109,7 @@ def _failed(origin: DatasetSpec, table: TableSpec, reasons: Mapping[str, list[st
 
 
 def _write_rows(root: Path, table: TableSpec, rows: Rows) -> int:
-    """Header and rows, blanks around cells removed; ValueError: a row without the right number of cells."""
+    """Write the header and the rows, with cells stripped. Raise ValueError if a row has the wrong number of cells."""
     path, count = table.path(root), 0
     with atomic_file(path) as part, _opened(part, path) as file:
         file.write(_line(table.columns))
@@ -135,22 +137,22 @@ def _check_official(table: TableSpec, count: int, what: str) -> None:
 
 @contextlib.contextmanager
 def _opened(part: Path, path: Path) -> Iterator[BinaryIO]:
-    """The file to write into; what is written is gzipped where the name of the finished one says so."""
+    """Context manager that opens the file to write, compressed with gzip if the name of the finished file says so."""
     with part.open("wb") as raw:
         if path.suffix != ".gz":
             yield raw
             return
-        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:  # mtime=0: the same rows give the same bytes
+        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:  # mtime=0: equal rows give equal bytes
             yield file  # type: ignore[misc]
 
 
 def _line(cells: Sequence[str]) -> bytes:
-    # a tab or line break inside a text would make two cells or rows of it
+    # A tab or line break in a text would split it into two cells or rows
     return ("\t".join(cell.strip().replace("\t", " ").replace("\n", " ") for cell in cells) + "\n").encode()
 
 
 def _derive(root: Path, origin: DatasetSpec, rows: dict[str, TableStatus], reasons: Mapping[str, list[str]]) -> None:
-    """Makes the text form of SentEval of raw tables that are there."""
+    """Make the text form of SentEval of the raw tables that exist."""
     for table in origin.tables:
         raw = table._replace(name=table.name.removesuffix(FORM))
         path = raw.path(root)

@@ -1,7 +1,7 @@
 """SentEval's classification and probing sets, raw and in the form of its download script.
 
-MR, CR, SUBJ, MPQA: ``cat -v`` and the Treebank tokeniser over files in Windows-1252; SNLI: the tokeniser alone; TREC:
-Latin-1, backticks and apostrophes deleted; SST, MRPC and the ten probing tasks as they are.
+MR, CR, SUBJ, MPQA: ``cat -v`` and the Treebank tokenizer on files in Windows-1252. SNLI: only the tokenizer. TREC:
+Latin-1, backticks and apostrophes deleted. SST, MRPC, and the ten probing tasks: unchanged.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,13 +41,13 @@ _Counts = Mapping[str, Mapping[str, int]]  # split -> label -> official rows
 
 
 def _made(name: str, make: Callable[[str, Members], Rows], pattern: str, splits: tuple[str, ...]) -> dict[str, Maker]:
-    """Each table ``name`` from the file ``pattern`` of its split."""
+    """Return how each table ``name`` is made from the file ``pattern`` of its split."""
     return {name.format(split): partial(make, pattern.format(split)) for split in splits}
 
 
 # ------------------------------------------------------------------------------- MR, CR, SUBJ, MPQA
 
-_BINARY = {  # folder in the archive, files and their rows, the positive class first; licence, official empty texts
+_BINARY = {  # folder in the archive, files and their rows, positive class first; license, number of empty texts
     "MR": ("rt10662", {"rt-polarity.pos": 5331, "rt-polarity.neg": 5331}, "research (Pang, Lee 2005)", 0),
     "CR": ("customerr", {"custrev.pos": 2407, "custrev.neg": 1368}, "not stated (Hu, Liu 2004)", 4),
     "SUBJ": ("subj", {"subj.subjective": 5000, "subj.objective": 5000}, "research (Pang, Lee 2004)", 0),
@@ -201,7 +201,7 @@ _SNLI: dict[str, tuple[int, dict[str, int | None]]] = {
 
 
 def _snli_rows(name: str, members: Members) -> Rows:
-    """Pairs that have no gold label ("-") are left out."""
+    """Return the pairs that have a gold label. Pairs without one ("-") are left out."""
     for label, *_, left, right in (row[:7] for row in islice(cells(members.lines(name), 7, name), 1, None)):
         if label != "-":
             yield label, treebank(left), treebank(right)
@@ -242,7 +242,7 @@ def _probing_rows(name: str, members: Members) -> Rows:
 
 
 def _probing_place(task: str, file: str) -> DownloadLocation:
-    """One for each file, so that a task does not wait for the others."""
+    """Return the location of one file, so that each task is downloaded independently of the others."""
     archive = github("facebookresearch/SentEval", "main", f"data/probing/{file}.txt", f"probing/{file}.txt")
     made = {f"PROBING/{task}": partial(_probing_rows, f"{file}.txt")}
     return DownloadLocation("GitHub facebookresearch/SentEval", (archive,), made)

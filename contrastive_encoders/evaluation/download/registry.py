@@ -25,9 +25,10 @@ TABLES: dict[str, TableSpec] = {table.key: table for origin in ORIGINS.values() 
 
 
 def chosen(names: Sequence[str] | None) -> list[DatasetSpec]:
-    """The sets of suites (``sts``), tasks (``mr``, ``stsb-dev@senteval``) or sets (``MR``); all without ``names``.
+    """Return the sets of suites (``sts``), tasks (``mr``, ``stsb-dev@senteval``), or sets (``MR``); None: all.
 
-    InputError: an unknown name.
+    Raises:
+        InputError: a name is unknown.
     """
     if names is None:
         return list(ORIGINS.values())
@@ -35,14 +36,14 @@ def chosen(names: Sequence[str] | None) -> list[DatasetSpec]:
 
 
 def needed(names: Sequence[str]) -> set[str]:
-    """The tables that tasks and sets need which are named themselves, not by a suite."""
+    """Return the tables of the tasks and sets that are given by their own name, not by a suite."""
     tables = {table for name in _single(names) for table in tables_of(name)}
     sets = [ORIGINS[name] for name in _single(names) if name in ORIGINS]
     return tables | {table.key for origin in sets for table in origin.tables if not table.change}
 
 
 def tables_of(task: str) -> list[str]:
-    """The tables that a task of the catalogue is read from; none for a name that is no task."""
+    """Return the tables that a task of the catalog is read from, or an empty list for a name that is not a task."""
     plain, _, form = task.partition("@")
     return [f"{name}.{form}" if form else name for name in ENTRIES[plain].rows] if plain in ENTRIES else []
 
@@ -77,19 +78,19 @@ def _sets(name: str) -> list[str]:
 class TableStatus(NamedTuple):
     table: str  # "STS12/test"
     state: str  # fetched, kept, failed | ok, missing, short, long, damaged | there, absent
-    detail: str  # rows and origin, or what is wrong and what to do
+    detail: str  # number of rows and origin, or the problem and its solution
 
 
 class DataStatus(NamedTuple):
     rows: Sequence[TableStatus]
-    well: bool  # nothing that was asked for is missing or wrong
+    well: bool  # nothing that was requested is missing or wrong
 
     def render(self) -> "Iterator[RenderableType]":
-        """For a terminal: a table, and a line that counts the states."""
+        """Yield a table and a line with the number of each state, for a terminal."""
         from rich.table import Column, Table
         from rich.text import Text
 
-        # a path that is wider than the terminal is broken, not cut
+        # A path that is wider than the terminal is wrapped, not truncated
         table = Table("table", "state", Column(overflow="fold"), box=None, padding=(0, 2, 0, 0))
         for row in self.rows:
             colour = "green" if row.state in _WELL else "yellow" if row.state in _WANTING else "bold red"
@@ -99,8 +100,10 @@ class DataStatus(NamedTuple):
 
 
 def listing(data_root: Path, tasks: Sequence[str] | None = None) -> DataStatus:
-    """One row per table of ``tasks`` (names of suites, tasks or sets; None: all): where it comes from, under which
-    licence, and whether it is there. Nothing is read but folders."""
+    """Return a row for each table of ``tasks`` (names of suites, tasks, or sets; None: all).
+
+    A row has the origin and license of the table, and whether it is present. Only folders are read.
+    """
     rows = [_listed(data_root, origin, table) for origin in chosen(tasks) for table in origin.tables]
     return DataStatus(rows, well=True)
 
@@ -114,7 +117,7 @@ def _listed(root: Path, origin: DatasetSpec, table: TableSpec) -> TableStatus:
 
 
 def manifest(data_root: Path, tasks: Sequence[str]) -> dict[str, Any]:
-    """The sha256 of the tables that ``tasks`` are read from, and of what they were made of if they were fetched."""
+    """Return the SHA-256 of the tables that ``tasks`` are read from and, if downloaded, of their source files."""
     names = sorted({name for task in tasks for name in tables_of(task)})
     paths = {name: table(data_root, name) for name in names}
     record = data_root / RECORD

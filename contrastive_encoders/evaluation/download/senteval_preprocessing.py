@@ -1,9 +1,9 @@
-"""Text normalisation of SentEval's download script.
+"""Text normalization of SentEval's download script.
 
-STS sets: Moses' ``tokenizer.perl -l en -no-escape``, here by the library sacremoses. MR, CR, SUBJ, MPQA and SNLI:
-``cat -v`` over bytes in Windows-1252 (SNLI has no such bytes), then the Penn Treebank tokenisation of 1995. Its rules
-are those of Robert MacIntyre's published sed script, in its order: each is one substitution over the whole line, so
-that a later one sees what an earlier one made (``"conan "`` ends up between two opening quotes: ```` `` ````). TREC:
+STS sets: Moses' ``tokenizer.perl -l en -no-escape``, here with the library sacremoses. MR, CR, SUBJ, MPQA, and SNLI:
+``cat -v`` on bytes in Windows-1252 (SNLI has no such bytes), then the Penn Treebank tokenization of 1995. Its rules are
+those of Robert MacIntyre's published sed script, in its order. Each rule is one substitution over the full line, so
+that it applies to the output of earlier rules (``"conan "`` ends up between two opening quotes: ```` `` ````). TREC:
 backticks and apostrophes deleted.
 """
 
@@ -16,8 +16,8 @@ from contrastive_encoders.io.archives import InvalidArchiveError
 
 _Rule = Callable[[str], str]
 
-# The Perl script takes the last word's full stop off even where the same word inside a sentence would keep it
-# ("in the U.S." ends in "u.s ."); the library does so only for words that are no abbreviation.
+# The Perl script splits the full stop off the last word even if it would keep it inside a sentence ("in the U.S."
+# becomes "in the u.s ."). The library does so only for words that are not abbreviations.
 _LAST_STOP = re.compile(r"(?<=[^\s.])\.\Z")
 
 
@@ -29,7 +29,7 @@ def _moses_tokenizer() -> Any:
 
 
 def moses(text: str) -> str:
-    """Tokens separated by single blanks, case kept."""
+    """Return the tokens separated by single spaces, in their original case."""
     return _LAST_STOP.sub(" .", _moses_tokenizer().tokenize(text, escape=False, return_str=True))
 
 
@@ -76,14 +76,14 @@ _RULES: tuple[_Rule, ...] = (
 
 
 def treebank(line: str) -> str:
-    """One line, tokens separated by single blanks; blanks at the end are gone as well."""
+    """Tokenize one line. Tokens are separated by single spaces, and trailing spaces are removed."""
     for rule in _RULES:
         line = rule(line)
     return line.rstrip(" ")
 
 
 def visible(line: bytes) -> str:
-    """The line as ``cat -v`` prints it, in ASCII: byte 0xE9 is ``M-i``, 0x01 is ``^A``; tabs stay."""
+    """Return the line as ``cat -v`` prints it, in ASCII: byte 0xE9 is ``M-i``, 0x01 is ``^A``. Tabs are unchanged."""
     return "".join(_VISIBLE[byte] for byte in line)
 
 
@@ -100,18 +100,18 @@ def _name(byte: int) -> str:
 
 _VISIBLE = [_name(byte) for byte in range(256)]
 
-_UNDEFINED = {byte: chr(byte) for byte in (0x81, 0x8D, 0x8F, 0x90, 0x9D)}  # in Windows-1252; kept as they are
+_UNDEFINED = {byte: chr(byte) for byte in (0x81, 0x8D, 0x8F, 0x90, 0x9D)}  # undefined in Windows-1252; unchanged
 _WINDOWS = [_UNDEFINED.get(byte) or bytes([byte]).decode("cp1252") for byte in range(256)]
 _BYTE = {letter: byte for byte, letter in enumerate(_WINDOWS)}
 
 
 def windows(line: bytes) -> str:
-    """A line of a file in Windows-1252."""
+    """Decode a line of a file in Windows-1252."""
     return "".join(_WINDOWS[byte] for byte in line).strip()
 
 
 def visible_treebank(text: str) -> str:
-    """What ``cat -v`` and the Treebank tokeniser make of the bytes that ``windows`` has read."""
+    """Apply ``cat -v`` and the Treebank tokenizer to the bytes that ``windows`` has decoded."""
     unknown = sorted({letter for letter in text if letter not in _BYTE})
     if unknown:
         raise InvalidArchiveError(

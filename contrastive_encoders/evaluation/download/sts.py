@@ -1,6 +1,6 @@
-"""STS12-16, STS benchmark, SICK and BIOSSES, raw and as tokenised by SentEval's script.
+"""STS12-16, STS benchmark, SICK, and BIOSSES, raw and as tokenized by SentEval's script.
 
-SentEval's form is Moses-tokenised; lower-cased for STS12-16 and the benchmark, cased for SICK.
+SentEval's form is Moses-tokenized, lower-cased for STS12-16 and the benchmark, cased for SICK.
 """
 
 import csv
@@ -33,7 +33,7 @@ SUBSETS = {
     "STS16": "answer-answer headlines plagiarism postediting question-question".split(),
 }
 _BASE = "scores CC BY-SA 4.0"
-_YEARS = {  # archive, its folder, licence
+_YEARS = {  # archive, its folder, license
     "STS12": ("4/40/STS2012", "test-gold", f"{_BASE}; MSRpar and MSRvid: Microsoft research licence"),
     "STS13": ("2/2f/STS2013", "test-gs", f"{_BASE}; headlines: EMM terms"),
     "STS14": ("8/8c/STS2014", "sts-en-test-gs-2014", f"{_BASE}; headlines: EMM terms; deft: LDC"),
@@ -44,14 +44,14 @@ _YEARS = {  # archive, its folder, licence
         "CC BY-SA 3.0, CC BY 4.0, CC BY-NC-SA 2.0 UK by subset; headlines: EMM terms",
     ),
 }
-_COPY = File(  # raw and tokenised STS sets in a folder each
+_COPY = File(  # raw and tokenized STS sets, each in a folder
     "SynWMD.tar.gz",
     "https://codeload.github.com/amao0o0/SynWMD/tar.gz/59042a92e862db58bd01e47914345d2f52d2a4a3",
 )
 
 
 def _year(year: str, folder: str, prefix: str, members: Members) -> Rows:
-    """Pairs without a gold score were not rated, and are left out as SentEval does."""
+    """Return the rated pairs. Pairs without a gold score are left out, as in SentEval."""
     for subset in SUBSETS[year]:
         name = f"{folder}/{prefix}.input.{subset}.txt"
         pairs = list(cells(members.lines(name), 2, name))
@@ -80,7 +80,7 @@ def _year_origin(year: str) -> DatasetSpec:
 
 
 def _sbert(split: str, members: Members) -> Rows:
-    """sentence-transformers' copy: the same rows in one table, its header names the columns."""
+    """Return the rows from the copy of sentence-transformers: the same rows in one table with a header."""
     header, *rows = cells(members.lines("stsbenchmark.tsv"), 8, "stsbenchmark.tsv")
     wanted = ("genre", "dataset", "year", "sid", "sentence1", "sentence2", "score")
     missing = [name for name in ("split", *wanted) if name not in header]
@@ -114,7 +114,7 @@ def _benchmark_origin() -> DatasetSpec:
 
 def _sick_origin() -> DatasetSpec:
     columns = ("pair_id", "sentence1", "sentence2", "score", "entailment")
-    parts = ("train", "trial", "test_annotated")  # as their archives are called
+    parts = ("train", "trial", "test_annotated")  # as in the names of their archives
     raw = [TableSpec(name, columns, rows, scores=(1, 5)) for name, rows in SICK.items()]
     done = [senteval(table, moses) for table in raw]
     made = [partial(picked, f"SICK_{part}.txt", range(5), header=True, score=3) for part in parts]
@@ -134,7 +134,7 @@ def _sick_origin() -> DatasetSpec:
 
 
 def _biosses(members: Members) -> Rows:
-    """Its cells are quoted as a spreadsheet does it."""
+    """Return the rows. Cells are quoted as in a spreadsheet."""
     lines = csv.DictReader(members.lines("all.tsv"), delimiter="\t")
     for at, row in enumerate(lines, start=1):
         if not all(row.get(name) for name in ("sentence1", "sentence2", "score")):

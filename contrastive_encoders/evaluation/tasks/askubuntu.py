@@ -1,9 +1,9 @@
 """AskUbuntu: reranking of a query's candidates by cosine.
 
-The protocol of TSDAE (Wang et al. 2021, package useb), which GenSE table 3 follows: a stable sort of the 20
-candidates, so that ties keep the order of BM25; queries without a similar question are left out.
+The protocol is that of TSDAE (Wang et al. 2021, package useb), which table 3 of GenSE follows. The 20 candidates are
+sorted with a stable sort, so that ties keep the order of BM25. Queries without a similar question are left out.
 
-    AskUbuntu/{dev,test}   query_id, positive_ids, candidate_ids (ids between blanks; candidates in the order of BM25)
+    AskUbuntu/{dev,test}   query_id, positive_ids, candidate_ids (ids separated by spaces; candidates in BM25's order)
     AskUbuntu/texts        id, title, body
 
 Shape letters: K candidates, Q queries, M metrics, D width.
@@ -28,18 +28,18 @@ METRICS = ("map", "p@1", "p@5", "mrr")
 
 
 class CandidateList(NamedTuple):
-    """A query and its candidates, of which at least one is relevant."""
+    """A query and its candidates, at least one of which is relevant."""
 
     query: str
-    texts: list[str]  # K, in the order of BM25
-    relevant: list[bool]  # K
+    texts: list[str]  # K texts, in the order of BM25
+    relevant: list[bool]  # K values
 
 
 class AskUbuntuTask:
-    """A task that orders the candidates of each query.
+    """A task that ranks the candidates of each query.
 
     Its scores are means over queries, times 100: average precision, precision at 1 and at 5, and the reciprocal rank of
-    the first right candidate.
+    the first relevant candidate.
     """
 
     def __init__(self, name: str, queries: Sequence[CandidateList]) -> None:
@@ -59,7 +59,7 @@ class AskUbuntuTask:
         return {name: mean(values_QM[:, i], key) for i, name in enumerate(self.score_names())}
 
     def _hits(self, one: CandidateList, pool: EmbeddingPool) -> Tensor:
-        """(K,) whether the candidate at each rank is relevant."""
+        """Return (K,): whether the candidate at each rank is relevant."""
         query_D, *_ = unit_rows(pool.of(Prompted([one.query], role="query")).double(), self.name)
         texts_KD = unit_rows(pool.of(Prompted(one.texts, role="document")).double(), self.name)
         cosine_K = (texts_KD @ query_D).round(decimals=DIGITS)
@@ -67,7 +67,7 @@ class AskUbuntuTask:
 
 
 def measures(hits_K: Tensor) -> Tensor:
-    """(4,) float64 average precision, precision at 1 and at 5, reciprocal rank of a ranking with at least one hit."""
+    """Return average precision, precision at 1 and at 5, and reciprocal rank, (4,) float64, of a ranking with a hit."""
     ranks_K = torch.arange(1, len(hits_K) + 1, dtype=torch.float64)
     precision_K = hits_K.double().cumsum(0) / ranks_K
     at_5 = precision_K[min(5, len(hits_K)) - 1]
@@ -98,7 +98,7 @@ def _read(split: str, root: Path, name: str, config: EvaluateConfig) -> AskUbunt
 
 
 def _questions(path: Path) -> Iterator[tuple[str, str, set[str], list[str]]]:
-    """(where, query, positives, candidates) of the queries that have a positive."""
+    """Yield (where, query, positives, candidates) of the queries that have a positive."""
     for where, (query, positives, candidates) in read_columns(path, ["query_id", "positive_ids", "candidate_ids"]):
         similar, given = set(positives.split()), read_text(where, "candidate_ids", candidates).split()
         if similar and similar.isdisjoint(given):

@@ -1,20 +1,21 @@
-"""SentEval's image and caption retrieval on COCO, with two learnt linear maps.
+"""SentEval's image and caption retrieval on COCO, with two learned linear maps.
 
-Conneau and Kiela 2018, after Kiros et al. 2014. Maps to 1,000 dimensions are trained so that an image and its caption
-are closer, by cosine, than either is to random others by a margin; then each image looks for its five captions and
-each caption for its image, among 1,000 images. Under SentEval's seed the initial weights, the batches and the random
-others are its own.
+The task is that of Conneau and Kiela 2018, after Kiros et al. 2014. Maps to 1,000 dimensions are trained so that the
+cosine of an image and its caption exceeds their cosines with random others by a margin. Then, among 1,000 images, each
+image is a query for its five captions, and each caption for its image. With SentEval's seed, the initial weights, the
+batches, and the random others are identical to SentEval's.
 
-``COCO/{train,valid,test}.safetensors`` hold ``images``, (images, width) float32; SentEval's are of a ResNet-101, 2,048
-wide. Beside each lies a table ``.tsv`` (or ``.tsv.gz``) with the columns ``image``, the row of its vector counted from
-0, and ``caption``, as SentEval cleaned it; every image has five rows. The task adds the full stop that SentEval adds.
+``COCO/{train,valid,test}.safetensors`` contain ``images``, (images, width) float32. SentEval's are the features of a
+ResNet-101, with width 2,048. Next to each file is a table ``.tsv`` (or ``.tsv.gz``) with the columns ``image``, the
+0-based row of the image in ``images``, and ``caption``, as SentEval cleaned it. Every image has five rows. The task
+adds the full stop that SentEval adds.
 
-A tie is broken as its reversed sort does where it is stable: of equal scores the later candidate comes first.
+Ties are broken as by SentEval's reversed sort if that is stable: of equal scores, the later candidate comes first.
 
-The full set takes some 4e15 operations: minutes on a GPU, half a day on a CPU.
+The full set takes about 4e15 operations: minutes on a GPU, half a day on a CPU.
 
-Shape letters: I images, C = 5 I captions, in the order of their images, V and D the widths of their vectors, P the
-width of both maps, B captions of a batch, K random others of each.
+Shape letters: I images, C = 5 I captions in the order of their images, V and D the widths of their embeddings, P the
+width of both maps, B captions of a batch, K random others of each caption.
 """
 
 import logging
@@ -40,9 +41,9 @@ from contrastive_encoders.statistics.bootstrap import Estimate, average, mean_of
 
 log = logging.getLogger(__name__)
 
-CAPTIONS = 5  # of an image
+CAPTIONS = 5  # captions of an image
 CUTOFFS = (1, 5, 10)
-FAILURES = 4  # epochs in all, not in a row, that are no better than the best before
+FAILURES = 4  # total number of epochs, not necessarily consecutive, without improvement of the best score
 EPOCHS = 21
 
 
@@ -50,16 +51,16 @@ class Captioned(NamedTuple):
     """Images and their captions."""
 
     name: str
-    vectors: Path  # a safetensors file whose ``images`` are (I, V) float32
-    captions: list[str]  # C
+    vectors: Path  # a safetensors file with ``images`` (I, V) float32
+    captions: list[str]  # C captions
 
 
 class Sizes(NamedTuple):
-    """Sizes that SentEval fixes; tests have smaller ones."""
+    """Sizes as fixed by SentEval. Tests use smaller ones."""
 
     width: int = 1000
     margin: float = 0.2
-    batch: int = 128  # captions
+    batch: int = 128  # number of captions
     others: int = 30
     folds: int = 5
     fold_images: int = 1000
@@ -70,7 +71,7 @@ SENTEVAL_SIZES = Sizes()
 
 @dataclass
 class CaptionRetrieval:
-    """Trains the maps on one set, stops by a second, and scores a third."""
+    """Caption retrieval: train the maps on one set, stop by a second set, and score a third set."""
 
     name: str
     train: Captioned
@@ -89,8 +90,11 @@ class CaptionRetrieval:
         return [f"{self.name}/default/recall", *both, f"{self.name}-dev/default/recall"]
 
     def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
-        """Recalls in percent; ``recall`` is the mean of the six, ``median-rank`` counts from 1 and has no interval."""
-        # a callback scores in inference mode, whose tensors cannot be trained on
+        """Score the recalls in percent, their mean ``recall``, and the ``median-rank``.
+
+        ``median-rank`` counts from 1 and has no interval.
+        """
+        # A callback scores in inference mode, in which tensors cannot be trained
         with torch.inference_mode(False), torch.enable_grad():
             train, dev, test = (self._load(one, pool, how.device) for one in (self.train, self.dev, self.test))
             maps = fit(train, dev, self.sizes, self.seed)
@@ -117,7 +121,7 @@ class CaptionEmbeddings(NamedTuple):
 
 
 class Maps(NamedTuple):
-    """Weight and bias of both linear maps."""
+    """Weights and biases of both linear maps."""
 
     image_PV: Tensor
     image_P: Tensor
@@ -132,21 +136,21 @@ class Maps(NamedTuple):
 
 
 class CaptionRanks(NamedTuple):
-    """The number of candidates before the right one, fold by fold."""
+    """Number of candidates ranked before the correct one, within each fold."""
 
-    of_images_I: Tensor  # the best of an image's captions
+    of_images_I: Tensor  # rank of the best of an image's captions
     of_captions_C: Tensor
 
 
 def fit(train: CaptionEmbeddings, dev: CaptionEmbeddings, sizes: Sizes, seed: int) -> Maps:
     """Train the two linear maps, and return those with the best sum of six recalls on ``dev``.
 
-    The training stops after the fourth epoch that has not exceeded the best sum, one after the other or not.
+    The training stops after the fourth epoch, consecutive or not, that has not exceeded the best sum.
     """
     maps = initial_maps(train.images_IV.shape[1], train.captions_CD.shape[1], sizes.width, seed)
     maps = Maps(*(one.to(train.images_IV).requires_grad_() for one in maps))
     optimizer = torch.optim.Adam(list(maps))
-    draws = np.random.RandomState(seed)  # the stream of numpy.random.seed, which SentEval draws from
+    draws = np.random.RandomState(seed)  # random numbers of numpy.random.seed, as in SentEval
     best, highest, failures, epoch = maps, -1, 0, 0
     while failures < FAILURES and epoch < EPOCHS:
         for picked_B, other_images_BK, other_captions_BK in epoch_of_indices(len(train.captions_CD), sizes, draws):
@@ -165,18 +169,16 @@ def fit(train: CaptionEmbeddings, dev: CaptionEmbeddings, sizes: Sizes, seed: in
 
 
 def initial_maps(image_width: int, caption_width: int, width: int, seed: int) -> Maps:
-    """Draw weights and biases as two ``torch.nn.Linear`` do after ``torch.manual_seed(seed)``, first those of the
-    images.
-    """
+    """Draw weights and biases as two ``torch.nn.Linear`` do after ``torch.manual_seed(seed)``, the images' first."""
     generator = torch.Generator().manual_seed(seed)
     image, caption = (initial_layer(incoming, width, generator) for incoming in (image_width, caption_width))
     return Maps(*(part.contiguous() for one in (image, caption) for part in (one[:, :-1], one[:, -1])))
 
 
 def epoch_of_indices(captions: int, sizes: Sizes, draws: np.random.RandomState) -> Iterator[tuple[Tensor, ...]]:
-    """Yield captions (B,), then two (B, K) from outside the batch: captions of the wrong images, and wrong captions.
+    """Yield captions (B,), then captions of the wrong images and wrong captions, (B, K) each, from outside the batch.
 
-    Another caption of the same image may be among them.
+    They may include another caption of the same image.
     """
     order_C = draws.permutation(captions)
     for start in range(0, captions, sizes.batch):
@@ -189,7 +191,10 @@ def epoch_of_indices(captions: int, sizes: Sizes, draws: np.random.RandomState) 
 
 
 def hinge(maps: Maps, data: CaptionEmbeddings, indices: tuple[Tensor, ...], margin: float) -> Tensor:
-    """Sum over captions and others of max(0, margin - s(i, c) + s(i, c')) + max(0, margin - s(i, c) + s(i', c))."""
+    """Return the sum of max(0, margin - s(i, c) + s(i, c')) + max(0, margin - s(i, c) + s(i', c)).
+
+    The sum is over captions and others.
+    """
     picked_B, other_images_BK, other_captions_BK = (one.to(data.images_IV.device) for one in indices)
     shape = (*other_images_BK.shape, -1)
     image_rows = torch.cat([picked_B, other_images_BK.flatten()]) // CAPTIONS
@@ -206,7 +211,7 @@ def hinge(maps: Maps, data: CaptionEmbeddings, indices: tuple[Tensor, ...], marg
 
 @torch.no_grad()
 def fold_ranks(maps: Maps, data: CaptionEmbeddings, sizes: Sizes) -> CaptionRanks:
-    """Ranks within each fold of ``fold_images`` images; images beyond the folds are not looked at."""
+    """Return the ranks within each fold of ``fold_images`` images. Images after the last full fold are ignored."""
     of_images, of_captions = [], []
     for fold in range(sizes.folds):
         first, last = fold * sizes.fold_images, (fold + 1) * sizes.fold_images
@@ -219,7 +224,7 @@ def fold_ranks(maps: Maps, data: CaptionEmbeddings, sizes: Sizes) -> CaptionRank
 
 
 def ranks_of(score_IC: Tensor) -> CaptionRanks:
-    """Rank the scores of I images and 5 I captions; NaN comes last."""
+    """Rank the scores of I images and 5 I captions. NaN comes last."""
     score_IC = score_IC.nan_to_num(nan=-math.inf)
     image_C = torch.arange(score_IC.shape[1], device=score_IC.device) // CAPTIONS
     own_I5 = torch.arange(score_IC.shape[1], device=score_IC.device).view(-1, CAPTIONS)
@@ -228,19 +233,19 @@ def ranks_of(score_IC: Tensor) -> CaptionRanks:
 
 
 def _before(score_QN: Tensor, right_Q: Tensor) -> Tensor:
-    """(Q,) how many of the N come before the right one."""
+    """Return the number of candidates (Q,), of N, that come before the correct one."""
     place_N, right_Q1 = torch.arange(score_QN.shape[1], device=score_QN.device), right_Q[:, None]
     right_score_Q1 = score_QN.gather(1, right_Q1)
     return ((score_QN > right_score_Q1) | ((score_QN == right_score_Q1) & (place_N > right_Q1))).sum(1)
 
 
 def median_rank(ranks_N: Tensor, folds: int) -> float:
-    """Counted from 1; the mean over the folds."""
+    """Return the median rank, counted from 1, as a mean over the folds."""
     return float(np.mean(np.floor(np.median(ranks_N.numpy().reshape(folds, -1), axis=1)) + 1))
 
 
 def _hits(ranks: CaptionRanks) -> int:
-    """The sum of six recalls times the number of captions, which a whole number holds exactly."""
+    """Return the sum of six recalls times the number of captions, an exact integer."""
     return sum(
         CAPTIONS * int((ranks.of_images_I < cutoff).sum()) + int((ranks.of_captions_C < cutoff).sum())
         for cutoff in CUTOFFS
@@ -248,13 +253,13 @@ def _hits(ranks: CaptionRanks) -> int:
 
 
 def _recalls(ranks: CaptionRanks, key: str | None) -> dict[str, Estimate]:
-    """Resampled by images, together with their captions."""
+    """Return the recalls, resampled by images together with their captions."""
     recalls = {}
     for cutoff in CUTOFFS:
         recalls[f"recall@{cutoff}-i2t"] = mean_of_queries((ranks.of_images_I < cutoff).double(), key)
         found_IC = (ranks.of_captions_C < cutoff).double().view(-1, CAPTIONS)
         recalls[f"recall@{cutoff}-t2i"] = mean_of_queries(found_IC.mean(1), key)
-    # all of them from the same resamples and images, so that their average is that of each of these
+    # All use the same resamples and images, so their average can be computed for each resample
     of_images = [one.values_N for one in recalls.values() if one.values_N is not None]
     values_I = torch.stack(of_images).mean(0) if of_images else None
     recalls["recall"] = average(list(recalls.values()))._replace(values_N=values_I)
@@ -262,11 +267,11 @@ def _recalls(ranks: CaptionRanks, key: str | None) -> dict[str, Estimate]:
 
 
 IMAGES = {"train": 113_287, "valid": 5_000, "test": 5_000}  # Karpathy's split
-FILES = tuple(f"COCO/{split}.safetensors" for split in IMAGES)  # needed beside the tables
+FILES = tuple(f"COCO/{split}.safetensors" for split in IMAGES)  # needed in addition to the tables
 
 
 def read_captions(root: Path, name: str, config: EvaluateConfig, sizes: Sizes = SENTEVAL_SIZES) -> CaptionRetrieval:
-    """Checks all files; the vectors of the images are read when they are scored."""
+    """Check all files. The image embeddings are read when they are scored."""
     train, dev, test = (_read_split(root, split) for split in IMAGES)
     for one in (train, dev, test):
         _check_vectors(one)
@@ -298,7 +303,7 @@ def _read_split(root: Path, split: str) -> Captioned:
 
 
 def _check_vectors(one: Captioned) -> None:
-    """InputError where the file lacks a vector of each image."""
+    """Raise InputError if the file does not contain an embedding of each image."""
     wanted = f"'images' of shape ({len(one.captions) // CAPTIONS}, width), float32"
     try:
         with safe_open(one.vectors, framework="pt") as stored:

@@ -1,14 +1,14 @@
-"""SentEval's classification tasks on frozen vectors.
+"""SentEval's classification tasks on frozen embeddings.
 
-Three schemes (``senteval/tools/validation.py``; Conneau and Kiela 2018), each with scores for dev and test:
+There are three schemes (``senteval/tools/validation.py``; Conneau and Kiela 2018), each with scores for dev and test:
 
-- nested: one set; the folds of each outer fold's training rows choose the regularisation (MR, CR, SUBJ, MPQA)
-- kfold: train and test; folds of train choose it (TREC, MRPC)
-- given: train, dev and test (SST2, SST5, SICK-E, SNLI, probing)
+- nested: one set; the regularization is selected on folds of each outer fold's training rows (MR, CR, SUBJ, MPQA)
+- kfold: train and test; the regularization is selected on folds of train (TREC, MRPC)
+- given: train, dev, and test (SST2, SST5, SICK-E, SNLI, probing)
 
-Rows are sorted by their number of words, then label, as SentEval does before anything else: folds and batches follow
-from it. Accuracies are rounded to 2 decimals before the best is taken, so that ties go to the first value, and where
-SentEval rounds what it reports. Shape letters: N rows, K folds, R regularisation values.
+Rows are first sorted by their number of words, then by label, as in SentEval, because folds and batches depend on the
+order. Accuracies are rounded to 2 decimals before the best is selected, so that the first of tied values is selected,
+and where SentEval rounds the reported values. Shape letters: N rows, K folds, R regularization values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,25 +45,25 @@ from contrastive_encoders.statistics.score_names import ScoreName
 
 
 class LabeledSplit(NamedTuple):
-    """Labelled rows, in SentEval's order."""
+    """Labeled rows, in SentEval's order."""
 
     where: str  # the file, for messages
-    sides: tuple[list[str], ...]  # one sentence a row, or two
-    labels_N: np.ndarray  # int64 numbers of classes
+    sides: tuple[list[str], ...]  # one or two sentences for each row
+    labels_N: np.ndarray  # int64 class numbers
 
 
 class ClassificationSpec(NamedTuple):
-    """Peculiarities of a task, besides its data."""
+    """Settings of a task that differ from the default."""
 
     combination: Combination = "sentence"
     f1: bool = False
-    changes: Mapping[str, int] = {}  # of the classifier's settings
+    changes: Mapping[str, int] = {}  # changed settings of the classifier
     regularised: bool = True
     linear_only: bool = False
 
 
 class Outcome(NamedTuple):
-    """Two rounded accuracies in percent, the values of their items, and predictions where they are one list."""
+    """Two rounded accuracies in percent, the values of their items, and the predictions if they form one list."""
 
     dev: float
     dev_N: Tensor
@@ -81,17 +81,17 @@ class Classification:
         parts: Mapping[str, LabeledSplit],
         config: EvaluateConfig,
     ) -> None:
-        """``parts``: "all", or "train" and "test", or "train", "dev" and "test".
+        """Initialize a task from its ``parts``: "all", or "train" and "test", or "train", "dev" and "test".
 
         Raises:
-            InputError: too few rows for the scheme, or what ``classifiers`` asks for does not exist.
+            InputError: there are too few rows for the scheme, or ``classifiers`` asks for an unknown classifier.
         """
         self.name, self.recipe, self.classes, self.parts = name, recipe, list(classes), dict(parts)
         self.protocol = config.protocol
         self.trainer = trainer(config, 0 if recipe.linear_only else config.nhid, recipe.changes)
         self.folds, self.seed = FOLDS[config.protocol], config.seed
         test = ScoreName.parse(name)
-        self.key = test.without_form()  # of the bootstrap: both forms of a text are resampled alike
+        self.key = test.without_form()  # key of the bootstrap: both forms of a text get the same resamples
         self.dev_key = f"{self.key}-dev"
         self.dev_name = str(replace(ScoreName.parse(self.dev_key), form=test.form))
         self._check()
@@ -180,13 +180,16 @@ class _Rows(NamedTuple):
 
 
 def best(accuracy_KR: np.ndarray) -> tuple[int, float]:
-    """The value with the highest mean over folds, and that mean in percent; equal to 2 decimals: the first."""
+    """Return the position of the highest mean over folds, and that mean in percent.
+
+    Of means that are equal to 2 decimals, the first is returned.
+    """
     scores = [round(100 * np.mean(column.tolist()), 2) for column in accuracy_KR.T]
     return int(np.argmax(scores)), float(np.max(scores))
 
 
 def nested(rows: _Rows, trainer: Trainer, folds: int) -> Outcome:
-    """The classifiers of all inner folds of all outer folds are trained at once, then those of the outer folds."""
+    """Train the classifiers of all inner folds of all outer folds together, then those of the outer folds."""
     everything, values = np.arange(len(rows.labels_N)), trainer.values(GRID)
     outer = stratified(rows.labels_N, folds, FOLD_SEED)
     splits = [
@@ -205,7 +208,7 @@ def nested(rows: _Rows, trainer: Trainer, folds: int) -> Outcome:
         test_N[torch.from_numpy(test)] = right_N.double() / (folds * len(test))
         tests.append(_percent(right_N))
     dev_score = round(np.mean([score for _, score in chosen]), 2)
-    size = len(everything)  # the mean of what items add must be the mean over folds
+    size = len(everything)  # weights that make the mean over items equal to the mean over folds
     return Outcome(float(dev_score), dev_N * size, float(round(np.mean(tests), 2)), test_N * size)
 
 
@@ -226,7 +229,10 @@ def kfold(rows: _Rows, trainer: Trainer, folds: int, seed: int, train_N: np.ndar
 def given(
     rows: _Rows, trainer: Trainer, grid: Values, train_N: np.ndarray, dev_N: np.ndarray, test_N: np.ndarray
 ) -> Outcome:
-    """SentEval trains the chosen classifier a second time, with the same rows and seed: it comes out the same."""
+    """Score the given splits.
+
+    SentEval trains the selected classifier again, with the same rows and seed, which gives the same result.
+    """
     values = trainer.values(grid)
     fits = rows.fit(trainer, [Split(torch.from_numpy(train_N), torch.from_numpy(dev_N))], [values])
     member, dev_score = best(fits.accuracy_FR)

@@ -1,6 +1,6 @@
-"""SentEval's two classifiers behind one interface, and their data splits.
+"""SentEval's two classifiers with one interface, and their data splits.
 
-One is its own, trained by Adam or RMSprop; the other is scikit-learn's logistic regression.
+One is SentEval's own classifier, trained by Adam or RMSprop. The other is scikit-learn's logistic regression.
 """
 
 import warnings
@@ -17,12 +17,12 @@ from contrastive_encoders.evaluation.tasks import linear_probe
 from contrastive_encoders.evaluation.tasks.features import Features
 from contrastive_encoders.evaluation.tasks.linear_probe import ProbeSettings, Split
 
-if TYPE_CHECKING:  # it takes a second to import
+if TYPE_CHECKING:  # slow to import: about a second
     from sklearn.linear_model import LogisticRegression
 
 
 class Values(NamedTuple):
-    """Regularisation values that a scheme tries (validation.py), the weakest first for SentEval's own classifier."""
+    """Regularization values of a scheme (validation.py), the weakest first for SentEval's own classifier."""
 
     own: tuple[float, ...]  # weight decay
     sklearn: tuple[float, ...]  # C
@@ -36,14 +36,14 @@ NO_REGULARISATION = Values((1e-9,), (1e9,))  # SNLI
 # https://github.com/facebookresearch/SentEval, "SentEval parameters": those for scores, and those for prototyping
 SETTINGS = {"default": ProbeSettings("adam", 64, 5, 4), "fast": ProbeSettings("rmsprop", 128, 3, 2)}
 FOLDS = {"default": 10, "fast": 5, "sklearn": 10}
-# validation.py writes this number out for the outer and inner folds, whatever the seed is
+# validation.py uses this constant seed for the outer and inner folds, independent of the configured seed
 FOLD_SEED = 1111
-VALIDATION_SHARE = 0.05  # of the training rows, to stop the last training by
-FEWEST_ROWS = 20  # of which 5 % are a row
+VALIDATION_SHARE = 0.05  # fraction of the training rows for early stopping of the last training
+FEWEST_ROWS = 20  # with fewer rows, 5 % are less than a row
 
 
 class SentEvalClassifier:
-    """Linear or with a hidden layer."""
+    """Linear classifier, or classifier with a hidden layer."""
 
     def __init__(self, settings: ProbeSettings) -> None:
         self.settings = settings
@@ -53,7 +53,7 @@ class SentEvalClassifier:
         return grid.own
 
     def whole(self, rows_N: np.ndarray) -> Split:
-        """How all of ``rows_N`` are used once the value is chosen: some only stop it, drawn as SentEval draws them."""
+        """Split ``rows_N`` for the training with the selected value: some rows, drawn as in SentEval, only stop it."""
         order_N = np.random.RandomState(self.settings.seed).permutation(len(rows_N))
         held = int(VALIDATION_SHARE * len(rows_N))
         return Split(_tensor(rows_N[order_N[held:]]), _tensor(rows_N[order_N[:held]]), drawn=len(rows_N))
@@ -65,7 +65,7 @@ class SentEvalClassifier:
 
 
 class LogisticRegressions(NamedTuple):
-    """As `linear_probe.Fits`."""
+    """Logistic regressions with the interface of `linear_probe.Fits`."""
 
     accuracy_FR: np.ndarray
     hits: list[Tensor]
@@ -76,9 +76,9 @@ class LogisticRegressions(NamedTuple):
 
 
 class Sklearn:
-    """``LogisticRegression(C=..., random_state=seed)`` with whatever else the installed scikit-learn has as defaults.
+    """``LogisticRegression(C=..., random_state=seed)`` with the other defaults of the installed scikit-learn.
 
-    SentEval says no more; the solver was liblinear before scikit-learn 0.22, and is lbfgs since.
+    SentEval specifies no more. The default solver was liblinear before scikit-learn 0.22 and is lbfgs since then.
     """
 
     def __init__(self, seed: int) -> None:
@@ -110,7 +110,7 @@ class Sklearn:
         from sklearn.linear_model import LogisticRegression
 
         with warnings.catch_warnings():
-            # 100 iterations are what the protocol has, enough or not
+            # The protocol has 100 iterations, converged or not
             warnings.simplefilter("ignore", ConvergenceWarning)
             return LogisticRegression(C=c, random_state=self.seed).fit(rows, labels)
 
@@ -120,10 +120,10 @@ Trainer = SentEvalClassifier | Sklearn
 
 
 def trainer(config: EvaluateConfig, hidden: int, changes: Mapping[str, Any]) -> Trainer:
-    """``changes`` replace settings where a task has its own.
+    """Return the trainer of the configured classifier. ``changes`` replaces settings for a task.
 
     Raises:
-        InputError: the protocol knows no hidden units.
+        InputError: the protocol does not support hidden units.
     """
     if config.protocol == "sklearn":
         if hidden:
@@ -135,7 +135,7 @@ def trainer(config: EvaluateConfig, hidden: int, changes: Mapping[str, Any]) -> 
 
 
 def stratified(labels_N: np.ndarray, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(rows to train on, rows to test on) of each fold, ascending."""
+    """Return the training rows and the test rows of each fold, in ascending order."""
     from sklearn.model_selection import StratifiedKFold
 
     splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed)
@@ -143,12 +143,12 @@ def stratified(labels_N: np.ndarray, folds: int, seed: int) -> list[tuple[np.nda
 
 
 def fold_split(rows_N: np.ndarray, fold: tuple[np.ndarray, np.ndarray]) -> Split:
-    """``fold`` counts within ``rows_N``."""
+    """Return the split of a fold, whose numbers are positions in ``rows_N``."""
     return Split(_tensor(rows_N[fold[0]]), _tensor(rows_N[fold[1]]))
 
 
 def fewest_for(folds: int, nested: bool) -> int:
-    """Return the least rows of a class that stand in every fold; ``nested``: in every inner fold, too."""
+    """Return the minimum number of rows of a class so that every fold (``nested``: every inner fold) contains one."""
     rows = folds
     while nested and rows - -(-rows // folds) < folds:
         rows += 1
@@ -156,7 +156,7 @@ def fewest_for(folds: int, nested: bool) -> int:
 
 
 def _plain(features: Features, rows_N: Tensor) -> np.ndarray:
-    """(N, D), without the column of ones."""
+    """Return the features (N, D) without the column of ones."""
     return features.take(rows_N.to(features.index_device))[:, :-1].cpu().numpy()
 
 

@@ -1,12 +1,13 @@
 """CQADupStack: retrieval of duplicate questions in a forum.
 
-The form of TSDAE (Wang et al. 2021, package useb), which GenSE table 3 follows, and not that of BEIR or MTEB: a
-forum's queries are taken out of its documents; the 100 nearest by cosine are kept; average precision is over these 100
-alone, so it is normalised by the duplicates among them, and 0 without any. nDCG@10 is normalised by all of a query's
-duplicates. Means over a forum's queries, then the plain mean over forums.
+The protocol is that of TSDAE (Wang et al. 2021, package useb), which table 3 of GenSE follows, not that of BEIR or
+MTEB. A forum's queries are removed from its documents, and the 100 nearest documents by cosine are kept. Average
+precision is computed over these 100 alone: it is normalized by the number of duplicates among them, and is 0 if there
+are none. nDCG@10 is normalized by all duplicates of a query. Scores are means over a forum's queries, then the
+unweighted mean over forums.
 
     CQADupStack/corpus        forum, id, text
-    CQADupStack/{valid,test}  forum, query_id, relevant_ids (ids of the same forum between blanks)
+    CQADupStack/{valid,test}  forum, query_id, relevant_ids (ids of the same forum separated by spaces)
 
 Shape letters: B queries of one block, N documents, T = 100 nearest, R most duplicates of a query, D width.
 """
@@ -34,18 +35,18 @@ NEAREST = 100
 CUTOFF = 10
 FORUMS = "android english gaming gis mathematica physics programmers stats tex unix webmasters wordpress".split()
 METRICS = (f"map@{NEAREST}", f"ndcg@{CUTOFF}")
-CELLS = 2**25  # cosines held at a time: 128 MiB
-MOST_QUERIES = 128  # in a block: their nearest are gathered as B x T x D float64
+CELLS = 2**25  # cosines in memory at a time: 128 MiB
+MOST_QUERIES = 128  # in a block: the embeddings of their nearest documents are gathered as B x T x D float64
 
 
 class Forum(NamedTuple):
-    """Its queries, and the documents without them."""
+    """The queries of a forum, and its documents without the queries."""
 
     name: str
     queries: list[str]
     documents: list[str]
-    relevant: list[list[int]]  # per query, the rows of its duplicates among the documents
-    duplicates: list[int]  # per query, how many it has; more than the rows where some are queries themselves
+    relevant: list[list[int]]  # for each query, the positions of its duplicates in the documents
+    duplicates: list[int]  # for each query, the number of its duplicates, including those that are queries themselves
 
 
 class ForumRetrieval:
@@ -74,7 +75,7 @@ class ForumRetrieval:
         parts: dict[str, list[Estimate]] = {metric: [] for metric in METRICS}
         for forum in self.forums:
             ap_Q, ndcg_Q = self._per_query(forum, pool, how.device)
-            asked_Q = torch.tensor(forum.duplicates) > 0  # useb leaves the others out of nDCG, and not of MAP
+            asked_Q = torch.tensor(forum.duplicates) > 0  # useb leaves others out of nDCG, but not out of MAP
             key = self._task(forum) if how.intervals else None
             parts[METRICS[0]].append(mean_of_queries(ap_Q, key))
             parts[METRICS[1]].append(mean_of_queries(ndcg_Q[asked_Q], key))
@@ -87,7 +88,7 @@ class ForumRetrieval:
         return f"{self.stem}-{forum.name}{self.split}"
 
     def _per_query(self, forum: Forum, pool: EmbeddingPool, device: torch.device) -> tuple[Tensor, Tensor]:
-        """(Q,) average precision and nDCG."""
+        """Return the average precision and the nDCG of each query, (Q,) each."""
         queries_QD = unit_rows(pool.of(forum.queries), f"{self._task(forum)} queries")
         documents_ND = unit_rows(pool.of(forum.documents), f"{self._task(forum)} documents")
         on_device_ND = documents_ND.to(device)
@@ -105,9 +106,9 @@ class ForumRetrieval:
 
 
 def _in_order(queries_BD: Tensor, documents_ND: Tensor, chosen_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest by their float64 cosines, ties in the order of the documents.
+    """Order the nearest documents by their float64 cosines, ties in the order of the documents.
 
-    A float32 product gives equal documents different cosines by their place in the matrix, and other ones elsewhere.
+    In a float32 matmul, the cosines of equal documents depend on their position in the matrix and on the hardware.
     """
     chosen_BT = chosen_BT.sort(-1).values
     near_BTD = normalize(documents_ND[chosen_BT].double(), dim=-1)
@@ -118,18 +119,21 @@ def _in_order(queries_BD: Tensor, documents_ND: Tensor, chosen_BT: Tensor) -> tu
 
 
 def _hits(chosen_BT: Tensor, relevant: Sequence[list[int]]) -> Tensor:
-    """(B, T) whether each of the nearest is a duplicate."""
+    """Return (B, T): whether each of the nearest documents is a duplicate."""
     most = max((len(rows) for rows in relevant), default=0)
     relevant_BR = torch.tensor([rows + [-1] * (most - len(rows)) for rows in relevant]).view(len(relevant), most)
     return (chosen_BT.unsqueeze(-1) == relevant_BR.long().unsqueeze(1)).any(-1)
 
 
 def average_precisions(cosine_BT: Tensor, hits_BT: Tensor) -> Tensor:
-    """(B,) float64 of rows in descending order, as scikit-learn has it: tied items enter together; 0 without a hit."""
+    """Return the average precision (B,) float64 of rows in descending order, or 0 without a hit.
+
+    Tied items enter together, as in scikit-learn.
+    """
     places_T = torch.arange(cosine_BT.shape[1])
     is_end_BT = torch.ones_like(hits_BT)
     is_end_BT[:, :-1] = cosine_BT[:, 1:] != cosine_BT[:, :-1]
-    # place of the last item of each item's tie: the smallest end at or behind it
+    # Position of the last item of each item's tie: the smallest end at or after it
     end_BT = torch.where(is_end_BT, places_T, len(places_T)).flip(-1).cummin(-1).values.flip(-1)
     precision_BT = hits_BT.double().cumsum(-1) / (places_T + 1)
     found_B = hits_BT.sum(-1)
@@ -137,7 +141,7 @@ def average_precisions(cosine_BT: Tensor, hits_BT: Tensor) -> Tensor:
 
 
 def ndcg_at_cutoff(hits_BT: Tensor, duplicates_B: Tensor) -> Tensor:
-    """(B,) float64 nDCG@10 with gains of 0 and 1; 0 where there are no duplicates."""
+    """Return nDCG@10 (B,) float64 with gains of 0 and 1, or 0 for queries without duplicates."""
     discount_C = 1 / torch.log2(torch.arange(2, CUTOFF + 2, dtype=torch.float64))
     top_BC = hits_BT[:, :CUTOFF].double()
     ideal_B = discount_C.cumsum(0)[duplicates_B.clamp(1, CUTOFF) - 1]
@@ -145,7 +149,7 @@ def ndcg_at_cutoff(hits_BT: Tensor, duplicates_B: Tensor) -> Tensor:
 
 
 def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig) -> ForumRetrieval:
-    """``split`` is valid or test; ``ending`` is that of the score names, -dev or nothing."""
+    """Read a split (valid or test). ``ending`` is that of the score names: -dev or empty."""
     corpus = _corpus(table(root, "CQADupStack/corpus"))
     path = table(root, f"CQADupStack/{split}")
     asked: dict[str, dict[str, list[str]]] = {}
@@ -165,7 +169,7 @@ def _read(split: str, ending: str, root: Path, name: str, config: EvaluateConfig
 
 
 def _corpus(path: Path) -> dict[str, dict[str, str]]:
-    """forum -> id -> text"""
+    """Return forum -> id -> text."""
     corpus: dict[str, dict[str, str]] = {}
     for _, (forum, key, text) in read_columns(path, ["forum", "id", "text"]):
         corpus.setdefault(forum, {})[key] = text.strip() or EMPTY

@@ -1,6 +1,6 @@
-"""Classifier features of one or two sentence vectors, with a bias column.
+"""Classifier features of one or two sentence embeddings, with a bias column.
 
-Shape letters: N rows, U texts, D width of a vector, E width of a row.
+Shape letters: N rows, U texts, D width of an embedding, E width of a row.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contrastive_encoders.evaluation.embedding_pool import EmbeddingPool, finite_rows
 
-# sentence: u. pair: |a - b|, a * b. inference: a, b, a * b, |a - b|, made for each batch: SNLI has 569,000 rows
+# sentence: u. pair: |a - b|, a * b. inference: a, b, a * b, |a - b|, built for each batch because SNLI has 569,000 rows
 Combination = Literal["sentence", "pair", "inference"]
 
 
@@ -21,15 +21,15 @@ class DenseFeatures:
     def __init__(self, rows_ND: Tensor, device: torch.device | str = "cpu") -> None:
         self.rows_NE = torch.cat([rows_ND, rows_ND.new_ones(len(rows_ND), 1)], dim=1).to(device)
         self.width, self.device, self.dtype = self.rows_NE.shape[1], self.rows_NE.device, self.rows_NE.dtype
-        self.index_device = self.device  # where ``take`` wants row numbers
+        self.index_device = self.device  # device of the row numbers for ``take``
 
     def take(self, rows: Tensor) -> Tensor:
-        """(..., E) on the device for row numbers (...)."""
+        """Return the features (..., E) on the device for row numbers (...)."""
         return self.rows_NE.index_select(0, rows.flatten()).view(*rows.shape, self.width)
 
 
 class Inference:
-    """The four parts of InferSent's features (Conneau et al. 2017), of one batch's rows at a time."""
+    """The four parts of InferSent's features (Conneau et al. 2017), built for the rows of one batch at a time."""
 
     def __init__(
         self, pool: EmbeddingPool, left: Sequence[str], right: Sequence[str], device: torch.device | str
@@ -40,7 +40,7 @@ class Inference:
         self.device, self.index_device = torch.device(device), torch.device("cpu")
 
     def take(self, rows: Tensor) -> Tensor:
-        """(..., 4 D + 1) for row numbers (...)."""
+        """Return the features (..., 4 D + 1) for row numbers (...)."""
         flat = rows.flatten()
         a, b = (self.vectors_UD.index_select(0, place_N[flat]).to(self.device) for place_N in self.places)
         return torch.cat([a, b, a * b, (a - b).abs(), a.new_ones(len(a), 1)], dim=1).view(*rows.shape, self.width)
@@ -52,7 +52,7 @@ Features = DenseFeatures | Inference
 def features_of(
     combination: Combination, pool: EmbeddingPool, sides: Sequence[Sequence[str]], device: torch.device
 ) -> Features:
-    """The features of N rows; ``sides`` holds one list of N texts, or two."""
+    """Return the features of N rows. ``sides`` contains one or two lists of N texts."""
     if combination == "inference":
         left, right = sides
         return Inference(pool, left, right, device)
@@ -64,5 +64,5 @@ def features_of(
 
 
 def _finite(vectors_ND: Tensor) -> Tensor:
-    """Replace vectors that are not finite by zeros: one would spoil every classifier."""
+    """Replace embeddings that are not finite by zeros, because one such embedding would break every classifier."""
     return finite_rows(vectors_ND, what="vectors are not finite; they count as zeros")

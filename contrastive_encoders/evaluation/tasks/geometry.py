@@ -1,17 +1,19 @@
-"""Geometry of an embedding space: alignment, uniformity, anisotropy, effective rank and norm on STS-B.
+"""Geometry of an embedding space: alignment, uniformity, anisotropy, effective rank, and norm on STS-B.
 
-These are raw values and not percentages. With f the vector scaled to length 1 (Wang and Isola 2020):
+The scores are raw values, not percentages. With the normalized embedding f (Wang and Isola 2020):
 
     alignment  = mean of |f(x) - f(y)|^2 over pairs rated above the threshold (4, as in ST5 and GenSE); lower is better
     uniformity = log of the mean of exp(-2 |f(x) - f(y)|^2) over pairs of sentences; lower is better
 
-(GenSE's equations 4 and 5 print norms without the square and a minus sign; its figure follows the above.) Uniformity
-is over all pairs i < j of the 2 x rows sentences, none drawn at random. A sentence that stands in several rows counts
-as often, as it does for ``torch.pdist`` on the concatenated columns; ``uniformity-distinct`` takes each text once.
+(GenSE's equations 4 and 5 contain norms without the square and a minus sign, but its figure follows the definitions
+above.) Uniformity is computed over all pairs i < j of the 2 x rows sentences, without sampling. A sentence that occurs
+in several rows counts as often as it occurs, as with ``torch.pdist`` on the concatenated columns.
+``uniformity-distinct`` counts each text once.
 
-The rest is over distinct texts: anisotropy, the mean cosine of two of them (Ethayarajh 2019); effective rank, exp of
-the entropy of the singular values, scaled to sum 1, of the (U, D) matrix of vectors as they are (Roy and Vetterli
-2007), and the same of the centred matrix; mean and standard deviation of the vectors' norms.
+The other scores are computed over distinct texts. Anisotropy is the mean cosine of two different texts (Ethayarajh
+2019). The effective rank (Roy and Vetterli 2007) is exp of the entropy of the singular values, scaled to sum 1, of the
+(U, D) matrix of the embeddings, which are not normalized; it is also computed for the centered matrix. The last scores
+are the mean and standard deviation of the norms.
 
 Shape letters: P rows of the table, N = 2 P sentences, U distinct texts, D width, B block of texts.
 """
@@ -38,11 +40,12 @@ BLOCK = 512  # texts compared with all others at a time: 512 x U float64
 
 
 class Geometry:
-    """Scores are named after the pairs, ``stsb-dev@senteval/geometry/uniformity``.
+    """Geometry scores. Their names start with the pairs, ``stsb-dev@senteval/geometry/uniformity``.
 
-    ``alignment`` becomes ``alignment>3`` with a ``threshold`` of 3. Its interval is a bootstrap over its pairs,
-    uniformity's over the table's rows, to first order (the row means of the kernel are resampled, not the N^2 kernel:
-    what is left out is O(1/N)); those of anisotropy and norm are over texts. Ranks and spread have none.
+    ``alignment`` becomes ``alignment>3`` with a ``threshold`` of 3. Its interval is a bootstrap over its pairs. The
+    interval of uniformity is over the table's rows, to first order: the row means of the kernel are resampled, not the
+    N^2 kernel, with an error of O(1/N). Those of anisotropy and the mean norm are over texts. The ranks and the
+    standard deviation have no interval.
     """
 
     def __init__(self, name: str, pairs: PairTask, threshold: float = THRESHOLD) -> None:
@@ -93,17 +96,17 @@ class Geometry:
 
 
 def squared_distances(units_UD: Tensor, pairs_P2: Tensor) -> Tensor:
-    """(P,) of unit vectors: 2 - 2 cos."""
+    """Return squared distances (P,) of unit vectors: 2 - 2 cos."""
     cosine_P = (units_UD[pairs_P2[:, 0]] * units_UD[pairs_P2[:, 1]]).sum(-1)
     return (2 - 2 * cosine_P).clamp(min=0)
 
 
 def uniformities(units_UD: Tensor, pairs_P2: Tensor, key: str | None) -> tuple[Estimate, Estimate]:
-    """Over all sentences of the rows, and over distinct texts."""
+    """Return the uniformity over all sentences of the rows, and over distinct texts."""
     count_U = torch.bincount(pairs_P2.flatten(), minlength=len(units_UD)).double()
     sums_U2 = kernel_sums(units_UD, torch.stack([count_U, torch.ones_like(count_U)], dim=-1))
     self_U = torch.exp(4 * (units_UD.square().sum(-1) - 1))
-    others_U2 = sums_U2 - self_U.unsqueeze(-1)  # a sentence is not compared with itself
+    others_U2 = sums_U2 - self_U.unsqueeze(-1)  # without the pair of a sentence with itself
     per_row_P = others_U2[:, 0][pairs_P2].sum(-1)
     return _log_mean(per_row_P, 2 * len(pairs_P2), key), _log_mean(others_U2[:, 1], len(units_UD), key)
 
@@ -111,20 +114,23 @@ def uniformities(units_UD: Tensor, pairs_P2: Tensor, key: str | None) -> tuple[E
 def _log_mean(sums: Tensor, sentences: int, key: str | None) -> Estimate:
     """Estimate the logarithm of the mean kernel value over ordered pairs of sentences.
 
-    ``sums`` has, for each row, the sum of the kernel values of its pairs.
+    Args:
+        sums: for each row, the sum of the kernel values of its pairs.
+        sentences: number of sentences.
+        key: key of the bootstrap; None: no interval.
     """
     value = math.log(float(sums.sum()) / (sentences * (sentences - 1)))
     replicates_R = mean(sums / sums.mean(), key, scale=1.0).replicates_R
     if replicates_R is None:
         return Estimate(value)
-    # both sentences of a pair are resampled: its weight is w_i w_j, to first order w_i + w_j - 1
+    # Both sentences of a pair are resampled: its weight is w_i w_j, to first order w_i + w_j - 1
     return Estimate(value, value + torch.log((2 * replicates_R - 1).clamp(min=1e-12)))
 
 
 def kernel_sums(units_UD: Tensor, weights_UW: Tensor) -> Tensor:
-    """(U, W): sum over all v of weight_v exp(-2 |u - v|^2), itself included; each pair is computed once.
+    """Return the sums (U, W), over all v including u, of weight_v exp(-2 |u - v|^2).
 
-    No logarithms on the way: of unit vectors the exponent lies between -8 and 0.
+    Each pair is computed once. No logarithms are needed, because the exponent is between -8 and 0 for unit vectors.
     """
     sums_UW = torch.zeros_like(weights_UW)
     for start in range(0, len(units_UD), BLOCK):
@@ -136,7 +142,7 @@ def kernel_sums(units_UD: Tensor, weights_UW: Tensor) -> Tensor:
 
 
 def anisotropy(units_UD: Tensor, key: str | None) -> Estimate:
-    """Mean cosine of two different texts, from the sum of all vectors."""
+    """Return the mean cosine of two different texts, computed from the sum of all embeddings."""
     others_U = units_UD @ units_UD.sum(0) - units_UD.square().sum(-1)
     found = mean(others_U / (len(units_UD) - 1), key, scale=1.0)
     if found.replicates_R is None:
@@ -145,7 +151,7 @@ def anisotropy(units_UD: Tensor, key: str | None) -> Estimate:
 
 
 def effective_rank(matrix_UD: Tensor) -> float:
-    """From 1 to min(U, D); 0 for a matrix of zeros."""
+    """Return the effective rank, from 1 to min(U, D), or 0 for a matrix of zeros."""
     singular_D = torch.linalg.svdvals(matrix_UD)
     if float(singular_D.sum()) == 0:
         return 0.0

@@ -1,9 +1,9 @@
-"""Label quality of an embedding space without training: nearest neighbour accuracy and k-means V-measure.
+"""Label quality of an embedding space without training: nearest-neighbor accuracy and k-means V-measure.
 
-Vectors are of length 1. Neighbours of test rows are training rows; of a set that is not split, all its other rows. The
-clusters are of the test rows, as many as they have labels.
+Embeddings are normalized. The neighbors of test rows are training rows, or all other rows if the set has no splits. The
+test rows are clustered into as many clusters as they have labels.
 
-Shape letters: N rows, C classes, K neighbours, D width.
+Shape letters: N rows, C classes, K neighbors, D width.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +19,11 @@ from contrastive_encoders.statistics.bootstrap import Estimate, mean, v_measure
 
 SCORES = {"knn": "knn/accuracy", "kmeans": "kmeans/v-measure"}
 BLOCK = 1024  # rows compared with all others at a time
-STARTS = 10  # of k-means; the best is taken
+STARTS = 10  # initializations of k-means, of which the best is used
 
 
 class KNNKMeansTask:
-    """``parts`` as of `Classification`, of single texts."""
+    """Task on labeled single texts, with ``parts`` as in `Classification`."""
 
     def __init__(
         self, name: str, parts: Mapping[str, LabeledSplit], scores: Sequence[str], neighbours: int, seed: int
@@ -54,7 +54,7 @@ class KNNKMeansTask:
         return unit_rows(pool.of(part.sides[0]).double(), self.name)
 
     def _voted(self, asked_ND: Tensor, known: tuple[Tensor, np.ndarray], without_itself: bool) -> np.ndarray:
-        """(N,) the label that most neighbours have, the first of several."""
+        """Return (N,): the most frequent label among the neighbors, the first in case of ties."""
         known_MD, labels_M = known
         voted = []
         for start in range(0, len(asked_ND), BLOCK):

@@ -17,27 +17,27 @@ Known = TypeVar("Known")
 
 
 class LabeledLayout(NamedTuple):
-    """Where a set lies, and how a row of it is read."""
+    """Tables of a set, and how their rows are read."""
 
-    rows: dict[str, int]  # table -> official rows, in the order (all) or (train, test) or (train, dev, test)
+    rows: dict[str, int]  # table -> official number of rows, in the order (all) or (train, test) or (train, dev, test)
     labels: tuple[str, ...]  # in the order of SentEval's class numbers
     recipe: ClassificationSpec = ClassificationSpec()
     sentences: tuple[str, ...] = ("sentence",)  # columns
     label: str = "label"  # column
-    sort_by: tuple[int, ...] = (0,)  # sentences whose words count, the more important first
+    sort_by: tuple[int, ...] = (0,)  # sentences sorted by their number of words, the primary key first
     may_be_empty: bool = False
-    senteval: bool = False  # there is a second form of the text
+    senteval: bool = False  # whether a second form of the text exists
 
 
 PARTS = {1: ("all",), 2: ("train", "test"), 3: ("train", "dev", "test")}
 _PAIR = ("sentence1", "sentence2")
-# What SentEval sets for SNLI alone (snli.py: max_epoch and epoch_size, which classifier.py reads).
+# Settings of SentEval for SNLI alone (snli.py: max_epoch and epoch_size, which classifier.py reads)
 SNLI_SETTINGS = {"max_epoch": 15, "passes": 1}
 LAYOUTS = {
     "cr": LabeledLayout({"CR/all": 3775}, ("0", "1"), may_be_empty=True, senteval=True),
     "mr": LabeledLayout({"MR/all": 10662}, ("0", "1"), senteval=True),
     "mpqa": LabeledLayout({"MPQA/all": 10606}, ("0", "1"), may_be_empty=True, senteval=True),
-    # SentEval counts objective sentences as the positive ones, the table subjective ones
+    # SentEval uses objective sentences as the positive class, the table subjective ones
     "subj": LabeledLayout({"SUBJ/all": 10000}, ("1", "0"), senteval=True),
     "sst2": LabeledLayout({"SST2/train": 67349, "SST2/dev": 872, "SST2/test": 1821}, ("0", "1")),
     "sst5": LabeledLayout({"SST5/train": 8544, "SST5/dev": 1101, "SST5/test": 2210}, ("0", "1", "2", "3", "4")),
@@ -67,10 +67,10 @@ LAYOUTS = {
 
 
 def read_label(where: str, column: str, cell: str, known: Mapping[str, Known]) -> Known:
-    """The number of a label, or whatever else it stands for.
+    """Return the class number of a label, or another value assigned to it.
 
     Raises:
-        InputError: it is none of ``known``.
+        InputError: the label is not one of ``known``.
     """
     if cell not in known:
         names = ", ".join(list(known)[:10]) + (", ..." if len(known) > 10 else "")
@@ -81,7 +81,7 @@ def read_label(where: str, column: str, cell: str, known: Mapping[str, Known]) -
 def arranged(
     where: str, sides: Sequence[list[str]], labels: list[int], ranks: list[int], sort_by: tuple[int, ...]
 ) -> LabeledSplit:
-    """Rows in SentEval's order: by words, then ``ranks``; rows that tie keep the file's order."""
+    """Return rows in SentEval's order: by number of words, then by ``ranks``. Tied rows keep the order of the file."""
     words = [[len(text.split()) for text in sides[number]] for number in sort_by]
     order = sorted(range(len(labels)), key=lambda row: (*(counts[row] for counts in words), ranks[row]))
     texts = tuple([side[row] for row in order] for side in sides)
@@ -103,7 +103,7 @@ def _part(layout: LabeledLayout, path: Path) -> LabeledSplit:
         labels.append(read_label(where, layout.label, label, known))
         for side, column, cell in zip(sides, layout.sentences, cells, strict=True):
             side.append(cell.strip() if layout.may_be_empty else read_text(where, column, cell))
-    # SNLI is sorted while its labels are still words
+    # SNLI is sorted while its labels are still text
     alphabetic = {label: rank for rank, label in enumerate(sorted(layout.labels))}
     by_word = layout.recipe.combination == "inference"
     ranks = [alphabetic[layout.labels[label]] for label in labels] if by_word else labels
@@ -114,8 +114,8 @@ SENTEVAL_ENTRIES = {
     name: TaskEntry(one.rows, partial(_read_set, one), senteval=one.senteval) for name, one in LAYOUTS.items()
 }
 
-# The ten probing tasks (Conneau et al. 2018), one table each of split, label and sentence
-PROBING = {  # score name -> file name of the authors
+# The ten probing tasks (Conneau et al. 2018), each a table with split, label, and sentence
+PROBING = {  # score name -> the authors' file name
     "length": "sentence_length",
     "wordcontent": "word_content",
     "depth": "tree_depth",
@@ -127,9 +127,9 @@ PROBING = {  # score name -> file name of the authors
     "oddmanout": "odd_man_out",
     "coordinationinversion": "coordination_inversion",
 }
-PROBING_ROWS = 120_000  # 100,000 to train on, 10,000 each for dev and test
+PROBING_ROWS = 120_000  # 100,000 for training, 10,000 each for dev and test
 PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
-# a hidden layer for 1,000 classes: SentEval leaves it away whatever nhid says (probing.py)
+# SentEval omits the hidden layer for 1,000 classes, independent of nhid (probing.py)
 LINEAR_ONLY = ("wordcontent",)
 
 
@@ -140,7 +140,7 @@ def _read_probing(recipe: ClassificationSpec, root: Path, name: str, config: Eva
         found[read_label(where, "split", split, PROBING_SPLITS)].append(
             (where, read_text(where, "label", label), read_text(where, "sentence", sentence))
         )
-    # a label that is not in the training rows could never be predicted
+    # A label that is missing from the training rows could never be predicted
     known = {label: number for number, label in enumerate(sorted({label for _, label, _ in found["train"]}))}
     parts = {}
     for split, rows in found.items():

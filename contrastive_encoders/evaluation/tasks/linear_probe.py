@@ -1,12 +1,12 @@
-"""SentEval's classifiers trained as one batch over regularisation values and data splits.
+"""SentEval's classifiers, trained as one batch over regularization values and data splits.
 
-The members of one split draw the same rows in the same order, because SentEval sets the seed anew for each classifier:
-a batch is gathered once per split and multiplied with all of their weights. Initial weights, batch order, updates and
-early stopping are those of ``senteval/tools/classifier.py`` (Conneau and Kiela 2018), so that in float64 the decisions
-are the same. Members that have stopped leave the batch.
+The members of one split draw the same rows in the same order, because SentEval resets the seed for each classifier. So
+a batch is gathered once per split and multiplied with the weights of all members. Initial weights, batch order,
+updates, and early stopping are those of ``senteval/tools/classifier.py`` (Conneau and Kiela 2018), so that the
+predictions in float64 are identical. Members that have stopped are removed from the batch.
 
-Shape letters: F splits, G of them that are trained at a time, R classifiers on each, B rows of a batch, T rows of a
-pass (whole batches), N items, E width of a feature row and its final 1.
+Shape letters: F splits, G splits that are trained at a time, R classifiers on each split, B rows of a batch, T rows of
+a pass (full batches), N items, E width of a feature row and its final 1.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,26 +20,26 @@ from torch import Tensor
 from contrastive_encoders.evaluation.tasks.features import Features
 from contrastive_encoders.evaluation.tasks.probe_optimizers import OPTIMIZERS, Binary, Hidden, Softmax, one_thread
 
-# On a CPU as many splits are trained at a time as have batches that stay in its cache from the logits to the gradients,
-# and never so few that calling an operation takes longer than doing it.
+# On a CPU, the number of splits that are trained at a time is limited so that their batches stay in its cache from the
+# logits to the gradients. It has a minimum, below which calling an operation takes longer than computing it.
 CPU_BATCH_BYTES, FEWEST_SPLITS = 4 * 2**20, 4
-DEV_ROWS = 4096  # scored at a time
+DEV_ROWS = 4096  # rows scored at a time
 
 
 class ProbeSettings(NamedTuple):
-    """How a classifier is trained."""
+    """Settings for the training of a classifier."""
 
-    optimizer: str = "adam"  # or rmsprop
+    optimizer: str = "adam"  # or "rmsprop"
     batch: int = 64
     tenacity: int = 5
-    passes: int = 4  # over the training rows, between two looks at the dev rows ("epoch_size")
-    max_epoch: int = 200  # no further look is prepared once more passes than this are done
+    passes: int = 4  # passes over the training rows between two evaluations on the dev rows ("epoch_size")
+    max_epoch: int = 200  # after more passes than this, no further evaluation follows
     hidden: int = 0
     seed: int = 1111
 
 
 class Split(NamedTuple):
-    """Row numbers of the features that train a classifier, and of those that stop it."""
+    """Row numbers of the features that train a classifier, and of those for early stopping."""
 
     train_N: Tensor
     dev_N: Tensor
@@ -47,15 +47,15 @@ class Split(NamedTuple):
 
 
 class Fits(NamedTuple):
-    """Every member at its best look."""
+    """Each member at its best evaluation."""
 
-    accuracy_FR: np.ndarray  # of the dev rows, 0..1
-    hits: list[Tensor]  # per split (R, dev rows) bool on the CPU
+    accuracy_FR: np.ndarray  # accuracy on the dev rows, 0 to 1
+    hits: list[Tensor]  # for each split, (R, dev rows) bool on the CPU
     weights: list[Tensor]
     model: Softmax
 
     def predict(self, split: int, member: int, features: Features, rows_N: Tensor) -> Tensor:
-        """(N,) classes, on the CPU."""
+        """Return the predicted classes (N,), on the CPU."""
         weights = [weight[split : split + 1, member : member + 1] for weight in self.weights]
         return _predict(self.model, weights, features, rows_N)[0]
 
@@ -63,13 +63,16 @@ class Fits(NamedTuple):
 def fit(
     features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], l2_FR: Tensor, settings: ProbeSettings
 ) -> Fits:
-    """Trains ``l2_FR.numel()`` classifiers; ``l2_FR`` (float64) holds each one's weight decay, the bias' too."""
-    # a trainer that evaluates between its steps may have autocast on
+    """Train ``l2_FR.numel()`` classifiers.
+
+    ``l2_FR`` (float64) is the weight decay of each, which also applies to the bias.
+    """
+    # Autocast may be enabled in a trainer that evaluates between its steps
     with one_thread(), torch.inference_mode(), torch.autocast(features.device.type, enabled=False):
         return _Training(features, labels_N, classes, splits, l2_FR, settings).run()
 
 
-_Orders = dict[tuple[int, int], list[Tensor]]  # what was drawn and how many rows -> their order in each pass
+_Orders = dict[tuple[int, int], list[Tensor]]  # what was drawn and the number of rows -> their order in each pass
 
 
 class _Training:
@@ -95,7 +98,7 @@ class _Training:
         self.best_FR = np.full(tuple(l2_FR.shape), -1.0)
         self.failures_FR = np.zeros(tuple(l2_FR.shape), dtype=int)
         self.alive_FR = np.ones(tuple(l2_FR.shape), dtype=bool)
-        # the rows' order in each pass, as SentEval draws it from NumPy's legacy generator: alike in splits of one kind
+        # Order of the rows in each pass, drawn from NumPy's legacy generator as in SentEval; equal for splits of a kind
         self.kinds = [(split.drawn, len(split.train_N)) for split in splits]
         self.draws = {kind: np.random.RandomState(settings.seed) for kind in self.kinds}
         for (drawn, _), draws in self.draws.items():
@@ -114,9 +117,10 @@ class _Training:
         return Fits(self.best_FR, self.hits, self.best, self.model)
 
     def _groups(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Splits with as many batches and about as many members left: (G,), and (G, R) numbers of members.
+        """Yield groups of splits (G,), and the numbers of their members (G, R).
 
-        Where a split has fewer left than its neighbours, stopped members keep it company; nobody looks at them.
+        The splits of a group have equal numbers of batches and similar numbers of active members. A split with fewer
+        active members is padded with stopped members, whose results are ignored.
         """
         left_F = self.alive_FR.sum(1)
         steps_F = np.array([_steps(split, self.settings.batch) for split in self.splits])
@@ -135,7 +139,7 @@ class _Training:
             start = stop
 
     def _train(self, splits_G: np.ndarray, members_GR: np.ndarray, orders: _Orders, done: int) -> None:
-        """``passes`` passes of some members, then a look at the dev rows."""
+        """Train some members for ``passes`` passes, then evaluate them on the dev rows."""
         place = (torch.from_numpy(splits_G)[:, None], torch.from_numpy(members_GR))
         weights = [one[place] for one in self.weights]
         moments = [[one[place] for one in pair] for pair in self.moments]
@@ -153,7 +157,7 @@ class _Training:
         self._look(splits_G, members_GR, weights)
 
     def _pass(self, splits_G: np.ndarray, orders: _Orders, number: int, steps: int) -> list[tuple[Tensor, ...]]:
-        """Row numbers, labels and each row's share in its batch's mean, by batches; the last one is filled up."""
+        """Return row numbers, labels, and weights in the batch's mean, by batches. The last batch is padded."""
         batch = self.settings.batch
         rows_GT = torch.zeros(len(splits_G), steps * batch, dtype=torch.long)
         share_GT = torch.full(rows_GT.shape, 1.0 / batch, dtype=self.features.dtype)
@@ -170,10 +174,11 @@ class _Training:
         return [one.view(len(splits_G), steps, batch).transpose(0, 1).contiguous().unbind(0) for one in whole]
 
     def _look(self, splits_G: np.ndarray, members_GR: np.ndarray, weights: Sequence[Tensor]) -> None:
-        """Score the dev rows; keep the weights of members that improved, count a failure of the others.
+        """Score the dev rows. Keep the weights of members that improved, and count a failure of the others.
 
-        SentEval counts a failure whenever the accuracy does not rise, never sets the counter back when it does, and
-        looks at it before counting: the (tenacity + 1)-th failure of the whole training ends it (classifier.py, fit).
+        SentEval counts a failure whenever the accuracy does not rise and never resets the counter. It compares the
+        counter before it increments it, so the (tenacity + 1)-th failure of the entire training ends it
+        (classifier.py, fit).
         """
         for place, split in enumerate(splits_G):
             dev_N = self.splits[split].dev_N
@@ -194,7 +199,7 @@ class _Training:
 
 
 def _predict(model: Softmax, weights: Sequence[Tensor], features: Features, rows_N: Tensor) -> Tensor:
-    """(R, N) classes of one split's members, on the CPU."""
+    """Return the predicted classes (R, N) of one split's members, on the CPU."""
     blocks = rows_N.to(features.index_device).split(DEV_ROWS)
     parts = [model.predict(weights, features.take(block[None]))[0].cpu() for block in blocks]
     return torch.cat(parts, dim=1)

@@ -1,7 +1,8 @@
 """Paraphrase pairs by cosine (GenSE table 3), and BIOSSES as an STS set.
 
-Twitter-URL and PIT-2015 (TwitterPara) follow the protocol of TSDAE (Wang et al. 2021, package useb): average precision
-without the pairs on which the annotators could not agree, and Spearman's correlation with the votes over all pairs.
+Twitter-URL and PIT-2015 (TwitterPara) follow the protocol of TSDAE (Wang et al. 2021, package useb). The scores are
+average precision, without the pairs on which the annotators were undecided, and Spearman's correlation with the votes
+over all pairs.
 
     TwitterURL/test_with_debatable  votes_of_6, sentence1, sentence2
     PIT2015/test                    score (0 to 5), sentence1, sentence2
@@ -23,11 +24,14 @@ from contrastive_encoders.statistics.bootstrap import Estimate, average_precisio
 
 log = logging.getLogger(__name__)
 
-DEBATABLE = 3.0  # more: a paraphrase; fewer: none
+DEBATABLE = 3.0  # votes or rating: above it, a paraphrase; below it, not a paraphrase
 
 
 class Paraphrases(RatedPairs):
-    """``pairs.gold`` holds votes or a rating; above ``debatable`` it is a paraphrase. ``f1``: also the best F1."""
+    """Task of paraphrase pairs.
+
+    ``pairs.gold`` contains votes or a rating. A pair above ``debatable`` is a paraphrase. ``f1`` adds the best F1.
+    """
 
     def __init__(self, pairs: PairTask, debatable: float = DEBATABLE, *, f1: bool = False) -> None:
         super().__init__(pairs)
@@ -49,7 +53,7 @@ class Paraphrases(RatedPairs):
 
 
 def _read(layout: STSLayout, column: str, root: Path, name: str, config: EvaluateConfig) -> Paraphrases:
-    """``column`` holds votes or a rating, of which 3 is undecided."""
+    """Read pairs. ``column`` contains votes or a rating, for which 3 is undecided."""
     return Paraphrases(read_pairs(root, name, layout, column))
 
 

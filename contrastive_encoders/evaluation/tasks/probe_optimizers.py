@@ -1,9 +1,9 @@
-"""One optimisation step of many linear classifiers: logits, gradients and updates.
+"""One optimization step of many linear classifiers: logits, gradients, and updates.
 
-Autograd and torch.optim would spend most of a step of such small models on bookkeeping.
+For such small models, autograd and torch.optim would spend most of a step on bookkeeping.
 
-Shape letters: G splits of the data, R classifiers on each, B rows of a batch, D width of a vector, E = D + 1 (every row
-ends in a 1, so that a layer's bias is the last column of its weights), H hidden units, C classes.
+Shape letters: G splits of the data, R classifiers on each, B rows of a batch, D width of an embedding, E = D + 1 (every
+row ends in a 1, so that a layer's bias is the last column of its weights), H hidden units, C classes.
 """
 
 import math
@@ -19,10 +19,11 @@ RMSPROP_RATE, RMSPROP_ALPHA, RMSPROP_EPS = 1e-2, 0.99, 1e-8  # defaults of torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one of torch's threads on the CPU inside.
+    """Context manager that limits torch to one thread on the CPU.
 
-    A small classifier takes many products of some 10 microseconds, which several threads only slow down: threads that
-    wait for each other cost ten times the work when others use the cores (63 s in place of 6 for TREC).
+    A small classifier computes many matmuls of about 10 microseconds each, which several threads only slow down.
+    Threads that wait for each other cost ten times the computation if other processes use the cores (63 s instead of
+    6 s for TREC).
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -33,7 +34,7 @@ def one_thread() -> Iterator[None]:
 
 
 def initial_layer(width: int, outputs: int, generator: torch.Generator) -> Tensor:
-    """(outputs, width + 1): what ``nn.Linear(width, outputs)`` would draw, its bias last."""
+    """Return the initial weights (outputs, width + 1) of ``nn.Linear(width, outputs)``, the bias in the last column."""
     weights = torch.empty(outputs, width + 1, dtype=torch.float32)
     kernel, bias = torch.empty_like(weights[:, :width]), torch.empty_like(weights[:, width])
     nn.init.kaiming_uniform_(kernel, a=math.sqrt(5), generator=generator)
@@ -43,7 +44,7 @@ def initial_layer(width: int, outputs: int, generator: torch.Generator) -> Tenso
 
 
 class Softmax:
-    """A linear layer; weights (G, R, C, E)."""
+    """A linear layer with softmax; weights (G, R, C, E)."""
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
@@ -52,15 +53,15 @@ class Softmax:
         return [initial_layer(width, self.classes, generator)]
 
     def logits(self, weights: Sequence[Tensor], x_GBE: Tensor) -> Tensor:
-        """(G, R, C, B)."""
+        """Return logits (G, R, C, B)."""
         return _apply(weights[0], x_GBE)
 
     def predict(self, weights: Sequence[Tensor], x_GBE: Tensor) -> Tensor:
-        """(G, R, B) classes."""
+        """Return predicted classes (G, R, B)."""
         return self.logits(weights, x_GBE).argmax(2)
 
     def gradients(self, weights: Sequence[Tensor], x_GBE: Tensor, y_GB: Tensor, share_GB: Tensor) -> list[Tensor]:
-        """Return the gradients of cross-entropy summed with the weights ``share_GB``: 1 / rows for its mean."""
+        """Return the gradients of the cross-entropy, summed with the weights ``share_GB`` (1 / rows for the mean)."""
         return [_spread(self._error(self.logits(weights, x_GBE), y_GB, share_GB), x_GBE)]
 
     def _error(self, logits_GRCB: Tensor, y_GB: Tensor, share_GB: Tensor) -> Tensor:
@@ -71,7 +72,10 @@ class Softmax:
 
 
 class Binary(Softmax):
-    """Two classes: only the difference of their logits matters, and their gradients differ by the sign alone."""
+    """A classifier for two classes.
+
+    Only the difference of the two logits matters, and their gradients differ only in sign.
+    """
 
     def __init__(self) -> None:
         super().__init__(classes=2)
@@ -89,7 +93,7 @@ class Binary(Softmax):
 
 
 class Hidden(Softmax):
-    """Linear, sigmoid, linear. SentEval has dropout between, whose probability is 0 unless a user sets it."""
+    """Linear, sigmoid, linear. SentEval's dropout is omitted: its probability is 0 unless a user sets it."""
 
     def __init__(self, classes: int, units: int) -> None:
         super().__init__(classes)
@@ -118,32 +122,32 @@ class Hidden(Softmax):
 
 
 def _apply(layer_GRCE: Tensor, x_GBE: Tensor) -> Tensor:
-    """(G, R, C, B): all classifiers of a split in one product, since they see the same rows."""
+    """Return (G, R, C, B). All classifiers of a split see the same rows, so they are computed in one matmul."""
     splits, members, outputs, width = layer_GRCE.shape
     flat = torch.bmm(layer_GRCE.reshape(splits, members * outputs, width), x_GBE.transpose(1, 2))
     return flat.view(splits, members, outputs, -1)
 
 
 def _spread(error_GRCB: Tensor, x_GBE: Tensor) -> Tensor:
-    """(G, R, C, E) gradient of the layer whose outputs' gradient is ``error``."""
+    """Return the gradient (G, R, C, E) of the layer whose outputs have the gradient ``error_GRCB``."""
     splits, members, outputs, rows = error_GRCB.shape
     flat = torch.bmm(error_GRCB.reshape(splits, members * outputs, rows), x_GBE)
     return flat.view(splits, members, outputs, -1)
 
 
 def adam(weight: Tensor, gradient: Tensor, moments: Sequence[Tensor], step: int) -> None:
-    """Kingma and Ba 2015 as torch.optim.Adam computes it; overwrites ``gradient``."""
+    """Update weights by Adam (Kingma and Ba 2015) as in torch.optim.Adam. Overwrites ``gradient``."""
     first, second = moments
     first.lerp_(gradient, 1 - ADAM_BETA1)
     second.mul_(ADAM_BETA2).addcmul_(gradient, gradient, value=1 - ADAM_BETA2)
-    # both of torch's divisions by the root of the second moment's correction, taken out of the elements' loop
+    # Both of torch's divisions by the root of the second moment's correction, moved out of the elementwise operations
     root = math.sqrt(1 - ADAM_BETA2**step)
     scale = torch.sqrt(second, out=gradient).add_(ADAM_EPS * root)
     weight.addcdiv_(first, scale, value=-ADAM_RATE * root / (1 - ADAM_BETA1**step))
 
 
 def rmsprop(weight: Tensor, gradient: Tensor, moments: Sequence[Tensor], step: int) -> None:
-    """Update as torch.optim.RMSprop does, without momentum, not centred; overwrites ``gradient``."""
+    """Update weights as torch.optim.RMSprop does, without momentum and not centered. Overwrites ``gradient``."""
     del step
     (second,) = moments
     second.mul_(RMSPROP_ALPHA).addcmul_(gradient, gradient, value=1 - RMSPROP_ALPHA)
@@ -152,4 +156,4 @@ def rmsprop(weight: Tensor, gradient: Tensor, moments: Sequence[Tensor], step: i
 
 
 Update = Callable[[Tensor, Tensor, Sequence[Tensor], int], None]
-OPTIMIZERS: dict[str, tuple[Update, int]] = {"adam": (adam, 2), "rmsprop": (rmsprop, 1)}  # and its moments
+OPTIMIZERS: dict[str, tuple[Update, int]] = {"adam": (adam, 2), "rmsprop": (rmsprop, 1)}  # with number of moments

@@ -1,14 +1,15 @@
 """SentEval's supervised relatedness (SICK-R, STS-B): softmax over ratings 1..5 on pair features.
 
-Conneau and Kiela 2018, after Tai, Socher and Manning 2015. Features are |a - b| and a * b, the target of a rating is
-its share between the two whole numbers around it, the loss is the mean squared error of the five probabilities, and
-the predicted rating is their mean. Under SentEval's seed the initial weights and the order of the batches are its own.
+The task is that of Conneau and Kiela 2018, after Tai, Socher and Manning 2015. The features are |a - b| and a * b. The
+target of a rating is its split between the two adjacent integers. The loss is the mean squared error of the five
+probabilities, and the predicted rating is their mean. With SentEval's seed, the initial weights and the order of the
+batches are identical to SentEval's.
 
-Up to 94,500 steps of 64 rows with 5 outputs: calling autograd and an optimiser takes several times what the arithmetic
-does, so both are written out here.
+The training takes up to 94,500 steps of 64 rows with 5 outputs. Autograd and an optimizer would take several times
+longer than the arithmetic, so both are written out here.
 
-Shape letters: N pairs, B pairs of a batch, D width of a vector, F = 2 D + 1 features with a constant one for the bias,
-5 ratings.
+Shape letters: N pairs, B pairs of a batch, D width of an embedding, F = 2 D + 1 features with a constant one for the
+bias, 5 ratings.
 """
 
 import logging
@@ -39,21 +40,21 @@ RATINGS = 5
 BATCH = 64
 LEARNING_RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8  # Adam's
 EPOCHS_PER_CHECK = 50
-LAST_START = 1000  # epochs; whoever has trained no more than these trains 50 further ones: 1,050 at most
-FAILURES = 4  # checks in all, not in a row, that are no better than the best before
+LAST_START = 1000  # last epoch after which 50 further ones are trained, so that there are at most 1,050
+FAILURES = 4  # total number of checks, not necessarily consecutive, without improvement of the best score
 SELECT: dict[str, Callable[[Tensor, Tensor], Estimate]] = {"pearson": pearson, "spearman": spearman}
 
 
 @dataclass
 class Relatedness:
-    """Trains on one set of pairs, stops by a second, and scores both the second and a third."""
+    """Supervised relatedness: train on one set of pairs, stop by a second set, and score the second and a third set."""
 
-    name: str  # of the task; the scores begin with the names of ``test`` and ``dev``
+    name: str  # name of the task; the scores start with the names of ``test`` and ``dev``
     train: PairTask
     dev: PairTask
     test: PairTask
     protocol: str = "regressor"
-    select: str = "pearson"  # of the dev pairs; "spearman" in the fork that SimCSE and GenSE use
+    select: str = "pearson"  # correlation of the dev pairs; "spearman" in the fork that SimCSE and GenSE use
     seed: int = 1111
 
     def texts(self) -> Iterator[Sequence[str]]:
@@ -66,7 +67,7 @@ class Relatedness:
         return [f"{test}/spearman", f"{test}/pearson", f"{test}/mse", f"{dev}/spearman", f"{dev}/pearson"]
 
     def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
-        """Correlations x 100; ``mse`` in squared ratings."""
+        """Return the correlations x 100, and ``mse`` in squared ratings."""
         train = batch_order(self.train)
         dev_gold = torch.from_numpy(self.dev.gold)
         dev_NF, test_NF = features(self.dev, pool), features(self.test, pool)
@@ -89,7 +90,7 @@ class Relatedness:
 
 
 def batch_order(pairs: PairTask) -> PairTask:
-    """SentEval sorts pairs by the words of the left, of the right, and the rating, before it shuffles them."""
+    """Sort pairs by the words of the left, of the right, and the rating, as SentEval does before it shuffles them."""
     rows = sorted(
         range(len(pairs.gold)), key=lambda i: (len(pairs.left[i].split()), len(pairs.right[i].split()), pairs.gold[i])
     )
@@ -103,7 +104,7 @@ def batch_order(pairs: PairTask) -> PairTask:
 
 
 def features(pairs: PairTask, pool: EmbeddingPool) -> Tensor:
-    """(N, F): |a - b|, a * b, 1; zero for a pair with a vector that is not finite."""
+    """Return the features (N, F): |a - b|, a * b, 1. They are 0 for a pair with an embedding that is not finite."""
     left_ND, right_ND = pool.of(pairs.left), pool.of(pairs.right)
     ones_N1 = left_ND.new_ones(len(left_ND), 1)
     rows_NF = torch.cat([(left_ND - right_ND).abs(), left_ND * right_ND, ones_N1], 1)
@@ -111,10 +112,10 @@ def features(pairs: PairTask, pool: EmbeddingPool) -> Tensor:
 
 
 def tai_encoding(gold_N: np.ndarray) -> np.ndarray:
-    """(N,) ratings of 0..5 -> (N, 5): 3.8 is 0.2 of class 3 and 0.8 of class 4.
+    """Encode ratings (N,) from 0 to 5 as (N, 5): 3.8 is 0.2 of class 3 and 0.8 of class 4.
 
-    There is no class 0: a rating below 1 keeps the share of class 1 alone, and a rating of 0 is a row of zeros. STS-B
-    has such ratings, and SentEval trains on them so.
+    There is no class 0. A rating below 1 keeps only its share of class 1, and a rating of 0 is a row of zeros. STS-B
+    has such ratings, and SentEval trains on them in this form.
     """
     below_N = np.floor(gold_N)[:, None]
     above_N = gold_N[:, None] - below_N
@@ -123,24 +124,24 @@ def tai_encoding(gold_N: np.ndarray) -> np.ndarray:
 
 
 def predict(weight_5F: Tensor, rows_NF: Tensor) -> Tensor:
-    """(N,) float64: the mean rating."""
+    """Return the mean rating (N,) float64."""
     probabilities_N5 = torch.softmax(rows_NF @ weight_5F.T, 1)
     return probabilities_N5.double() @ torch.arange(1, RATINGS + 1, dtype=torch.float64)
 
 
 class FittedRegressor(NamedTuple):
-    """The weights of the best check."""
+    """Weights of the best check."""
 
     weight_5F: Tensor
     best_epoch: int
-    epochs: int  # trained in all
+    epochs: int  # total number of training epochs
 
 
 def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float], seed: int) -> FittedRegressor:
-    """Trains until ``check`` of the weights, higher is better, has failed four times to exceed its best."""
+    """Train until ``check`` of the weights (higher is better) has failed four times to exceed its best."""
     initial_5F = initial_layer(rows_NF.shape[1] - 1, RATINGS, torch.Generator().manual_seed(seed))
     trainer = _Trainer(rows_NF, target_N5, initial_5F.to(rows_NF.dtype))
-    draws = np.random.RandomState(seed)  # the stream of numpy.random.seed, which SentEval shuffles by
+    draws = np.random.RandomState(seed)  # random numbers of numpy.random.seed, as in SentEval's shuffling
     best, highest, failures, epochs = FittedRegressor(trainer.weight_5F.clone(), 0, 0), -math.inf, 0, 0
     while failures < FAILURES and epochs <= LAST_START:
         with one_thread():
@@ -156,7 +157,7 @@ def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float]
 
 
 def gradient_of_logits(logits_5B: np.ndarray, target_5B: np.ndarray) -> np.ndarray:
-    """(5, B): d/dz of mean((softmax(z) - t)^2), p (d - sum(d p)) with d = 2 (p - t) / (5 B)."""
+    """Return d/dz of mean((softmax(z) - t)^2), (5, B): p (d - sum(d p)) with d = 2 (p - t) / (5 B)."""
     p_5B = np.exp(logits_5B - logits_5B.max(0))
     p_5B /= p_5B.sum(0)
     d_5B = p_5B - target_5B
@@ -167,9 +168,9 @@ def gradient_of_logits(logits_5B: np.ndarray, target_5B: np.ndarray) -> np.ndarr
 
 
 class _Trainer:
-    """Weights, Adam's state and the buffers of a step, each held both as a tensor and as an array of the same memory.
+    """Weights, state of Adam, and buffers of a step, each as a tensor and as an array with the same memory.
 
-    Products are torch's, whose thin matrices are faster; all else is numpy's, whose calls cost less.
+    Matmuls use torch, which is faster for thin matrices. Everything else uses NumPy, which has less overhead per call.
     """
 
     def __init__(self, rows_NF: Tensor, target_N5: np.ndarray, weight_5F: Tensor) -> None:
@@ -195,7 +196,10 @@ class _Trainer:
             start = end
 
     def _adam(self, gradient_5F: np.ndarray, weight_5F: np.ndarray) -> None:
-        """Kingma and Ba 2015. The moments are kept as m / (1 - beta1) and v / (1 - beta2), which saves two passes."""
+        """Update by Adam (Kingma and Ba 2015).
+
+        The moments are stored as m / (1 - beta1) and v / (1 - beta2), which saves two passes over the data.
+        """
         self.steps += 1
         corrected = math.sqrt((1 - BETA2) / (1 - BETA2**self.steps))
         rate = LEARNING_RATE * (1 - BETA1) / (1 - BETA1**self.steps) / corrected
@@ -212,8 +216,8 @@ class _Trainer:
         np.subtract(weight_5F, scratch_5F, out=weight_5F)
 
 
-_SETS = {"stsb": (STSB, 0), "sickr": (SICK, 1)}  # beginning of the scores' names -> tables, and the lowest rating
-# Protocol, and the correlation of the dev pairs by which it stops; the second is that of SimCSE's and GenSE's fork
+_SETS = {"stsb": (STSB, 0), "sickr": (SICK, 1)}  # prefix of the score names -> tables, and the lowest rating
+# Protocol, and the correlation of the dev pairs for early stopping; the second is that of SimCSE's and GenSE's fork
 PROTOCOLS = {"regressor": "pearson", "regressor-spearman": "spearman"}
 
 

@@ -1,7 +1,7 @@
-"""Retrieval of documents for queries by cosine, TF-IDF or BM25.
+"""Retrieval of documents for queries by cosine, TF-IDF, or BM25.
 
-Documents with equal similarities are in random order: each metric is its expectation over all orders, in closed form.
-Counting a tie as a win would give a collapsed encoder, whose similarities are all the same, 100 %. Without ties the
+Documents with equal similarities are in random order. Each metric is its expectation over all orders, in closed form.
+If ties counted as correct, a collapsed encoder, whose similarities are all equal, would score 100 %. Without ties, the
 metrics are those of trec_eval, except map@k, which is divided by at most k, as in sentence-transformers.
 
     pydocs/test  query, document; written by contrastive-encoders download-data pydocs
@@ -37,15 +37,15 @@ from contrastive_encoders.evaluation.tsv import read_columns, read_text, table
 from contrastive_encoders.statistics.bootstrap import Estimate, mean_of_queries
 
 METRICS = ("mrr", "recall@10", "ndcg@10")
-EXAMPLES = 3  # of queries that find another document after training
+EXAMPLES = 3  # queries whose first document changed in training
 BLOCK = 1024  # queries compared with all documents at a time
-CELLS = 2**24  # similarities held at a time: 128 MiB
-TIE = 10.0**-DIGITS  # float64 cosines of equal vectors differ by less
-LOST = -1  # and below: a relevant document that is not among the documents
+CELLS = 2**24  # similarities in memory at a time: 128 MiB
+TIE = 10.0**-DIGITS  # float64 cosines of equal embeddings differ by less
+LOST = -1  # this and lower numbers: a relevant document that is not among the documents
 
 
 class RetrievalScores:
-    """Retrieval by an encoder. Texts that are not `Prompted` have the encoder's prompts of queries and documents."""
+    """Retrieval by an encoder. Texts that are not `Prompted` get the encoder's prompts for queries and documents."""
 
     def __init__(self, task: RetrievalTask, metrics: Sequence[str] = METRICS) -> None:
         self.texts_to_match, self.name, self.metrics = task, task.name, tuple(metrics)
@@ -59,21 +59,21 @@ class RetrievalScores:
         return self.named("cosine")
 
     def named(self, protocol: str) -> list[str]:
-        """The names of the scores of a protocol."""
+        """Return the names of the scores of a protocol."""
         return [f"{self.name}/{protocol}/{metric}" for metric in self.metrics] if self.queries else []
 
     def score(self, pool: EmbeddingPool, how: ScoringOptions) -> dict[str, Estimate]:
-        device = how.device.type if how.device.type == "cuda" else "cpu"  # others have no float64
+        device = how.device.type if how.device.type == "cuda" else "cpu"  # other devices have no float64
         return self.scores("cosine", self.cosines(pool, device), intervals=how.intervals)
 
     def cosines(self, pool: EmbeddingPool, device: str) -> Callable[[int, int], Tensor]:
-        """(start, stop) -> (B, N) float64 cosines of these queries with all documents, where they are computed."""
+        """Return a function (start, stop) -> (B, N) float64 cosines of these queries with all documents."""
         what = "vectors are not finite; their cosines count as 0"
         queries_QD, documents_ND = (unit_rows(pool.of(texts).double(), what=what).to(device) for texts in self.texts())
         return self._without_unranked(lambda start, stop: queries_QD[start:stop] @ documents_ND.T)
 
     def _without_unranked(self, similarities: Callable[[int, int], Tensor]) -> Callable[[int, int], Tensor]:
-        """Return the same similarities, with -inf for documents that are not ranked for the query."""
+        """Return the similarities with -inf for documents that are not ranked for the query."""
         unranked = self.texts_to_match.unranked_documents
         if not unranked:
             return similarities
@@ -88,7 +88,7 @@ class RetrievalScores:
 
     @property
     def corpus(self) -> CorpusInfo:
-        """The number of documents, and the kind of query."""
+        """Return the number of documents, and the kind of query."""
         kind = self.texts_to_match.query_kind
         return (
             CorpusInfo(documents=len(self.documents), query_kind=kind)
@@ -97,19 +97,19 @@ class RetrievalScores:
         )
 
     def judged_texts(self) -> Iterator[str]:
-        """Yield the queries, and the documents that are relevant for one."""
+        """Yield the queries, and the documents that are relevant for a query."""
         yield from self.queries
         for relevant in _relevant(self.texts_to_match):
             yield from (self.documents[place] for place in relevant if place > LOST)
 
     def found_first(self, pool: EmbeddingPool) -> list[int]:
-        """The most similar document of each query."""
+        """Return the most similar document of each query."""
         cosines, queries, rows = self.cosines(pool, "cpu"), len(self.queries), rows_at_once(len(self.documents))
         blocks = (cosines(start, min(start + rows, queries)) for start in range(0, queries, rows))
         return [place for block_BN in blocks for place in block_BN.argmax(-1).tolist()]
 
     def changes(self, before: Sequence[int], after: Sequence[int]) -> Changes:
-        """Compare the first document of each query before and after training; the text alone draws examples."""
+        """Compare the first document of each query before and after training. The examples depend only on the texts."""
         queries, documents = self.texts_to_match.queries, self.texts_to_match.documents
         relevant = _relevant(self.texts_to_match)
         was_right, is_right = (
@@ -135,7 +135,7 @@ class RetrievalScores:
         )
 
     def tfidf(self) -> dict[str, Estimate]:
-        """Score TF-IDF; vocabulary and document frequencies come from the documents alone."""
+        """Score TF-IDF with the vocabulary and document frequencies of the documents alone."""
         from sklearn.feature_extraction.text import TfidfVectorizer  # slow to import, and only needed here
 
         vectorizer = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
@@ -146,7 +146,7 @@ class RetrievalScores:
         )
 
     def bm25(self) -> dict[str, Estimate]:
-        """Score Lucene's BM25 with k1 = 1.5 and b = 0.75, without stop words or stems, by the library bm25s.
+        """Score Lucene's BM25 with k1 = 1.5 and b = 0.75, without stop words or stemming, with the library bm25s.
 
         Raises:
             InputError: the library is not installed.
@@ -171,8 +171,9 @@ class RetrievalScores:
     def scores(
         self, protocol: str, similarities: Callable[[int, int], Tensor], *, intervals: bool = True
     ) -> dict[str, Estimate]:
-        """The measures of any similarities of queries start to stop with all documents, (B, N); of all protocols by the
-        same resamples.
+        """Score the similarities (B, N) of queries ``start`` to ``stop`` with all documents.
+
+        All protocols use the same resamples.
         """
         if not self.queries:
             return {}
@@ -203,7 +204,7 @@ ENTRIES = {"pydocs": TaskEntry({"pydocs/test": None}, _read)}
 
 
 class Ranked(NamedTuple):
-    """Pairs of a query and a relevant document: pairs of a query are adjacent, the highest ranks first."""
+    """Pairs of a query and a relevant document. Pairs of a query are adjacent, the highest ranks first."""
 
     query_P: Tensor
     rank_P: Tensor  # float64, from 1: the first rank of the tie; infinite if the document is not in the corpus
@@ -211,16 +212,16 @@ class Ranked(NamedTuple):
     relevant_P: Tensor  # float64, relevant documents in the tie, including this one
     gain_P: Tensor  # float64, mean of the relevant documents in the tie
     ideal_P: Tensor  # float64, gains of the query in descending order
-    place_P: Tensor  # float64, from 1: among the relevant documents of its query, tied ones in any order
-    first_P: Tensor  # float64, the least place in the tie
-    relevant_Q: Tensor  # float64, relevant documents of the query
+    place_P: Tensor  # float64, from 1: position among the relevant documents of its query, tied ones in any order
+    first_P: Tensor  # float64, the smallest position in the tie
+    relevant_Q: Tensor  # float64, number of relevant documents of the query
 
 
 def kind_and_most(metric: str) -> tuple[str, float]:
-    """``ndcg@10`` -> ndcg, 10.
+    """Split the name of a metric: ``ndcg@10`` -> ndcg, 10.
 
     Raises:
-        InputError: there is no such measure.
+        InputError: the measure is unknown.
     """
     found = re.fullmatch(r"(mrr)|(mrr|ndcg|map|recall)@([1-9]\d{0,8})", metric)
     if not found:
@@ -229,7 +230,7 @@ def kind_and_most(metric: str) -> tuple[str, float]:
 
 
 def measure(metric: str, ranked: Ranked) -> Tensor:
-    """(Q,) float64"""
+    """Return the metric of each query, (Q,) float64."""
     kind, most = kind_and_most(metric)
     query_P, place_P, zeros_Q = ranked.query_P, ranked.place_P, torch.zeros_like(ranked.relevant_Q)
     sum_Q = zeros_Q.index_add(0, query_P, _contributions(kind, most, ranked))
@@ -241,7 +242,7 @@ def measure(metric: str, ranked: Ranked) -> Tensor:
 
 
 def _contributions(kind: str, most: float, ranked: Ranked) -> Tensor:
-    """(P,) expected contribution of each pair to the metric of its query, over random orders of tied documents."""
+    """Return the expected contribution (P,) of each pair to the metric of its query, over random orders of ties."""
     rank_P, gain_P, place_P = ranked.rank_P, ranked.gain_P, ranked.place_P
     in_top_P = (rank_P <= most).double()
     if kind == "ndcg":
@@ -258,7 +259,7 @@ def _contributions(kind: str, most: float, ranked: Ranked) -> Tensor:
     ranks = torch.arange(1, int(end_P.max()) + 1, dtype=torch.float64)
 
     def mean_over_tie(values: Tensor) -> Tensor:
-        """Mean over the ranks of the tie, 0 beyond k, of a value for each rank."""
+        """Return the mean of ``values`` over the ranks of the tie, with 0 for ranks above k."""
         sums = torch.cat([values.new_zeros(1), values.cumsum(0)])
         return (sums[end_P] - sums[above_P]) / size_P
 
@@ -267,7 +268,7 @@ def _contributions(kind: str, most: float, ranked: Ranked) -> Tensor:
     elif kind == "recall":
         expected_P = mean_over_tie(torch.ones_like(ranks))
     elif kind == "map":
-        # at the j-th rank of the tie, (relevant - 1) / (size - 1) of the j - 1 documents before are relevant, too
+        # At the j-th rank of the tie, (relevant - 1) / (size - 1) of the j - 1 documents before it are also relevant
         share_P, inverse_P = (relevant_P - 1) / (size_P - 1), mean_over_tie(1 / ranks)
         others_P = (end_P - above_P) / size_P - (above_P + 1) * inverse_P  # mean of (j - 1) / rank
         expected_P = ranked.first_P[tied_P] * inverse_P + share_P * others_P
@@ -280,11 +281,11 @@ def _contributions(kind: str, most: float, ranked: Ranked) -> Tensor:
 
 
 def _first_of_several(above_P: Tensor, size_P: Tensor, relevant_P: Tensor, most: float) -> Tensor:
-    """(P,) expected reciprocal rank of the first relevant document of a tie that has several; 0 beyond k."""
+    """Return the expected reciprocal rank (P,) of the first of several relevant documents of a tie, 0 above rank k."""
     ties_T3, tie_P = torch.unique(torch.stack([above_P, size_P, relevant_P], dim=1), dim=0, return_inverse=True)
     expected_T = torch.zeros(len(ties_T3), dtype=torch.float64)
     for i, (above, size, relevant) in enumerate(ties_T3.tolist()):
-        # at most size - relevant documents are before the first one
+        # At most size - relevant documents precede the first one
         before = torch.arange(min(size - relevant + 1, min(most, above + size) - above), dtype=torch.float64)
         none_yet = torch.cat([torch.ones(1), (1 - relevant / (size - before[:-1])).cumprod(0)])
         expected_T[i] = (none_yet * relevant / (size - before) / (above + 1 + before)).sum()
@@ -336,7 +337,7 @@ def _ranked(task: RetrievalTask, similarities: Callable[[int, int], Tensor]) -> 
 
 
 def _within(query_P: Tensor, by_P: Tensor) -> Tensor:
-    """(P,) pairs in ascending order of something, a query's together."""
+    """Return the pairs in ascending order of ``by_P``, grouped by query."""
     order_P = torch.argsort(by_P, stable=True)
     return order_P[torch.argsort(query_P[order_P], stable=True)]
 
@@ -344,7 +345,10 @@ def _within(query_P: Tensor, by_P: Tensor) -> Tensor:
 def _compared(
     query_P: Tensor, document_P: Tensor, documents: int, similarities: Callable[[int, int], Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Count for each pair the documents that are more similar, and those as similar, itself included, in blocks."""
+    """Count, for each pair, the documents that are more similar, and those equally similar, including the pair's own.
+
+    The counts are computed in blocks.
+    """
     rows = rows_at_once(documents)
     for start in range(0, int(query_P[-1]) + 1, rows):
         similarity_BN = similarities(start, start + rows)

@@ -1,9 +1,10 @@
-"""Semantic textual similarity: correlation of cosine and human ratings.
+"""Semantic textual similarity: correlation of cosines and human ratings.
 
-A year's test set is several subsets. ``all`` is one correlation over their concatenation (Reimers and Gurevych 2019;
-Gao et al. 2021), ``mean`` and ``wmean`` average the subsets' own correlations, plainly or by their number of pairs
-(SentEval). A set without subsets has ``cosine``. ``max`` is the best of cosine, dot product, negative Euclidean and
-negative Manhattan distance over the whole set, as sentence-transformers selected checkpoints until version 3.
+The test set of a year has several subsets. ``all`` is one correlation over their concatenation (Reimers and Gurevych
+2019; Gao et al. 2021). ``mean`` and ``wmean`` average the correlations of the subsets, unweighted or weighted by the
+number of pairs (SentEval). A set without subsets has ``cosine``. ``max`` is the best of cosine, dot product, negative
+Euclidean distance, and negative Manhattan distance over the full set, by which sentence-transformers selected
+checkpoints until version 3.
 """
 
 import logging
@@ -31,7 +32,7 @@ METRICS: dict[str, Callable[[Tensor, Tensor, str | None], Estimate]] = {"spearma
 
 
 class RatedPairs:
-    """A task of pairs with a rating each."""
+    """A task of pairs with a rating for each pair."""
 
     def __init__(self, pairs: PairTask) -> None:
         self.pairs, self.name = pairs, pairs.name
@@ -42,12 +43,12 @@ class RatedPairs:
 
 
 class Similarity(RatedPairs):
-    """An STS set, or any other pairs with a rating."""
+    """An STS set, or any other rated pairs."""
 
     def __init__(self, pairs: PairTask) -> None:
         super().__init__(pairs)
         self.subsets = list(dict.fromkeys(pairs.subsets))
-        # raw text and SentEval's form of it are the same items, and are resampled alike
+        # Raw text and its SentEval form are the same items, so they get the same resamples
         self.key = ScoreName.parse(pairs.name).without_form()
 
     def score_names(self) -> list[str]:
@@ -67,7 +68,7 @@ class Similarity(RatedPairs):
         for metric, correlate in METRICS.items():
             whole = correlate(cosine_N, gold_N, key)
             values = {name: correlate(values_N, gold_N, None).value for name, values_N in similarities.items()}
-            best = max(values, key=lambda name: values[name])  # the first, cosine, where they are equal
+            best = max(values, key=lambda name: values[name])  # the first, cosine, if they are equal
             found[f"max/{metric}"] = whole if best == "cosine" else correlate(similarities[best], gold_N, key)
             if len(self.subsets) == 1:
                 found[f"cosine/{metric}"] = whole
@@ -89,7 +90,7 @@ class Similarity(RatedPairs):
 
 
 class CustomMetricPairs(RatedPairs):
-    """Pairs by a function of the user's own: ``NAME/cosine/FUNCTION``, of the cosines and the ratings."""
+    """Pairs scored by a user-defined function of the cosines and the ratings: ``NAME/cosine/FUNCTION``."""
 
     def __init__(self, pairs: PairTask, function: Callable[[np.ndarray, np.ndarray], float]) -> None:
         super().__init__(pairs)
@@ -105,19 +106,19 @@ class CustomMetricPairs(RatedPairs):
 
 
 def cosines(task: PairTask, pool: EmbeddingPool, warn: bool = True) -> Tensor:
-    """(pairs,) float64; 0 where a vector is zero or not finite, as SentEval has it."""
+    """Return the cosines (pairs,) float64. They are 0 for an embedding that is zero or not finite, as in SentEval."""
     similarity = cosine_similarity(pool.of(task.left).double(), pool.of(task.right).double(), dim=-1)
     lost = int(similarity.isnan().sum())
     if lost and warn:
         log.warning(
             "%s: %d of %d pairs hold a vector that is not finite; they count as 0", task.name, lost, len(task.gold)
         )
-    # a sentence with itself must be 1, not 1 - 2e-16: otherwise pairs that tie are ranked by the processor's rounding
+    # The cosine of equal sentences must be 1, not 1 - 2e-16: otherwise rounding determines the rank of tied pairs
     return similarity.round(decimals=DIGITS).nan_to_num(nan=0.0)
 
 
 def distances(task: PairTask, pool: EmbeddingPool) -> dict[str, Tensor]:
-    """The other three of the four: larger is more similar; (pairs,) float64 each."""
+    """Return the other three similarities of the four, (pairs,) float64 each. Larger is more similar."""
     left_ND, right_ND = pool.of(task.left).double(), pool.of(task.right).double()
     found = {
         "manhattan": -(left_ND - right_ND).abs().sum(-1),
@@ -128,9 +129,9 @@ def distances(task: PairTask, pool: EmbeddingPool) -> dict[str, Tensor]:
 
 
 class STSLayout(NamedTuple):
-    """The tables of a set, and the range of its ratings."""
+    """Tables of a set, and the range of its ratings."""
 
-    rows: dict[str, int]  # table -> official rows; read one behind the other
+    rows: dict[str, int]  # table -> official number of rows; the tables are concatenated
     low: float
     high: float
     has_subsets: bool = False
@@ -150,7 +151,7 @@ LAYOUTS = {
 
 
 def read_pairs(root: Path, name: str, layout: STSLayout, rating: str = "score") -> PairTask:
-    """The rows of a layout's tables, rated in the column ``rating``; ``name`` may end in ``@senteval``."""
+    """Read the rows of a layout's tables with the column ``rating``. ``name`` may end in ``@senteval``."""
     columns = ["sentence1", "sentence2", rating, *(["subset"] if layout.has_subsets else [])]
     pairs, gold = PairTask(name, [], [], np.empty(0), []), list[float]()
     for path in (table(root, one, name) for one in layout.rows):

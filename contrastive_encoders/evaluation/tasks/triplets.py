@@ -10,9 +10,9 @@ from contrastive_encoders.statistics.bootstrap import Estimate, mean
 
 
 class TripletTask:
-    """A task of triplets, scored by the share whose positive is nearer to the anchor than its negative is.
+    """A task of triplets, scored by the fraction whose positive is closer to the anchor than the negative is.
 
-    ``sides`` are the anchors, the positives and the negatives, N texts each. A tie counts as wrong.
+    ``sides`` are the anchors, the positives, and the negatives, N texts each. A tie counts as wrong.
     """
 
     def __init__(self, name: str, sides: Sequence[Sequence[str]]) -> None:
