@@ -1,4 +1,4 @@
-"""Objectives and data modules with the values of their configs, where a test does not say otherwise."""
+"""Objectives and data modules with the values of their configs, unless a test overrides them."""
 
 from functools import cache
 from typing import Any
@@ -22,7 +22,7 @@ KINDS = {"data": DATA, "model": MODELS}
 
 @cache
 def _config(group: str, name: str) -> DictConfig:
-    """What ``configs/`` says of a choice, upon the defaults of its settings and of the plain keys."""
+    """Return the values of ``configs/`` for a choice, over the defaults of its settings and of the plain keys."""
     found = OmegaConf.create(config_node(RunConfig) | {group: config_node(KINDS[group][name])})
     for file in ["prompts/gense", *_files(group, name)]:
         read = OmegaConf.load(CONFIGS / f"{file}.yaml")
@@ -31,7 +31,7 @@ def _config(group: str, name: str) -> DictConfig:
 
 
 def _files(group: str, name: str) -> list[str]:
-    """The file of a model, behind that of the model it is made from."""
+    """Return the file of a model, after the file of the model that it extends."""
     if group == "data":
         return []
     read = OmegaConf.load(CONFIGS / group / f"{name}.yaml")
@@ -39,18 +39,18 @@ def _files(group: str, name: str) -> list[str]:
 
 
 def settings(group: str, name: str, **changed: Any) -> dict[str, Any]:
-    """The keys of configs/GROUP/NAME.yaml with their values, and those changed."""
+    """Return the keys of configs/GROUP/NAME.yaml with their values, and the given overrides."""
     node = OmegaConf.to_container(_config(group, name)[group], resolve=True)
     return {key: value for key, value in node.items() if key != "_target_"} | changed
 
 
 def made(group: str, name: str, **changed: Any) -> Any:
-    """What GROUP=NAME makes; the parts of a mixture are data modules."""
+    """Make the object of GROUP=NAME; the parts of a mixture are data modules."""
     kind, keys = KINDS[group][name], settings(group, name, **changed)
     parts = {"parts": keys.pop("parts")} if "parts" in keys else {}
     return get_object(kind.target)(build(kind, keys, f"{group}."), **parts)
 
 
 def built(name: str, backbone: object, **changed: Any) -> Any:
-    """The LightningModule of model=NAME on a backbone's folder."""
+    """Make the LightningModule of model=NAME on a backbone's folder."""
     return made("model", name, backbone=str(backbone), **changed)

@@ -1,4 +1,4 @@
-"""Processes that a test starts to work together: once one has failed, the others wait for it in vain."""
+"""Processes that a test starts to work together: if one fails, the others wait for it in vain."""
 
 import subprocess
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ Child = subprocess.Popen[bytes] | BaseProcess
 
 
 def statuses(children: Sequence[Child], timeout: float = 200) -> list[int]:
-    """The exit statuses of all; the first that is not 0, or the end of the time, kills those that still run."""
+    """Return the exit codes of all; the first that is not 0, or the timeout, kills those that still run."""
     with ThreadPoolExecutor(len(children)) as threads:
         ends = [threads.submit(_status, child) for child in children]
         try:
@@ -20,7 +20,7 @@ def statuses(children: Sequence[Child], timeout: float = 200) -> list[int]:
             pass
         finally:
             for child in children:
-                child.kill()  # which an ended one does not hear
+                child.kill()  # which an ended process does not receive
     return [end.result() for end in ends]
 
 

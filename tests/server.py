@@ -1,4 +1,4 @@
-"""A server of files that breaks connections off when it is told to."""
+"""A server of files that drops connections on request."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 class Server:
-    """Serves a folder; can break off, or answer with an error."""
+    """Server of a folder that can drop the connection, or answer with an error."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked: list[str] = []  # paths
-        self.break_off_after: list[int] = []  # bytes of the next answers after which the connection ends
+        self.break_off_after: list[int] = []  # bytes of the next answers after which the connection is closed
         handler = type("Handler", (Handler,), {"server_of": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._http.server_port}"

@@ -1,6 +1,6 @@
-"""Advice of ``train.py`` is followed: an input makes the message, and the settings that it names end the refusal.
+"""Advice of ``train.py`` is followed: an input causes the message, and the advised settings end the refusal.
 
-The command that follows the advice is the neighboring input, which does not make the message.
+The command that follows the advice is the neighboring input, which does not cause the message.
 """
 
 import ast
@@ -43,7 +43,7 @@ MIXTURE += ["data.parts.b.data=triplets", "data.parts.b.path=$triplets"]
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, corpus_file, tiny_bert, tiny_t5, small_tables):
-    """Inputs, by the names that stand for them in the tables below."""
+    """Inputs, by their placeholders in the tables below."""
     folder = tmp_path_factory.mktemp("inputs")
     texts = [f"The {one} is by the {other}." for one in NOUNS for other in NOUNS if one != other][:60]
     short = {"question": [f"Where is {text}" for text in texts], "answer": texts}
@@ -103,7 +103,7 @@ def files(tmp_path_factory, corpus_file, tiny_bert, tiny_t5, small_tables):
 
 @pytest.fixture
 def said(files, tmp_path, caplog, monkeypatch):
-    """Train with these words in this process; return the refusal, and what was logged."""
+    """Train with these arguments in this process; return the refusal, and the log."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("contrastive_encoders.training.finish.draw_curve", lambda *_, **__: None)
     caplog.set_level(logging.INFO)
@@ -121,7 +121,7 @@ def said(files, tmp_path, caplog, monkeypatch):
     return run
 
 
-# id of the advice; words that make the message; the advised words, or {words of the message: words to run}
+# id of the advice; arguments that cause the message; advised arguments, or {text of the message: arguments to run}
 REFUSED = [
     (
         "contrastive_encoders.training.checks:check_model_and_data",
@@ -447,7 +447,7 @@ def test_a_refused_run_goes_on_as_advised(name, words, advised, said):
         shutil.rmtree("run")
 
 
-# id of the advice; words whose run logs it; the advised words of it
+# id of the advice; arguments whose run logs it; the advised arguments
 LOGGED = [
     (
         "contrastive_encoders.datamodules.documents:DocumentSpans._report#2",

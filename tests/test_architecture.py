@@ -1,4 +1,4 @@
-"""Who may import whom, and what the source must not hold. Change a table on purpose, never to make a red test green."""
+"""Import rules, and forbidden content of the source. Change a table on purpose, never to make a red test green."""
 
 import ast
 import re
@@ -72,7 +72,7 @@ MUST_NOT_KNOW = {
     "training": {"wandb"},
     "cli": LIGHTNING | {"wandb"},
 }
-NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first takes seconds to import
+NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first import takes seconds
 # The library runs models that are more than a transformer and a pooling, mines negatives, and writes its folders
 USERS = (
     "cli/mine_negatives.py",
@@ -111,7 +111,7 @@ def home_of(path: str) -> str:
 
 
 def imported(path: str) -> set[str]:
-    """Full names of what is imported, inside functions too: ``a.b``, and ``a.b.c`` of ``from a.b import c``."""
+    """Return full names of imports, inside functions too: ``a.b``, and ``a.b.c`` of ``from a.b import c``."""
     found = set[str]()
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
@@ -126,7 +126,7 @@ def roots(path: str) -> set[str]:
 
 
 def homes(path: str) -> set[str]:
-    """Packages of ours that a file imports."""
+    """Return the packages of this project that a file imports."""
     return {name.split(".")[1] for name in imported(path) if name.startswith(f"{NAME}.")}
 
 
@@ -155,7 +155,7 @@ def test_every_arrow_of_the_table_is_drawn():
 
 
 def test_first_party_imports_name_the_package():
-    """A module that is imported as ``encoders.pooling`` too is loaded twice, with two classes of each name."""
+    """A module that is also imported as ``encoders.pooling`` is loaded twice, with two classes of each name."""
     bare = set(MAY_IMPORT) - set(sys.stdlib_module_names)
     wrong = list[str]()
     for path in (*SOURCES, *OTHERS):
@@ -194,9 +194,9 @@ def test_only_commands_print():
 
 
 def test_the_world_size_multiplies_only_in_the_gather():
-    """A gradient that is right on one process and wrong on two usually holds such a product.
+    """A gradient that is right on one process and wrong on two usually contains such a product.
 
-    Data modules are free to: they count examples, and no gradient passes through them.
+    Data modules may use it: they count examples, and no gradient passes through them.
     """
     assert [
         f"{path}:{node.lineno}: {ast.unparse(node)}"

@@ -1,4 +1,4 @@
-"""A command whose output is piped to ``head`` goes on in silence; the truth is what the operating system reports."""
+"""A command whose output is piped to ``head`` continues silently; the truth is the operating system's report."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ open("finished", "w").close()
 
 
 def run(words, cwd, stream="stdout"):
-    """Run Python with a ``stream`` that nobody reads; return the exit status and what the other stream received."""
+    """Run Python with a ``stream`` that has no reader; return the exit code and the output of the other stream."""
     reader, writer = os.pipe()
     os.close(reader)
     other = "stderr" if stream == "stdout" else "stdout"

@@ -1,4 +1,4 @@
-"""Advice of the other commands: the advised words end the refusal, and the command gets further."""
+"""Advice of the other commands: the advised arguments end the refusal, and the command gets further."""
 
 import pytest
 
@@ -14,7 +14,7 @@ COMMANDS = {
     "embed": embed.run,
     "mine-negatives": mine_negatives.run,
 }
-# id; command; words that make the message; words of the message; words to run in their place
+# id; command; arguments that cause the message; text of the message; arguments to run instead
 REFUSED = [
     ("contrastive_encoders.cli.compare:run", "compare", ["output=out"], "runs='[outputs/*]'", "runs=[outputs/*]"),
     (
@@ -77,7 +77,7 @@ REFUSED = [
 
 
 def refusal(command, words):
-    """The message of a command; these end at the encoder, which is not there, at the latest."""
+    """Return the message of a command, which ends at the latest at the missing encoder."""
     with pytest.raises(InputError) as error:
         run_here(command, COMMANDS[command], words)
     return str(error.value)

@@ -1,4 +1,4 @@
-"""Private names of libraries stand in `contrastive_encoders.compat` alone, and only where there is no public way."""
+"""Private names of libraries are used only in `contrastive_encoders.compat`, and only if no public way exists."""
 
 import ast
 import inspect
@@ -27,7 +27,7 @@ LIBRARIES = ("torch", "transformers", "pytorch_lightning", "lightning_fabric", "
 
 
 def sources():
-    """Each file of the package but compat.py once, by its real path."""
+    """Yield each file of the package except compat.py once, by its real path."""
     homes = [PACKAGE, *(path for path in PACKAGE.iterdir() if path.is_dir())]
     found = {path.resolve() for home in homes for path in home.resolve().rglob("*.py")}
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in found - {Path(compat.__file__).resolve()}}
@@ -64,7 +64,7 @@ def public(owner):
 
 
 def has_no(owner, *parts):
-    """Whether no public name of an owner has one of these parts."""
+    """Return whether no public name of an owner contains one of these parts."""
     return not [name for name in public(owner) if any(part in name.lower() for part in parts)]
 
 

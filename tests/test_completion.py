@@ -1,4 +1,4 @@
-"""Completion of the command line: what bash itself makes of the script, and the keys that Hydra composes."""
+"""Completion of the command line: the script in bash itself, and the keys that Hydra composes."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 def in_bash(line, breaks=None):
-    """What bash would offer for the last word, with its own or other COMP_WORDBREAKS."""
+    """Return bash's completions of the last word, with its default or another COMP_WORDBREAKS."""
     script = BASH if breaks is None else f"COMP_WORDBREAKS='{breaks}'\n{BASH}"
     env = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -74,7 +74,7 @@ def test_candidates_are_the_keys_that_hydra_composes(command, config, words):
     ) <= groups
     composed = {key for key in names(OmegaConf.to_container(cfg, resolve=False)) if not key.startswith("hydra")}
     assert {*found} - groups <= composed
-    # The texts of prompts, which nobody types, are left out
+    # The texts of prompts, which are not typed, are left out
     others = {key for key in composed - groups if not any(f"{one}.".startswith(f"{key}.") for one in found)}
     assert {
         key for key in others if not any(key.startswith(f"{one}.") for one in (*found, "prompts", "race.meanings"))
@@ -85,7 +85,7 @@ def test_candidates_are_the_keys_that_hydra_composes(command, config, words):
 
 
 def names(entries, prefix=""):
-    """The dotted names of all keys of a config."""
+    """Return the dotted names of all keys of a config."""
     for key, value in entries.items():
         if not key.startswith("_"):
             yield f"{prefix}{key}"

@@ -1,4 +1,4 @@
-"""Every YAML under configs/ composes, and gives each target the keys that it takes and no others."""
+"""Every YAML under configs/ composes, and gives each target exactly the keys that it takes."""
 
 import inspect
 import re
@@ -25,7 +25,7 @@ FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
 KINDS = {"model": MODELS, "data": DATA}
 GROUPS = ("model", "data", "trainer", "logger", "experiment")
 GIVEN_BY_THE_CODE = {"Trainer": {"callbacks", "logger"}}
-# not ours: we set what we mean to
+# of other libraries: only intended values are set
 WITH_DEFAULTS_OF_ITS_OWN = ("Trainer", "TensorBoardLogger", "DDPStrategy", "ShardedStrategy")
 
 
@@ -92,7 +92,7 @@ def stages_composed(*words: str) -> list[ResolvedRun]:
     "name", [name for name in choices("experiment") if re.match("simcse|gense(?!_gen)|tsdae", name)]
 )
 def test_what_is_made_with_simcse_and_gense_is_chosen_by_sentevals_form_of_stsb_dev(name):
-    """Their code monitored what SentEval says of the development set, lower-cased and tokenised."""
+    """Their code monitored SentEval's form of the development set, lowercased and tokenized."""
     last = stages_composed(f"experiment={name}")[-1]
     assert last.monitor == "stsb-dev@senteval/cosine/spearman"
     assert list(last.evaluation.during) == ["stsb-dev@senteval"]
@@ -138,19 +138,19 @@ def test_the_identity_covers_all_stages_and_their_order():
 
     plain, first = identities(), identities("stages.open.max_steps=3")
     assert plain[0] != first[0]
-    assert plain[1] != first[1]  # what it begins from is another
+    assert plain[1] != first[1]  # it starts from another backbone
     last = identities("stages.nli.max_steps=3")
     assert plain[0] == last[0]
     assert plain[1] != last[1]
     assert plain == identities("only_stage=nli", "quiet=true", "devices=2")
 
 
-GIVEN = {"distil": ["model.teacher=t"]}  # what a model cannot do without
+GIVEN = {"distil": ["model.teacher=t"]}  # required by the model
 
 
 @pytest.fixture(scope="module")
 def yielded() -> dict[str, object]:
-    """What each choice of data yields."""
+    """Return the kind of data of each choice."""
     runs = {data: compose_run(["model=simcse", f"data={data}"]) for data in choices("data")}
     return {data: get_object(run.data.target).yields for data, run in runs.items()}
 
@@ -198,7 +198,7 @@ def test_one_epoch_unless_told_otherwise(words, epochs):
     ],
 )
 def test_half_precision_where_the_hardware_multiplies_in_it(monkeypatch, gpu, avx512_bf16, amx, precision):
-    """``gpu``: None, or whether it has bf16."""
+    """``gpu`` is None, or whether it supports bf16."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu is not None)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: gpu)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512_bf16)
@@ -209,7 +209,7 @@ def test_half_precision_where_the_hardware_multiplies_in_it(monkeypatch, gpu, av
 
 
 def test_every_way_of_learning_from_documents_reads_the_encoder_as_its_folder_says():
-    """TSDAE's own pooling is another, which spoils an encoder that was trained with a mean."""
+    """TSDAE's default pooling differs, which harms an encoder that was trained with a mean."""
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         race = OmegaConf.to_container(
             compose("compare", overrides=["race=documents", "race.texts=x", "output=y"]).race, resolve=True

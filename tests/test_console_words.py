@@ -1,4 +1,4 @@
-"""Words of the console: options that do not exist, and files and folders without a key."""
+"""Invalid arguments: options that do not exist, and files and folders without a key."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from contrastive_encoders.composition.override_checks import check_options
 from contrastive_encoders.core import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
-WRONG = [  # config, words, the wrong word, its hint
+WRONG = [  # config, arguments, the wrong argument, its hint
     ("train", ["--foo"], "--foo", "contrastive-encoders train --help lists the keys."),
     ("train", ["model=pairs", "--lr", "1e-5"], "--lr", "Set model.lr=1e-5."),
     ("train", ["--batch-size=32"], "--batch-size=32", "Set batch_size=32."),

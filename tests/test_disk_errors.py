@@ -1,4 +1,4 @@
-"""A disk that is full or a folder that cannot be used is one line and a status, whichever library met it."""
+"""A full disk or an unusable folder gives one line and an exit code, in any library."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Scripts and manifests for clusters, and the Dockerfile: their syntax, and that the commands in them are ours."""
+"""Scripts and manifests for clusters, and the Dockerfile: their syntax, and that their commands exist."""
 
 import os
 import re
@@ -16,13 +16,13 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 
 
 def calls_of_srun(script, words, folder):
-    """What a script of a job of four nodes would have Slurm start; `srun` writes it down."""
+    """Return the calls of a script in a job of four nodes; a replacement for `srun` records them."""
     for name, body in (("srun", f'echo "$@" >> {folder}/calls'), ("scontrol", "echo a1; echo a2"), ("sleep", "")):
         (folder / name).write_text(f"#!/bin/sh\n{body}\n")
         (folder / name).chmod(0o755)
     slurm = {"SLURM_JOB_NODELIST": "a[1-4]", "SLURM_NNODES": "4", "SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_ID": "7"}
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    # The output ends with the last process that writes it, of those in the background, too
+    # The output ends with the last process that writes it, including background processes
     subprocess.run(["bash", CLUSTER / script, *words], env={**slurm, "PATH": path}, check=True, capture_output=True)
     return (folder / "calls").read_text().splitlines()
 

@@ -1,7 +1,7 @@
-"""Every command line with values that nobody meant: each is accepted, or ends with 2 and one line.
+"""Every command line with unusual values: each is accepted, or ends with exit code 2 and one line.
 
-The keys are those of the command's own schema. None leaves a traceback, hangs, starts a process, or writes into the
-home folder or the checkout; what would take gigabytes is refused before it takes them.
+The keys are those of the command's own schema. None causes a traceback, hangs, starts a process, or writes into the
+home folder or the checkout; values that would take gigabytes are refused before they are allocated.
 """
 
 import importlib
@@ -25,12 +25,12 @@ from contrastive_encoders.composition.config_keys import known_keys
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
-PER_COMMAND = int(os.environ.get("PER_COMMAND", "143"))  # of each of seven command lines: a thousand, some minutes
+PER_COMMAND = int(os.environ.get("PER_COMMAND", "143"))  # of each of seven command lines: a thousand take some minutes
 AS_COMMANDS, SEED = 8, 16
 SECONDS = 60  # for one of them
-MEMORY = 12 << 30  # of addresses beyond what is there: a bound on what one may ask for
+MEMORY = 12 << 30  # of addresses beyond the current ones: a bound on allocations
 SIZES = "vocab_size=400 hidden_size=16 layers=1 heads=2 intermediate_size=32 max_length=32".split()
-COMMANDS = {  # name: config, words that make it work
+COMMANDS = {  # name: config, arguments that make it work
     "train": (
         "train",
         [
@@ -142,21 +142,21 @@ def places(tmp_path_factory):
 
 
 def cases(seed, number):
-    """(command, key, value), so many of each command line."""
+    """Yield (command, key, value), this many of each command line."""
     for command, (config, words) in COMMANDS.items():
         draw = random.Random(f"{seed} {command}")
         keys = [key for key in known_keys(config, words) if not key.startswith("hydra")]
         for _ in range(number):
             key, value = draw.choice(keys), draw.choice(VALUES)
             if key.rpartition(".")[2] in STARTS_PROCESSES and value in (1, 2):
-                value = -2  # those are held by tests of their own
+                value = -2  # other tests cover these values
             if key == "max_steps" and value in (10**9, 10**17):
-                value = -2  # so many are taken as they are asked for
+                value = -2  # the run would take as many steps as it is given
             yield command, key, value
 
 
 def as_value(value):
-    """A value as it stands on a command line."""
+    """Return a value as written on a command line."""
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()
     if isinstance(value, list):
@@ -178,7 +178,7 @@ class Hangs(BaseException):
 
 
 def in_this_process(command, words):
-    """The exit status and what was said, by the same entry point."""
+    """Return the exit code and the output, by the same entry point."""
 
     def too_long(*_):
         raise Hangs
@@ -200,7 +200,7 @@ def in_this_process(command, words):
 
 
 def wrong(status, said):
-    """What is wrong with an outcome; empty where nothing is."""
+    """Return the error of an outcome; empty if there is none."""
     lines = [line for line in said.splitlines() if line.strip()]
     if "Traceback" in said:
         return f"a traceback: {lines[-1][:300]}"
@@ -226,7 +226,7 @@ def test_no_command_line_leaves_more_than_a_line(places, monkeypatch):
 
     class Watched(subprocess.Popen):
         def __init__(self, words, *args, **keys):
-            # When a run is finished, the commit of the project is asked for and its curve is drawn
+            # When a run is finished, it asks for the commit of the project and draws its curve
             if words[0] != "git" and Path(words[-1]) != ROOT / "contrastive_encoders" / "reports" / "render.py":
                 refuse(words)
             super().__init__(words, *args, **keys)
@@ -275,4 +275,4 @@ def test_some_of_them_as_commands(places):
         if problem := wrong(done.returncode, done.stderr):
             found.append(f"{command} {key}={str(value)[:60]!r}: {problem}")
     assert found == []
-    assert {path.name for path in places["home"].iterdir()} <= {".cache", ".config"}  # where libraries keep their own
+    assert {path.name for path in places["home"].iterdir()} <= {".cache", ".config"}  # where libraries keep their files

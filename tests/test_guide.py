@@ -1,8 +1,8 @@
 """README.md and the pages of docs/ are a promise: every command is composed and checked here, in this process.
 
-What needs no hub and no cluster is also run: evaluations and exports as written, and trainings with small sizes and a
-small corpus in the place of the reader's. Stages, syntheses, comparisons, previews, sweeps and races are run by the
-tests beside those packages (``tests.guide`` is how they find their commands), what reads the hub's data by slow tests.
+Commands that need no hub and no cluster also run: evaluations and exports as written, and trainings with small sizes
+and a small corpus instead of the reader's. Stages, syntheses, comparisons, previews, sweeps and races run in the tests
+of those packages (``tests.guide`` is how they find their commands); commands with the hub's data run in slow tests.
 """
 
 import gzip
@@ -24,13 +24,13 @@ from tests.guide import GUIDE, RECORDS, REFERENCE, ROOT, check_command, commands
 
 ABOUT = ("CONTRIBUTING", *(f"docs/{name}" for name in "metrics design security experiment-log".split()))
 LAUNCHERS = ("python", "torchrun", "srun", "contrastive-encoders")
-NOT_OURS = ("ray", "source", "eval")  # the latter two the shell's own
+NOT_OURS = ("ray", "source", "eval")  # the latter two are the shell's own
 COMMANDS = commands_of(*GUIDE)
 STARTED = [line for line in commands_of(*GUIDE, *REFERENCE, *RECORDS) if line.startswith(LAUNCHERS)]
 TRAININGS = [line for line in COMMANDS if re.search(r"contrastive.encoders train ", line)]
 EVALUATIONS = [line for line in COMMANDS if "-encoders evaluate" in line.replace("_", "-") and "suite=mteb" not in line]
 OFFICIAL = [line for line in COMMANDS if "suite=mteb" in line]
-# the command with devices= is run where what it makes is checked
+# the command with devices= runs in the test of its output
 EXPORTS = [
     line for line in COMMANDS if re.search(r"contrastive.encoders (export|embed) ", line) and " devices=" not in line
 ]
@@ -42,7 +42,7 @@ SMALL = """tiny.hidden_size=32 tiny.layers=1 tiny.heads=2 tiny.intermediate_size
 
 
 def train_arguments(command: str) -> list[str]:
-    """What follows ``train``, without the launcher."""
+    """Return the arguments after ``train``, without the launcher."""
     words = shlex.split(command)
     return words[words.index("train") + 1 :]
 
@@ -58,7 +58,7 @@ def train(arguments: list[str], cwd: Path, **env: str) -> subprocess.CompletedPr
 
 
 def small_run(command: str, corpus: Path, folder: Path) -> list[str]:
-    """The command's own choices, on a small corpus with a tiny backbone; data of the hub becomes that corpus too."""
+    """Return the command's choices with a small corpus and a tiny backbone; the corpus also replaces hub data."""
     kept = [
         word for word in train_arguments(command) if not word.startswith(("data=", "data.", "backbone=", "devices="))
     ]
@@ -77,13 +77,13 @@ def test_the_commands_are_found():
 
 @pytest.mark.parametrize("command", STARTED)
 def test_a_command_composes(command):
-    """Also one that needs the hub, or several nodes: its keys, groups and values are all there are."""
+    """This includes commands that need the hub, or several nodes: their keys, groups and values must exist."""
     check_command(command)
 
 
 @pytest.mark.parametrize("command", EVALUATIONS)
 def test_evaluation_commands_run(command, small_tables, small_word_vectors, small_reranker, tmp_path):
-    """As written, but for the encoder and the tables; what is fetched comes from an empty mirror."""
+    """They run as written, except for the encoder and the tables; downloads come from an empty mirror."""
     words = shlex.split(command)
     arguments = words[words.index("evaluate") + 1 :]
     fetches = "action=fetch" in arguments
@@ -101,7 +101,7 @@ def test_evaluation_commands_run(command, small_tables, small_word_vectors, smal
     launcher = [sys.executable, "-m", *several, "contrastive_encoders", "evaluate"]
     source = [f"source={tmp_path}"] if fetches else []
     done = run([*launcher, *kept, *filled, *source], tmp_path)
-    # the small tables are not the official ones, and the mirror is empty: found out, and said
+    # the small tables are not the official ones, and the mirror is empty: both are detected and reported
     assert done.returncode == (2 if fetches or "action=check" in arguments else 0), done.stderr
     assert "Traceback" not in done.stderr
     if any(word.startswith("encoder=") for word in arguments):
@@ -110,7 +110,7 @@ def test_evaluation_commands_run(command, small_tables, small_word_vectors, smal
 
 @pytest.mark.parametrize("command", EXPORTS)
 def test_export_commands_run(command, tiny_mlm, tmp_path):
-    """As written, but for the encoder; nothing is sent: the hub is switched off."""
+    """They run as written, except for the encoder; nothing is sent: the hub is switched off."""
     name = "embed" if "embed" in shlex.split(command) else "export"
     words = shlex.split(command)
     given = dict(word.split("=", 1) for word in words[words.index(name) + 1 :])
@@ -162,7 +162,7 @@ def test_the_python_of_the_page_runs(tiny_mlm, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", OFFICIAL)
 def test_the_command_of_mteb_runs(command, small_tables, small_word_vectors, tmp_path):
-    """A folder of the data set's name in the working directory is read in the place of the hub's."""
+    """A folder with the data set's name in the working directory is read instead of the hub's data."""
     pytest.importorskip("mteb", reason="the extra mteb is not installed")
     (tmp_path / "mteb" / "stsbenchmark-sts").mkdir(parents=True)
     rows = [line.split("\t") for line in (small_tables / "STSBenchmark" / "test.tsv").read_text().splitlines()[1:]]
@@ -176,7 +176,7 @@ def test_the_command_of_mteb_runs(command, small_tables, small_word_vectors, tmp
 
 
 def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
-    """The longest command of "Your own text"; the run leaves what the page says, and is finished the second time."""
+    """The longest command of "Your own text" writes what the page says, and is already finished the second time."""
     command = max(ON_THE_READERS_TEXT, key=len)
     arguments = small_run(command, corpus_file, tmp_path)
     done = run_command([ROOT / "train.py", *arguments], tmp_path, drawn=True)
@@ -195,7 +195,7 @@ def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
 @pytest.mark.slow  # ten starts of train.py, two of them with several processes
 @pytest.mark.parametrize("command", [line for line in NEEDS_THE_HUB if line not in NEEDS_A_CLUSTER])
 def test_the_other_commands_run_on_a_small_corpus(command, corpus_file, tmp_path, request):
-    """As written, but for the corpus of the hub, its backbone, and the number of processes."""
+    """They run as written, except for the corpus of the hub, its backbone, and the number of processes."""
     arguments = small_run(command, corpus_file, tmp_path)
     if "evaluation.data_root=eval" in arguments:
         data_root = request.getfixturevalue("shared_data") / "eval"
@@ -214,7 +214,7 @@ def test_the_other_commands_run_on_a_small_corpus(command, corpus_file, tmp_path
 
 @pytest.mark.slow
 def test_quickstart_runs(tmp_path):
-    """``make quickstart`` is this command; here over two steps, and from random weights."""
+    """``make quickstart`` is this command; here it runs two steps from random weights."""
     assert "train.py experiment=quickstart " in (ROOT / "Makefile").read_text(encoding="utf-8")
     for name in ("quickstart", "quickstart_random"):
         folder = tmp_path / name
@@ -229,7 +229,7 @@ def test_quickstart_runs(tmp_path):
 
 @pytest.mark.parametrize("page", [*GUIDE, *REFERENCE, *RECORDS, *ABOUT])
 def test_keys_and_benchmarks_of_the_pages_exist(page):
-    """Keys as they are written there, ``data.window=uniform``; the values are the business of other tests."""
+    """Keys are checked as written there, ``data.window=uniform``; values are covered by other tests."""
     text = text_of(page)
     written = set(re.findall(r"\b((?:model|data|tiny|evaluation|checkpoint)\.\w+)=", text))
     assert written - rows_of(page_of_every_key()) == set()
@@ -242,7 +242,7 @@ def rows_of(text: str) -> set[str]:
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):
-    """``make docs``: links and anchors lead somewhere, every page stands in the menu, nothing comes from a network."""
+    """``make docs``: links and anchors lead somewhere, every page is in the menu, nothing comes from a network."""
     pytest.importorskip("furo", reason="the extra docs is not installed")
     done = run([sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", str(tmp_path / "site")], ROOT)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""--help of every command fits a terminal of 100 columns, lists all that can be chosen, and waits for nothing heavy."""
+"""--help of every command fits a terminal of 100 columns, lists all choices, and imports nothing heavy."""
 
 import functools
 import subprocess
@@ -15,7 +15,7 @@ CHOICES = {  # command -> groups that it offers
     "generate": ("recipe",),
     "compare": ("race",),
 }
-# In one process of its own for each: what it has imported is printed at the end
+# In a separate process for each: its imports are printed at the end
 CODE = """
 import sys
 from contrastive_encoders.cli.main import main
@@ -96,7 +96,7 @@ batch_size: 4
 
 
 def test_an_objective_is_its_own_files(tmp_path):
-    """Files beside those of the other objectives: composition needs no torch, and the class is found."""
+    """The files are next to those of the other objectives: composition needs no torch, and the class is found."""
     (tmp_path / "near_config.py").write_text(NEW_CONFIG)
     (tmp_path / "near.py").write_text(NEW_OBJECTIVE)
     (tmp_path / "conf" / "model").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Names that do not exist are answered with the key that is meant, and the next command accepts it."""
+"""Unknown names are answered with a similar key, and the corrected command accepts it."""
 
 import shlex
 
@@ -19,7 +19,7 @@ BASE = ["model=pairs", "data=triplets", "data.path=faq.csv"]
 
 
 def refused(word):
-    """The message of a command line with this word."""
+    """Return the message of a command line with this argument."""
     with pytest.raises(Exception) as error:  # noqa: PT011  Hydra's, or ours
         compose([*BASE, word])
     return explained(error.value, "train", [*BASE, word])

@@ -58,7 +58,7 @@ def test_a_text_is_taken_as_it_is(key, text):
 @example(" ")
 def test_any_text_is_taken_as_it_is(text):
     if text[0] in "'\"[{\\" or "\\" in text or "${" in text or text.strip().lower() == "null":
-        return  # quotes, lists, mappings, and escapes of the user's own
+        return  # quotes, lists, mappings, and escapes of the user
     assert value(literal_word(f"k={text}", [str | Sequence[str]])) == text
 
 

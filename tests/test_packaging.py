@@ -1,4 +1,4 @@
-"""What pyproject.toml, constraints.txt and the Makefile promise, held against the source that they package."""
+"""The promises of pyproject.toml, constraints.txt and the Makefile, compared with the source that they package."""
 
 import ast
 import os
@@ -20,7 +20,7 @@ PYPROJECT = tomllib.loads(PYPROJECT_TEXT)
 CORE = [Requirement(line) for line in PYPROJECT["project"]["dependencies"]]
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 PACKAGES = [name for name in PYPROJECT["tool"]["setuptools"]["packages"] if not name.endswith(".configs")]
-# Where it is not the name of the distribution
+# If it is not the name of the distribution
 IMPORT_NAMES = {
     "faiss-cpu": "faiss",
     "hydra-core": "hydra",
@@ -31,7 +31,7 @@ IMPORT_NAMES = {
 }
 NEEDED_BY = {
     "pytorch_lightning.loggers.WandbLogger": "wandb",  # Lightning imports it when the logger is made
-    "wandb": "pillow",  # wandb.Image does, and W&B has it in an extra of things that we do not want
+    "wandb": "pillow",  # wandb.Image does, and W&B has it in an extra with unneeded packages
 }
 OPTIONAL = (
     "bits",
@@ -45,7 +45,7 @@ OPTIONAL = (
     "server",
     "sweep",
 )  # extras whose import fails with advice
-COMES_WITH = {  # two packages in one distribution; what wandb itself cannot do without
+COMES_WITH = {  # two packages in one distribution; a requirement of wandb itself
     "lightning_fabric": "pytorch_lightning",
     "google": "wandb",
 }
@@ -61,7 +61,7 @@ def import_name(requirement: Requirement) -> str:
 
 
 def imported_names() -> set[str]:
-    """``a.b`` of ``import a.b``, and ``a.b.c`` of ``from a.b import c``."""
+    """Return ``a.b`` of ``import a.b``, and ``a.b.c`` of ``from a.b import c``."""
     names: set[str] = set()
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -102,7 +102,7 @@ def test_every_import_is_a_declared_dependency():
 
 @checkout
 def test_every_dependency_does_some_work():
-    """It is imported, or a config names it as a target, or a class is imported that needs it."""
+    """It is imported, or a config names it as a target, or a class that needs it is imported."""
     configs = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "configs").rglob("*.yaml"))
     used = imported_roots() | set(re.findall(r"_target_:\s*(\w+)", configs))
     used |= {needed for name, needed in NEEDED_BY.items() if name in imported_names()}
@@ -129,7 +129,7 @@ def test_the_constraints_hold_on_any_machine():
 
 
 def test_ci_runs_make_test_and_keeps_its_status(tmp_path):
-    """A copy of the script beside a Makefile whose tests fail."""
+    """A copy of the script runs next to a Makefile whose tests fail."""
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     (tmp_path / ".ci").mkdir()

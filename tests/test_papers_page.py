@@ -1,4 +1,4 @@
-"""docs/papers.md is a promise: what a command reads is made, every name is one of ours, every table is there."""
+"""docs/papers.md is a promise: inputs of commands are outputs of others, every name exists, every table is present."""
 
 import re
 
@@ -29,7 +29,7 @@ def test_evaluations_and_syntheses_name_what_a_command_of_the_page_makes():
 
 
 def test_what_is_read_is_made_or_said_to_be_got():
-    """Each folder of data of the page is the output of a command there, or named in its first section."""
+    """Each data folder of the page is the output of a command there, or named in its first section."""
     made = {word.split("=")[1] for _, words in COMMANDS for word in words if word.startswith("output=")}
     read = set(re.findall(r"(?:path|input)=((?:triplets|dino)[\w/-]*)", PAGE))
     assert read

@@ -1,4 +1,4 @@
-"""Commands and Python calls in messages are run as they are printed, with a path for each word in capitals."""
+"""Commands and Python calls in messages run as printed, with a path for each word in capitals."""
 
 import json
 import re
@@ -30,19 +30,19 @@ TINY |= {"max_steps": 1, "batch_size": 4, "few_rows_epochs": None, "quiet": True
 
 
 def command_in(message):
-    """The words of the command of the project that a message prints."""
+    """Return the arguments of the project's command that a message prints."""
     return shlex.split(re.search(r"contrastive-encoders ([a-z-]+ [^,;]*?)(?= lists| writes|\. |\.?$)", message)[1])
 
 
 def started(*words, **variables):
-    """A command in a process of its own."""
+    """Run a command in a separate process."""
     return subprocess.run(
         [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False, **variables
     )
 
 
 def installs(command):
-    """Whether pip takes the command for done or doable with the packages that are here."""
+    """Return whether pip could run the command, or has nothing to do, with the packages that are installed."""
     words = shlex.split(command)
     assert words[:2] == ["pip", "install"]
     return started("-m", "pip", "install", "--dry-run", "--no-index", "--no-deps", *words[2:]).returncode == 0
@@ -50,7 +50,7 @@ def installs(command):
 
 @pytest.mark.advice("contrastive_encoders.core.errors:missing_package")
 def test_a_missing_package_is_in_the_extra_that_is_advised(monkeypatch):
-    """pip takes the command, and of an extra that does not exist it would only warn."""
+    """pip accepts the command; for an extra that does not exist it would only warn."""
     import tomllib
 
     monkeypatch.setitem(sys.modules, "onnx", None)

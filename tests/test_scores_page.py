@@ -1,4 +1,4 @@
-"""docs/metrics.md names every score that is computed, and no task that is not there."""
+"""docs/metrics.md names every score that is computed, and no task that does not exist."""
 
 import itertools
 import re
@@ -12,7 +12,7 @@ from tests.guide import text_of
 
 
 def expanded(pattern: str) -> list[str]:
-    """``{a,b}/x`` -> a/x, b/x; ``{n}``, which is a number, stays."""
+    """Expand ``{a,b}/x`` to a/x, b/x; ``{n}``, which is a number, stays."""
     parts = [part.split(",") for part in re.split(r"\{([^{}]+,[^{}]+)\}", pattern)[1::2]]
     fixed = re.split(r"\{[^{}]+,[^{}]+\}", pattern)
     return ["".join(itertools.chain(*zip(fixed, (*one, ""), strict=True))) for one in itertools.product(*parts)]
@@ -23,7 +23,7 @@ SAID = {name for row in ROWS for pattern in re.findall(r"`([^`]+)`", row) for na
 
 
 def test_what_is_computed_is_on_the_page(small_tables):
-    """Of the tasks whose tables are here; an ending of the task may be left out there, as the page says."""
+    """The tasks are those with tables in the tests; the page may omit an ending of the task, as it says."""
     chosen = load_tasks(small_tables, "all", EvaluateConfig())
     found = {name.replace(SENTEVAL, "") for task in chosen.tasks for name in task.score_names()}
     assert len(found) > 30

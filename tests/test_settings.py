@@ -1,4 +1,4 @@
-"""Classes of settings: what is said of a wrong value, and that configs, checks and values are made from the fields."""
+"""Classes of settings: messages about wrong values; configs, checks and values are made from the fields."""
 
 import copy
 import dataclasses

@@ -1,7 +1,7 @@
-"""What Weights & Biases wrote on this disk (``WANDB_MODE=offline``), read back without its server.
+"""Local Weights & Biases records (``WANDB_MODE=offline``), read back without its server.
 
 A ``.wandb`` file is seven bytes and then LevelDB's log: blocks of 32,768 bytes, records with a header of crc, length
-and kind (1 whole, 2 first, 3 middle, 4 last part). The payload is W&B's protocol buffer.
+and kind (1 full, 2 first, 3 middle, 4 last part). The payload is W&B's protocol buffer.
 """
 
 import json
@@ -11,12 +11,12 @@ BLOCK, HEAD, PREAMBLE = 32768, 7, 7
 
 
 def values_of(items) -> dict:
-    """Those of a record, by their names."""
+    """Return the values of a record, by their names."""
     return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
 def read_records(file):
-    """In the order in which they were written."""
+    """Return the records in the order in which they were written."""
     from wandb.proto import wandb_internal_pb2
 
     content, place, held = file.read_bytes(), PREAMBLE, b""

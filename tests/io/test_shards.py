@@ -15,7 +15,7 @@ from tests.distributed import steps
 
 WHOLE = {
     "of.rows": torch.arange(15.0).view(5, 3),
-    "of.one_row": torch.tensor([[1.0, 2.0]]),  # nothing is left for the second rank
+    "of.one_row": torch.tensor([[1.0, 2.0]]),  # nothing remains for the second rank
     "of.16_bits": torch.arange(6).bfloat16(),
     "of.number": torch.tensor(7.0),
     "another": torch.ones(2),

@@ -1,4 +1,4 @@
-"""A text is the same in every encoding that its mark names; the truth is what Python encodes and what gzip packs."""
+"""A text is equal in every encoding that its byte order mark names; the truth is Python's encodings and gzip."""
 
 import codecs
 import gzip
@@ -37,7 +37,7 @@ FILES = {
 def test_rows_are_those_of_the_same_file_in_utf_8(tmp_path, name, codec, packed, monkeypatch):
     monkeypatch.setattr(
         "contrastive_encoders.io.text_files.BLOCK", 7
-    )  # bytes: characters lie over the ends of what is read at a time
+    )  # bytes: characters cross the ends of the blocks that are read
     data = MARKED[codec] + FILES[name].encode(codec)
     path = tmp_path / (f"{name}.gz" if packed else name)
     path.write_bytes(gzip.compress(data) if packed else data)
@@ -52,7 +52,7 @@ def test_markdown_in_every_encoding(tmp_path, codec):
     assert [row.values["text"] for row in read_rows(path)] == ["Größe\n\n家 und Hof"]
 
 
-@given(st.text().filter(lambda text: text[:1] != "\0"), st.sampled_from(sorted(MARKED)))  # else it is UTF-32
+@given(st.text().filter(lambda text: text[:1] != "\0"), st.sampled_from(sorted(MARKED)))  # otherwise it is UTF-32
 def test_any_text_comes_back(tmp_path_factory, text, codec):
     path = tmp_path_factory.mktemp("any") / "a.txt"
     path.write_bytes(MARKED[codec] + text.encode(codec))
@@ -62,7 +62,7 @@ def test_any_text_comes_back(tmp_path_factory, text, codec):
 
 @pytest.mark.parametrize(
     ("data", "words"),
-    [  # the place is that of the byte as a hex editor counts from 1
+    [  # the position is that of the byte as a hex editor counts, from 1
         ("# Größe ".encode() + b"\xf6", "got byte 0xf6 at byte 11 of the file"),
         ("# 家".encode("big5"), "got byte 0xae at byte 3 of the file"),
         (codecs.BOM_UTF16_LE + "ab".encode("utf-16-le") + b"\0\xdcx\0", "at byte 7 of the file"),
@@ -120,7 +120,7 @@ GERMAN = ["Rückgabe der Schlüssel", "plain text", "Straße „Am Fluß“ – 
 
 
 def forms_of(texts):
-    """The same texts in every form of text file."""
+    """Return the same texts in every kind of text file."""
     return {
         "a.txt": "".join(f"{text}\n" for text in texts),
         "a.jsonl": "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts),

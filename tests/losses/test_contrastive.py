@@ -25,7 +25,7 @@ def cosine(a: list[float], b: list[float]) -> float:
 
 
 def simclr_by_the_book(left: Tensor, right: Tensor, temperature: float) -> list[float]:
-    """SimCLR, eq. 1, one term at a time: the loss of each of the 2N rows."""
+    """Compute SimCLR, eq. 1, one term at a time: the loss of each of the 2N rows."""
     rows = torch.cat([left, right]).tolist()
     n = len(rows)
     terms = []
@@ -39,7 +39,10 @@ def simclr_by_the_book(left: Tensor, right: Tensor, temperature: float) -> list[
 def simcse_by_the_book(
     anchors: Tensor, positives: Tensor, hard: Tensor | None, temperature: float, weight: float
 ) -> float:
-    """Supervised SimCSE, the equation of its appendix on weighted hard negatives (e^w on the own ones), averaged."""
+    """Compute supervised SimCSE's equation with weighted hard negatives (e^w on the own ones), averaged.
+
+    The equation is in the paper's appendix.
+    """
     total = 0.0
     for i, anchor in enumerate(anchors.tolist()):
         near = math.exp(cosine(anchor, positives[i].tolist()) / temperature)
@@ -53,7 +56,7 @@ def simcse_by_the_book(
 
 
 def dense(rows: Tensor, candidates: Tensor, matching: Matching, temperature: float) -> Tensor:
-    """The kernel's definition with the whole matrix, differentiated by autograd."""
+    """Compute the kernel's definition with the full matrix, differentiated by autograd."""
     logits = rows @ candidates.T / temperature
     row = torch.arange(len(rows))
     if matching.hard_RH is not None:
@@ -157,7 +160,7 @@ def test_autocast_does_not_change_loss_or_gradient(loss):
 
 
 def test_an_easy_batch_keeps_its_small_loss_in_float32():
-    """exp(-20) next to 1: taken as a difference of two logits of about 20, nothing would be left of it."""
+    """exp(-20) next to 1: as a difference of two logits of about 20, nothing of it would remain."""
     rows = torch.eye(4, dtype=torch.float32)
     found = nt_xent(rows, rows.clone(), temperature=0.05).loss.item()
     assert found == pytest.approx(math.log1p(6 * math.exp(-20.0)), rel=1e-4)

@@ -23,7 +23,7 @@ def test_alignment_is_the_mean_squared_distance():
 
 @pytest.mark.parametrize("block", [1, 4, 1024])
 def test_uniformity_is_wang_and_isolas(block, monkeypatch):
-    """Their published line: torch.pdist(x, p=2).pow(2).mul(-t).exp().mean().log()"""
+    """The truth is their published line: torch.pdist(x, p=2).pow(2).mul(-t).exp().mean().log()"""
     monkeypatch.setattr("contrastive_encoders.losses.diagnostics.BLOCK_ROWS", block)
     sample = rows(9, 5)
     expected = torch.pdist(F.normalize(sample, dim=-1)).pow(2).mul(-2).exp().mean().log()

@@ -29,7 +29,7 @@ def views(hard: int, pairs: int = 6) -> list[torch.Tensor]:
 
 
 def ours(columns, **options):
-    """Hard negatives of an anchor stand side by side here, in columns there."""
+    """Call the loss. Hard negatives of an anchor are adjacent rows here, and columns in the library."""
     hard = torch.stack(columns[2:], 1).flatten(0, 1) if len(columns) > 2 else None
     return contrast_in_directions(columns[0], columns[1], hard, temperature=0.05, **options)
 
@@ -74,7 +74,7 @@ def test_hard_negatives_weigh_by_their_cosine_as_the_library_has_it(directions, 
 
 
 def by_the_book(columns, directions, groups, weight, too_near=lambda *_: False):
-    """Each pair's softmax, one candidate after the other. ``too_near(of, row, to, other)`` leaves negatives out."""
+    """Compute each pair's softmax by candidate. ``too_near(of, row, to, other)`` leaves negatives out."""
     unit = {"query": columns[0], "document": torch.cat(columns[1:])}
     unit = {name: one / one.norm(dim=1, keepdim=True) for name, one in unit.items()}
     count, total = len(columns[0]), torch.zeros((), dtype=torch.float64)

@@ -18,7 +18,7 @@ def drawn(*shape, scale=1.0):
 
 @pytest.fixture(params=[1, 3], ids=["one negative", "three negatives"])
 def rows(request):
-    """Anchors, each of the other texts, and logits of a teacher of them."""
+    """Return anchors, each of the other texts, and a teacher's logits of them."""
     columns = 1 + request.param
     return drawn(6, 8), [drawn(6, 8) for _ in range(columns)], drawn(6, columns, scale=5.0).detach()
 
@@ -70,7 +70,7 @@ def test_distances_of_vectors_are_the_librarys(ours, theirs):
 
 
 def test_half_precision_is_widened_first():
-    """Logits of 16 bits, whose margins would be rounded."""
+    """The margins of 16-bit logits would be rounded."""
     scores, teacher = drawn(6, 4, scale=30.0).detach(), drawn(6, 4, scale=30.0).detach()
     for loss in (margin_mse, lambda *both: kl_of_scores(*both, temperature=1.0)):
         found = loss(scores.bfloat16(), teacher.bfloat16())

@@ -11,7 +11,7 @@ from contrastive_encoders.losses.duplicate_masking import FILLER, count_negative
 from tests.distributed import steps
 
 TEMPERATURE = 0.3
-ANCHORS = [3, 7, 3, 5, 9, 9]  # numbers of texts; of two anchors 3 and two anchors 9
+ANCHORS = [3, 7, 3, 5, 9, 9]  # ids of texts; two anchors have text 3 and two text 9
 POSITIVES = [1, 2, 4, 1, 3, 8]  # 1 of the anchors 3 and 5, and 3 has another positive; one is the text of an anchor
 NEGATIVES = [
     7,
@@ -28,7 +28,7 @@ def vectors(seed: int) -> torch.Tensor:
 
 
 def row_loss(row, partner, candidates):
-    """-log softmax of the partner; candidates are (vector, whether it is a negative)."""
+    """Return -log softmax of the partner; candidates are (embedding, whether it is a negative)."""
     logits = [F.cosine_similarity(row, partner, dim=0)]
     logits += [F.cosine_similarity(row, vector, dim=0) for vector, is_negative in candidates if is_negative]
     return -torch.log_softmax(torch.stack(logits) / TEMPERATURE, 0)[0]
@@ -39,7 +39,7 @@ def answers() -> set[tuple[int, int]]:
 
 
 def is_negative(anchor: int, document: int) -> bool:
-    """A document is a negative of an anchor if it is not the anchor's text, nor an answer to it in any row."""
+    """Return whether a document is a negative of an anchor: neither its text nor an answer to it in any row."""
     return document != anchor and (anchor, document) not in answers()
 
 
@@ -52,7 +52,10 @@ def share_a_positive(one: int, other: int) -> bool:
 
 
 def are_apart(one: int, other: int) -> bool:
-    """Two texts of either view are negatives of each other if no row pairs them, and no text is paired with both."""
+    """Return whether two texts of either view are negatives of each other.
+
+    They are not if a row pairs them, or if a text is paired with both.
+    """
     pairs = answers() | {(positive, anchor) for anchor, positive in answers()}
     share = any((one, text) in pairs and (other, text) in pairs for text in ANCHORS + POSITIVES)
     return one != other and (one, other) not in pairs and not share
@@ -77,7 +80,7 @@ def nt_xent_by_hand(a, p, n):
 
 
 def directions_by_hand(a, p, n):
-    """Four directions in one softmax: queries and positives against documents and queries."""
+    """Compute four directions in one softmax: queries and positives against documents and queries."""
     losses = []
     for i in range(6):
         query, positive, pair = ANCHORS[i], POSITIVES[i], []
@@ -215,7 +218,7 @@ def test_the_negatives_of_an_anchor_are_counted():
     # the list of the first row has 7, an answer to 1 that is the positive of 2
     listed = torch.tensor([[7, FILLER], [FILLER, FILLER], [FILLER, FILLER]])
     assert counted([[1, 2, 1], [5, 7, 6]], accepted=listed) == [0, 2, 0]
-    # 4 is another positive of 1, 9 is no candidate; an empty text fills up a row
+    # 4 is another positive of 1, 9 is no candidate; an empty text fills a row
     accepted = torch.tensor([[5, 4, FILLER], [6, FILLER, FILLER], [7, 9, FILLER]])
     assert counted([[1, 2, 3], [5, 6, 7], [4, FILLER, 8]], accepted=accepted) == [3, 4, 4]
 

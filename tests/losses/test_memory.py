@@ -1,4 +1,4 @@
-"""The kernel never holds a matrix of rows x candidates. Measured in a process of its own, on Linux."""
+"""The kernel never materializes a matrix of rows x candidates. Measured in a separate process, on Linux."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def growth(pairs: int, width: int) -> int:
 
 @linux
 def test_narrow_rows_need_a_fraction_of_the_logits():
-    """Narrow, so that logits are nearly all there is to hold."""
+    """The embeddings are narrow, so that logits dominate the memory."""
     logits = (2 * 4096) ** 2 * 4
     assert growth(4096, 8) < logits / 2
 

@@ -1,4 +1,4 @@
-"""A table says the same in Markdown, on a terminal, in a page and to a program; a page shows texts, and runs none."""
+"""A table says the same in Markdown, on a terminal, in a page and to a program; a page shows texts and runs none."""
 
 import html
 import io
@@ -80,7 +80,7 @@ def test_markdown_aligns_formats_and_escapes():
     ],
 )
 def test_markdown_shows_every_letter(text):
-    """As markdown-it reads it, by the rules of GitHub's tables."""
+    """The truth is markdown-it, by the rules of GitHub's tables."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     line = " ".join(text.split())
     assert parser.render(escaped(text)) == f"<p>{html.escape(line, quote=False)}</p>\n"
@@ -114,7 +114,7 @@ def test_a_page_escapes_texts_and_needs_nothing_beside_it():
     assert "<h1>T&lt;</h1>" in text
     assert '<p dir="auto">&lt;script&gt;</p>' in text
     assert "<b>bold</b>" in text
-    assert text.count("</script>") == 2  # of the data and of what sorts and filters: no figure, no library
+    assert text.count("</script>") == 2  # from the data and the code that sorts and filters: no figure, no library
     assert "</script><b>" not in text
     assert "https:" not in text
     assert "http:" not in text
@@ -125,7 +125,7 @@ def test_a_page_escapes_texts_and_needs_nothing_beside_it():
 
 
 def test_a_figure_is_a_picture_and_a_page_of_the_same():
-    """Colours of a page are the style sheet's; its library weighs little; the picture says the same names."""
+    """Colors of a page are the style sheet's; its library is small; the picture has the same names."""
     names = ["@ink", "var(--ink)", "<i>&", "$x$", "a\u2028b", "\x1b[31mred\x08", r"\b \u001b"]
     rows = [{"x": place, "arm": name} for place, name in enumerate(names)]
     panel = alt.Chart({"values": rows}).mark_point(color=INK).encode(x="x:Q", y=alt.Y("arm:N", sort=names))

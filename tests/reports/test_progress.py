@@ -1,4 +1,4 @@
-"""Where nobody watches a terminal, what is long says now and then how far it is."""
+"""Without a terminal, long operations report their progress from time to time."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster of three nodes, one of which goes away; clusters that cannot be joined."""
+"""Workers on a Ray cluster of three nodes, one of which disappears; clusters that cannot be joined."""
 
 import itertools
 import socket
@@ -106,7 +106,7 @@ def test_a_node_that_goes_away_loses_nothing(cluster):
 
 @pytest.mark.slow
 def test_a_sweep_on_a_cluster_loses_nothing_with_a_worker(tmp_path, cluster, monkeypatch):
-    """Best and trials are those of a sweep on this machine. An output that the nodes do not see is refused."""
+    """Best and trials are those of a sweep on this machine. An output that the nodes cannot see is refused."""
     monkeypatch.setattr(run_scheduler, "TRAIN", (str(tmp_path / "program.py"),))
     words = write_sweep(tmp_path)
     assert run_sweep(words) == 0

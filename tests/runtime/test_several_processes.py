@@ -1,4 +1,4 @@
-"""What is wrong with several processes of a command is told once, and never by nobody; how a test waits for several."""
+"""Errors of a command with several processes are reported exactly once; and how a test waits for several processes."""
 
 import logging
 import multiprocessing
@@ -69,7 +69,7 @@ child_processes.start([sys.executable, "-c", {CHILD!r}]).wait()
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_a_command_started_ends_with_it_whatever_ends_it(number):
-    """The pipe that the child has inherited from it says so: its end is reached when both have ended."""
+    """The child inherits a pipe from the command; its end is reached after both have ended."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline() == "1\n"
     parent.send_signal(number)
@@ -84,7 +84,7 @@ SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
 def said_by(command, env=None):
-    """Its status and errors where Ctrl-C is for it, as in a terminal."""
+    """Return exit code and errors of a process that receives Ctrl-C, as in a terminal."""
 
     def hear_ctrl_c():
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -97,7 +97,7 @@ def said_by(command, env=None):
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_while_something_is_imported_is_its_exit_status(number, tmp_path):
-    """Whatever the module makes of an exception that is raised within it."""
+    """The module may handle the exception that is raised within it in any way."""
     lines = ["import os, signal", "try:", f"    os.kill(os.getpid(), {number:d})", "    os.getpid()", "except: pass"]
     (tmp_path / "slow.py").write_text("\n".join(lines))
     script = f"""import sys
@@ -113,7 +113,7 @@ with exit_on_signals():
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "completion"])  # it imports nothing heavy
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_before_anything_heavy_is_imported_is_its_exit_status(number, command, tmp_path):
-    for name in ("hydra", "omegaconf"):  # the first that any command imports of what is not Python's own or ours
+    for name in ("hydra", "omegaconf"):  # the first import that is neither Python's own nor this package's
         (tmp_path / f"{name}.py").write_text(f"import os, time\nos.kill(os.getpid(), {number:d})\ntime.sleep(9)\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     assert said_by([sys.executable, "-m", "contrastive_encoders", command], env) == (SIGNALS[number], "")
@@ -133,7 +133,7 @@ TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "1", "LOCAL_W
 
 @pytest.fixture
 def environ():
-    """That of a process that nobody launched; what Lightning writes into it goes, too."""
+    """The environment of a process that no launcher started; what Lightning writes into it is removed, too."""
     with mock.patch.dict(os.environ):
         for name in {*SLURM, *TORCHRUN, "SLURM_JOB_NAME", "SLURM_NNODES", "MASTER_ADDR"}:
             os.environ.pop(name, None)
@@ -160,14 +160,14 @@ def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, ot
     if address is None:
         return
     assert processes.main_address() == address
-    environ["SLURM_NTASKS_PER_NODE"] = "4"  # else Lightning refuses
+    environ["SLURM_NTASKS_PER_NODE"] = "4"  # otherwise Lightning refuses
     environment = TorchElasticEnvironment() if "TORCHELASTIC_RUN_ID" in variables else SLURMEnvironment()
     assert (environment.global_rank(), environment.world_size()) == ranks
     assert (environment.main_address, environment.main_port) == address
 
 
 def as_task(rank, **more):
-    """What srun says to one of two tasks."""
+    """Return the variables that srun sets for one of two tasks."""
     return {
         "SLURM_NTASKS": "2",
         "SLURM_PROCID": str(rank),
@@ -181,7 +181,7 @@ def as_task(rank, **more):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_scoring_whose_partner_was_not_started_says_so_and_hears_sigterm(rank, tmp_path, monkeypatch):
-    """torch itself would hear no signal while it waits."""
+    """While it waits, torch itself would receive no signal."""
     monkeypatch.setattr(processes, "WARN_AFTER_S", 0.2)
     process = Started("evaluate", ["encoder=x", f"data_root={tmp_path}"], **as_task(rank))
     process.wait_for(lambda: f"process {rank} of 2" in process.said())
@@ -201,7 +201,7 @@ def test_a_rank_that_never_starts_ends_the_others_in_one_sentence(rank, tmp_path
 
 
 def decide_as_task(task: dict[str, str], seconds: float, folder: Path) -> None:
-    """Leave with what the first of two has decided, which takes it so long."""
+    """Exit with the decision of the first of two tasks, which takes this many seconds."""
 
     def decide() -> int:
         (folder / "decides").touch()
@@ -228,7 +228,7 @@ def test_what_waits_for_the_first_process_ends_with_it(number, status, of_the_ot
     while not (tmp_path / "decides").exists():
         time.sleep(0.01)
     if number is not None:
-        time.sleep(1)  # the other meets it
+        time.sleep(1)  # the other rank waits for it
         os.kill(first.pid, number)
     other.join(20)
     first.join(20)
@@ -240,7 +240,7 @@ def test_what_waits_for_the_first_process_ends_with_it(number, status, of_the_ot
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("held", ["dict", "set"])
 def test_a_signal_that_comes_while_an_object_is_thrown_away_is_not_lost(number, status, held):
-    """Python prints what is raised in a callback of a weak reference, and goes on."""
+    """Python prints an exception that is raised in a callback of a weak reference, and continues."""
     code = f"""
 import os, signal, sys, time, weakref
 from contrastive_encoders.runtime.child_processes import begin_process

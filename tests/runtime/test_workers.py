@@ -1,4 +1,4 @@
-"""A pool of processes: every task is answered, whoever dies; what a worker raises, the driver raises."""
+"""A pool of processes: every task is answered even if workers die; the driver raises the errors of workers."""
 
 import os
 import signal
@@ -25,7 +25,10 @@ def load_wrong():
 
 
 def square(loaded, tasks):
-    """Two tasks are under way at a time; a payload is a file, and who finds it there dies with both of them."""
+    """Return the square; two tasks run at a time.
+
+    A payload is a file, and a worker that finds it dies with both tasks.
+    """
     under_way = []
     for task in tasks:
         under_way.append(task)
@@ -90,7 +93,7 @@ def test_workers_end_with_the_pool():
 
 
 def test_a_task_that_was_lost_is_dealt_alone():
-    """So that a task beside it is not held to be the one that kills."""
+    """A task next to it is thus not blamed for the kill."""
     dealer = TaskQueue([WorkItem(number) for number in range(4)])
     assert [dealer.next_for(0).number, dealer.next_for(0).number, dealer.next_for(1).number] == [0, 1, 2]
     assert dealer.lost(0) == [0, 1]

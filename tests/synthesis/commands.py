@@ -1,4 +1,4 @@
-"""``contrastive-encoders generate``, in this process or in one of its own, and the rows that it left."""
+"""``contrastive-encoders generate``, in this process or in a separate one, and its rows."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def here(*words):
-    """In this process, which has imported torch already."""
+    """Run it in this process, which has imported torch already."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         assert not run_here("generate", command.run, words)

@@ -28,7 +28,7 @@ SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 @pytest.fixture
 def no_pictures(monkeypatch):
-    """Reports go without, as where drawing fails, which takes a second for each: test_report looks at them."""
+    """Disable the figures of reports, which take a second each; test_report covers them."""
 
     def fails(figures, **_):
         if figures:
@@ -51,10 +51,10 @@ def byte_tokenizer():
 
 @pytest.fixture(scope="session")
 def toy_generator(byte_tokenizer):
-    """``toy_generator("gpt2")``: float64 unless another dtype is named, so that equal means equal."""
+    """``toy_generator("gpt2")`` makes a model in float64 (unless a dtype is given) for exact comparisons."""
 
     def build(family="gpt2", *, dtype=torch.float64, seed=0, quote=0.0, spread=0.5):
-        """``quote`` is added to the logit of what closes a sentence."""
+        """Build a model; ``quote`` is added to the logit of the tokens that close a sentence."""
         model_class, config = families(len(byte_tokenizer), byte_tokenizer.eos_token_id)[family]
         torch.manual_seed(seed)
         model = model_class(config).to(dtype).eval()
@@ -83,7 +83,7 @@ class WithShift(torch.nn.Module):
 
 
 def families(vocabulary, eos):
-    """How positions reach the model differs: learnt, learnt with an offset, partly rotary, rotary, a window, ALiBi."""
+    """Return models with different positions: learned, with an offset, partly rotary, rotary, a window, ALiBi."""
     ends = {"vocab_size": vocabulary, "bos_token_id": eos, "eos_token_id": eos, "pad_token_id": None}
     rotary = SIZE | ends | {"max_position_embeddings": CONTEXT, "intermediate_size": 32}
     return {

@@ -1,4 +1,4 @@
-"""Drawing a token, written slowly, and whether many texts have the distribution that this gives."""
+"""Sampling of a token, written slowly, and a test whether many texts have its distribution."""
 
 import numpy as np
 from scipy import stats
@@ -7,7 +7,7 @@ from contrastive_encoders.synthesis.decoding.sampling import digest, uniforms
 
 
 def restricted(p, how):
-    """(tokens,) probabilities after top-k and top-p."""
+    """Return (tokens,) probabilities after top-k and top-p."""
     ranked = np.argsort(-p, kind="stable")[: how.top_k or len(p)]
     kept, mass = [], 0.0
     for token in ranked:
@@ -21,17 +21,17 @@ def restricted(p, how):
 
 
 def numbers(prompt, sample, how):
-    """In 0..1, one for each token of a sample."""
+    """Return random numbers in 0..1, one for each token of a sample."""
     return uniforms(digest(how.seed, prompt.key), range(sample, sample + 1), how.max_new_tokens)[0]
 
 
 def drawn(p, number):
-    """The engine counts ids from the end."""
+    """Draw a token; the engine counts ids from the end."""
     return len(p) - 1 - int(np.searchsorted(np.cumsum(p[::-1]), number, side="right"))
 
 
 def chi_square(found, wanted):
-    """How many kinds of text are often enough to count, and the p-value of how often each was found."""
+    """Return the number of kinds of text that are frequent enough to count, and the p-value of their counts."""
     counts = np.array([[found[key], found.total() * p] for key, p in wanted.items()])
     rare = counts[:, 1] < 5
     counts = np.vstack([counts[~rare], counts[rare].sum(0)]) if rare.any() else counts

@@ -1,4 +1,4 @@
-"""A stand-in that speaks OpenAI's protocol, chats and completions, and does wrong when it is told to."""
+"""A stand-in server for OpenAI's protocol, chats and completions, with faults on request."""
 
 import contextlib
 import hashlib
@@ -13,15 +13,15 @@ JUDGED = {" True": 0.5, "true": 0.2, "False": 0.1, "Maybe": 0.05, "The": 0.01}  
 
 
 class Stand:
-    """Answers by a hash of what is asked; ``faults`` are for the next requests, one each, whichever they are."""
+    """Answers by a hash of the request. Each of the ``faults`` applies to one of the next requests."""
 
     def __init__(self):
         self.asked = []  # (path, body, headers) of all requests
-        self.answered = []  # bodies of those that got a good answer
+        self.answered = []  # bodies of the requests with a good answer
         self.faults = []
         self.always = None  # a fault of every request
-        self.bad_prompt = None  # (part of a prompt, fault): of those that hold it
-        self.most_answered = None  # then it only breaks connections off
+        self.bad_prompt = None  # (part of a prompt, fault): for requests that contain it
+        self.most_answered = None  # then it only drops connections
         self.logprobs = True
         self.most_at_once = self.now = 0
         self.delay = 0.0
@@ -46,7 +46,7 @@ class Stand:
 
 
 def text_for(body):
-    """So many words, by a hash of the body; the same for the same."""
+    """Return this many words, by a hash of the body, so that equal requests get equal texts."""
     number = int(hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(), 16)
     return " ".join(WORDS[(number >> (8 * place)) % len(WORDS)] for place in range(6)).capitalize() + "."
 
@@ -116,13 +116,13 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault == "html":
             self.send(200, b"<html>Welcome</html>", {"Content-Type": "text/html"})
-        elif fault == "page":  # of which the first letters are shown
+        elif fault == "page":  # only its first letters are shown
             self.send(200, f"<html>{'-' * 60}{key}</html>".encode(), {"Content-Type": "text/html"})
         elif fault == "empty":
             self.send(200, b'{"choices": []}')
         elif fault == "number":
             self.send(200, b"17")
-        elif fault == "torn":  # fewer bytes than were promised
+        elif fault == "torn":  # fewer bytes than promised
             self.send_response(200)
             self.send_header("Content-Length", str(len(good)))
             self.end_headers()
@@ -146,7 +146,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def handle(self):
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # whoever asked has given up
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the client has given up
             super().handle()
 
     def log_message(self, *_):

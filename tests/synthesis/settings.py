@@ -1,4 +1,4 @@
-"""How tests decode: as the second sentences of DINO."""
+"""Settings of decoding in tests: as for the second sentences of DINO."""
 
 from contrastive_encoders.synthesis.decoding.continuations import Decoding
 from contrastive_encoders.synthesis.task_spec import STOP

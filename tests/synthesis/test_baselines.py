@@ -32,7 +32,7 @@ from tests.synthesis.toy_t5 import WORDS, save, tokenizer
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
-OPEN = ["rules.agree=false", "rules.threshold=null", "rules.min_hypothesis_words=0"]  # a random model pleases nobody
+OPEN = ["rules.agree=false", "rules.threshold=null", "rules.min_hypothesis_words=0"]  # a random model never passes
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def words_for(recipe, place, output, *words):
 
 
 def slow_bm25(corpus, query, k1, b):
-    """Robertson's formula with Lucene's idf, word by word."""
+    """Compute Robertson's formula with Lucene's idf, word by word."""
     words = [re.findall(r"\w+", one.lower()) for one in corpus]
     mean = sum(map(len, words)) / len(words)
     scores = []
@@ -85,7 +85,7 @@ def test_neighbours_are_those_of_the_formula(place):
 
 
 def p_true(place, premise, hypothesis):
-    """By a plain forward pass."""
+    """Compute it by a plain forward pass."""
     tokenizer = AutoTokenizer.from_pretrained(place / "t5")
     model = AutoModelForSeq2SeqLM.from_pretrained(place / "t5").eval()
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
@@ -98,7 +98,7 @@ def p_true(place, premise, hypothesis):
 
 
 def test_retrieval_keeps_what_follows_whether_or_not_anything_contradicts(place, tmp_path):
-    """The paper's baseline is pairs. This random model never says "false": no sentence has a contradiction."""
+    """The paper's baseline is pairs. This random model never says "false", so no sentence has a contradiction."""
     answers = ["rules.threshold=0.66"]
     here(*words_for("gense_retrieval", place, tmp_path / "pairs", *answers))
     here(*words_for("gense_retrieval", place, tmp_path / "triplets", *answers, "contradictions=retrieved"))
@@ -153,7 +153,7 @@ def test_a_shard_that_is_lost_comes_back_the_same(place, tmp_path):
 
 
 def test_back_translation_gives_pairs(place, tmp_path):
-    """Each sentence alone through a plain generate, there and back."""
+    """The truth is each sentence alone through a plain generate, in both directions."""
     here(*words_for("gense_back_translation", place, tmp_path / "out"))
     scored, rows = rows_of(tmp_path / "out" / "scored"), rows_of(tmp_path / "out")
 
@@ -169,7 +169,7 @@ def test_back_translation_gives_pairs(place, tmp_path):
     for row in scored[:6]:
         pivot = plain("there", row["premise"])
         same += row["pivot"] == pivot and row["entailment"][0]["text"] == plain("back", pivot)
-    assert same >= 5  # padding moves float32 scores by a little
+    assert same >= 5  # padding changes float32 scores slightly
     assert all(row.keys() == {"premise", "entailment", "p_entailment"} for row in rows)
     assert all(row["p_entailment"] is None for row in rows)
     records = list(RecordSource(tmp_path / "out", TRIPLETS))
@@ -211,7 +211,7 @@ def test_other_families_translate(place, tmp_path):
 
 @pytest.fixture
 def dino(tmp_path):
-    """As recipe=dino_x2 leaves it."""
+    """The data set that recipe=dino_x2 writes."""
     entries = [
         ("one two three four five six seven eight", "the first follows from it surely", "1"),
         ("one two three four five six seven eight", "a second follows from it too", "1"),

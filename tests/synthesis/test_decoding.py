@@ -39,7 +39,7 @@ def prompts_for(sentences, samples=range(3), **settings):
 
 
 def sentences(count, longest=40):
-    """Of very different lengths."""
+    """Return sentences of very different lengths."""
     pick = random.Random(5)
     return ["".join(pick.choices("abcdefg hijk", k=pick.randint(1, longest))) + str(i) for i in range(count)]
 
@@ -56,7 +56,10 @@ def run(generator, prompts, statistics=None, **how):
 
 @torch.no_grad()
 def next_probabilities(generator, prompt, tokens, how):
-    """Probabilities of the next token after self-debiasing, top-k and top-p; each prompt is run from its beginning."""
+    """Return probabilities of the next token after self-debiasing, top-k and top-p.
+
+    Each prompt runs from its start.
+    """
     rows = []
     for text in (prompt.text, *prompt.counters):
         ids = torch.tensor([generator.tokenizer(text)["input_ids"] + tokens])
@@ -71,7 +74,7 @@ def next_probabilities(generator, prompt, tokens, how):
 
 
 def one_at_a_time(generator, prompt, sample, how):
-    """(text, closed, tokens) of one sample."""
+    """Return (text, closed, tokens) of one sample."""
     tokenizer, tokens = generator.tokenizer, []
     for number in numbers(prompt, sample, how):
         tokens.append(drawn(next_probabilities(generator, prompt, tokens, how), number))
@@ -83,7 +86,7 @@ def one_at_a_time(generator, prompt, sample, how):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_text_is_what_decoding_one_at_a_time_gives(toy_generator, family):
-    # BLOOM's attention is float32 whatever the weights, and knows no fully masked row in float64
+    # BLOOM's attention is float32 for any type of weights, and supports no fully masked row in float64
     generator = toy_generator(family, quote=2.0, dtype=torch.float32 if family == "bloom" else torch.float64)
     how = decoding(max_new_tokens=10, top_k=20)
     prompts = prompts_for(sentences(4), decay=30.0, samples=range(2))
@@ -94,7 +97,7 @@ def test_every_text_is_what_decoding_one_at_a_time_gives(toy_generator, family):
 
 
 def test_texts_have_the_distribution_of_naive_sampling(toy_generator):
-    """All two-token texts of a prompt with two counter prompts, and how often each comes in 6,000 samples."""
+    """Compare all two-token texts of a prompt with two counter prompts, and their counts in 6,000 samples."""
     generator = toy_generator(quote=2.0, spread=0.3)
     how = decoding(max_new_tokens=2, top_k=8, top_p=0.9, ban_eos=True)
     prompt = prompts_for(["a cat"], samples=range(6000), decay=50.0)[2]
@@ -136,7 +139,7 @@ def test_neither_batch_size_nor_order_nor_shards_change_a_text(toy_generator, re
 
 
 def test_no_step_is_spent_on_finished_rows(toy_generator):
-    """The rows of all passes are just those that the tokens behind each first one needed."""
+    """The rows of all passes are exactly those that the tokens after each first one need."""
     statistics = Statistics()
     prompts = prompts_for(sentences(20), samples=range(5))
     texts = run(toy_generator(quote=3.0), prompts, statistics, rows=32)
@@ -148,7 +151,7 @@ def test_no_step_is_spent_on_finished_rows(toy_generator):
 
 
 def test_inputs_stream(toy_generator):
-    """Prompts without end: no more are held than a few batches need."""
+    """The prompts are infinite, and only as many are held as a few batches need."""
     pulled = 0
 
     def endless():
@@ -163,7 +166,7 @@ def test_inputs_stream(toy_generator):
 
 
 def test_prompts_that_depend_on_what_came(toy_generator):
-    """None means: ask again when another sample is out. Here each prompt is tried until a text is short."""
+    """None means: ask again after another sample is finished. Here each prompt is tried until a text is short."""
     tries, short = Counter(), set()
 
     def until_short():
@@ -194,7 +197,7 @@ def test_prompts_that_depend_on_what_came(toy_generator):
 
 
 def test_a_model_that_only_closes(toy_generator):
-    """Also with a token that holds a full stop before the mark: what stands before the mark belongs to the text."""
+    """A token may contain a full stop before the mark: the part before the mark belongs to the text."""
     statistics = Statistics()
     texts = run(toy_generator(quote=1e6), prompts_for(sentences(4), samples=range(20)), statistics, top_k=2, top_p=None)
     assert {text for text, _, _ in texts.values()} == {"", "."}
@@ -206,7 +209,7 @@ def test_the_end_of_sequence_is_banned_or_ends_a_sample(toy_generator):
     generator = toy_generator()
     eos = generator.tokenizer.eos_token_id
     generator.model.get_output_embeddings().ids.append(eos)
-    generator.model.get_output_embeddings().shift = 1e3  # the quotation marks' and the end's
+    generator.model.get_output_embeddings().shift = 1e3  # the tokens of quotation marks and the end token
     banned = run(generator, prompts_for(["a"]), top_k=3, top_p=None)
     assert all(closed for _, closed, _ in banned.values())
     generator.model.get_output_embeddings().ids[:] = [eos]
@@ -254,7 +257,7 @@ def test_a_prompt_longer_than_the_context_is_rejected_with_a_reason(toy_generato
 
 
 def test_the_context_cuts_a_sample_short(toy_generator):
-    """As published: prompt and continuation together hold no more than the context, counter prompts included."""
+    """As published: prompt and continuation together are at most the context, counter prompts included."""
     generator = toy_generator(quote=-1e9)
     long, short = "x" * 118 + ': "', 'a: "'
     assert len(generator.encode([long])[0]) == 121
@@ -288,7 +291,7 @@ def test_an_empty_prompt_is_rejected(toy_generator):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_rows_outgrow_the_cache_in_the_middle(toy_generator, seed):
-    """Prompts that fit beside the rows under way, but not with all the tokens that follow them."""
+    """The prompts fit next to the active rows, but not with all the tokens that follow them."""
     lengths = random.Random(seed).choices([4, 20, 50, 70, 84], k=12)
     generator = toy_generator(quote=-1e9)
     prompts = [Prompt((i,), "x" * length, ("y" * (length // 2 + 1),)) for i, length in enumerate(lengths)]

@@ -1,4 +1,4 @@
-"""What is asked of the decoder, and what becomes of its answers, with a decoder that answers by a script."""
+"""DINO's prompts for the decoder, and its handling of answers, with a scripted decoder."""
 
 import random
 from collections import Counter
@@ -26,13 +26,13 @@ FIRST = parse_spec({"task_name": "t", "labels": {name: {"instruction": f'{name} 
 
 
 def answer(prompt, sample, closed=0.7):
-    """A function of the key and the sample, as the decoder's is."""
+    """Answer by a function of the key and the sample, as the decoder does."""
     draw = random.Random(repr((prompt.key, sample)))
     return Continuation(prompt, sample, f" text {draw.randrange(4)}", draw.random() < closed, draw.randrange(1, 9))
 
 
 def run(job, *, shuffle=0, at_once=3, closed=0.7):
-    """Pull prompts as a decoder would: some at a time, answers in any order, again after None."""
+    """Pull prompts as a decoder would: several at a time, with answers in any order, and again after None."""
     draw, under_way, shards, prompts = random.Random(shuffle), [], [], job.prompts()
     exhausted, most, groups = False, 0, {}
     while True:

@@ -1,4 +1,4 @@
-"""T5-like models when decoded: against transformers run from the start for every token, and in other batches."""
+"""T5-like models in decoding: against transformers run from the start for every token, and in other batches."""
 
 import itertools
 import random
@@ -36,7 +36,7 @@ def run(model, prompts, statistics=None, **how):
 
 @torch.no_grad()
 def next_probabilities(model, ids, tokens, how):
-    """After top-k and top-p, written slowly."""
+    """Return the probabilities after top-k and top-p, written slowly."""
     decoder = torch.tensor([[0, *tokens]])
     logits = model.model(input_ids=torch.tensor([ids]), decoder_input_ids=decoder).logits[0, -1].double()
     logits[list(model.surplus)] = -torch.inf

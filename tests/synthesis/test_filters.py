@@ -8,7 +8,7 @@ from contrastive_encoders.synthesis.rules.filters import Filters, NearDuplicates
 
 
 def published(text, closed, keep_without_quote, allow_newlines):
-    """dino/modeling.py, _process_output, in words: the outcome, or None."""
+    """Return the outcome of _process_output in dino/modeling.py, or None."""
     if not closed and not keep_without_quote:
         return None
     if not text:
@@ -24,7 +24,7 @@ def published(text, closed, keep_without_quote, allow_newlines):
 @pytest.mark.parametrize("newlines", [True, False])
 def test_the_published_handling_is_the_default(text, closed, keep, newlines):
     why = Filters(keep_unclosed=keep, allow_newlines=newlines).rejected(text, closed, "x1")
-    blank = not text.strip()  # beyond the published code: a text of blanks is none
+    blank = not text.strip()  # not in the published code: a text of spaces is none
     assert (why == "") == (published(text, closed, keep, newlines) is not None and not blank)
 
 
@@ -49,7 +49,7 @@ def test_copies(copies, dropped):
 
 
 def test_what_is_no_copy_though_ascii_punctuation_rules_would_say_so():
-    """Words of Hindi differ in their vowel signs, and two texts without any letter are not one for that."""
+    """Words of Hindi differ in their vowel signs, and two texts without letters are not therefore equal."""
     chosen = Filters(copies="normalised")
     assert chosen.rejected("वह की है", True, "वह का है") == ""
     assert chosen.rejected("!!!", True, "?") == ""

@@ -1,4 +1,4 @@
-"""Loading a generator: folders of several families, precision, chat templates, and what cannot generate."""
+"""Loading a generator: folders of several families, precision, chat templates, and models that cannot generate."""
 
 import json
 
@@ -100,7 +100,7 @@ def test_rows_of_the_vocabulary_without_a_token_are_never_drawn(toy_generator):
 
 
 def test_a_tokenizer_that_ends_every_text_does_not_end_a_prompt(toy_generator, byte_tokenizer):
-    """What stands before a text stays."""
+    """Special tokens before a text stay."""
     backend = Tokenizer.from_str(byte_tokenizer.backend_tokenizer.to_str())
     end = byte_tokenizer.eos_token_id
     backend.post_processor = processors.TemplateProcessing(
@@ -114,7 +114,7 @@ def test_a_tokenizer_that_ends_every_text_does_not_end_a_prompt(toy_generator, b
 
 
 def test_the_blank_before_the_first_word_is_kept(toy_generator):
-    """SentencePiece drops it when a text begins with it; here the continuation begins behind the prompt."""
+    """SentencePiece drops it at the start of a text; here the continuation follows the prompt."""
     vocabulary = {"<unk>": 0, "▁the": 1, "the": 2, "▁cat": 3, '"': 4, '▁"': 5, "▁": 6, '."': 7}
     backend = Tokenizer(models.Unigram([(token, -1.0) for token in vocabulary], unk_id=0))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")

@@ -1,4 +1,4 @@
-"""Scored rows: the discriminator against a plain forward pass, and rows that nothing about batches or kills changes."""
+"""Scored rows: the discriminator against a plain forward pass, and rows that do not depend on batches or kills."""
 
 import itertools
 import json
@@ -33,7 +33,7 @@ def sentences(count, longest=12):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_probabilities_are_those_of_a_plain_forward_pass(family):
-    """One pair after the other, without padding: softmax over the logits of true and false at the first position."""
+    """Each pair runs alone, without padding: softmax over the logits of true and false at the first position."""
     model = generator(family)
     score = Discriminator(model, PROMPTS, max_pair_tokens=30)
     pairs = [*itertools.pairwise(sentences(20)), ("a man", ""), ("", "a man"), ("the cat " * 100, "the mat")]
@@ -105,7 +105,7 @@ def test_neither_batches_nor_shards_nor_processes_change_a_row(tmp_path, load):
 
 @pytest.fixture
 def interrupted_after(monkeypatch):
-    """Ctrl-C when so many shards have been written."""
+    """Raise Ctrl-C after this number of shards has been written."""
 
     def interrupt(after):
         def write(self, number, *args, **options):
@@ -123,7 +123,7 @@ def interrupted_after(monkeypatch):
 
 
 def test_a_kill_at_the_first_shard_leaves_the_manifest_of_this_data_set(tmp_path, load, monkeypatch):
-    """Not that of a command which was refused, or interrupted, before it had written one."""
+    """The manifest is not that of a command that was refused or interrupted before it wrote one."""
     stage, found = stage_of(tmp_path, sentences(10)), []
     stage.store.write_manifest({**stage.manifest(complete=False), "identity": {"kind": "another"}})
     real = ShardStore.write
@@ -146,7 +146,7 @@ def texts_of(path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_float32_shards_of_the_same_texts_are_the_same_bytes(tmp_path, seed, interrupted_after, monkeypatch):
-    """Whatever was under way beside a shard: after kills, on two processes, with other rows per step."""
+    """They do not depend on concurrent shards: after kills, on two processes, with other rows per step."""
     load, texts = partial(generator, "t5", dtype=torch.float32, end=2.0), sentences(200)
     random.Random(seed).shuffle(texts)
     whole, cut, two, few = (
@@ -171,7 +171,7 @@ def test_float32_shards_of_the_same_texts_are_the_same_bytes(tmp_path, seed, int
 
 
 def test_at_work_the_numbers_stay_what_they_were():
-    """Linear layers compute by another library there, where it is faster."""
+    """Within ``at_work``, linear layers use another library if it is faster."""
     model = generator("t5-v1.1", dtype=torch.float32)
     score = Discriminator(model, PROMPTS, 30)
     pairs = list(itertools.pairwise(sentences(30)))

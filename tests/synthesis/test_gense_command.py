@@ -19,7 +19,7 @@ from tests.synthesis.toy_t5 import WORDS, save
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
-OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false"]  # a random model pleases nobody
+OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false"]  # a random model never passes
 SMALL = ["max_new_tokens=16", "shard_size=20", "workers=1"]
 
 
@@ -98,7 +98,10 @@ def test_documents(place, tmp_path):
 
 
 def test_a_generator_is_asked_as_it_was_trained(place, tmp_path):
-    """W/o generator.json: the published prompts, as pieces; a run's folder stands for the generator in it."""
+    """Without generator.json, the published prompts are used, as pieces.
+
+    A run's folder may be given instead of the generator in it.
+    """
     run = tmp_path / "run"
     save(run / "generator")
     prompts = {"entailment": {"prefix": "a ", "suffix": " b"}, "contradiction": {"prefix": "c ", "suffix": " d"}}
@@ -116,7 +119,7 @@ def test_a_generator_is_asked_as_it_was_trained(place, tmp_path):
 
 @pytest.mark.slow  # two processes
 def test_a_kill_and_two_processes_change_nothing(whole, place, tmp_path):
-    """Texts are the same; their probabilities to the digits that float32 gives whatever the batch."""
+    """Texts are equal; their probabilities agree to the digits that float32 gives for any batch."""
     output = tmp_path / "out"
     process = start(*words_for(place, output))
     process.wait_for(lambda: list((output / "scored").glob("shard-*")))
@@ -138,7 +141,7 @@ GUIDED = [
 
 @pytest.mark.slow
 def test_the_commands_of_the_guide_run(place, tmp_path):
-    """As written and in order, but for generator and files."""
+    """The commands run as written and in order, except for generator and files."""
     assert len(GUIDED) >= 5
     for words in GUIDED:
         given = dict(word.split("=", 1) for word in words[2:])

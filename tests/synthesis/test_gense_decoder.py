@@ -41,14 +41,14 @@ def in_float64(folder):
 
 @torch.no_grad()
 def behind(generator, ids):
-    """(V,) probabilities of the next token."""
+    """Return (V,) probabilities of the next token."""
     logits_V = generator.model(input_ids=torch.tensor([ids])).logits[0, -1].double()
     logits_V[list(generator.surplus)] = -torch.inf
     return logits_V.softmax(0)
 
 
 def read(generator, *pieces):
-    """A beginning, and the pieces one by one, a long one cut."""
+    """Return a start token and the ids of the pieces, tokenized one by one; long pieces are cut."""
     return [
         1,
         *(id for piece in pieces for id in generator.tokenizer(piece, add_special_tokens=False)["input_ids"][:100]),
@@ -67,7 +67,7 @@ def test_true_against_false_are_their_probabilities_behind_the_prompt(folder):
 
 
 def test_answers_of_a_model_in_16_bits_are_weighed_in_32(folder):
-    """Its own logits would be numbers of 8 binary digits, equal for many pairs."""
+    """Its own logits would have 8 significant bits and be equal for many pairs."""
     generator = load_generator(str(folder), precision="bf16")
     ask = Discriminator(generator, parse_prompts(PROMPTS, "pieces", "test"), 100)
     yes, no = (generator.tokenizer(f" {word}", add_special_tokens=False)["input_ids"][0] for word in ("true", "false"))
@@ -85,7 +85,7 @@ def test_answers_of_a_model_in_16_bits_are_weighed_in_32(folder):
 
 
 def test_the_command_writes_what_drawing_one_token_after_the_other_gives(folder, tmp_path):
-    """And judges it, whatever shares a batch; the prompt is that of training."""
+    """The texts and their judgments do not depend on the batch; the prompt is that of training."""
     (tmp_path / "in.txt").write_text("\n".join(SENTENCES))
     words = ["recipe=gense", f"generator={folder}", f"input={tmp_path / 'in.txt'}", "sentences.min_words=1"]
     words += ["rules.agree=false", "rules.threshold=null", "max_new_tokens=6", "top_k=20", "top_p=null", "workers=1"]

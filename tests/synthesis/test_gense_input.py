@@ -1,4 +1,4 @@
-"""What is given to the recipes of GenSE: files of several kinds, folders that hold something, keys that nobody has."""
+"""Inputs for the recipes of GenSE: files of several kinds, output folders with content, unknown keys."""
 
 import json
 import random
@@ -49,7 +49,7 @@ def whole(place):
 
 @pytest.fixture
 def shards(place, tmp_path):
-    """The same sentences in files of three kinds, with what else lies in such folders."""
+    """Write the same sentences in files of three kinds, with the other contents of such folders."""
     lines, folder = (place / "in.txt").read_text().splitlines(), tmp_path / "corpus"
     (folder / "deeper").mkdir(parents=True)
     (folder / "a.txt").write_text("\n".join(lines[:3]) + "\n")
@@ -87,7 +87,7 @@ def test_wrong_input_leaves_the_folder_to_the_corrected_command(place, tmp_path)
             here(*words_for(place, output, word, "overwrite=true"))
     here(*words_for(place, output, "overwrite=true"))
     assert len(rows_of(output / "scored")) == 12
-    with pytest.raises(InputError, match=r"min_words is 99, there it was 8"):  # now it holds something
+    with pytest.raises(InputError, match=r"min_words is 99, there it was 8"):  # now it has content
         here(*words_for(place, output, "sentences.min_words=99"))
 
 
@@ -127,7 +127,7 @@ def test_bad_input_is_one_sentence_and_claims_no_folder(place, tmp_path, words, 
 
 
 def test_retrieval_without_its_library_says_what_to_install(place, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "bm25s", None)  # as Python has it for what cannot be imported
+    monkeypatch.setitem(sys.modules, "bm25s", None)  # as Python marks modules that cannot be imported
     words = [word for word in words_for(place, tmp_path / "out", "recipe=gense_retrieval") if "max_new" not in word]
     with pytest.raises(InputError, match=r"expected the package bm25s.*pip install"):
         here(*words)

@@ -1,4 +1,4 @@
-"""First sentences are read as they stand, as a stream, and what cannot be read is named with its line."""
+"""First sentences are read unchanged and as a stream, and errors name their line."""
 
 import hashlib
 import json

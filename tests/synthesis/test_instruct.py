@@ -1,4 +1,4 @@
-"""``recipe=gense chat_template=true``: an instruct model that was trained for nothing of it writes and judges."""
+"""``recipe=gense chat_template=true``: an instruct model that was not trained for the task writes and judges."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def words_for(place, output, *words):
 
 
 def test_what_it_writes_and_says_is_what_a_plain_chat_gives(place, tmp_path):
-    """The template by hand, one question at a time: P(yes) of {yes, no} behind the prompt's last line."""
+    """The template is written by hand, one question at a time: P(yes) of {yes, no} after the prompt's last line."""
     here(*words_for(place, tmp_path / "out", "candidates=2"))
     prompts = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
     asks = prompts["discrimination"]
@@ -73,7 +73,7 @@ def test_what_it_writes_and_says_is_what_a_plain_chat_gives(place, tmp_path):
 
 
 def test_a_file_of_ones_own_asks_as_the_same_words_do(place, tmp_path):
-    """As typed: prompts=FILE, though configs/ has a group of that name."""
+    """As typed: prompts=FILE, although configs/ has a group of that name."""
     mine = tmp_path / "mine.yaml"
     mine.write_text(SHIPPED.read_text(encoding="utf-8"))
     words = words_for(place, tmp_path / "typed", f"prompts={mine}", "quiet=true")
@@ -136,7 +136,7 @@ def test_a_template_by_which_a_user_cannot_ask_is_refused(place, tmp_path, templ
 
 
 def test_what_is_asked_does_not_tell_the_day(place):
-    """Llama 3's templates and others do; this is the day that they have where nobody tells it."""
+    """Llama 3's and other templates insert the date; this is their default date."""
     tokenizer = AutoTokenizer.from_pretrained(place / "lm")
     asks = "{% if strftime_now is defined %}{% set day = strftime_now('%d %b %Y') %}{% else %}{% set day = '26 Jul 2024' %}{% endif %}"  # noqa: E501
     tokenizer.chat_template = asks + "{% for m in messages %}{{ day }}: {{ m.content }}{% endfor %}"

@@ -1,4 +1,4 @@
-"""From documents to the sentences that are written for: splitting, cleaning, what is left out, duplicates."""
+"""From documents to input sentences: splitting, cleaning, what is left out, duplicates."""
 
 import random
 from contextlib import closing
@@ -78,13 +78,13 @@ def test_it_is_done_once(tmp_path):
     written = first.path.stat().st_mtime_ns
     again = prepared(tmp_path, "one two three\n", min_words=1)
     assert (again.counts, again.path.stat().st_mtime_ns) == (first.counts, written)
-    (tmp_path / "out" / ".sentences" / "counts.json").unlink()  # a kill before the end: anew
+    (tmp_path / "out" / ".sentences" / "counts.json").unlink()  # a kill before the end: from the start
     (tmp_path / "out" / ".sentences" / "work").mkdir()
     assert list(prepared(tmp_path, "one two three\n", min_words=1)) == ["one two three"]
 
 
 def test_other_sentences_than_those_there_are_prepared_anew(tmp_path):
-    """As a command leaves them that ended before anything was written for them."""
+    """This is the state of a command that ended before anything was written for its sentences."""
     prepared(tmp_path, "one two three\nfour five six\n", min_words=1)
     assert list(prepared(tmp_path, "something else\n", min_words=1)) == ["something else"]
     with pytest.raises(InputError, match="none of its 1 sentences is left"):

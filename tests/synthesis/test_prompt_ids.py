@@ -1,4 +1,4 @@
-"""GenSE's prompts as ids: the published assembly, the other one, and what keeps a generator's own."""
+"""GenSE's prompts as ids: the published assembly, the other one, and keeping a generator's own."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def assembled(assembly="pieces", **changes):
 
 
 def tokens_of(text):
-    """Ids without the end of sequence."""
+    """Return ids without the end of sequence."""
     return tokenizer()(text)["input_ids"][:-1]
 
 

@@ -1,4 +1,4 @@
-"""``recipe=queries`` as a command, with a toy that writes a few words; and prompts that begin alike, read once."""
+"""``recipe=queries`` as a command, with a toy model of a few words; and common prefixes of prompts, read once."""
 
 import csv
 import gzip
@@ -80,7 +80,7 @@ def unpacked(path):
 
 @pytest.fixture(scope="module")
 def written(place, tiny_bert):
-    """By one process that nobody disturbed."""
+    """The output of one undisturbed process."""
     here(*words_for(place, place / "out", f"encoder={tiny_bert}", "negative_margin=0", *OPEN))
     return place / "out"
 
@@ -90,7 +90,7 @@ def without_p(row):
 
 
 def contents(folder):
-    """All that depends on the seed."""
+    """Return the contents of all files that depend on the seed."""
     names = ["train.jsonl.gz", "candidates.jsonl.gz", "held_out/queries.jsonl", "annotation.csv"]
     shards = sorted(path.relative_to(folder) for path in folder.rglob("shard-*.jsonl"))
     return {str(name): (folder / name).read_bytes() for name in [*shards, *names]}
@@ -98,7 +98,7 @@ def contents(folder):
 
 @pytest.mark.parametrize("family", list(families(9, 0)))
 def test_prompts_that_begin_alike_are_read_once_to_the_same_end(toy_generator, family):
-    """Against each prompt alone; and whatever the lengths of beginnings and ends."""
+    """The truth is each prompt alone; lengths of prefixes and suffixes vary."""
     generator = toy_generator(family)
     draw = np.random.default_rng(1)
     head = draw.integers(5, 200, 70).tolist()
@@ -110,7 +110,7 @@ def test_prompts_that_begin_alike_are_read_once_to_the_same_end(toy_generator, f
         alone = torch.cat([generator.first_logits([row]) for row in rows])
         begun = generator.begin(rows)
         assert begun.lengths_R.tolist() == [len(row) for row in rows]
-        near = {"rtol": 1e-4, "atol": 2e-6} if family == "bloom" else {}  # its biases of distances are float32
+        near = {"rtol": 1e-4, "atol": 2e-6} if family == "bloom" else {}  # its distance biases are float32
         torch.testing.assert_close(begun.logits_RV, alone, **near)
         assert (generator.shared(rows) == 64) == (family != "mistral"), "its window would count gaps"
         if not generator.has_window:
@@ -166,7 +166,7 @@ def test_no_text_of_a_held_out_document_is_trained_on(written):
 
 
 def test_the_held_out_folder_scores_as_the_librarys_evaluator_does(written, tiny_bert):
-    """nDCG@10 of both, to the sixth decimal."""
+    """nDCG@10 of both is equal to six decimals."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.evaluation import InformationRetrievalEvaluator
 
@@ -190,7 +190,7 @@ def test_the_held_out_folder_scores_as_the_librarys_evaluator_does(written, tiny
 
 
 def test_a_shard_is_the_same_whoever_writes_it_and_after_whatever_others(place, written):
-    """The works of a worker, by hand: the last shards first."""
+    """The work items of a worker are run by hand, with the last shards first."""
     generator = load_generator(str(place / "lm"), device="cpu", chat_template=True)
     recipe = planned_recipe(words_for(place, place / "elsewhere", *OPEN, "negatives=0"))
     for stage, folder in ((recipe.written, "written"), (recipe.scored, "scored")):
@@ -219,7 +219,7 @@ def test_a_data_set_of_more_documents_takes_what_an_earlier_one_has_and_equals_o
     found, wanted = (unpacked(folder / "candidates.jsonl.gz") for folder in (tmp_path / "all", written))
     assert all(without_p(one) == without_p(other) for one, other in zip(found, wanted, strict=True))
     judged = [[row["p_yes"] or 0.0 for row in rows] for rows in (found, wanted)]
-    np.testing.assert_allclose(*judged, atol=2e-6)  # other passages stood in the same pass
+    np.testing.assert_allclose(*judged, atol=2e-6)  # other passages were in the same pass
     here(*words_for(place, tmp_path / "again", *common, f"known={tmp_path / 'all'}"))
     assert rows_of(tmp_path / "again" / "written") == []
     assert unpacked(tmp_path / "again" / "candidates.jsonl.gz") == found
@@ -310,7 +310,7 @@ def test_nothing_of_a_document_is_markup_on_a_page_or_a_formula_on_the_sheet(wri
 
 
 def test_a_persons_answers_are_counted_for_kept_questions_and_others(place, written, tmp_path):
-    """Truth: the fates in the manifest's own file, and Wilson's interval written out."""
+    """Truth: the outcomes in the manifest's own file, and Wilson's interval written out."""
     folder = tmp_path / "out"
     shutil.copytree(written, folder)
     fates = {row["id"]: row["fate"] for row in unpacked(folder / "candidates.jsonl.gz")}

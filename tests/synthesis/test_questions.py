@@ -1,4 +1,4 @@
-"""Passages, parts, scores and rules of ``recipe=queries`` against loops and examples by hand; no language model."""
+"""Passages, parts, scores and rules of ``recipe=queries`` against loops and handmade examples; no language model."""
 
 import json
 from itertools import combinations
@@ -85,7 +85,7 @@ def collection_of(*texts, groups=None):
         ("How do honey bees keep warm?", 0.0),
         ("honey bees shiver", 0.0),
         ("Why do bees shiver their muscles?", 4 / 6),  # "bees shiver their muscles"
-        ("BEES SHIVER THEIR, and they fan their wings", 7 / 8),  # all but "and"
+        ("BEES SHIVER THEIR, and they fan their wings", 7 / 8),  # all except "and"
         ("bees shiver", 1.0),
         ("wings muscles", 0.0),
         ("", 0.0),
@@ -144,7 +144,7 @@ def test_no_group_is_divided_and_documents_that_come_later_move_no_others(docume
 
 
 def test_a_section_that_documents_share_is_in_one_part_alone(tmp_path):
-    """Each document has a section of its own and one of three that others have, too, with other words in one place."""
+    """Each document has its own section and one of three shared ones, too, with other words in one place."""
     path = tmp_path / "in.jsonl"
     shared = [story(f"licence{n}") for n in range(3)]
     rows = [{"text": f"# {topic}\n\n{story(topic)} {story(topic + 'more')}"} for topic in TOPICS]
@@ -230,7 +230,7 @@ def test_the_first_rule_that_is_broken_is_a_questions_fate():
         candidate(1, "How do bees keep warm?"),
         candidate(1, "what are loans"),
         candidate(1, "how are cracks in loans found before they are visible"),
-        candidate(1, "how are such loans16 loans23 loans30 found early"),  # the passage has them as the prompt has
+        candidate(1, "how are such loans16 loans23 loans30 found early"),  # the passage has them as the prompt does
     ]
     prompt = "How are cracks found before they are visible? Such loans16 loans23 loans30 are rare."
     on = RULES | {"shortest": 2, "copied": 0.5, "from_prompt": 0.4, "duplicates": True}

@@ -1,4 +1,4 @@
-"""Inputs with quotation marks: what a model writes for them is not cut at an inner mark. The models are scripts."""
+"""Inputs with quotation marks: the model's text for them is not cut at an inner mark. The models are scripts."""
 
 from collections import Counter
 from pathlib import Path
@@ -35,7 +35,7 @@ SENTENCES = [
 
 
 def written(sentences, model):
-    """Shard that DINO makes of what a model writes: ``model`` returns a text for each prompt, up to any length."""
+    """Return the shard that DINO makes; ``model`` returns a text of any length for each prompt."""
     job = DinoShardBuilder(SPEC, Plan(per_label=1), [WorkItem(0, ShardInputs(0, list(x2_units(SPEC, sentences))))])
     shard = None
     for prompt in job.prompts():
@@ -45,7 +45,7 @@ def written(sentences, model):
 
 
 def copied(prompt):
-    """What a model writes that repeats sentence 1 and closes it."""
+    """Return the text of a model that repeats sentence 1 and closes it."""
     return prompt.partition('Sentence 1: "')[2].rpartition('"\nSentence 2: "')[0] + '" and more'
 
 
@@ -149,7 +149,7 @@ def test_a_question_may_contain_quotation_marks(answer, question):
 
 
 class Judge:
-    """Asks with marks around the premise, and finds everything true."""
+    """Judge with marks around the premise, for which everything is true."""
 
     def questions(self, direction, premises, most):
         return [f'Sentence 1: "{premise}"\n{direction}: "' for premise in premises]

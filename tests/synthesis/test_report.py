@@ -1,4 +1,4 @@
-"""The report's numbers against counting by hand, the data card against ``datasets``, the sheet against a person."""
+"""The report's numbers against counts by hand, the data card against ``datasets``, the sheet against a person."""
 
 import csv
 import json
@@ -41,7 +41,7 @@ def accepted(pairs):
 
 
 def data_set(folder, pairs, kind="x2", labels=LABELS):
-    """A folder as a synthesis leaves it; two texts of label 0.5 were rejected."""
+    """Make a folder as a synthesis leaves it; two texts of label 0.5 were rejected."""
     store = ShardStore(folder)
     found = Counter(label for *_, label in pairs)
     counts = {label: {"samples": found[label], "accepted": found[label], "rejected": {}} for label in labels}
@@ -128,7 +128,7 @@ def test_the_data_card_makes_the_folder_loadable(tmp_path):
     manifest = data_set(folder, PAIRS)
     write_report(folder, manifest)
     write_label_card(folder, manifest)
-    write_sheet(folder, 3, LABELS, 42, as_trained)  # a CSV beside the shards
+    write_sheet(folder, 3, LABELS, 42, as_trained)  # a CSV next to the shards
     found = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
     assert [tuple(row[key] for key in ("text_a", "text_b", "label")) for row in found] == PAIRS
 
@@ -173,7 +173,7 @@ def test_the_sheet_is_blind_and_drawn_from_what_is_trained_on(tmp_path):
 
 
 def test_items_are_drawn_whatever_their_label():
-    """Nine of a label to one of another are nine to one on the sheet; each item as often as any other."""
+    """If a label is nine times as frequent as another, so it is on the sheet; each item is equally likely."""
     pool = [Item(str(n), "", "rare" if n < 20 else "often") for n in range(200)]
     drawn = Counter(item for seed in range(400) for item in draw_items(pool, 50, seed))
     assert all(60 < drawn[item] < 140 for item in pool), "400 x 50 / 200 = 100 each, standard deviation 8.7"
@@ -198,7 +198,7 @@ def test_what_a_person_says_comes_back_as_table_3(tmp_path):
     sheet, _ = write_sheet(tmp_path, 100, LABELS, 42, as_trained)
     key = json.loads((tmp_path / KEY).read_text())["key"]
     said, seen = {}, Counter()
-    for item, dino in key.items():  # of each column: the first 2 as 0.5, the next 4 right, the others blank
+    for item, dino in key.items():  # of each column: the first 2 as 0.5, the next 4 correct, the others blank
         seen[dino] += 1
         said[item] = "0,5" if seen[dino] <= 2 else dino if seen[dino] <= 6 else ""
     assert min(seen.values()) >= 6

@@ -1,4 +1,4 @@
-"""The page of a data set in a browser: what is drawn, texts that stay texts, and what it has room for."""
+"""The page of a data set in a browser: drawings, escaped texts, and the number of texts that it has room for."""
 
 import random
 
@@ -15,7 +15,7 @@ WORDS = "sun moon red dog cat runs sleeps on under the a green hill".split()
 
 
 def letters(texts):
-    """A vector of each text: how often it has each letter."""
+    """Return an embedding of each text: its letter counts."""
     return np.array([[text.lower().count(chr(97 + place)) + 1e-3 for place in range(26)] for text in texts])
 
 
@@ -30,7 +30,7 @@ def pairs(number):
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
-    """The page of pairs in four shards an hour apart, of which one text each was left out as cut."""
+    """Write the page of pairs in four shards, one hour apart, each with one text left out as cut."""
     folder = tmp_path_factory.mktemp("many")
     store = ShardStore(folder)
     for number in range(4):

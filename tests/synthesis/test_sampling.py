@@ -18,7 +18,7 @@ def distribution(found: TokenCandidates, vocabulary: int) -> torch.Tensor:
 
 
 def warped(scores, top_k, top_p, temperature):
-    """The published order of transformers."""
+    """Apply the published order of transformers."""
     if temperature != 1:
         scores = TemperatureLogitsWarper(temperature)(None, scores)
     if top_k:
@@ -49,13 +49,13 @@ def test_as_transformers_restricts(seed, spread, vocabulary, top_k, top_p, tempe
 @pytest.mark.parametrize("top_k", [1, 3, 5, 30])
 @pytest.mark.parametrize("top_p", [None, 0.61])
 def test_equally_likely_tokens_as_transformers_keeps_them(top_k, top_p):
-    """16-bit logits tie often: whatever is as likely as the k-th stays; top-p keeps as many of them as it must."""
+    """16-bit logits tie often: all that are as likely as the k-th stay; top-p keeps as many of them as it must."""
     scores = torch.randn(20, 400, generator=torch.Generator().manual_seed(1)).mul(2).round().div(2).double()
     found = distribution(candidates(scores, top_k=top_k, top_p=top_p), 400)
     wanted = warped(scores, top_k, top_p, 1.0)
     if top_p is None:
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
-    # which of equally likely tokens top-p drops is left open by transformers' unstable sort
+    # transformers' unstable sort does not define which of equally likely tokens top-p drops
     torch.testing.assert_close(found.sort(dim=1).values, wanted.sort(dim=1).values, rtol=1e-9, atol=1e-12)
 
 
@@ -89,10 +89,10 @@ def test_the_ends_of_the_unit_interval_draw_what_is_kept(u):
 
 
 def test_the_last_bit_of_a_logit_changes_no_token():
-    """Two tokens that change ranks: only the id decides which stands first in the cumulative distribution."""
+    """Two tokens exchange ranks: only the id decides which comes first in the cumulative distribution."""
     one = torch.tensor([[0.3, 0.3 + 1e-7, 0.2, 0.1]]).log()
     other = torch.tensor([[0.3 + 1e-7, 0.3, 0.2, 0.1]]).log()
-    u = torch.arange(200, dtype=torch.float64) / 200 + 0.0013  # away from the borders 0.25 and 0.625
+    u = torch.arange(200, dtype=torch.float64) / 200 + 0.0013  # away from the limits 0.25 and 0.625
     picked = [
         pick(TokenCandidates(*(part.expand(200, -1) for part in candidates(scores, top_k=3))), u)
         for scores in (one, other)

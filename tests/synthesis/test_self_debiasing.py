@@ -17,7 +17,7 @@ def softmax(logits):
 
 
 def debiased(logits, counters, decay, epsilon):
-    """p* of one row, in Python's floats: probability, excess, factor with floor, renormalised."""
+    """Compute p* of one row, in Python's floats: probability, excess, factor with floor, renormalized."""
     p = softmax(logits)
     p_b = [softmax(counter) for counter in counters]
     weights = []
@@ -29,11 +29,11 @@ def debiased(logits, counters, decay, epsilon):
 
 
 def batched(rows):
-    """Rows of (logits, counters, decay, epsilon) with different numbers of counters -> the arguments."""
+    """Batch rows of (logits, counters, decay, epsilon) with different numbers of counters into the arguments."""
     most = max(len(counters) for _, counters, _, _ in rows)
     vocabulary = len(rows[0][0])
     logits = torch.tensor([row[0] for row in rows], dtype=torch.float64)
-    junk = [1e4] * vocabulary  # what stands where a counter is missing must not matter
+    junk = [1e4] * vocabulary  # the values in place of a missing counter must not matter
     junk[0] = -1e4
     filled = [list(counters) + [junk] * (most - len(counters)) for _, counters, _, _ in rows]
     counters = torch.tensor(filled, dtype=torch.float64).reshape(len(rows), most, vocabulary)
@@ -55,7 +55,7 @@ a_row = st.tuples(
 def test_every_row_follows_the_definition(rows):
     found = self_debias(*batched(rows)).exp()
     wanted = torch.tensor([debiased(*row) for row in rows], dtype=torch.float64)
-    # where the paper's factor leaves less than a float64 can hold, the logarithms still do; the rest agrees
+    # if the paper's factor is too small for a float64, the logarithms still work; the rest agrees
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-12)
 
 

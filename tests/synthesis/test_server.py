@@ -1,4 +1,4 @@
-"""``engine=openai`` against a stand-in that stalls, answers nonsense, 429 and half, and dies; keys are seen nowhere."""
+"""``engine=openai`` against a stand-in that stalls, answers nonsense, 429 and half, and dies; keys never leak."""
 
 import functools
 import json
@@ -71,7 +71,7 @@ def gense(stand, texts, output, *words):
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """``good(dino)``: what a server leaves that does nothing wrong."""
+    """``good(dino)`` returns the output with a server without faults."""
     folder = tmp_path_factory.mktemp("good")
     (folder / "in.txt").write_text("\n".join(TEXTS))
 
@@ -95,7 +95,7 @@ def asked_twice(bodies):
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_every_text_is_what_the_server_answered(stand, texts, tmp_path, chat):
-    """What was sent, and rows against the stand-in's answers to that."""
+    """The rows are compared with the stand-in's answers to the requests."""
     patient = "requests.timeout=30"  # a busy machine is no fault
     here(*dino(stand, texts, tmp_path / "out", f"chat_template={str(chat).lower()}", patient))
     assert len(stand.asked) == len(TEXTS) * 3 * 2
@@ -122,8 +122,8 @@ FAULTS = ["429", "500", "stall", "drip", "html", "empty", "number", "torn", "hal
 
 @pytest.mark.parametrize("kind", [dino, gense])
 def test_faults_change_nothing(stand, texts, tmp_path, kind, good):
-    stand.faults = [None, *FAULTS]  # the first request goes alone
-    below_a_stall = "requests.timeout=2"  # and far above what a busy machine takes to answer
+    stand.faults = [None, *FAULTS]  # the first request is sent alone
+    below_a_stall = "requests.timeout=2"  # and far above the response time of a busy machine
     here(*kind(stand, texts, tmp_path / "out", below_a_stall))
     assert stand.faults == []
     assert shards(tmp_path / "out") == good(kind)
@@ -168,7 +168,7 @@ def test_without_probabilities_judging_is_refused_before_anything_is_written(sta
     with pytest.raises(InputError, match=r"gives no log-probabilities.*rules\.agree=false rules\.threshold=null"):
         here(*gense(stand, texts, tmp_path / "out"))
     assert len(stand.asked) == 1
-    stand.logprobs = True  # it was told to give them: what it did not say before is asked again
+    stand.logprobs = True  # it was told to give them: texts without them are requested again
     here(*gense(stand, texts, tmp_path / "out"))
     assert {one["p_true"] for row in rows_of(tmp_path / "out" / "scored") for one in row["entailment"]} == {0.875}
     stand.logprobs = False
@@ -182,7 +182,7 @@ def test_without_probabilities_judging_is_refused_before_anything_is_written(sta
 
 
 def test_a_text_over_two_lines_is_not_closed():
-    """As the decoder gives it up, which nothing else says of a candidate."""
+    """The decoder abandons such a text, which nothing else records for a candidate."""
     how = decoding(stop='"', abandon="\n")
     answer = ServerAnswer(text="A cat.\nA dog.", whole=True, tokens=4, listed=[], refused="")
     assert text_of(answer, 'Say: "', how, chat=False) == ("A cat.\nA dog.", False)
@@ -247,7 +247,7 @@ def test_an_address_without_a_server(stand, texts, tmp_path):
 
 
 def test_a_server_that_is_gone_ends_the_command_which_goes_on_later(stand, texts, tmp_path, good):
-    """What was answered before is not asked again, at another address either."""
+    """Answered requests are not sent again, even with another address."""
     stand.delay = 0.02
     stand.most_answered = 30
     with pytest.raises(SynthesisError, match="does not answer, however often"):
@@ -267,7 +267,7 @@ def test_a_key_that_is_cut_is_not_shown(stand, texts, tmp_path):
 
 
 def test_killed_and_continued_nothing_answered_is_asked_again(stand, texts, tmp_path, good):
-    """SIGKILL in the middle of the first shard; of what was answered only what was under way then comes again."""
+    """SIGKILL in the middle of the first shard; of the answered requests, only those in progress are repeated."""
     stand.delay = 0.02
     out = tmp_path / "out"
     words = gense(stand, texts, out, "requests.in_flight=2")
@@ -286,7 +286,7 @@ def test_killed_and_continued_nothing_answered_is_asked_again(stand, texts, tmp_
 
 
 def test_the_key_is_written_nowhere(stand, texts, tmp_path):
-    """Not in what the command leaves or says, though the server repeats it in its errors; and it is sent."""
+    """It is in neither output nor messages, although the server repeats it in its errors; and it is sent."""
     stand.faults = ["500"]
     process = start(*dino(stand, texts, tmp_path / "out"), OPENAI_API_KEY=KEY, OPENAI_LOG="debug")
     outcome = process.finish()

@@ -1,4 +1,4 @@
-"""Task specs: the published prompts to the letter, the published JSON, and one sentence for whatever is wrong."""
+"""Task specs: the published prompts to the letter, the published JSON, and one sentence for each error."""
 
 import json
 from pathlib import Path

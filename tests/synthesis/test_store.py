@@ -1,4 +1,4 @@
-"""Shards and manifest: whatever a kill leaves, what is there is whole and accounted for."""
+"""Shards and manifest: after any kill, the existing files are complete and accounted for."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""``contrastive-encoders generate``: whole, killed, interrupted, on two processes, and with wrong input."""
+"""``contrastive-encoders generate``: uninterrupted, killed, interrupted, on two processes, and with wrong input."""
 
 import json
 import os
@@ -26,7 +26,7 @@ WORDS = "Ġa Ġcat Ġdog Ġsings Ġrun Ġthe Ġred Ġhouse Ġis Ġold".split()
 
 
 def write_toy_generator(folder: Path, *, quote: float = 3.0, positions: int = 256, seed: int = 0) -> Path:
-    """A GPT-2 of random weights whose texts mostly end in a quotation mark.
+    """Write a GPT-2 with random weights whose texts mostly end in a quotation mark.
 
     ``quote`` is added to the logit of the quotation mark, through a constant feature of the hidden state.
     """
@@ -91,7 +91,7 @@ def manifest(folder):
 
 @pytest.fixture(scope="module")
 def straight(place):
-    """Written by one process that nobody disturbed."""
+    """The output of one undisturbed process."""
     status, said = synthesis(*x2(place, place / "straight"))
     assert status == 0, said
     return place / "straight"
@@ -129,7 +129,7 @@ def test_the_same_command_again_says_that_it_is_finished(place, straight, caplog
 
 
 def test_killed_and_continued_is_as_if_never_killed(place, tmp_path):
-    """SIGKILL when some shards are there, twice; what was there is not written again."""
+    """SIGKILL happens twice, after some shards; existing shards are not written again."""
     many = place / "many.txt"
     many.write_text("".join(f"sentence {n}\n" for n in range(80)))
     words = [f"input={many}", "shard_size=4"]
@@ -167,7 +167,7 @@ def test_interrupted_it_leaves_what_is_whole(place, tmp_path):
 
 
 def workers_of(command):
-    """Process ids of the workers of a command."""
+    """Return process ids of the workers of a command."""
     children = Path(f"/proc/{command.process.pid}/task/{command.process.pid}/children").read_text().split()
     return [int(one) for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
@@ -287,7 +287,7 @@ def test_a_wrong_key_is_a_message_and_status_2(place, tmp_path):
 
 
 def test_the_commands_of_the_guide(place, tmp_path, minilm_path):
-    """As written, but for the models and the sentences."""
+    """The commands run as written, except for the models and the sentences."""
     lines = [
         line.split()
         for line in commands_of(*GUIDE)

@@ -1,4 +1,4 @@
-"""Which rows become triplets, against the published filter read slowly, line by line."""
+"""Rows that become triplets, against the published filter read slowly, line by line."""
 
 from dataclasses import replace
 
@@ -36,8 +36,8 @@ def row(premise=EIGHT, entailment=FIVE, contradiction=FIVE_MORE, p_e=0.95, p_c=0
 
 
 def published(s0, s1, s2, p1, p2):
-    """Whether a triplet survives: every condition as the published filter states it."""
-    probabilities = [[p1, 1 - p1], [p2, round(1 - p2, 6)]]  # of [true, false], in the digits that are kept
+    """Return whether a triplet survives: every condition as the published filter states it."""
+    probabilities = [[p1, 1 - p1], [p2, round(1 - p2, 6)]]  # of [true, false], in the stored digits
     predictions = [max(range(2), key=lambda answer: pair[answer]) for pair in probabilities]
     if predictions != [0, 1]:
         return False
@@ -61,11 +61,11 @@ probabilities = st.one_of(st.sampled_from([0.0, 0.1, 0.100001, 0.5, 0.899999, 0.
 @example(EIGHT, FIVE, FIVE_MORE, 0.9, 0.1)  # exactly at the threshold: taken
 @example(EIGHT, FIVE, FIVE_MORE, 0.899999, 0.1)
 @example(EIGHT, FIVE, FIVE_MORE, 0.9, 0.100001)
-@example(EIGHT, "x", FIVE_MORE, 1.0, 0.0)  # one character: nothing is left of it, and that is in every text
+@example(EIGHT, "x", FIVE_MORE, 1.0, 0.0)  # one character: nothing of it remains, and that is in every text
 @example(EIGHT, "", FIVE_MORE, 1.0, 0.0)
 @example("", FIVE, FIVE_MORE, 1.0, 0.0)
 @example(EIGHT, EIGHT + ".", FIVE_MORE, 1.0, 0.0)
-@example(EIGHT, EIGHT.upper(), FIVE_MORE, 1.0, 0.0)  # case counts: no copy
+@example(EIGHT, EIGHT.upper(), FIVE_MORE, 1.0, 0.0)  # case matters: no copy
 @example(EIGHT, "one two three four fivE", FIVE_MORE, 1.0, 0.0)
 def test_decisions_are_the_published_ones(s0, s1, s2, p1, p2):
     p1, p2 = round(p1, 6), round(p2, 6)
@@ -112,19 +112,19 @@ def test_counts_say_what_every_rule_leaves_out():
 @pytest.mark.parametrize("threshold", [0.5, 0.6, 0.9])
 @pytest.mark.parametrize("agree", [True, False])
 def test_rows_counted_at_a_threshold_are_those_that_it_takes(threshold, agree):
-    """Also where the discriminator cannot decide: at one half it says "true", of a contradiction too."""
+    """This includes undecided rows: at one half the discriminator says "true", of a contradiction too."""
     rows = [row(p_e=p, p_c=q) for p in (0.3, 0.5, 0.6, 0.95) for q in (0.05, 0.4, 0.5, 0.7)]
     rows.append(row(entailment="short", p_e=0.95, p_c=0.05))
     tally = RuleCounts()
     for one in rows:
         tally.add(judge(one, Rules(agree=agree)))
-    tally.add(judge(row(p_e=None, p_c=None), Rules(agree=agree, threshold=None)))  # not judged: none takes it
+    tally.add(judge(row(p_e=None, p_c=None), Rules(agree=agree, threshold=None)))  # not judged: no threshold takes it
     taken = sum(not judge(one, Rules(agree=agree, threshold=threshold)).broken for one in rows)
     assert sum(tally.sureties[round(100 * threshold) :]) == taken > 0
 
 
 def test_a_candidate_whose_judge_gave_no_answer_is_neither_taken_nor_preferred():
-    """As an undecided one would be: the published filter asks both predictions to be the wanted ones."""
+    """It is treated as undecided: the published filter requires both predictions to be the expected ones."""
     for asking in (Rules(), Rules(threshold=None), Rules(agree=False)):
         broken = judge(row(p_e=None), asking).broken
         assert broken == {reason for reason, on in ((AGREE, asking.agree), (THRESHOLD, asking.threshold)) if on}

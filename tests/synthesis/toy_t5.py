@@ -22,7 +22,7 @@ WORDS = (
 
 
 def tokenizer():
-    """Unigram over words and characters with T5's blanks, ids of special tokens, and end of sequence."""
+    """Return a Unigram over words and characters with T5's spaces, ids of special tokens, and end of sequence."""
     letters = sorted({*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:;?!\"'()-éü"})
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0)]
     pieces += [(f"▁{word}", -4.0 - place / 100) for place, word in enumerate(WORDS)]
@@ -63,9 +63,9 @@ def config_of(family, vocabulary):
 
 
 def model(family="t5", *, dtype=torch.float64, seed=0, end=0.0, spread=0.4):
-    """``end`` is added to the logit of the end of sequence; weights are large enough to prefer some tokens."""
+    """Return a model; ``end`` is added to the logit of the end of sequence; large weights prefer some tokens."""
     words = tokenizer()
-    model_class, config = config_of(family, len(words) + 5)  # as T5, more embeddings than tokens
+    model_class, config = config_of(family, len(words) + 5)  # like T5, more embeddings than tokens
     torch.manual_seed(seed)
     found = model_class(config).eval()
     with torch.no_grad():
@@ -86,7 +86,7 @@ def generator(family="t5", **how):
 
 
 def save(folder, family="t5", **how):
-    """A folder that transformers load; the end of sequence cannot be made likelier there."""
+    """Save a folder that transformers loads; there, the end of sequence cannot be made likelier."""
     words = tokenizer()
     model_class, config = config_of(family, len(words) + 5)
     torch.manual_seed(how.get("seed", 0))

@@ -1,7 +1,7 @@
-"""Kill every kind of job at random, continue it to its end, and compare it bit by bit with one that nobody disturbed:
-``python -m tests.torture MINUTES=30 SEED=1``. Faults of disk, input and clock follow each other in between.
+"""Kill every kind of job at random, resume it to its end, and compare it bit by bit with an undisturbed job.
 
-The exit status is 1 where anything differed.
+Start: ``python -m tests.torture MINUTES=30 SEED=1``. Faults of disk, input and clock alternate in between. The exit
+code is 1 if anything differed.
 """
 
 import multiprocessing
@@ -51,7 +51,7 @@ def torture(home: Path, minutes: float, seed: int, only: str) -> int:
                 one(campaign, known)
             else:
                 campaign.kill(one)
-    finally:  # what was found until it was interrupted, too
+    finally:  # also the findings before an interruption
         print(campaign.table([job for job in known if job not in campaign.tried], seed), flush=True)
     return 1 if campaign.differences else 0
 

@@ -1,4 +1,4 @@
-"""Trials: a job is begun, hit, begun again until it ends, and compared; what was tried is counted."""
+"""Trials: a job is started, killed, restarted until it ends, and compared; the trials are counted."""
 
 import random
 import shutil
@@ -15,16 +15,16 @@ from tests.torture.same import differences
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MOST_KILLS = 4  # of one job
-TO_END = 75.0  # seconds that what a killed command started has
-DONE = ("Everything is in", " vectors of ", " says how good they are")  # the last that a command says
+TO_END = 75.0  # seconds for the children of a killed command to end
+DONE = ("Everything is in", " vectors of ", " says how good they are")  # the last message of a command
 
 
 class Campaign:
-    """What is tried under ``home``; the texts and models lie in ``home/desk``."""
+    """Trials under ``home``; the texts and models are in ``home/desk``."""
 
     def __init__(self, home: Path, rng: random.Random) -> None:
         self.home, self.rng = home, rng
-        self.whole: dict[Job, tuple[Path, float]] = {}  # what an undisturbed one left, and its seconds
+        self.whole: dict[Job, tuple[Path, float]] = {}  # output of an undisturbed job, and its seconds
         self.tried: Counter[Job] = Counter()
         self.kills: Counter[tuple[Job, str]] = Counter()
         self.faults: Counter[str] = Counter()
@@ -35,7 +35,7 @@ class Campaign:
     # ------------------------------------------------------------------------------------- places
 
     def place(self) -> Path:
-        """A folder of its own; ``../made`` is where a job looks for what another has written."""
+        """Make a new folder; ``../made`` is where a job looks for the output of another."""
         self._places += 1
         folder = self.home / "work" / str(self._places) / "here"
         folder.mkdir(parents=True)
@@ -47,7 +47,7 @@ class Campaign:
         return self.home / "cache"
 
     def undisturbed(self, job: Job) -> tuple[Path, float] | None:
-        """What it leaves and how long it takes; None where it fails, which is told once."""
+        """Return the output of an undisturbed job and its seconds; None if it fails, which is reported once."""
         if job.name == "filter" and not (self.home / "made").exists():
             of = Job("made", "generate", _gense(self.home / "desk"), "output=../made")
             (self.home / "made").mkdir()
@@ -66,7 +66,7 @@ class Campaign:
     # ------------------------------------------------------------------------------------- trials
 
     def kill(self, job: Job) -> None:
-        """Up to a few times at random moments, by random signals; then to the end."""
+        """Kill a job up to a few times at random moments, by random signals; then run it to the end."""
         if (reference := self.undisturbed(job)) is None:
             return
         whole, seconds = reference
@@ -95,17 +95,17 @@ class Campaign:
         self.to_the_end(job, folder, cache, whole, "; ".join(told), ended)
 
     def judge(self, job: Job, ended: Ended, number: int, whom: str, at: float, told: list[str]) -> None:
-        """Whether it ended as it should have by this signal; it may have been over a moment before."""
+        """Check that it ended as this signal requires; it may have finished just before."""
         allowed = {0: {0}, signal.SIGKILL: {-9, 0}, signal.SIGTERM: {143, 0}, signal.SIGINT: {130, 0}}[number]
         if number == signal.SIGKILL and whom == "rank":
             allowed = {1, 137, -9, 0}
-        if number and whom == "rank":  # the others may have ended by what they missed
+        if number and whom == "rank":  # the others may have ended because of the missing rank
             allowed |= {1, 0}
         if number and job.processes > 1 and (at < START or any(said in ended.said for said in DONE)):
-            allowed |= {-number}  # before Python hears it, or when it has stopped to hear
+            allowed |= {-number}  # before Python can handle it, or after it has stopped handling it
         early = at < START and (job.processes > 1 or not _in_our_code(ended.said))
         if number == signal.SIGINT and early and "Traceback" in ended.said:
-            allowed |= {1}  # of a fork, before the command's first line
+            allowed |= {1}  # from a fork, before the command's first line
         found = [] if ended.status in allowed else [f"status {ended.status}"]
         if number != signal.SIGKILL and not early and "Traceback" in ended.said:
             found.append("a traceback")
@@ -117,7 +117,7 @@ class Campaign:
     def to_the_end(
         self, job: Job, folder: Path, cache: Path, whole: Path, told: str, before: Ended | None = None
     ) -> None:
-        """Continue it, compare it, and throw it away. ``before`` is how it ended the last time."""
+        """Resume a job, compare it, and delete it. ``before`` is how it ended the last time."""
         is_over = job.once and before is not None and before.status == 0
         ended = before if is_over and before else self.run(job, folder, cache)
         found = [] if ended.status == 0 else [f"status {ended.status} when it was continued"]
@@ -171,6 +171,6 @@ def _gense(desk: Path) -> Sequence[str]:
 
 
 def _in_our_code(said: str) -> bool:
-    """Whether a traceback has a line beyond those of the machinery that reads a command's first line."""
+    """Return whether a traceback has a line beyond those of the code that reads a command's first line."""
     places = [line for line in said.splitlines() if line.startswith('  File "')]
     return any("<frozen" not in one and "multiprocessing" not in one and "forks.py" not in one for one in places)

@@ -1,4 +1,4 @@
-"""What else goes wrong, without privileges: each is tried on a job of random choice, which then goes on to its end."""
+"""Other faults, without privileges: each is tried on a random job, which then runs to its end."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tests.torture.campaign import Campaign
 from tests.torture.jobs import Job
 from tests.torture.running import Running
 
-REFUSED = {1, 2}  # exit statuses of a sentence
+REFUSED = {1, 2}  # exit codes with a one-sentence message
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda content: content[: len(content) // 2],
     "emptied": lambda content: b"",
@@ -38,7 +38,7 @@ DAMAGED = (
 
 
 def disk_full(campaign: Campaign, jobs: Sequence[Job]) -> None:
-    """No file may grow beyond N bytes."""
+    """Limit the size of every file to N bytes."""
     job, reference = _any(campaign, jobs)
     limit = int(10 ** campaign.rng.uniform(2, 6))
     folder, cache = campaign.place(), campaign.warm if campaign.rng.random() < 0.5 else campaign.home / "cold"
@@ -69,7 +69,7 @@ def read_only(campaign: Campaign, jobs: Sequence[Job]) -> None:
 
 
 def two_at_once(campaign: Campaign, jobs: Sequence[Job]) -> None:
-    """The second is refused, or finds all done."""
+    """Start two processes: the second is refused, or finds everything finished."""
     job, reference = _any(campaign, jobs)
     folder = campaign.place()
     both = [Running(job, folder, campaign.warm)]
@@ -84,7 +84,7 @@ def two_at_once(campaign: Campaign, jobs: Sequence[Job]) -> None:
 
 
 def input_changed(campaign: Campaign, jobs: Sequence[Job]) -> None:
-    """Between two commands: the second refuses to go on; when it is as before, it goes on."""
+    """Change the input between two commands: the second refuses to resume; with the old input, it resumes."""
     if not (reading := [job for job in jobs if job.reads]):
         return
     job, reference = _any(campaign, reading)
@@ -103,7 +103,7 @@ def input_changed(campaign: Campaign, jobs: Sequence[Job]) -> None:
 
 
 def damaged(campaign: Campaign, jobs: Sequence[Job]) -> None:
-    """A file of a job that was cut short: it is noticed, or it does not matter."""
+    """Damage a file of an interrupted job: the damage is detected, or it does not matter."""
     if not (alone := [job for job in jobs if job.processes == 1]):
         return
     job, reference = _any(campaign, alone)
@@ -131,7 +131,7 @@ def damaged(campaign: Campaign, jobs: Sequence[Job]) -> None:
 
 
 def clock_shifted(campaign: Campaign, jobs: Sequence[Job]) -> None:
-    """A process whose clocks are hours or years away from those of before."""
+    """Run a process whose clocks differ by hours or years from those before."""
     if not (alone := [job for job in jobs if job.processes == 1]):
         return
     job, reference = _any(campaign, alone)
@@ -160,7 +160,7 @@ def _any(campaign: Campaign, jobs: Sequence[Job]) -> tuple[Job, Path]:
 
 
 def _cut_short(campaign: Campaign, job: Job, folder: Path, cache: Path | None = None) -> bool:
-    """Whether it was under way when it was killed."""
+    """Return whether it was in progress when it was killed."""
     for share in (0.8, 0.6, 0.4):
         running = Running(job, folder, cache or campaign.warm)
         running.wait(share * campaign.whole[job][1])

@@ -1,4 +1,4 @@
-"""Every kind of job, so small that it takes seconds, and what all of them read."""
+"""Every kind of job, each small enough to take seconds, and their inputs."""
 
 import json
 import random
@@ -16,7 +16,7 @@ STEPS = ["max_steps=12", "batch_size=6", "log_every_n_steps=1", "checkpoint.ever
 SCORED = ["evaluation.suite=[stsb]", "evaluation.during=[stsb-dev]", "evaluation.every_n_steps=4"]
 MONITORED = [*SCORED, "monitor=stsb-dev/cosine/spearman"]
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false", "rules.min_premise_words=0"]
-OPEN += ["rules.min_hypothesis_words=0"]  # what random weights write passes no rule
+OPEN += ["rules.min_hypothesis_words=0"]  # the texts of random weights pass no rule
 SHORT = ["max_new_tokens=8", "shard_size=6"]
 COLUMNS = {
     "dino": ("text_a", "text_b"),
@@ -36,7 +36,7 @@ OBJECTIVES = {
 
 
 class Job(NamedTuple):
-    """A command whose output is ``out`` in the folder where it is run; ``desk`` lies beside that folder."""
+    """A command whose output is ``out`` in its working directory; ``desk`` is next to that folder."""
 
     name: str
     target: str  # train.py's path, or a module
@@ -44,7 +44,7 @@ class Job(NamedTuple):
     output: str = "output=out"
     processes: int = 1
     reads: str = ""  # a file of the desk that must not change between two commands
-    once: bool = False  # what is finished is refused, not said to be finished
+    once: bool = False  # a finished job is refused, not reported as finished
 
     @property
     def result(self) -> str:
@@ -87,7 +87,7 @@ def lay_out(desk: Path) -> None:
 
 
 def jobs(desk: Path) -> list[Job]:
-    """All of them, as they are started in any folder."""
+    """Return all jobs; they can be started in any folder."""
 
     def at(words: list[str]) -> list[str]:
         names = {

@@ -1,4 +1,4 @@
-"""A job as a process, or as several: begun, hit, waited for; what it left behind."""
+"""A job as one process or several: started, signaled, and waited for; and the processes that it left behind."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ from tests.forks import ROOT, Started
 from tests.torture.jobs import Job
 
 LONGEST = 240.0  # seconds; beyond that it hangs
-MARK = "CONTRASTIVE_ENCODERS_TORTURE"  # in the environment of all that a campaign starts, but for its own forks
-START = 1.5  # seconds that an interpreter takes before it can hear a signal
+MARK = "CONTRASTIVE_ENCODERS_TORTURE"  # in the environment of all processes of a campaign, except its own forks
+START = 1.5  # seconds before an interpreter can handle a signal
 
 
 class Ended(NamedTuple):
@@ -23,7 +23,7 @@ class Ended(NamedTuple):
 
 
 class Running:
-    """One process in a fork of this one; several as the command that a user types, in a session of its own."""
+    """One process in a fork of this one; several as the command that a user types, in a separate session."""
 
     def __init__(self, job: Job, folder: Path, cache: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,12 +57,12 @@ class Running:
         return not self.fork.process.is_alive() if self.job.processes == 1 else self.process.poll() is not None
 
     def wait(self, until: float) -> None:
-        """So many seconds from its beginning, or until it has ended."""
+        """Wait until this many seconds after its start, or until it has ended."""
         while time.monotonic() - self.began < until and not self.is_over():
             time.sleep(0.002)
 
     def hit(self, number: int, whom: str) -> None:
-        """``whom``: the process that was started, all, or one that it started."""
+        """Send a signal; ``whom``: the process that was started, all, or one that it started."""
         if whom == "all" and self.job.processes > 1:
             os.killpg(self.number, number)
         elif whom == "rank" and (ranks := children_of(self.number)):
@@ -103,7 +103,7 @@ def children_of(number: int) -> list[int]:
 
 
 def orphans() -> list[int]:
-    """What a command of this campaign has started and is still there, without one that it belongs to."""
+    """Return the processes of this campaign's commands that still run without their command."""
     found, mark = [], f"{MARK}={os.getpid()}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -1,4 +1,4 @@
-"""Two outputs of one command, bit by bit, but for what tells of time and place."""
+"""Two outputs of one command, compared bit by bit, except for values of time and place."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import torch
 
 from tests.integration.curves import without_times
 
-# Who is at work, where and when; how often something was begun
+# Owner, place and time of a job; how often something was started
 UNLIKE = re.compile(
     r"(^|/)(\.contrastive-encoders\.lock.*|\.hydra/hydra\.yaml|[^/]*\.lock|\.?[^/]*at-work[^/]*|lock|alive-\d+|previous\.ckpt|curve\.png|[^/]*\.html"
     r"|README\.md|report\.md|(runs|trials)\.jsonl|study\..*|[^/]*\.db[^/]*|\.sentences/.*|comparison\.json|pictures/.*)$"
@@ -21,7 +21,7 @@ OF_A_CHECKPOINT = ("state_dict", "optimizer_states", "lr_schedulers", "global_st
 
 
 def differences(ours: Path, whole: Path) -> list[str]:
-    """In words; empty where they are the same."""
+    """Return the differences as text; empty if there are none."""
     here, there = _files(ours), _files(whole)
     found = [f"{name} is {'missing' if name in there else 'too much'}" for name in sorted(here.keys() ^ there.keys())]
     for name in sorted(here.keys() & there.keys()):
@@ -43,7 +43,7 @@ def _files(output: Path) -> dict[str, Path]:
 
 
 def _differs(ours: Path, whole: Path) -> str | None:
-    """Where, as far as it can be said; None where they are the same."""
+    """Return where two files differ, as far as possible; None if they are equal."""
     if ours.read_bytes() == whole.read_bytes():
         return None
     if ours.name == "metrics.csv":
@@ -60,7 +60,7 @@ def _differs(ours: Path, whole: Path) -> str | None:
 
 
 def _first(one: Any, other: Any, place: str = "") -> str | None:
-    """The first place where two values differ, but for what is of the moment."""
+    """Return the first place where two values differ, except for values that depend on the time."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted({*one, *other} - OF_THE_MOMENT, key=str):
             if key not in one or key not in other:

@@ -1,4 +1,4 @@
-"""Running a toy in a process of its own, so that it may be killed."""
+"""Run a toy in a separate process, so that it may be killed."""
 
 import gc
 import multiprocessing
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # toy.py is imported by the tests and started as a script
+sys.path.insert(0, str(Path(__file__).parent))  # tests import toy.py, and also start it as a script
 
 
 @pytest.fixture
 def in_child() -> Callable[..., int]:
-    """Call a function in a forked process (which has imported everything already) and give its exit status."""
+    """Call a function in a forked process (which has imported everything already) and return its exit code."""
 
     def run(function: Callable, *arguments: object, **named: object) -> int:
         child = multiprocessing.get_context("fork").Process(target=_quietly, args=(function, arguments, named))
@@ -27,7 +27,7 @@ def in_child() -> Callable[..., int]:
 
 
 def _quietly(function: Callable, arguments: tuple, named: dict) -> None:
-    gc.freeze()  # what the tests' process holds need not be looked through again and again
+    gc.freeze()  # the collector need not scan the objects of the tests' process repeatedly
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     status = function(*arguments, **named)
     sys.exit(status if isinstance(status, int) else 0)

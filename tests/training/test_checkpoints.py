@@ -1,4 +1,4 @@
-"""Which steps are saved, and which one is the best."""
+"""Saved steps, and the choice of the best one."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def test_without_a_score_best_is_last(save_every, tmp_path):
 
 @pytest.mark.parametrize("save_every", [5, 4], ids=["of the end", "of the last step"])
 def test_weights_that_a_callback_leaves_at_the_end_are_the_best(save_every, tmp_path):
-    """As Lightning's StochasticWeightAveraging puts the mean there; nothing is monitored."""
+    """Lightning's StochasticWeightAveraging puts the mean there; nothing is monitored."""
     averages = Callback()
     averages.on_train_end = lambda _, module: [weight.data.fill_(7) for weight in module.parameters()]
     toy.train(tmp_path, max_steps=8, save_every=save_every, scores={}, monitor=None, callbacks=[averages])
@@ -71,8 +71,8 @@ def test_weights_that_a_callback_leaves_at_the_end_are_the_best(save_every, tmp_
 @pytest.mark.parametrize(
     ("scores", "patience", "best", "last"),
     [
-        ({3: 40.0, 6: 60.0, 9: 60.0, 12: 50.0, 15: 90.0}, 2, 6, 12),  # an equal one is no better
-        ({3: 40.0, 6: 30.0, 9: 50.0, 12: 40.0, 15: 30.0}, 2, 9, 15),  # a better one begins the count anew
+        ({3: 40.0, 6: 60.0, 9: 60.0, 12: 50.0, 15: 90.0}, 2, 6, 12),  # an equal one is not better
+        ({3: 40.0, 6: 30.0, 9: 50.0, 12: 40.0, 15: 30.0}, 2, 9, 15),  # a better one restarts the count
         ({3: 40.0, 6: float("nan"), 9: 50.0}, 1, 3, 6),
         ({3: 40.0, 6: 30.0, 9: 20.0}, 3, 3, 24),
     ],
@@ -100,7 +100,7 @@ def killed_at_the_rename(folder):
 
 
 def test_where_the_final_step_is_saved_there_is_a_best_one(tmp_path, in_child):
-    # a continued run that finds nothing left to train has no later moment at which to make it
+    # a resumed run that finds nothing left to train has no later moment at which to write it
     assert in_child(killed_at_the_rename, tmp_path) == -9
     assert step_of(tmp_path, "best.ckpt") == 8
     assert not (tmp_path / "checkpoints" / "last.ckpt").exists()

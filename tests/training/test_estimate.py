@@ -1,4 +1,4 @@
-"""Estimates of a run: counts by hand, memory against torch's own shapes, and a run that is the same without them."""
+"""Estimates of a run: counts by hand, memory against torch's own shapes, and a run that is equal without them."""
 
 from types import SimpleNamespace
 
@@ -102,8 +102,8 @@ class Scoring(pl.Callback):
     [
         (None, 1, "0:00:48"),  # 30 + 9 * 2
         (None, 2, "0:01:08"),  # 30 + 19 * 2
-        (2, 1, "0:09:08"),  # and 5 scorings
-        (4, 1, "0:05:48"),  # and scorings after 4, 8, and 10 steps
+        (2, 1, "0:09:08"),  # and 5 evaluations
+        (4, 1, "0:05:48"),  # and evaluations after 4, 8, and 10 steps
     ],
 )
 def test_time_after_three_steps(every, accumulate, expected, monkeypatch, caplog):

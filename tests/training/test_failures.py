@@ -1,4 +1,4 @@
-"""What stops a run: a loss that is no number, weights that are none, a full disk. The last good checkpoint stays."""
+"""Errors that stop a run: a loss or weights that are not finite, a full disk. The last good checkpoint stays."""
 
 import errno
 import math
@@ -56,7 +56,7 @@ def test_a_full_disk_keeps_the_old_checkpoint_and_says_so(tmp_path, in_child):
 
 
 def test_what_the_first_process_alone_could_not_write_is_said_when_the_others_have_left():
-    """They leave after the last step, and it writes the results; that they are gone is not what is wrong."""
+    """The others leave after the last step, and the first one writes the results; their absence is not the error."""
     companions = RankFailureMonitor()
     other = subprocess.Popen(["true"])
     other.wait()

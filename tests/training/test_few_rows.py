@@ -23,7 +23,7 @@ from tests.data import data_module, write_rows
         (350, [], 168, 4),
         (9, [], 4, 4),
         (2, [], 1, 4),
-        (524, ["batch_size=32"], 32, 24),  # 32 steps of two epochs are more than the config's
+        (524, ["batch_size=32"], 32, 24),  # the 32 steps of two epochs exceed the config's
         (200, ["batch_size=32"], 32, 12),
         (524, ["max_steps=7"], 256, 7),
         (524, ["batch_size=32", "max_steps=99"], 32, 99),

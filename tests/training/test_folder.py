@@ -1,4 +1,4 @@
-"""Whose folder it is, where a run goes on, and that two processes never train in one folder."""
+"""Ownership of a folder, resuming a run, and the guarantee that two processes never train in one folder."""
 
 import multiprocessing
 import shutil
@@ -18,7 +18,7 @@ FORK = multiprocessing.get_context("fork")
 
 @pytest.fixture
 def holder():
-    """A process of its own that has claimed the folders."""
+    """A separate process that has claimed the folders."""
     started = []
 
     def hold(*folders):

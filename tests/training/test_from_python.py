@@ -1,4 +1,4 @@
-"""Training from Python is the command line's, in the caller's process: the same run, and nothing of it stays behind."""
+"""Training from Python is the command line's, in the caller's process: the same run, without lasting side effects."""
 
 import ast
 import json
@@ -157,7 +157,7 @@ def test_stages_are_runs(trained, tmp_path):
     assert same(weights(tmp_path / "run" / "stage-first"), weights(trained.directory))
 
 
-WRONG = [  # words of a command line, the same as keys
+WRONG = [  # arguments of a command line, equivalent to keys
     (["model=simcse", "data=triplets", "data.path=/nowhere.csv", "batchsize=3"], {"batchsize": 3}),
     (["model=simcse", "data=triplets", "data.path=/nowhere.csv"], {}),
     (["model=simcs", "data=triplets", "data.path=/nowhere.csv"], {"model": "simcs"}),
@@ -184,12 +184,12 @@ def test_what_the_command_line_refuses_is_raised(words, keys, tmp_path, monkeypa
 
 
 class Composed(Exception):
-    """The run that `train` is about to do."""
+    """The run that `train` is about to start."""
 
 
 @pytest.fixture
 def composed_by_train(monkeypatch):
-    """``train`` up to the run that it composed."""
+    """Run ``train`` up to the composed run."""
 
     def stop(asked):
         raise Composed(asked)
@@ -205,7 +205,7 @@ def composed_by_train(monkeypatch):
 
 
 PATH = {"path": "/nowhere.jsonl"}
-CONFIGS = [  # configs and keys -> the same as words of a command line
+CONFIGS = [  # configs and keys -> the equivalent arguments of a command line
     ({"model": SimCSEConfig(), "data": TripletDataConfig(**PATH)}, "model=simcse data=triplets"),
     (
         {"model": SimCSEConfig(lr=2e-5, mlp_only_train=False), "data": QuestionDataConfig(**PATH, fraction=0.5)},
@@ -368,7 +368,7 @@ def test_parts_of_a_mixture_are_given_as_mappings(tmp_path, monkeypatch):
 
 
 PAIR, SCORED = ("a", "b"), ("a", "b", 0.5)
-GIVEN = [  # rows, keys that are given -> words, first line of the file
+GIVEN = [  # rows, given keys -> arguments, first line of the file
     (["a", "c"], {}, "model=simcse data=sentences", {"text": "a"}),
     ([PAIR], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b"}),
     ([["a", "b", "c"]], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b", "negative": "c"}),
@@ -511,7 +511,7 @@ def table():
     return pandas.DataFrame({"question": [question for question, _ in QUESTIONS], "answer": answers, "n": range(20)})
 
 
-def dataset():  # Arrow has null alone
+def dataset():  # Arrow has only null
     return datasets.Dataset.from_pandas(table().where(table().notna(), None))
 
 
@@ -570,7 +570,7 @@ def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path, monkeypatch
 
 
 def _value_of(cell: str, names: dict[str, object]) -> object:
-    """What a notebook shows under a cell: the value of its last line, where that is one."""
+    """Return what a notebook shows under a cell: the value of its last line, if that is an expression."""
     tree = ast.parse(cell)
     *first, last = tree.body
     if not isinstance(last, ast.Expr):

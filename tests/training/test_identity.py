@@ -1,4 +1,4 @@
-"""The identity of a run: the same for the same keys and values, wherever classes lie."""
+"""The identity of a run: equal for equal keys and values, independent of the location of classes."""
 
 from dataclasses import replace
 

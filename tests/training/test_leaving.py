@@ -1,4 +1,4 @@
-"""How processes that computed together part."""
+"""How processes that computed together exit."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ print("group:", dist.is_initialized())
 
 
 def test_no_group_outlives_the_interpreter():
-    """Where threads of gloo are still there, they abort the process now and then: status -6, after all work is done."""
+    """Threads of gloo that still run abort the process occasionally: status -6, after all work is done."""
     done = subprocess.run(
         [sys.executable, "-c", CODE],
         cwd=ROOT,

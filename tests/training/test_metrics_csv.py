@@ -1,4 +1,4 @@
-"""``metrics.csv`` is what was logged, whatever the order of names, steps, kills and resumes."""
+"""``metrics.csv`` contains what was logged, for any order of names, steps, kills and resumes."""
 
 import csv
 

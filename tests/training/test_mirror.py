@@ -32,7 +32,7 @@ def address(request, tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """As a run leaves it."""
+    """Make a folder as a run leaves it."""
     folder = tmp_path / "here"
     marker = json.dumps({"version": 2, "kind": "run", "entries": list(ENTRIES), "identity": {"config": "12ab"}})
     files = {
@@ -70,7 +70,7 @@ def test_an_empty_folder_gets_the_newest_copy(folder, address, tmp_path):
     assert mirror.begin(anew=False, fetch=False) == []
     mirror.copy()
     assert mirror.wait(30)
-    assert len(there(mirror)) == 4  # last and best are one
+    assert len(there(mirror)) == 4  # last and best are the same
     expected = contents(folder)
     (folder / "metrics.csv").write_text("step\n1\n2\n")
     (folder / "checkpoints/last.ckpt").unlink()
@@ -91,7 +91,7 @@ def test_only_a_folder_without_work_is_replaced(folder, tmp_path):
     for name in ("metrics.csv", "checkpoints"):
         remove(folder / name)
     (folder / "notes.txt").unlink()
-    assert is_empty(folder)  # a start that was refused has left its marker
+    assert is_empty(folder)  # a refused start has left its marker
     (folder / MARKER).unlink()
     (folder / "notes.txt").write_text("of the user")
     with pytest.raises(InputError, match=f"output_dir={folder}"):
@@ -143,7 +143,7 @@ def test_an_address_within_the_folder_is_refused(folder, tmp_path, place):
 
 
 def test_whoever_started_last_has_the_address(folder, address, tmp_path, caplog):
-    """Also where the older one writes its index once more, as at the end of a long upload."""
+    """This is true even if the older one writes its index again, as at the end of a long upload."""
     older, newer = (mirror_of(folder, address, "12ab") for _ in range(2))
     older.begin(anew=False, fetch=False)
     newer.begin(anew=False, fetch=False)
@@ -232,7 +232,7 @@ KILLS = int(os.environ.get("MIRROR_KILLS", "3"))
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["trainer=fsdp", "devices=2"]], ids=["one process", "sharded"])
 def test_another_machine_goes_on_to_the_same_end(words, bucket, tiny_mlm, tmp_path):  # noqa: F811
-    """Each start that is killed has the next one begin on an empty disk."""
+    """Each start is killed, and the next one begins on an empty disk."""
     rows = tmp_path / "pairs.jsonl"
     pairs = [{"anchor": f"A ferry of {n} tons.", "positive": f"Ship number {n}"} for n in range(40)]
     rows.write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))

@@ -1,4 +1,4 @@
-"""What is shown of a batch is what is in it, counted another way."""
+"""The preview of a batch equals its contents, counted another way."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def ragged(*texts: str) -> Ragged:
 
 @pytest.fixture
 def spans() -> SpanBatch:
-    """Two documents of two anchors with one positive each."""
+    """Make two documents of two anchors with one positive each."""
     anchors = ragged("abc", "de", "fgh", "abc")
     labels = torch.full_like(anchors.ids, -100)
     labels[1] = anchors.ids[1]
@@ -82,7 +82,7 @@ def test_the_most_frequent_text_is_named(spans):
 def test_negatives_of_an_anchor_are_counted_without_equal_texts(spans):
     rows = np.arange(4)
     batch = TripletBatch(ragged("ab", "cd", "ef", "ab"), ragged("x", "x", "y", "z"), None, None, rows)
-    # rows 0 and 3 ask the same, rows 0 and 1 have one answer: y; y and z; x, x and z; y
+    # rows 0 and 3 have the same question, rows 0 and 1 one answer: y; y and z; x, x and z; y
     assert usable_negatives(batch).tolist() == [1, 2, 3, 1]
     assert dict(summary([batch], Letters(), 1, len).facts)["negatives of an anchor, equal texts not counted"] == (
         "1.8 (1 to 3)"
@@ -185,7 +185,7 @@ def test_histograms_hold_every_length(spans):
         assert sum(found.counts) == len(one.ids)
         assert found.edges[0] == found.shortest == one.lengths.min()
         assert found.edges[-1] > found.longest
-        assert len(set(np.diff(found.edges))) == 1  # bars of one width
+        assert len(set(np.diff(found.edges))) == 1  # bars with one width
     lengths = [3] * 5 + [40] * 7 + [41]
     found = histogram(sequences_of(SentenceBatch(ragged(*["a" * one for one in lengths]), np.arange(13)))[0])
     assert len(set(np.diff(found.edges))) == 1
@@ -215,7 +215,7 @@ def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
 
 @pytest.mark.parametrize(("given", "longest"), [([], 24), (["data.max_length=20"], 20), (["data.max_length=40"], None)])
 def test_lengths_are_those_of_a_run_with_this_backbone(given, longest, corpus_file, capsys):
-    """A run of it trains on no more than its 24 positions, and refuses a length beyond them."""
+    """Such a run trains on no more than its 24 positions, and refuses a greater length."""
     words = ["data=text", f"data.path={corpus_file}", "backbone=tiny", "tiny.max_length=24", "tiny.vocab_size=400"]
     words += ["data.min_span=4", "data.max_span=30", "batch_size=4", "batches=2", "examples=1", *given]
     if longest is None:

@@ -1,4 +1,4 @@
-"""``results.json`` goes out and comes back whole, and nonsense is named."""
+"""``results.json`` survives a round trip, and invalid content is named."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""A run killed anywhere and continued ends where the uninterrupted one ends: bitwise on one CPU process."""
+"""A run killed anywhere and resumed ends where the uninterrupted one ends: bitwise on one CPU process."""
 
 import random
 
@@ -54,7 +54,7 @@ def test_the_curve_has_the_columns_that_it_promises(uninterrupted):
     assert header == ["step", *sorted(header[1:])]
     assert {"train/loss", "train/norm", "train/lr", toy.SCORE, "throughput/padding_share"} <= set(header)
     assert [row["step"] for row in read_rows(uninterrupted / "metrics.csv")] == [str(n) for n in range(2, 25, 2)]
-    # the rate of step k is the schedule's (k - 1)th
+    # the learning rate of step k is the schedule's (k - 1)th
     assert float(read_rows(uninterrupted / "metrics.csv")[0]["train/lr"]) == pytest.approx(0.05 / 1.1)
 
 
@@ -84,7 +84,7 @@ def test_a_cut_short_last_checkpoint_falls_back_to_the_one_before(tmp_path, unin
     path, warning = find_resumable(tmp_path / "checkpoints")
     assert path.name == "previous.ckpt"
     assert "cannot be read" in warning
-    # killed again before the next checkpoint: the broken file must not have pushed out the good one
+    # killed again before the next checkpoint: the broken file must not have replaced the good one
     in_child(toy.train, tmp_path, kill_at=9)
     assert find_resumable(tmp_path / "checkpoints")[0].name == "previous.ckpt"
     assert in_child(toy.train, tmp_path) == 0

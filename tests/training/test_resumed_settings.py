@@ -33,7 +33,7 @@ def step(module, made, seed):
 
 
 def saved(module, made):
-    """The states as a checkpoint has them."""
+    """Return the states as in a checkpoint."""
     state = made["optimizer"].state_dict()
     for group, names in zip(state["param_groups"], names_of_groups(made["optimizer"], module), strict=True):
         group[NAMES] = names
@@ -47,7 +47,7 @@ def restored(module, made, states):
 
 
 def slow_adamw(weight, grad, moments, number, *, lr, weight_decay, betas, eps):
-    """One step of AdamW (Loshchilov and Hutter 2019, algorithm 2), in double precision."""
+    """Compute one step of AdamW (Loshchilov and Hutter 2019, algorithm 2), in double precision."""
     first = betas[0] * moments[0] + (1 - betas[0]) * grad
     second = betas[1] * moments[1] + (1 - betas[1]) * grad**2
     ahead = first / (1 - betas[0] ** number) / (np.sqrt(second / (1 - betas[1] ** number)) + eps)
@@ -73,7 +73,7 @@ def test_a_restored_optimizer_steps_with_the_settings_of_its_config():
 
 
 def test_a_longer_constant_phase_equals_the_uninterrupted_schedule():
-    """Rates of the first steps coincide, so that weights are equal bit by bit."""
+    """Learning rates of the first steps are equal, so that weights are equal bit by bit."""
     whole, parts = net(), net()
     long, short = (linear_constant(steps, cut_fraction=0.5) for steps in (12, 6))
     uninterrupted = adamw(whole, **SETTINGS, schedule=long, rates={})
@@ -89,7 +89,7 @@ def test_a_longer_constant_phase_equals_the_uninterrupted_schedule():
 
 
 def test_moments_follow_their_weights_into_other_groups():
-    """Weights are grouped by their rates. The first run has one rate, the second one a rate for each layer."""
+    """Weights are grouped by their learning rates. The first run has one rate, the second one a rate for each layer."""
     module = net()
     before = adamw(module, **SETTINGS, schedule=linear(8, cut_fraction=0), rates={})
     step(module, before, 0)
@@ -147,7 +147,7 @@ def test_a_callback_keeps_its_arguments_and_restores_its_counts(tmp_path, patien
 
 
 def recipe(**changed):
-    """All keys of a small run."""
+    """Return all keys of a small run."""
     of_model = {"_target_": "a.Model", "optimizer": "adamw", "lr": 0.1, "lr_schedule": "linear", "cut_fraction": 0.0}
     model = {**of_model, "schedule_ratio": 32.0, "backbone": "b/x", **changed.pop("model", {})}
     plain = {"backbone": "b/x", "batch_size": 4, "seed": 1, "max_steps": 8, "max_epochs": None, "tiny": {"heads": 4}}
@@ -251,7 +251,7 @@ def test_all_changes_of_settings_are_kept_in_their_order(tmp_path):
     [
         ({"lr_schedule": "linear"}, {"lr_schedule": "linear"}, True),
         ({"lr_schedule": "constant"}, {"lr_schedule": "constant"}, False),
-        # constant over 5 of 10 steps, and over 8 of 16: the 4 that are done have the whole rate in both
+        # constant over 5 of 10 steps, and over 8 of 16: the 4 finished steps have the full rate in both
         ({"lr_schedule": "linear_constant", "cut_fraction": 0.5},) * 2 + (False,),
         ({"lr_schedule": "constant"}, {"lr_schedule": "constant", "lr": 0.2}, True),
         ({"lr_schedule": "constant"}, {"lr_schedule": "constant", "layer_decay": 0.9}, True),
@@ -263,7 +263,7 @@ def test_the_summary_tells_whether_earlier_steps_had_the_rates_of_an_uninterrupt
     found = resumption("run/last.ckpt", checkpoint, other, tmp_path, batches=6, examples=24)
     assert found.rates_differ is differ
     assert dict(found.facts())["changed"].count("max_steps=16 (was 10)") == 1
-    # what was true of the checkpoint's own past stays true
+    # facts about the checkpoint's own past stay
     checkpoint |= {"config": other, "rates_differ": differ}
     again = resumption("run/last.ckpt", checkpoint, other, tmp_path, batches=6, examples=24)
     assert (again.rates_differ, again.changed) == (differ, [])
@@ -275,7 +275,7 @@ def test_the_summary_tells_whether_earlier_steps_had_the_rates_of_an_uninterrupt
     [
         (nn.Dropout(0.1), True),
         (nn.Dropout(0.0), False),
-        (nn.LSTM(2, 2, num_layers=2, dropout=0.5), True),  # a rate of its own
+        (nn.LSTM(2, 2, num_layers=2, dropout=0.5), True),  # its own learning rate
         (nn.Linear(2, 2), False),
     ],
 )

@@ -1,4 +1,4 @@
-"""What people see: the live line on a terminal, the closing table, the learning curve."""
+"""Output for the user: the live line on a terminal, the closing table, the learning curve."""
 
 import io
 import json
@@ -39,7 +39,7 @@ def shown(table):
 def progress_of_a_run(folder, monkeypatch, terminal, quiet=False):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=200)
     progress = TrainingProgress(quiet=quiet, monitor=toy.SCORE, console=console)
-    monkeypatch.setattr(toy, "Reseed", lambda seed: Telemetry(every_n_steps=2))  # which stands before it in a run
+    monkeypatch.setattr(toy, "Reseed", lambda seed: Telemetry(every_n_steps=2))  # which precedes it in a run
     monkeypatch.setattr(toy, "Telemetry", lambda every_n_steps, resumed: progress)
     toy.train(folder, max_steps=8)
     return console.file.getvalue()
@@ -236,7 +236,7 @@ def test_scores_while_training_are_drawn_before_those_of_the_ends_alone():
     at_the_ends = [f"{task}/cosine/{metric}" for metric in ("spearman", "pearson") for task in ("sickr", "sts12")]
     lines = dict.fromkeys(while_training, line) | dict.fromkeys(at_the_ends, ends) | {"mr/x/accuracy": ([0.0], [1.0])}
     names = score_names([{name: "1" for name in lines}], "sts12/cosine/spearman")
-    assert names[:4] == ["sts12/cosine/spearman", *while_training]  # what is chosen by, before what is not
+    assert names[:4] == ["sts12/cosine/spearman", *while_training]  # scores for the choice first
     run = Curves("", "", lines, {})
     assert others_of(run, names) == [*while_training, "sickr/cosine/spearman", "sickr/cosine/pearson"]
     late = Curves("", "", lines | {"sts12/cosine/pearson": line, "stsb-dev/cosine/pearson": ends}, {})

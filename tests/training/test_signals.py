@@ -60,7 +60,7 @@ def test_a_second_interrupt_does_not_wait():
 
 
 def on_two_ranks(function, *arguments, **named):
-    """Exit statuses of two forked processes that find each other as torchrun's workers do."""
+    """Return exit codes of two forked processes that find each other as torchrun's workers do."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -100,7 +100,7 @@ def test_two_ranks_agree_whichever_the_signal_reaches(signum, status, whom, tmp_
     saved = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 7
     spent = saved["callbacks"]["Telemetry"]["spent"]
-    assert (spent["steps"], spent["examples"]) == (7, 7 * toy.BATCH)  # both ranks' examples
+    assert (spent["steps"], spent["examples"]) == (7, 7 * toy.BATCH)  # examples of both ranks
 
 
 def with_a_bad_loss(rank, folder):
@@ -120,7 +120,7 @@ def test_a_nan_on_one_rank_stops_both(tmp_path):
 
 
 def with_a_clock(rank, folder):
-    # ranks that asked their own clocks would save at different steps, and wait for each other for ever
+    # ranks that read their own clocks would save at different steps, and wait for each other forever
     minutes = 0.002 if rank == 0 else 1000.0
     toy.train(folder, devices=2, save_every=None, minutes=minutes, pause=0.03, scores={})
 
@@ -183,9 +183,9 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
     [
         pytest.param(LIGHTNING, signal.SIGTERM, "group", 143, 0, id="lightning-term-group", marks=pytest.mark.slow),
         pytest.param(LIGHTNING, signal.SIGINT, "leader", 130, 0, id="lightning-int-rank0", marks=pytest.mark.slow),
-        # Lightning would kill it when the other has been gone for 5 seconds
+        # Lightning would kill it after the other has been gone for 5 seconds
         pytest.param(LIGHTNING, signal.SIGINT, "group", 130, 12, id="lightning-slow-rank0", marks=pytest.mark.slow),
-        # 1 is the status of torchrun's own process
+        # 1 is the exit code of torchrun's own process
         pytest.param(TORCHRUN, signal.SIGTERM, "group", 1, 0, id="torchrun-term-group", marks=pytest.mark.slow),
     ],
 )

@@ -1,4 +1,4 @@
-"""Keys of a teacher that a run cannot follow are refused before anything is trained."""
+"""Keys of a teacher that a run cannot use are refused before training."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""What a run speaks for trying; the curves are those of real runs, but for two that are made."""
+"""Suggestions of a run; the curves are those of real runs, except for two that are made."""
 
 import shlex
 
@@ -14,7 +14,7 @@ from contrastive_encoders.training.run_verdict import sources_of
 
 # all-MiniLM-L6-v2 on questions and answers that it matches already
 KNOWN = [0.1069, 0.0301, 0.2283, 0.2203, 0.3064, 0.1235, 0.0695, 0.1093, 0.2272, 0.0743, 0.1157, 0.0645]
-# random weights on 400 pairs, at rates of 1e-3, 1e-5 and 1e-2
+# random weights on 400 pairs, at learning rates of 1e-3, 1e-5 and 1e-2
 LEARNT = [
     3.415,
     3.294,
@@ -60,10 +60,10 @@ TOO_SLOW = [
     3.438,
 ]
 FAST = [0.095, 0.023, 0.029, 0.017, 0.017, 0.009, 0.004, 0.004, 0.002, 0.003, 0.002, 0.001, 0.001, 0.002, 0.003, 0.002]
-# Made for this test, not of a run: a noisy fall from 1.21 to 0.13 that goes on in the last half
+# Made for this test, not from a run: a noisy fall from 1.21 to 0.13 that continues in the last half
 TICKETS = [1.21, 1.13, 1.02, 0.93, 0.88, 0.71, 0.66, 0.62, 0.48, 0.51, 0.42, 0.36]
 TICKETS += [0.39, 0.28, 0.31, 0.24, 0.27, 0.19, 0.22, 0.16, 0.18, 0.14, 0.17, 0.13]
-# Made, too: a straight fall, to stand before a floor
+# Made, too: a straight fall, to precede a floor
 DOWN = [1 - 0.9 * n / 8 for n in range(8)]
 ENOUGH = Facts(examples=5_000, steps=300, rate=2e-5)
 
@@ -71,11 +71,11 @@ ENOUGH = Facts(examples=5_000, steps=300, rate=2e-5)
 @pytest.mark.parametrize(
     ("losses", "end"),
     [
-        (LEARNT, ""),  # it halves three times in the last half: no floor, and no fall of the whole
+        (LEARNT, ""),  # it halves three times in the last half: no floor, and no overall fall
         (LEARNT + LEARNT[-8:] * 4, "floor"),
         (TICKETS, "falling"),
         ([*DOWN, *[0.1, 0.11, 0.09, 0.1, 0.1, 0.09, 0.11, 0.1] * 2], "floor"),
-        ([*DOWN, *[0.1, 0.4, 0.02, 0.3, 0.1, 0.01, 0.35, 0.1] * 2], ""),  # so noisy that it may fall
+        ([*DOWN, *[0.1, 0.4, 0.02, 0.3, 0.1, 0.01, 0.35, 0.1] * 2], ""),  # noisy enough that it may fall
         (LEARNT[:10], "falling"),
         (FAST, "floor"),
         (TOO_SLOW, "still"),
@@ -146,22 +146,22 @@ def test_each_reason_is_a_number_of_the_run_with_the_words_to_type(shown, fact, 
         {},
         {"scores": [42.0, 41.9]},  # may be chance
         {"scores": [42.0, 41.0, 43.0], "worse": True},
-        {"cut": 0.31, "length": 256},  # all that the encoder reads
+        {"cut": 0.31, "length": 256},  # the encoder's maximum
         {"cut": 0.01, "length": 32, "longer": "64"},
-        {"losses": LEARNT[:10], "worse": True},  # what it learns is not what is scored
+        {"losses": LEARNT[:10], "worse": True},  # training examples differ from the scored ones
         {"losses": TOO_SLOW, "worse": True},  # its weights moved
         {"losses": LEARNT[:10], "stops_early": True},  # the score decides
         {"losses": FAST, "stops_early": True},
         {"losses": TICKETS[:7]},  # too short a curve
-        {"losses": LEARNT[8:]},  # neither a floor nor a fall is sure
+        {"losses": LEARNT[8:]},  # neither a floor nor a fall is certain
         {"copies": 0.01, "files": "faq.csv"},
-        {"copies": 0.12},  # of rows that are in no file of the user's
+        {"copies": 0.12},  # of rows that are in no file of the user
         {"scores": [94.0, 94.0]},
         {"examples": 1_000},
         {"worse": True, "scores": [42.0, 42.1]},
         {"scores": [60.0, 59.9], "queries": 100, "doubt": 2.0},
         {"scores": [60.0, 60.1], "queries": 100, "doubt": 2.0},  # 40,000 queries
-        {"scores": [60.0, 63.0], "queries": 4, "doubt": 2.0},  # what is lacking is a permutation
+        {"scores": [60.0, 63.0], "queries": 4, "doubt": 2.0},  # a permutation is missing
     ],
 )
 def test_without_a_reason_nothing_is_said(shown):
@@ -190,11 +190,11 @@ def test_what_the_data_count_is_taken_where_they_count_it():
     ("cut", "reads", "longer"),
     [
         ({}, 33, "null"),
-        ({}, 32, None),  # all that the encoder reads
-        ({}, None, None),  # of no encoder
+        ({}, 32, None),  # the encoder's maximum
+        ({}, None, None),  # without an encoder
         ({"wanted": 500}, 256, None),  # chosen by the texts and the encoder
         ({"of": "spans"}, 256, "64"),
-        ({"of": "spans"}, 48, "48"),  # more would be refused
+        ({"of": "spans"}, 48, "48"),  # a larger value would be refused
         ({"of": "spans"}, 32, None),
     ],
 )
@@ -265,7 +265,7 @@ def test_a_run_accepts_the_settings_of_each_piece_of_advice(before):
         (["data=qa", "data.path=faq.csv"], {"used": 9}, "data.path=[faq.csv,ANOTHER_FILE]", "faq.csv"),
         (["data=qa", "data.path=faq.csv"], {"used": 9, "fraction": 0.5}, "data.fraction=1.0", "faq.csv"),
         (["data=qa", "data.path=OWNER/NAME"], {"used": 9}, "", ""),  # a data set of the hub
-        (["data=pydocs_pairs"], {"used": 9}, "", ""),  # no key of it names files
+        (["data=pydocs_pairs"], {"used": 9}, "", ""),  # none of its keys names files
         (
             ["data=mixture", *(f"data.parts.{name}.{key}" for name in "ab" for key in ("data=qa", f"path={name}.csv"))],
             {"parts": {"a": {"used": 9}, "b": {"used": 4}}},

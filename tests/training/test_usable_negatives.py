@@ -1,4 +1,4 @@
-"""Negatives that are left after duplicates, and data without a gradient: what is counted against what a step does."""
+"""Negatives that remain after duplicates, and data without a gradient: the counts against those of a step."""
 
 import pytest
 import pytorch_lightning as pl
@@ -22,7 +22,7 @@ def rows_of(columns, *rows):
 
 
 def pairs(number, answers, name="bread"):
-    """Questions, each with one of so many answers, in words that the tokenizer knows."""
+    """Make questions, each with one of this many answers, in words that the tokenizer knows."""
     return rows_of(PAIRS, *((f"{name} {WORDS[row]}", f"the {name} of {WORDS[row % answers]}") for row in range(number)))
 
 
@@ -38,7 +38,7 @@ OFF_DINO = {"data_postprocess": "off", "data_dev_share": 0.0}
 
 
 def found(model, data, rows, tmp_path, batch_size=4, steps=6, backbone=None, **keys):
-    """The model, the data module, and the arguments of the count."""
+    """Return the model, the data module, and the arguments of the count."""
     of_data = {name.removeprefix("data_"): keys.pop(name) for name in list(keys) if name.startswith("data_")}
     module = built(model, backbone, **keys)
     path = write_rows(tmp_path / "rows.jsonl", rows)
@@ -50,7 +50,7 @@ def found(model, data, rows, tmp_path, batch_size=4, steps=6, backbone=None, **k
 
 
 def has_gradient(module, batch):
-    """Whether a weight has a gradient in a training step: of rounding it is below 1e-5, else above 1e-3."""
+    """Return whether a training step gives weights a gradient: rounding alone is below 1e-5, others above 1e-3."""
     module.zero_grad()
     module.training_step(batch, 0)["loss"].backward()
     return any(weight.grad is not None and weight.grad.abs().max() > 1e-4 for weight in module.parameters())
@@ -189,7 +189,7 @@ def test_a_larger_batch_is_advised_if_it_has_a_gradient(model, data, rows, tiny_
 
 
 def test_it_is_the_same_on_every_rank(tiny_bert, tmp_path):
-    """A rank's own share of these batches has no negatives, and the shares of both together have."""
+    """A rank's own share of these batches has no negatives, but the shares of both together have some."""
     rows = [*pairs(6, 1), *pairs(6, 6, "soup")]
     module, data, _, trainer, name = found("pairs", "qa", rows, tmp_path, 4, backbone=tiny_bert)
     alone = count_usable_negatives(module, data, data.train_dataloader(), trainer, name)

@@ -1,4 +1,4 @@
-"""W&B: offline records hold what was logged; without a login nobody is left waiting at a prompt."""
+"""W&B: offline records contain what was logged; without a login no process waits at a prompt."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def test_an_offline_record_holds_the_curves_and_the_config(tmp_path, in_child):
         logger.log_hyperparams({"model": {"temperature": 0.05}})
         toy.train(tmp_path / "run", max_steps=8, loggers=(logger,))
         wandb.finish()
-        wandb.teardown()  # its service has written the last records
+        wandb.teardown()  # the W&B service has written the last records
 
     assert in_child(logged_run) == 0
     (path,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")

@@ -1,4 +1,4 @@
-"""A run small enough to be killed many times: a module with dropout, a stateful stream, and all callbacks of ``runs``.
+"""A run small enough to be killed many times: a module with dropout, a stateful stream, and all callbacks.
 
 As a script: ``python toy.py FOLDER [KEY=VALUE ...]`` with the arguments of ``train``; it exits as ``train.py`` does.
 """
@@ -72,7 +72,7 @@ class Toy(pl.LightningModule):
         if self.global_step + 1 == self.bad_loss_at and self.global_rank == self.trainer.world_size - 1:
             loss = loss * float("nan")
         if self.global_step + 1 == self.bad_gradient_at:
-            loss = loss + torch.sqrt((self.net[0].weight * 0).sum())  # the value is 0, the gradient is not a number
+            loss = loss + torch.sqrt((self.net[0].weight * 0).sum())  # the value is 0, the gradient is NaN
         spent = {
             "examples": len(batch.examples),
             "real_tokens": 10 * len(batch.examples),
@@ -87,7 +87,7 @@ class Toy(pl.LightningModule):
 
 
 class Scores(pl.Callback):
-    """Writes a score as ``evaluation``'s callback does: to the loggers and to ``callback_metrics``."""
+    """Write a score as ``evaluation``'s callback does: to the loggers and to ``callback_metrics``."""
 
     def __init__(self, scores: dict[int, float]) -> None:
         self.scores = scores
@@ -101,7 +101,7 @@ class Scores(pl.Callback):
 
 
 class Accident(pl.Callback):
-    """Something happens in the middle of a step: after the optimizer, before anything is logged or saved."""
+    """Callback that acts in the middle of a step: after the optimizer, before anything is logged or saved."""
 
     def __init__(self, kill_at: int, signal_at: int, signum: int, pause: float) -> None:
         self.kill_at, self.signal_at, self.signum, self.pause = kill_at, signal_at, signum, pause
@@ -134,7 +134,7 @@ def train(
     loggers: tuple[Any, ...] = (),
     callbacks: Sequence[pl.Callback] = (),
 ) -> pl.Trainer:
-    """Start or continue a run in ``folder``."""
+    """Start or resume a run in ``folder``."""
     if devices > 1:
         init_process_group("gloo")
     torch.manual_seed(1)
@@ -172,12 +172,12 @@ def train(
     )
     stream = Stream(trainer.global_rank, trainer.world_size)
     trainer.fit(Toy(**(module or {})), stream, ckpt_path=str(resumed) if resumed else None)
-    trainer.resume_warning = warning  # for the tests to look at
+    trainer.resume_warning = warning  # for the tests
     return trainer
 
 
 def main(arguments: list[str]) -> None:
-    """``stays=7``: the first process leaves so many seconds later than it could."""
+    """Run the script; ``stays=7`` delays the exit of the first process by 7 seconds."""
     init_process()
     given = dict(argument.split("=") for argument in arguments[1:])
     stays = float(given.pop("stays", 0))
