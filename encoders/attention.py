@@ -1,8 +1,7 @@
-"""Causal or bidirectional attention of decoders, set in the config and verified on the model.
-Dropout is set by it, too, under each family's own names.
+"""Causal or bidirectional attention of decoders, set in the config and verified on the model; and dropout settings.
 
-transformers reads ``config.is_causal``, and saves it, so that an exported folder is read as it was trained. Families
-ignore it that make their masks themselves, which nothing but the states can tell.
+transformers reads and saves ``config.is_causal``, so that an exported folder is used as it was trained. Model families
+that build their own masks ignore the setting, which can be detected only from the hidden states.
 """
 
 from typing import Any
@@ -15,10 +14,12 @@ from contrastive_encoders.core import InputError
 from contrastive_encoders.encoders.pooling import Pooler
 
 ATTENTION = ("causal", "bidirectional")
-PREFIX = {"backbone": "model.", "encoder": ""}  # of keys, by the one that names the model
-FIRST_TO_HONOUR = "5.4"  # of transformers: older ones read some families causally whatever the config says
+PREFIX = {"backbone": "model.", "encoder": ""}  # prefix of settings, by the setting that names the model
+FIRST_TO_HONOUR = (
+    "5.4"  # of transformers; older versions use causal attention for some families regardless of the config
+)
 NOTHING = 1e-6
-# As families call their dropout: of attention, and of what is added to the states and of embeddings
+# Config names of dropout: of attention weights, and of hidden states and embeddings
 OF_ATTENTION = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
 OF_STATES = (
     "hidden_dropout_prob",
@@ -37,10 +38,16 @@ OF_STATES = (
 
 
 def set_attention(config: Any, attention: str | None, name: str, *, setting: str = "backbone") -> None:
-    """Write it into a config of transformers; None leaves what it says. ``setting`` is what gave the ``name``.
+    """Set the attention in a transformers config.
+
+    Args:
+        config: Config to change in place.
+        attention: "causal" or "bidirectional"; None does not change the config.
+        name: Name of the model.
+        setting: Name of the setting that names the model.
 
     Raises:
-        InputError: it is unknown, or this is no model whose attention is a choice.
+        InputError: If the value is unknown, or if the attention of this model cannot be chosen.
     """
     if attention is None:
         return
@@ -61,11 +68,16 @@ def is_decoder_alone(config: Any) -> bool:
 
 
 def set_dropout(config: Any, everywhere: float | None, in_attention: float | None, backbone: str) -> None:
-    """Write both into a config of transformers, under the family's names: the dropout of attention, states and
-    embeddings, and that of attention alone, which beats it; None leaves what the config says.
+    """Set dropout probabilities in a transformers config, under the names of the model family.
+
+    Args:
+        config: Config to change in place.
+        everywhere: Dropout of attention weights, hidden states, and embeddings; None does not change it.
+        in_attention: Dropout of attention weights, which overrides ``everywhere``; None does not change it.
+        backbone: Name of the backbone, for error messages.
 
     Raises:
-        InputError: the family has no such dropout.
+        InputError: If the family has no such dropout.
     """
     for key, probability, known in (
         ("dropout", everywhere, OF_ATTENTION + OF_STATES),
@@ -83,7 +95,10 @@ def set_dropout(config: Any, everywhere: float | None, in_attention: float | Non
 
 
 def has_dropout(encoder: nn.Module) -> bool:
-    """Of modules, or of those that hold their probability as a number, as Llama's attention and BART's layers."""
+    """Return whether an encoder has dropout.
+
+    Modules that store the probability as a number, such as Llama's attention and BART's layers, are included.
+    """
     return any(
         (isinstance(module, nn.Dropout) and module.p > 0)
         or any("dropout" in name and isinstance(value, float) and value > 0 for name, value in vars(module).items())
@@ -92,14 +107,18 @@ def has_dropout(encoder: nn.Module) -> bool:
 
 
 def is_causal(config: Any) -> bool:
-    """False where the config of a decoder asks for both ways; of an encoder it says nothing."""
+    """Return whether the config of a decoder has causal attention. The result has no meaning for encoders."""
     return getattr(config, "is_causal", True) is not False
 
 
 def check_attention(
     transformer: PreTrainedModel, attention: str | None, name: str, *, setting: str = "backbone"
 ) -> None:
-    """InputError where the model does not read as it was told to."""
+    """Check that the attention of a model is as configured.
+
+    Raises:
+        InputError: If it is not.
+    """
     if attention is not None and reads_ahead(transformer) != (attention == "bidirectional"):
         reads = "both ways" if attention == "causal" else "causally"
         raise InputError(
@@ -110,7 +129,11 @@ def check_attention(
 
 
 def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *, setting: str = "backbone") -> None:
-    """InputError where the first token is pooled, and has seen nothing else."""
+    """Check that a pooling does not use only the first token of a causal model, which attends to no other token.
+
+    Raises:
+        InputError: If it does.
+    """
     if pooler.reads_first_token and is_decoder_alone(transformer.config) and not reads_ahead(transformer):
         prefix = PREFIX[setting]
         raise InputError(
@@ -123,7 +146,7 @@ def check_first_token(transformer: PreTrainedModel, pooler: Pooler, name: str, *
 
 @torch.no_grad()
 def reads_ahead(transformer: PreTrainedModel) -> bool:
-    """Whether the first token's state moves when the last token changes, in a row by itself and beside another."""
+    """Return whether the first token's hidden state changes with the last token, alone and in a padded batch."""
     trunk, training = transformer.base_model, transformer.training
     device = next(trunk.parameters()).device
     ids_BT = torch.arange(5, 13, device=device).repeat(2, 1)

@@ -1,6 +1,6 @@
-"""Learning from the vectors of a teacher, which are in the batch: the distance to them, and projections to their width.
+"""Distillation of a teacher's embeddings, which are part of the batch: distances, and projections to their width.
 
-Shape letters: N rows, C texts of a row, W width of the teacher's vectors, D that of the encoder's.
+Shape letters: N rows, C texts of a row, W width of the teacher's embeddings, D width of the encoder's embeddings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,17 @@ DISTANCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_
 
 
 class EmbeddingDistillationLoss(nn.Module):
-    """The distance of vectors of ``sizes`` numbers, prefixes or whole, to those of a teacher, of ``width``.
+    """Distance of embeddings, or prefixes of them, to a teacher's embeddings.
 
-    A size that is another than ``width`` has a linear layer of its own between them, whose first weights ``seed``
-    draws. It is trained and in checkpoints, and no part of the encoder. ``normalize``: the encoder's vectors leave it
-    with length 1, and are compared so.
+    Each size that differs from ``width`` has a linear projection. Projections are trained and saved in checkpoints, but
+    are not part of the encoder.
+
+    Args:
+        sizes: Dimensions of the embeddings or prefixes to compare.
+        width: Dimension of the teacher's embeddings.
+        distance: A key of `DISTANCES`.
+        normalize: Whether the encoder normalizes its embeddings, so that normalized ones are compared.
+        seed: Seed that initializes the projections.
     """
 
     def __init__(self, sizes: Sequence[int], width: int, distance: str, *, normalize: bool, seed: int) -> None:
@@ -35,7 +41,7 @@ class EmbeddingDistillationLoss(nn.Module):
                     self.projections[str(size)] = nn.Linear(size, width)
 
     def forward(self, vectors: Sequence[Tensor], batch: Any) -> Tensor:
-        """(sequences, D) vectors of each view -> () float32, the mean distance over all texts of the batch."""
+        """Return the mean distance over all texts of the batch, () float32, from (sequences, D) embeddings per view."""
         with torch.autocast(vectors[0].device.type, enabled=False):
             whole_ND = torch.cat([one.float() for one in vectors])
             if self.normalize:
@@ -47,12 +53,13 @@ class EmbeddingDistillationLoss(nn.Module):
 
 
 def targets(vectors: Sequence[Tensor], batch: Any) -> Tensor:
-    """(sequences of all views, W) float32 vectors of the teacher, in the order of the views. Every view of single texts
-    is of the same texts; else they are a row's first texts, its second ones, and all others, those of a row side by
-    side.
+    """Return the teacher's embeddings, (sequences of all views, W) float32, in the order of the views.
+
+    All views of a `SentenceBatch` contain the same texts. For other batches, the views contain the first texts of the
+    rows, the second texts, and all further texts, of which those of one row are consecutive.
 
     Raises:
-        RuntimeError: the batch has none, because nobody has given the data the teacher's vectors.
+        RuntimeError: If the batch has no embeddings of a teacher, because ``data.taught`` was not set.
     """
     if batch.taught is None:
         raise RuntimeError("The batch has no vectors of a teacher: data.taught was not set before training.")
@@ -64,10 +71,10 @@ def targets(vectors: Sequence[Tensor], batch: Any) -> Tensor:
 
 
 def check_teacher(teacher: str | None, **others: float | str | None) -> None:
-    """Refuse keys that say how to learn from a teacher where there is none.
+    """Check that settings of distillation are given only with a teacher.
 
     Raises:
-        InputError: there is no teacher, and one of the ``others`` is given.
+        InputError: If one of the ``others`` is given, but no teacher.
     """
     for name, value in others.items():
         if teacher is None and value is not None:

@@ -1,4 +1,4 @@
-"""AdamW, Adafactor and the learning-rate schedules of the papers."""
+"""AdamW, Adafactor, and the learning-rate schedules of the papers."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -11,12 +11,15 @@ from transformers.optimization import Adafactor
 from contrastive_encoders.compat import clips_before_step, scaled_adafactor
 from contrastive_encoders.core import InputError
 
-Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
-NAMES = "names"  # of the weights of a parameter group, in a checkpoint
+Schedule = Callable[[int], float]  # completed optimizer steps -> factor of the learning rate
+NAMES = "names"  # key in a checkpoint: names of the weights of a parameter group
 
 
 def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -> Schedule:
-    """Linear up to the cut, then linear down to 1 / ratio (Howard and Ruder, 2018, eq. 3)."""
+    """Return a schedule that increases linearly up to the cut, then decreases linearly to 1 / ratio.
+
+    It is eq. 3 of Howard and Ruder (2018).
+    """
     cut = int(total_steps * cut_fraction)
 
     def factor(step: int) -> float:
@@ -28,10 +31,10 @@ def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -
 
 
 def published_constant(steps_per_epoch: int, epochs: int, *, cut_fraction: float, ratio: float) -> Schedule:
-    """What AllenNLP 1.1 did with DeCLUTR's lazy reader: it took the steps done so far for a whole epoch.
+    """Return the schedule of AllenNLP 1.1 with DeCLUTR's lazy reader, which took the completed steps for an epoch.
 
-    The rate stays constant through the first epoch (base / 32 when there is only one) and follows the triangle
-    from the second on.
+    The learning rate is constant in the first epoch (base / 32 if there is only one epoch) and follows the triangle
+    from the second epoch.
     """
 
     def factor(step: int) -> float:
@@ -42,9 +45,9 @@ def published_constant(steps_per_epoch: int, epochs: int, *, cut_fraction: float
 
 
 def linear(total_steps: int, *, cut_fraction: float, from_zero: bool = False) -> Schedule:
-    """Linear warm-up over ``cut_fraction`` of the steps, rounded up, then linear to zero.
+    """Return a schedule with linear warmup over ``cut_fraction`` of the steps, rounded up, and linear decay to zero.
 
-    ``from_zero`` is transformers' own: its first step of a warm-up has the rate zero, and changes nothing.
+    With ``from_zero``, it is the schedule of transformers: the first warmup step has learning rate zero and no effect.
     """
     cut, first = math.ceil(total_steps * cut_fraction), 0 if from_zero else 1
 
@@ -55,16 +58,19 @@ def linear(total_steps: int, *, cut_fraction: float, from_zero: bool = False) ->
 
 
 def linear_constant(total_steps: int, *, cut_fraction: float) -> Schedule:
-    """Constant over ``cut_fraction`` of the steps, rounded down, then linear to zero: GenSE's published runs."""
+    """Return the schedule of GenSE's published runs.
+
+    It is constant over ``cut_fraction`` of the steps, rounded down, and then decays linearly to zero.
+    """
     cut = int(total_steps * cut_fraction)
     return lambda step: 1.0 if step < cut else max(0.0, (total_steps - step) / max(1, total_steps - cut))
 
 
 def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) -> int:
-    """Optimiser steps of a run that ends at whichever limit comes first; -1 (for epochs also None) is no limit.
+    """Return the number of optimizer steps of a run, which ends at the first limit; -1 (or None epochs) is no limit.
 
     Raises:
-        InputError: there is no limit, so no schedule can be drawn.
+        InputError: If there is no limit, because a schedule needs an end.
     """
     by_epochs = max_epochs * steps_per_epoch if max_epochs is not None and max_epochs >= 0 else None
     limits = [limit for limit in (max_steps if max_steps >= 0 else None, by_epochs) if limit is not None]
@@ -76,12 +82,14 @@ def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) 
 def make_schedule(
     name: str, *, total_steps: int, steps_per_epoch: int, epochs: int, instances: int, cut_fraction: float, ratio: float
 ) -> Schedule:
-    """A schedule by name.
+    """Return a schedule by name.
 
-    ``slanted_triangular`` runs over the real number of optimiser steps; ``paper_literal`` over as many steps as there
-    are training instances (DeCLUTR, section 4.1.2, read literally: one epoch never leaves the warm-up);
-    ``official_code_bug`` is what the published code did unless told the number of batches; ``linear_constant`` is
-    GenSE's; ``linear`` and ``constant`` are the usual ones, ``linear_from_zero`` is the former as transformers has it.
+    - ``slanted_triangular``: over the actual number of optimizer steps.
+    - ``paper_literal``: over as many steps as there are training instances (DeCLUTR, section 4.1.2, read literally:
+      one epoch never leaves the warmup).
+    - ``official_code_bug``: the behavior of the published code if the number of batches is not given.
+    - ``linear_constant``: the schedule of GenSE.
+    - ``linear``, ``constant``: the usual schedules; ``linear_from_zero``: ``linear`` as in transformers.
     """
     if name == "slanted_triangular":
         return slanted_triangular(total_steps, cut_fraction=cut_fraction, ratio=ratio)
@@ -97,13 +105,13 @@ def make_schedule(
 
 
 class AdamWithoutBiasCorrection(torch.optim.AdamW):
-    """The optimiser of BERT's release and of DeCLUTR's published runs (``correct_bias=False``).
+    """Optimizer of BERT's release and of DeCLUTR's published runs (``correct_bias=False``).
 
-    Moments start at zero and are used as they are, which makes the first steps longer: 3.2 times at the very first,
-    with the usual betas. torch's AdamW does the work, with a learning rate and an epsilon that undo its correction.
+    Moments start at zero and are not corrected, which makes the first steps larger: 3.2 times at the first step with
+    the usual betas. It is implemented by torch's AdamW, with a learning rate and an epsilon that undo its correction.
     """
 
-    _done: int | None = None  # steps, as the host counts them: a GPU would have to be asked each time
+    _done: int | None = None  # completed steps, counted on the host: reading them from a GPU would synchronize
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
@@ -139,11 +147,11 @@ def adamw(
     schedule: Schedule,
     rates: Mapping[nn.Parameter, float],
 ) -> dict[str, Any]:
-    """Lightning's optimiser dictionary; biases and norm weights, all vectors, are not decayed.
+    """Create Lightning's optimizer dictionary with AdamW.
 
-    ``rates`` gives weights of ``module`` a learning rate of their own, under the same schedule.
-
-    One pass over the weights does the whole update.
+    Biases and norm weights (one-dimensional parameters) have no weight decay. ``rates`` are the learning rates of
+    weights of ``module`` that differ from ``lr``, under the same schedule. The fused implementation updates the weights
+    in one pass.
     """
     groups: list[dict[str, Any]] = []
     for rate, params in _by_rate(module, lr, rates).items():
@@ -166,11 +174,12 @@ def adafactor(
     scaled: bool,
     rates: Mapping[nn.Parameter, float],
 ) -> dict[str, Any]:
-    """Lightning's optimiser dictionary; as T5 is fine-tuned: no relative steps, updates clipped at 1.
+    """Create Lightning's optimizer dictionary with Adafactor, as in T5's fine-tuning.
 
-    ``scaled`` multiplies the rate of each weight by its root mean square (Shazeer and Stern, 2018, algorithm 5), as T5
-    was pretrained. T5's weights begin at sizes from 1 (words) down to a hundredth (queries): one rate for all does not
-    get far from random weights.
+    There are no relative steps, and updates are clipped at 1. ``scaled`` multiplies the learning rate of each weight by
+    its root mean square (Shazeer and Stern, 2018, algorithm 5), as in T5's pretraining. The initial scale of T5's
+    weights ranges from 1 (embeddings) to a hundredth (queries), so that a single learning rate does not train random
+    weights well.
     """
     optimizer = (scaled_adafactor() if scaled else Adafactor)(
         [{"params": params, "lr": rate} for rate, params in _by_rate(module, lr, rates).items()],
@@ -184,7 +193,7 @@ def adafactor(
 
 
 def _by_rate(module: nn.Module, lr: float, rates: Mapping[nn.Parameter, float]) -> dict[float, list[nn.Parameter]]:
-    """What is trained, those at ``lr`` first: telemetry reads the rate of the first group."""
+    """Group trained weights by learning rate. The group with ``lr`` is the first, whose rate telemetry reads."""
     found: dict[float, list[nn.Parameter]] = {lr: []}
     for weight in module.parameters():
         if weight.requires_grad:
@@ -201,7 +210,7 @@ def _with_schedule(optimizer: torch.optim.Optimizer, schedule: Schedule, module:
 
 
 class StepSchedule(torch.optim.lr_scheduler.LambdaLR):
-    """A learning-rate schedule whose state is the number of steps. Its rates are always those of the config."""
+    """Learning-rate schedule whose state is the number of steps. The learning rates always follow the config."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"last_epoch": self.last_epoch, "_step_count": self._step_count}
@@ -221,11 +230,12 @@ def names_of_groups(optimizer: torch.optim.Optimizer, module: nn.Module) -> list
 
 
 def _with_own_options(optimizer: torch.optim.Optimizer, state: dict[str, Any], module: nn.Module) -> dict[str, Any]:
-    """Return a checkpoint's state with the options of the optimizer's own groups: moments and step counts are restored,
-    while learning rate, weight decay, betas, and epsilon are those of the config.
+    """Replace the options in a checkpoint's optimizer state by those of the current parameter groups.
+
+    Moments and step counts are restored. Learning rate, weight decay, betas, and epsilon are those of the config.
 
     Raises:
-        InputError: the state is that of other weights.
+        InputError: If the state belongs to other weights.
     """
     saved = _in_own_groups(state["param_groups"], names_of_groups(optimizer, module))
     own = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
@@ -233,8 +243,9 @@ def _with_own_options(optimizer: torch.optim.Optimizer, state: dict[str, Any], m
 
 
 def _in_own_groups(saved: list[dict[str, Any]], own: list[list[str]]) -> Iterator[dict[str, Any]]:
-    """Yield the saved groups, without names. Weights are grouped by learning rate, so that other rates may make other
-    groups of the same weights.
+    """Yield the saved groups without names, rearranged to the current groups.
+
+    Weights are grouped by learning rate, so that the same weights may be grouped differently in a checkpoint.
     """
     group_of = {name: group for group in saved for name in group.get(NAMES, ())}
     number_of = {

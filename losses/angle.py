@@ -1,5 +1,6 @@
-"""AnglE (Li and Li, ACL 2024): CoSENT with a similarity of angles in the complex plane, whose gradient does not vanish
-where two vectors point the same way.
+"""AnglE (Li and Li, ACL 2024): CoSENT with a similarity of angles in the complex plane.
+
+Its gradient does not vanish if two embeddings have the same direction.
 
 Shape letters: B pairs on this rank, D embedding width.
 """
@@ -13,11 +14,13 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 def angle(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:
-    """Return `losses.cosent.cosent` of |cosine + sine| of the pairs, as the authors' code has it. The first half of a
-    vector is its real part, the second its imaginary part, behind which an odd width has a zero.
+    """Compute the CoSENT loss of |cosine + sine| of the pairs, as in the authors' code.
+
+    The first half of an embedding is its real part, and the second half its imaginary part. An odd width is padded with
+    a zero.
 
     Raises:
-        ValueError: the shapes do not go together, or there is no pair.
+        ValueError: If the shapes do not match, or if the batch is empty.
     """
     check_pairs("angle", left_BD, right_BD, scores_B)
     with torch.autocast(left_BD.device.type, enabled=False):

@@ -1,7 +1,7 @@
-"""In-batch contrastive losses: symmetric NT-Xent and one-directional InfoNCE, with one implementation of the softmax.
+"""In-batch contrastive losses: symmetric NT-Xent and one-directional InfoNCE, with a shared softmax implementation.
 
-Shape letters: B pairs on this rank, R rows on this rank, C candidates of all ranks, D embedding
-width, G width of a guide's vectors, H hard negatives of an anchor, K rows of a block.
+Shape letters: B pairs on this rank, R rows on this rank, C candidates of all ranks, D embedding width, G width of the
+guide's embeddings, H hard negatives of an anchor, K rows of a block.
 """
 
 import math
@@ -25,68 +25,72 @@ from contrastive_encoders.losses.precision import at_least_float32
 Reduction = Literal["mean", "sum"]
 Scale = Literal["exact", "paper"]
 
-BLOCK_LOGITS = 2**22  # logits alive at once: 16 MiB of float32, and large enough for a matmul at full speed
-NEVER_EXCLUDED = torch.iinfo(torch.int64).min  # a group that no caller's row is in
-TIE = 1e-6  # cosines of a guide that are nearer than this are equal: float32 in another order
+BLOCK_LOGITS = 2**22  # logits in memory at a time: 16 MiB in float32, and large enough for a matmul at full speed
+NEVER_EXCLUDED = torch.iinfo(torch.int64).min  # a group without rows
+TIE = 1e-6  # tolerance for equal cosines of a guide, because the order of float32 operations may differ
 
 
 class ContrastiveOutput(NamedTuple):
     """Scalars whose mean over ranks is the value of the global batch."""
 
     loss: Tensor
-    accuracy: Tensor  # share of rows that are nearer to their partner than to any other candidate; detached
-    left_out: Tensor | None  # share of the other candidates that the guide took for false negatives; None without one
+    accuracy: Tensor  # fraction of rows whose partner is closer than any other candidate; detached
+    left_out: Tensor | None  # fraction of the other candidates excluded as false negatives; None without a guide
 
 
 class Guide(NamedTuple):
-    """What another encoder makes of the same texts, and how near it may find a negative (GISTEmbed, Solatorio 2024).
+    """Embeddings of another encoder that filter false negatives (GISTEmbed, Solatorio 2024).
 
-    A candidate whose cosine with a row exceeds that of the row's partner less the margin is no negative of it; one that
-    ties with the partner, such as its very text, is none either. Of two margins the stricter holds.
+    A candidate is excluded from the negatives of a row if its cosine with the row exceeds the cosine of the row's
+    partner minus the margin. A candidate that ties with the partner, such as the same text, is excluded, too. The
+    larger of the two margins applies.
     """
 
-    views: Sequence[Tensor]  # (B, G) each, in the order of the loss's own views
-    absolute_margin: float = 0.0  # of a cosine
-    relative_margin: float = 0.0  # share of the partner's cosine
+    views: Sequence[Tensor]  # (B, G) each, in the order of the views of the loss
+    absolute_margin: float = 0.0  # margin in cosine
+    relative_margin: float = 0.0  # margin as a fraction of the partner's cosine
 
 
 class FalseNegativeMask(NamedTuple):
-    """Which candidates are too near to a row, by unit vectors of a guide."""
+    """Mask of candidates that are too close to a row, computed from a guide's normalized embeddings."""
 
     rows_RG: Tensor
     candidates_CG: Tensor
-    most_R: Tensor  # the cosine that a negative stays below
+    most_R: Tensor  # negatives have cosines below this value
 
     def too_near(self, block: slice) -> Tensor:
-        """(K, C) bool; true of the row's partner and of the row itself."""
+        """Return the (K, C) bool mask of a block. It is true for the row's partner and for the row itself."""
         return self.rows_RG[block] @ self.candidates_CG.T >= self.most_R[block, None]
 
 
 class Matching(NamedTuple):
-    """Which candidate each row has to find, and among which."""
+    """The target and the excluded candidates of each row."""
 
-    partner_R: Tensor  # int64 index of a candidate
-    row_group_R: Tensor | None = None  # int64; candidates of a row's group, except its partner, are left out
+    partner_R: Tensor  # int64 index of the target candidate
+    row_group_R: Tensor | None = None  # int64; candidates of a row's group, except its partner, are excluded
     candidate_group_C: Tensor | None = None
-    hard_RH: Tensor | None = None  # int64 indices of the row's own hard negatives
-    hard_logit: float = 0.0  # added to their logits
-    hard_share: float = 0.0  # times which their logits are added to them, without a gradient
-    nearness: FalseNegativeMask | None = None  # candidates that are too near, except the partner, are left out
-    equal: EqualTexts | None = None  # candidates of equal texts, except the partner, are left out
-    twin_R: Tensor | None = None  # int64: where the partner's logit stands a second time; it counts, but beats no row
+    hard_RH: Tensor | None = None  # int64 indices of the row's hard negatives
+    hard_logit: float = 0.0  # added to the logits of hard negatives
+    hard_share: float = 0.0  # this multiple of the logits of hard negatives is added to them, without gradient
+    nearness: FalseNegativeMask | None = None  # candidates that are too close, except the partner, are excluded
+    equal: EqualTexts | None = None  # candidates with equal texts, except the partner, are excluded
+    twin_R: Tensor | None = None  # int64 index of a copy of the partner's logit; counts in the loss, not in accuracy
 
 
 class SoftmaxSums(NamedTuple):
-    total: Tensor  # () the losses of all rows together
-    correct_R: Tensor  # bool: nearer to the partner than to any other candidate
-    near_R: Tensor  # int64: candidates that the guide alone leaves out
+    total: Tensor  # () sum of the losses of all rows
+    correct_R: Tensor  # bool: the partner is closer than any other candidate
+    near_R: Tensor  # int64: number of candidates that only the guide excludes
 
 
 def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple[Tensor, Tensor, Tensor | int]:
-    """Turn logits, in place, into the gradient of the summed loss with respect to them; return losses, hits, and how
-    many candidates were too near.
+    """Replace logits, in place, by the gradient of the summed loss with respect to them.
 
-    The loss is softplus(logsumexp(others) - partner): no difference of nearly equal numbers when the partner wins.
+    The loss is softplus(logsumexp(others) - partner), which avoids the difference of nearly equal numbers if the
+    partner has the largest logit.
+
+    Returns:
+        Losses, whether the partner had the largest logit, and the number of candidates excluded by the guide.
     """
     partner_K1 = matching.partner_R[block, None]
     if matching.hard_RH is not None and (matching.hard_logit or matching.hard_share):
@@ -107,7 +111,7 @@ def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple
         logits_KC.masked_fill_(too_near_KC, -math.inf)
 
     best_K = logits_KC.amax(1)
-    correct_K = target_K > best_K  # a tie is not a hit: rows that all collapsed to one point score 0
+    correct_K = target_K > best_K  # a tie is not correct: collapsed embeddings have accuracy 0
     if matching.twin_R is not None:
         logits_KC.scatter_(1, matching.twin_R[block, None], target_K[:, None])
         best_K = torch.maximum(best_K, target_K)
@@ -115,16 +119,16 @@ def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple
     sum_K = logits_KC.sub_(best_K[:, None]).exp_().sum(1)
     gap_K = best_K + sum_K.log() - target_K
     wrong_K = gap_K.sigmoid()
-    # the sum holds exp(0) = 1 unless it is empty, so the clamp only keeps 0 / 0 away
+    # the sum contains exp(0) = 1 unless it is empty, so the clamp only prevents 0 / 0
     logits_KC.mul_((wrong_K / sum_K.clamp(min=1))[:, None])
     logits_KC.scatter_(1, partner_K1, -wrong_K[:, None])
     return F.softplus(gap_K), correct_K, near_K
 
 
 class _SoftmaxOverCandidates(torch.autograd.Function):
-    """Sum of row losses, a block of rows at a time.
+    """Sum of row losses, computed in blocks of rows.
 
-    The gradient is made while a block's logits are at hand, so nothing of size R x C is ever stored or recomputed.
+    The gradient is computed together with a block's logits, so that nothing of size R x C is stored or recomputed.
     """
 
     @staticmethod
@@ -161,9 +165,9 @@ class _SoftmaxOverCandidates(torch.autograd.Function):
 def softmax_over_candidates(
     rows_RD: Tensor, candidates_CD: Tensor, matching: Matching, *, temperature: float, block_rows: int | None = None
 ) -> SoftmaxSums:
-    """Sum over rows of -log softmax(rows @ candidates / temperature)[partner], and which rows found their partner.
+    """Sum -log softmax(rows @ candidates / temperature)[partner] over rows, and find the correct rows.
 
-    Rows come normalised and in the precision to compute in. Memory beyond the gradients is ``block_rows`` x C.
+    Rows must be normalized and have the type to compute in. Memory beyond the gradients is ``block_rows`` x C.
     """
     block_rows = block_rows or max(1, BLOCK_LOGITS // len(candidates_CD))
     return SoftmaxSums(*_SoftmaxOverCandidates.apply(rows_RD, candidates_CD, matching, temperature, block_rows))
@@ -179,13 +183,17 @@ def nt_xent(
     reduction: Reduction = "mean",
     scale: Scale = "exact",
 ) -> ContrastiveOutput:
-    """Symmetric NT-Xent (SimCLR, eq. 1): each of the 2B rows must find its partner among all rows but itself.
+    """Compute symmetric NT-Xent (SimCLR, eq. 1): each of the 2B rows must find its partner among all other rows.
 
-    ``texts`` are (B,) int64 numbers of the texts of left and right rows, equal for equal texts of all ranks: these are
-    no negatives of each other (`losses.duplicate_masking`).
-
-    ``reduction="sum"`` adds up the 2B rows as DeCLUTR's eq. 2 prints; its code averages. ``scale="paper"`` divides the
-    gradient, not the value, by the world size, as the published runs did.
+    Args:
+        left_BD: Embeddings of the left texts.
+        right_BD: Embeddings of the right texts.
+        temperature: Temperature of the softmax.
+        guide: Embeddings that filter false negatives.
+        texts: (B,) int64 hashes of the left and the right texts, of which equal texts on all ranks are not negatives
+            of each other (see `losses.duplicate_masking`).
+        reduction: "sum" adds the losses of the 2B rows, as in DeCLUTR's eq. 2; "mean" averages them, as in its code.
+        scale: "paper" divides the gradient, but not the value, by the world size, as the published runs did.
     """
     check_views("nt_xent", left=left_BD, right=right_BD)
     with torch.autocast(left_BD.device.type, enabled=False):
@@ -193,7 +201,7 @@ def nt_xent(
         candidates_CD, start = gather_rows(rows_RD)
         candidate_C = torch.arange(len(candidates_CD), device=rows_RD.device)
         row_R = candidate_C[start : start + len(rows_RD)]
-        # every row is a group of its own: it is not its own negative
+        # every row is a separate group, so that it is not its own negative
         partner_R = row_R.roll(len(left_BD))
         nearness = None if guide is None else _nearness(guide, guide.views, guide.views, partner_R)
         equal = None if texts is None else equal_views(torch.cat([*texts]), torch.cat([texts[1], texts[0]]))
@@ -218,17 +226,27 @@ def info_nce(
     reduction: Reduction = "mean",
     scale: Scale = "exact",
 ) -> ContrastiveOutput:
-    """Each anchor must find its positive among the positives and hard negatives of all ranks (SimCSE, eq. 5).
+    """Compute InfoNCE: each anchor must find its positive among all positives and hard negatives (SimCSE, eq. 5).
 
-    Of hard negatives there are as many for each anchor, one or more, those of an anchor side by side.
-    ``hard_negative_weight`` is added to the logits of an anchor's own: w counts each of them e^w times. So is their
-    cosine times ``hardness_strength``, a constant to the gradient (EmbeddingGemma, Schechter Vera et al., 2025).
-    ``groups`` (B,) int64 names anchors that share a meaning, such as pairs of one passage: the others' positives
-    are then no negatives. Hard negatives always count, they contradict the whole group. ``guide`` leaves out of both
-    what it takes for false negatives, ``texts`` those of equal text: their numbers, in the order of the vectors.
-    ``accepted`` (B, P) are the numbers of all texts that are no negatives of an anchor, such as its other positives;
-    ``accepted_by_candidates`` the same of the positives, if those are queries.
-    Reduction, scale and ``texts``: `nt_xent`.
+    The candidates are those of all ranks.
+
+    Args:
+        anchors_BD: Embeddings of the anchors.
+        positives_BD: Embeddings of the positives.
+        hard_negatives_ND: Embeddings of hard negatives, equally many per anchor. Those of one anchor are consecutive.
+        temperature: Temperature of the softmax.
+        hard_negative_weight: Value added to the logits of an anchor's own hard negatives: with w, each counts e^w
+            times.
+        hardness_strength: This multiple of the cosine is added to the logits of an anchor's own hard negatives,
+            without gradient (EmbeddingGemma, Schechter Vera et al., 2025).
+        groups: (B,) int64 groups of anchors with the same meaning, such as pairs of one passage. Positives of the same
+            group are not negatives. Hard negatives always count, because they contradict the entire group.
+        guide: Embeddings that filter false negatives among positives and hard negatives.
+        texts: Hashes of the texts of anchors, positives, and hard negatives; equal texts are not negatives.
+        accepted: (B, P) hashes of texts that are not negatives of an anchor, such as its other positives.
+        accepted_by_candidates: (B, P) hashes of texts that are not negatives of a positive, if positives are queries.
+        reduction: See `nt_xent`.
+        scale: See `nt_xent`.
     """
     check_views("info_nce", anchors=anchors_BD, positives=positives_BD)
     each = 0 if hard_negatives_ND is None else hard_negatives_each(anchors_BD, hard_negatives_ND)
@@ -257,7 +275,7 @@ def info_nce(
 
 
 def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
-    """Number the groups of all candidates, positives and ``each`` hard negatives a row; hard negatives are in none."""
+    """Return the groups of all candidates: positives, and ``each`` hard negatives per row, which are in no group."""
     if groups_B is None:
         return None
     return gather_plain(torch.cat([groups_B, torch.full_like(groups_B, NEVER_EXCLUDED).repeat(each)]))
@@ -270,22 +288,22 @@ def _nearness(
 
 
 def nearness_of(guide: Guide, rows_RG: Tensor, candidates_CG: Tensor, partner_R: Tensor) -> FalseNegativeMask:
-    """Of unit vectors; the margins are those of the guide."""
+    """Return the mask of false negatives, from normalized embeddings and the margins of the guide."""
     cosine_R = (rows_RG * candidates_CG[partner_R]).sum(-1)
     margin_R = torch.maximum(torch.full_like(cosine_R, guide.absolute_margin), guide.relative_margin * cosine_R.abs())
     return FalseNegativeMask(rows_RG, candidates_CG, cosine_R - margin_R - TIE)
 
 
 def stack_normalized(*views: Tensor | None) -> Tensor:
-    """The views, one below the other, as unit vectors in float32 (float64 stays).
+    """Concatenate the views and L2-normalize them, in float32 (float64 stays).
 
-    bfloat16 keeps 8 bits of a cosine; divided by 0.05 the rounding alone moves a logit by about 0.1.
+    bfloat16 keeps 8 bits of a cosine. With temperature 0.05, the rounding alone changes a logit by about 0.1.
     """
     return F.normalize(at_least_float32(torch.cat([view for view in views if view is not None])), dim=-1)
 
 
 def reduced(found: SoftmaxSums, others: int, reduction: Reduction, scale: Scale, guided: bool) -> ContrastiveOutput:
-    """``others`` is how many candidates a row may have for negatives."""
+    """Reduce the sums to the output of a loss. ``others`` is the maximum number of negatives of a row."""
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "paper":
         loss = scale_gradient_by_world_size(loss)
@@ -304,7 +322,11 @@ def check_views(loss: str, **views: Tensor | None) -> None:
 
 
 def hard_negatives_each(anchors_BD: Tensor, hard_negatives_ND: Tensor) -> int:
-    """Return how many hard negatives an anchor has; all have equally many."""
+    """Return the number of hard negatives per anchor.
+
+    Raises:
+        ValueError: If the anchors do not have equally many hard negatives, or if the widths differ.
+    """
     each, rest = divmod(len(hard_negatives_ND), len(anchors_BD))
     if rest or not each or hard_negatives_ND.shape[1:] != anchors_BD.shape[1:]:
         raise ValueError(

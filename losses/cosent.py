@@ -1,4 +1,4 @@
-"""CoSENT (Huang et al., 2024): of two pairs of texts, the one with the higher score is to have the higher similarity.
+"""CoSENT (Huang et al., 2024): of two pairs of texts, the pair with the higher score must have the higher similarity.
 
 Shape letters: B pairs on this rank, C pairs of all ranks, D embedding width.
 """
@@ -12,11 +12,12 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:
-    """Return log(1 + sum of exp((cosine of k - cosine of i) / temperature)) over the pairs i and k of all ranks where i
-    has the higher score, in float32 (float64 stays); the same number on each rank.
+    """Compute log(1 + sum of exp((cosine of k - cosine of i) / temperature)), in float32 (float64 stays).
+
+    The sum is over the pairs i and k of all ranks for which i has the higher score. The result is equal on all ranks.
 
     Raises:
-        ValueError: the shapes do not go together, or there is no pair.
+        ValueError: If the shapes do not match, or if the batch is empty.
     """
     check_pairs("cosent", left_BD, right_BD, scores_B)
     with torch.autocast(left_BD.device.type, enabled=False):
@@ -25,7 +26,7 @@ def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: 
 
 
 def ranked(similarities_B: Tensor, scores_B: Tensor, temperature: float) -> Tensor:
-    """The same of any similarities of the pairs."""
+    """Compute the CoSENT loss of arbitrary similarities of the pairs."""
     logits_C = gather_rows(similarities_B[:, None])[0].squeeze(1) / temperature
     scores_C = gather_plain(scores_B)
     wrong_CC = (logits_C - logits_C[:, None]).masked_fill(scores_C[:, None] <= scores_C, -torch.inf)

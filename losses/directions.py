@@ -1,8 +1,8 @@
-"""In-batch contrast of pairs in four directions: queries to documents, documents to queries, and both among themselves.
+"""In-batch contrastive loss of pairs in four directions: query to document, document to query, and within each side.
 
-One direction is multiple-negatives ranking (Henderson et al., 2017), two with a softmax each are the symmetric form
-(jina-embeddings-v2, Günther et al., 2023), four in one softmax the improved contrastive loss of GTE (Li et al., 2023,
-eq. 2).
+One direction is multiple-negatives ranking (Henderson et al., 2017). Two directions with a softmax each are the
+symmetric form (jina-embeddings-v2, Günther et al., 2023). Four directions in one softmax are the improved contrastive
+loss of GTE (Li et al., 2023, eq. 2).
 
 Shape letters: B pairs on this rank, M positives and hard negatives on this rank, C candidates of all ranks, D width.
 """
@@ -43,9 +43,10 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def check_directions(directions: Sequence[str], partition: str) -> None:
-    """
+    """Check that directions and partition define a loss.
+
     Raises:
-        ValueError: these directions make no loss.
+        ValueError: If they do not.
     """
     if unknown := [one for one in directions if one not in DIRECTIONS]:
         raise ValueError(f"directions hold {unknown[0]!r}; choose from {', '.join(DIRECTIONS)}.")
@@ -77,15 +78,18 @@ def contrast_in_directions(
 ) -> ContrastiveOutput:
     """Compute the in-batch contrastive loss of pairs: the mean of -log softmax(cosine(query, positive) / temperature).
 
-    It is computed in float32 (float64 stays).
+    It is computed in float32 (float64 stays). The candidates of a pair depend on the directions: for its query, they
+    are all documents (positives and hard negatives) and all other queries; for its positive, all queries and all
+    documents of other queries. The other arguments are those of `info_nce`.
 
-    The candidates of a pair are those of its directions: of its query all documents (positives and hard negatives) and
-    all other queries, of its positive all queries and all documents of other queries. ``joint`` has one softmax over
-    all of them, ``per_direction`` one for each of query_document and document_query, whose losses are averaged.
-    ``groups`` (B,) int64 names queries with the same text: they are one query to each other. The rest: `info_nce`.
+    Args:
+        directions: Directions to include.
+        partition: "joint" uses one softmax over all candidates. "per_direction" uses one softmax each for
+            query_document and document_query, and averages their losses.
+        groups: (B,) int64 groups of queries with the same text, which are treated as one query.
 
     Raises:
-        ValueError: the shapes do not go together, or the directions make no loss.
+        ValueError: If the shapes do not match, or if the directions define no loss.
     """
     check_directions(directions, partition)
     if partition == "per_direction" or tuple(directions) == ("query_document",):
@@ -149,8 +153,10 @@ def contrast_in_directions(
 
 
 def _candidates(blocks: Sequence[str], queries_CD: Tensor, documents_CD: Tensor) -> Tensor:
-    """Of a row that holds a query and behind it its positive, candidates of the query have zeros behind them, those of
-    the positive before them: one product gives the cosines of all directions.
+    """Pad candidates to double width, so that one matmul computes the cosines of all directions.
+
+    A row is the concatenation of a query and its positive. Candidates of the query are padded with zeros on the right,
+    and candidates of the positive on the left.
     """
     width = queries_CD.shape[1]
     halves = {"query": (0, width), "document": (width, 0)}
@@ -175,7 +181,7 @@ def _equal(
     questions = known_pairs(positives_B, queries_B, None, accepted_BP)  # (document, query)
 
     def only_in(block: str, texts_C: Tensor) -> Tensor:
-        """Return the numbers of the candidates of one direction; those of other directions are `NO_TEXT`."""
+        """Return the hashes of the candidates of one direction; those of other directions are `NO_TEXT`."""
         sizes = {"query": len(queries_C), "document": len(documents_C)}
         none = {to: texts_C.new_full((size,), NO_TEXT) for to, size in sizes.items()}
         return torch.cat([texts_C if one == block else none[one.split("_")[1]] for one in blocks])
@@ -196,7 +202,7 @@ def _equal(
 
 
 def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, int]:
-    """Return the place at which the candidates of each direction begin."""
+    """Return the index at which the candidates of each direction start."""
     found, start = {}, 0
     for one in blocks:
         found[one] = start
@@ -205,7 +211,7 @@ def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, in
 
 
 def _groups(blocks: Sequence[str], query_B: Tensor, groups: Tensor | None, each: int) -> Tensor:
-    """Number the candidates of all directions; a candidate is left out of the rows of the query with its number."""
+    """Return the groups of the candidates of all directions. Candidates are excluded for rows of the same group."""
     queries_C = gather_plain(query_B)
     documents_C = gather_plain(torch.cat([query_B, query_B.repeat_interleave(each)]))
     same_anchor_C = candidate_groups(groups, each)

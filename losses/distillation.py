@@ -1,7 +1,8 @@
-"""Losses against a teacher: its scores of an anchor's texts, or its vectors.
+"""Distillation losses, from a teacher's scores of an anchor's texts, or from its embeddings.
 
-Each is a mean over rows, so that the mean over ranks is the value of the global batch. Shape letters: B rows, C texts
-that are scored for each anchor, N texts, W width.
+Each loss is a mean over rows, so that the mean over ranks is the value of the global batch.
+
+Shape letters: B rows, C texts that are scored for each anchor, N texts, W width.
 """
 
 import torch.nn.functional as F
@@ -9,7 +10,7 @@ from torch import Tensor
 
 
 def scored(anchors_BW: Tensor, others_BCW: Tensor, *, cosine: bool) -> Tensor:
-    """(B, C) float32 dot products, or cosines, of each anchor with its own texts."""
+    """Return the (B, C) float32 dot products, or cosines, of each anchor with its own texts."""
     anchors_BW, others_BCW = anchors_BW.float(), others_BCW.float()
     if cosine:
         anchors_BW, others_BCW = F.normalize(anchors_BW, dim=-1), F.normalize(others_BCW, dim=-1)
@@ -17,8 +18,9 @@ def scored(anchors_BW: Tensor, others_BCW: Tensor, *, cosine: bool) -> Tensor:
 
 
 def margin_mse(scores_BC: Tensor, teacher_BC: Tensor) -> Tensor:
-    """MarginMSE (Hofstaetter et al., 2020): the squared difference between how much better than each negative student
-    and teacher find the positive, which is the first column.
+    """Compute MarginMSE (Hofstaetter et al., 2020): the squared difference of the student's and the teacher's margins.
+
+    A margin is the score of the positive, which is the first column, minus the score of a negative.
 
     Returns:
         () float32, the mean over rows and negatives.
@@ -28,8 +30,10 @@ def margin_mse(scores_BC: Tensor, teacher_BC: Tensor) -> Tensor:
 
 
 def kl_of_scores(scores_BC: Tensor, teacher_BC: Tensor, *, temperature: float) -> Tensor:
-    """KL(teacher || student) of the softmax over an anchor's texts (Lin et al., 2020), both divided by ``temperature``;
-    times its square, so that the gradient keeps its size (Hinton et al., 2015).
+    """Compute KL(teacher || student) of the softmax over an anchor's texts (Lin et al., 2020).
+
+    Scores are divided by ``temperature``, and the loss is multiplied by its square, which preserves the scale of the
+    gradient (Hinton et al., 2015).
 
     Returns:
         () float32, the mean over rows.
@@ -40,10 +44,10 @@ def kl_of_scores(scores_BC: Tensor, teacher_BC: Tensor, *, temperature: float) -
 
 
 def cosine_to(vectors_NW: Tensor, teacher_NW: Tensor) -> Tensor:
-    """() float32: the mean over texts of 1 - cosine of a vector and the teacher's (EmbedDistill, Kim et al., 2023)."""
+    """Return the mean of 1 - cosine to the teacher's embeddings, () float32 (EmbedDistill, Kim et al., 2023)."""
     return (1 - F.cosine_similarity(vectors_NW.float(), teacher_NW.float(), dim=-1)).mean()
 
 
 def mse_to(vectors_NW: Tensor, teacher_NW: Tensor) -> Tensor:
-    """() float32: the mean over texts and numbers of the squared difference (Reimers and Gurevych, EMNLP 2020)."""
+    """Return the mean squared error to the teacher's embeddings, () float32 (Reimers and Gurevych, EMNLP 2020)."""
     return F.mse_loss(vectors_NW.float(), teacher_NW.float())

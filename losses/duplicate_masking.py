@@ -1,4 +1,4 @@
-"""Equal texts of a batch: which are no negatives of each other, told by a hash of their tokens.
+"""Masks of equal texts in a batch, which are not negatives of each other. Texts are compared by a hash of their tokens.
 
 Shape letters: N texts of a view, R rows on this rank, C candidates of all ranks, K rows of a block.
 """
@@ -14,23 +14,22 @@ from torch import Tensor
 from contrastive_encoders.losses.gather import gather_plain
 
 NO_TEXT = torch.iinfo(torch.int64).min  # equal to no text
-FILLER = NO_TEXT + 1  # number of an empty text that fills up a row with fewer hard negatives, and is no negative
+FILLER = NO_TEXT + 1  # hash of an empty text that fills up a row with fewer hard negatives; it is never a negative
 _KEYS_AT_ONCE = 4096
-_PAIRS_AT_ONCE = 2**22  # of a text and a candidate
+_PAIRS_AT_ONCE = 2**22  # pairs of a text and a candidate
 
 
 class EqualTexts(NamedTuple):
-    """Candidates that are not negatives of a row, found by (R,) numbers of rows and (C,) numbers of candidates.
+    """Candidates that are not negatives of a row, from (R,) hashes of rows and (C,) hashes of candidates.
 
-    Equal texts have equal numbers. A candidate is left out if both numbers of one of the ``pairs`` are equal, or if one
-    of the ``answers`` finds it.
+    A candidate is excluded if both hashes of one of the ``pairs`` are equal, or if one of the ``answers`` contains it.
     """
 
     pairs: Sequence[tuple[Tensor, Tensor]]
     answers: Sequence["Answers"] = ()
 
     def left_out(self, block: slice) -> Tensor:
-        """Return a (K, C) bool; it is true for the row's partner, too."""
+        """Return the (K, C) bool mask of a block. It is true for the row's partner, too."""
         (row_R, candidate_C), *others = self.pairs
         equal_KC = row_R[block, None] == candidate_C
         for row_R, candidate_C in others:
@@ -41,23 +40,23 @@ class EqualTexts(NamedTuple):
 
 
 class KnownPairs(NamedTuple):
-    """Hashes of the P pairs of a text and an answer to it, of all ranks."""
+    """Hashes of the P pairs of a text and a matching text, its answer, on all ranks."""
 
     text_P: Tensor
     answer_P: Tensor
 
 
 class Answers(NamedTuple):
-    """Mask of the candidates that are an answer to a row's text in any known pair: `match_answers` builds it."""
+    """Mask of the candidates that are an answer to a row's text in any known pair, built by `match_answers`."""
 
     text_P: Tensor  # texts of the known pairs
-    label_P: Tensor  # labels of their answers: those of the equal candidates, or C
+    label_P: Tensor  # labels of the answers: the label of an equal candidate, or C if there is none
     row_R: Tensor
     label_C: Tensor  # below C, equal for equal candidates
-    group_C: Tensor | None = None  # below C; if one candidate of a group is an answer, all of the group are left out
+    group_C: Tensor | None = None  # below C; if one candidate of a group is an answer, all of the group are excluded
 
     def left_out(self, block: slice) -> Tensor:
-        """Return a (K, C) bool."""
+        """Return the (K, C) bool mask of a block."""
         row_K, size = self.row_R[block], len(self.label_C)
         count_LK = row_K.new_zeros((size + 1, len(row_K)), dtype=torch.float32)  # faster than integers on the CPU
         for text_P, label_P in zip(self.text_P.split(size), self.label_P.split(size), strict=True):
@@ -83,8 +82,13 @@ def known_pairs(
     accepted_BP: Tensor | None = None,
     accepted_by_positives_BP: Tensor | None = None,
 ) -> KnownPairs:
-    """Return the pairs of all ranks. ``accepted_BP`` are further positives of each text,
-    ``accepted_by_positives_BP`` further texts of each positive.
+    """Return the known pairs of all ranks.
+
+    Args:
+        texts_B: Hashes of texts.
+        positives_B: Hashes of their positives.
+        accepted_BP: Hashes of further positives of each text.
+        accepted_by_positives_BP: Hashes of further texts of each positive.
     """
     texts, answers = [texts_B], [positives_B]
     if accepted_BP is not None:
@@ -111,7 +115,7 @@ def equal_views(own_R: Tensor, partner_R: Tensor) -> EqualTexts:
 
 
 def equal_labels(texts_C: Tensor) -> Tensor:
-    """Return labels below C, equal for equal texts. The device is not waited for."""
+    """Return labels below C that are equal for equal texts, without a synchronization with the device."""
     return torch.searchsorted(texts_C.sort().values, texts_C)
 
 
@@ -124,11 +128,11 @@ def count_negatives(
     accepted: Tensor | None = None,
     exclude_equal: bool = True,
 ) -> Tensor:
-    """Return the (B,) number of negatives of each anchor of a global batch, which has the texts of all ranks.
+    """Return the (B,) number of negatives of each anchor of a global batch, which contains the texts of all ranks.
 
-    These are the positives and hard negatives that the loss does not leave out; if it keeps equal texts, those that
-    differ from the anchor's positive. Positives of an equal number in ``groups`` are no negatives, nor are the (B, P)
-    ``accepted`` texts of an anchor.
+    Negatives are the positives and hard negatives that the loss does not exclude. If it does not exclude equal texts,
+    only those that differ from the anchor's positive count. Positives of the same group in ``groups`` and the (B, P)
+    ``accepted`` texts of an anchor are not negatives.
     """
     hard_N = positives_B[:0] if hard_negatives_N is None else hard_negatives_N
     candidate_C = torch.cat([positives_B, hard_N])
@@ -140,7 +144,7 @@ def count_negatives(
 
 
 def count_negatives_of_views(left_B: Tensor, right_B: Tensor, *, exclude_equal: bool = True) -> Tensor:
-    """Return the same of each of the (2B,) texts of two views, whose candidates are all others: `nt_xent`."""
+    """Return the (2B,) number of negatives of each text of two views, with all others as candidates (`nt_xent`)."""
     own_R, partner_R = torch.cat([left_B, right_B]), torch.cat([right_B, left_B])
     if exclude_equal:
         return _count(equal_views(own_R, partner_R), len(own_R), len(own_R))
@@ -162,11 +166,11 @@ def _count(
 
 
 def text_hashes(ids: Tensor, lengths: np.ndarray, left_out: slice = slice(0, 0)) -> Tensor:
-    """Hash each of N token sequences, which stand one behind the other in ``ids``, to an (N,) int64 on their device.
-    The places ``left_out`` of each sequence do not count.
+    """Hash each of N token sequences, concatenated in ``ids``, to an (N,) int64 tensor on the same device.
 
-    A sum over places of a key times the id, modulo 2^64 (multilinear hashing, Lemire and Kaser, 2014), so two different
-    texts of a vocabulary below 2^18 meet with a chance below 2^-45. The device is not waited for.
+    The hash is the sum of key times id over positions, modulo 2^64 (multilinear hashing, Lemire and Kaser, 2014). Two
+    different texts with a vocabulary below 2^18 collide with a probability below 2^-45. There is no synchronization
+    with the device. The positions ``left_out`` of each sequence are ignored.
     """
     if left_out.stop > left_out.start:
         place = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -184,7 +188,7 @@ def text_hashes(ids: Tensor, lengths: np.ndarray, left_out: slice = slice(0, 0))
 
 @cache
 def _keys(blocks: int) -> np.ndarray:
-    """Odd numbers, the same in every process."""
+    """Return odd random numbers, which are the same in every process."""
     drawn = [
         np.random.default_rng((0x7E57, block)).integers(-(2**63), 2**63 - 1, _KEYS_AT_ONCE, dtype=np.int64)
         for block in range(blocks)

@@ -1,8 +1,8 @@
-"""Losses over several processes: gradient-carrying gathers, and the only use of the world size.
+"""Gather operations with gradients, and the only use of the world size in losses.
 
 One convention makes every loss independent of the number of processes: each rank returns a value whose MEAN over ranks
 is the single-process value. Averaging gradients over ranks, as DDP does, then gives the single-process gradient. A mean
-over rows, of which every rank has equally many, satisfies it as it stands.
+over rows satisfies the convention if every rank has equally many rows.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def world_size() -> int:
-    """How many processes take part; 1 outside a process group."""
+    """Return the number of processes; 1 outside a process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -32,9 +32,9 @@ class _GatherRows(torch.autograd.Function):
 
 
 def gather_rows(rows_RD: Tensor) -> tuple[Tensor, int]:
-    """Stack the rows of all ranks in rank order, with gradients; also return where this rank's rows start.
+    """Concatenate the rows of all ranks in rank order, with gradients. Also return the start index of this rank's rows.
 
-    Every rank must bring the same number of rows. Outside a process group this is the identity.
+    Every rank must have the same number of rows. Outside a process group, this is the identity.
     """
     if world_size() == 1:
         return rows_RD, 0
@@ -42,7 +42,7 @@ def gather_rows(rows_RD: Tensor) -> tuple[Tensor, int]:
 
 
 def gather_plain(values: Tensor) -> Tensor:
-    """Stack tensors of one shape of all ranks along their first dimension, in rank order, without gradients."""
+    """Concatenate tensors of one shape from all ranks along the first dimension, in rank order, without gradients."""
     values = values.detach().contiguous()
     if world_size() == 1:
         return values
@@ -52,17 +52,17 @@ def gather_plain(values: Tensor) -> Tensor:
 
 
 def global_sum(value: Tensor) -> Tensor:
-    """This rank's share of a sum over ranks: the mean of what the ranks return is the sum of what they brought."""
+    """Return this rank's contribution to a sum over ranks: the mean of the return values is the sum of the inputs."""
     return value * world_size()
 
 
 def global_mean(value: Tensor, count: int | Tensor) -> Tensor:
-    """This rank's share of a mean over items of which every rank has its own number, such as predicted tokens.
+    """Return this rank's contribution to a mean over items whose number differs between ranks, such as tokens.
 
-    ``value`` is the sum over this rank's ``count`` items. The mean of what the ranks return is the sum over all items
-    divided by their number. Without any item on any rank it is ``value`` unscaled: 0, with its gradient path.
+    ``value`` is the sum over this rank's ``count`` items. The mean of the return values is the sum over all items
+    divided by their number. If no rank has any item, the result is 0, with a gradient path.
     """
-    # a number is filled in there: one that is sent is waited for
+    # adding a Python number to a tensor on the device needs no synchronization, in contrast to copying it there
     total = torch.zeros((), dtype=torch.int64, device=value.device) + count
     if world_size() > 1:
         dist.all_reduce(total)
@@ -70,9 +70,9 @@ def global_mean(value: Tensor, count: int | Tensor) -> Tensor:
 
 
 def scale_gradient_by_world_size(loss: Tensor) -> Tensor:
-    """Same value, gradient divided by the world size.
+    """Divide the gradient of a loss by the world size, without changing its value.
 
-    That is what published code (DeCLUTR with ``scale_fix=false``, SimCSE, GenSE) computes: every rank builds the loss
-    of the global batch, but only its own rows carry gradients, and DDP then divides by the number of ranks.
+    This is the gradient of published code (DeCLUTR with ``scale_fix=false``, SimCSE, GenSE): every rank computes the
+    loss of the global batch, but only its own rows have gradients, and DDP then divides by the number of ranks.
     """
     return loss.detach() + (loss - loss.detach()) / world_size()

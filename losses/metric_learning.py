@@ -1,6 +1,6 @@
 """Losses of pytorch-metric-learning by name, as functions of two views.
 
-The library is imported when a loss is asked for: that takes a second, and most runs never need it.
+The library is imported only when a loss is requested, because the import takes a second and most runs do not need it.
 """
 
 import difflib
@@ -30,12 +30,20 @@ UNFIT = {
 def metric_loss(
     name: str, miner: str | None = None, miner_options: Mapping[str, Any] | None = None, **options: Any
 ) -> PairLoss:
-    """Make `(left_BD, right_BD) -> loss` from the class names of a loss and a miner; ``options`` go to the loss.
+    """Create a function ``(left_BD, right_BD) -> loss`` from the class names of a loss and a miner.
 
-    Row i of both views has label i, and the rows of all ranks take part. The loss is the same number on each rank,
-    and the gradient that DDP averages is the single-process gradient; only a miner that draws at random draws anew on
-    each rank. It is computed in float32.
-    A name or an option that cannot work raises ValueError here, not in the first step.
+    Row i of both views has label i, and the rows of all ranks are used. The loss is equal on all ranks, and the
+    gradient averaged by DDP is the single-process gradient, except that a random miner draws separately on each rank.
+    The loss is computed in float32.
+
+    Args:
+        name: Class name of the loss.
+        miner: Class name of the miner.
+        miner_options: Keyword arguments of the miner.
+        **options: Keyword arguments of the loss.
+
+    Raises:
+        ValueError: If a name or an option is invalid.
     """
     from pytorch_metric_learning import losses, miners
 
@@ -53,7 +61,7 @@ def metric_loss(
                 f"{tuple(right_BD.shape)}. Pool several positives per anchor before calling it."
             )
         with torch.autocast(left_BD.device.type, enabled=False):
-            # a gather per view keeps the rows in the order of a single process, for losses that look at it
+            # one gather per view keeps the row order of a single process, for losses that depend on it
             lefts_CD, rights_CD = (gather_rows(at_least_float32(view))[0] for view in (left_BD, right_BD))
             rows = torch.cat([lefts_CD, rights_CD])
             labels = torch.arange(len(lefts_CD), device=rows.device).repeat(2)
@@ -63,10 +71,10 @@ def metric_loss(
 
 
 def _build(kind: str, names: Mapping[str, Any], base: type, name: str, options: Mapping[str, Any]) -> torch.nn.Module:
-    """Make an instance of the class with this name.
+    """Create an instance of the class with this name.
 
     Raises:
-        ValueError: there is none for pairs, or it does not take these options.
+        ValueError: If there is no such class for pairs, or if it does not accept these options.
     """
     if name in UNFIT:
         raise ValueError(f"{kind} {name} cannot be used on pairs: it {UNFIT[name]}. Name another one.")

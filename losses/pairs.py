@@ -1,5 +1,6 @@
-"""SBERT's objectives on pairs (Reimers and Gurevych, 2019, section 3): the cosine of two sentences is to be their
-score, or u, v and |u - v| are to tell their relation.
+"""Objectives of SBERT on pairs (Reimers and Gurevych, 2019, section 3).
+
+The cosine of two sentences is regressed to their score, or their relation is classified from u, v, and |u - v|.
 
 Shape letters: B pairs on this rank, D embedding width, C classes.
 """
@@ -18,14 +19,14 @@ class Regression(NamedTuple):
     """Scalars whose mean over ranks is the value of the global batch, of which every rank has equally many pairs."""
 
     loss: Tensor
-    cosine: Tensor  # the mean of the cosines; detached
+    cosine: Tensor  # mean cosine; detached
 
 
 def cosine_regression(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor) -> Regression:
-    """Mean of (cos(left, right) - score) squared; computed in float32 (float64 stays).
+    """Compute the mean of (cos(left, right) - score)^2, in float32 (float64 stays).
 
     Raises:
-        ValueError: the shapes do not go together, or there is no pair.
+        ValueError: If the shapes do not match, or if the batch is empty.
     """
     check_pairs("cosine_regression", left_BD, right_BD, scores_B)
     with torch.autocast(left_BD.device.type, enabled=False):
@@ -37,11 +38,14 @@ class Classified(NamedTuple):
     """Scalars whose mean over ranks is the value of the global batch, of which every rank has equally many pairs."""
 
     loss: Tensor
-    accuracy: Tensor  # share of pairs whose own class has the largest logit; detached
+    accuracy: Tensor  # fraction of pairs whose class has the largest logit; detached
 
 
 def pair_softmax(left_BD: Tensor, right_BD: Tensor, labels_B: Tensor, weight: Tensor, bias: Tensor) -> Classified:
-    """Mean cross-entropy of ``weight`` (C, 3D) [u, v, |u - v|] + ``bias`` (C,); in float32 (float64 stays)."""
+    """Compute the mean cross-entropy of ``weight`` (C, 3D) [u, v, |u - v|] + ``bias`` (C,).
+
+    It is computed in float32 (float64 stays).
+    """
     with torch.autocast(left_BD.device.type, enabled=False):
         left_BD, right_BD = at_least_float32(left_BD), at_least_float32(right_BD)
         features_B3D = torch.cat([left_BD, right_BD, (left_BD - right_BD).abs()], dim=1)

@@ -1,4 +1,4 @@
-"""Precision of losses: float32 at least, whatever the trainer's precision."""
+"""Precision of losses: at least float32, regardless of the trainer's precision."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Losses of a cross-encoder, which reads a query together with a document and gives the pair one logit.
+"""Losses of a cross-encoder, which reads a query together with a document and returns one logit per pair.
 
 Shape letters: P pairs, B lists on this rank, L documents of a list.
 """
@@ -11,10 +11,10 @@ from contrastive_encoders.losses.precision import at_least_float32
 
 
 def binary_relevance(logits_P: Tensor, targets_P: Tensor) -> Tensor:
-    """Return the mean cross-entropy of each pair's relevance, a target from 0 to 1, in float32 (float64 stays).
+    """Compute the mean binary cross-entropy of relevance targets between 0 and 1, in float32 (float64 stays).
 
-    It is the binary loss of Nogueira and Cho (2019). Every rank has equally many pairs, so the mean over ranks is that
-    of all pairs.
+    It is the binary loss of Nogueira and Cho (2019). Every rank has equally many pairs, so that the mean over ranks is
+    the mean over all pairs.
     """
     with torch.autocast(logits_P.device.type, enabled=False):
         logits_P = at_least_float32(logits_P)
@@ -22,10 +22,10 @@ def binary_relevance(logits_P: Tensor, targets_P: Tensor) -> Tensor:
 
 
 def listwise(logits_BL: Tensor, labels_BL: Tensor) -> Tensor:
-    """Return the mean over lists of the cross-entropy between softmax(labels) and softmax(logits), in float32 (float64
-    stays): ListNet with its top-one probabilities (Cao et al., ICML 2007).
+    """Compute the mean cross-entropy of softmax(logits) and softmax(labels) over lists, in float32 (float64 stays).
 
-    Every rank has equally many lists, so the mean over ranks is that of all lists.
+    This is ListNet with top-one probabilities (Cao et al., ICML 2007). Every rank has equally many lists, so that the
+    mean over ranks is the mean over all lists.
     """
     with torch.autocast(logits_BL.device.type, enabled=False):
         logits_BL = at_least_float32(logits_BL)

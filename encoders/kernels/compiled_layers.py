@@ -1,9 +1,8 @@
-"""``model.compile``: the layers of a backbone are compiled by torch for training.
+"""Compilation of a backbone's layers by torch for training (``model.compile``).
 
-Layer by layer and not the whole: all layers of a kind share what was made of the first, and embeddings, masks and
-poolers stay as they are. Sizes are symbols, and widths of chunks multiples of `WIDTH`, which kernels want, so that a
-handful of compilations serves all of them. Nothing of it is in a module: neither the names of weights nor what is
-scored and exported know of it.
+Layers are compiled individually: all layers of a kind share the code compiled for the first one, and embeddings, masks,
+and poolers are not compiled. Sizes are symbolic, and widths of chunks are multiples of `WIDTH`, as kernels require, so
+that a few compilations suffice. Modules are not changed: names of weights, evaluation, and export are not affected.
 """
 
 import contextlib
@@ -26,18 +25,21 @@ WIDTH = 8
 
 
 class Compiled(NamedTuple):
-    """A plain attribute of a trunk, which copies take along."""
+    """Layers to compile, stored as a plain attribute of a trunk, which is copied with it."""
 
     layers: list[nn.Module]
     backend: str
 
 
 def compile_layers(how: bool | str, *models: nn.Module) -> None:
-    """Have the layers of these models compiled at their next training step; in place. ``how`` is false, true, or
-    another backend of torch's compiler.
+    """Mark the layers of these models for compilation at the next training step, in place.
+
+    Args:
+        how: False, True, or the name of another backend of torch's compiler.
+        *models: Models with layers.
 
     Raises:
-        InputError: there is no such backend, or there are no layers.
+        InputError: If there is no such backend, or if a model has no layers.
     """
     if how is False:
         return
@@ -46,7 +48,7 @@ def compile_layers(how: bool | str, *models: nn.Module) -> None:
         usual = ", ".join(sorted(torch.compiler.list_backends()))
         raise InputError(f"model.compile={how}: wanted true, false or a backend of torch's compiler, such as {usual}.")
     configure_compiler()
-    AttentionInterface.register(BY_RUNS, torch.compiler.disable(packed_attention))  # runs differ from row to row
+    AttentionInterface.register(BY_RUNS, torch.compiler.disable(packed_attention))  # buckets differ between rows
     for model in models:
         trunk = cast(Any, model).base_model
         if not (layers := layers_of(trunk)):
@@ -61,7 +63,10 @@ def compiled(model: nn.Module) -> Compiled | None:
 
 @contextlib.contextmanager
 def fast_layers(model: nn.Module) -> Iterator[None]:
-    """Inside, layers of ``model`` that are to be compiled are where a gradient is wanted; else it is `fast_linears`."""
+    """Context manager that uses compiled layers if gradients are enabled and ``model`` is marked for compilation.
+
+    Otherwise it is `fast_linears`.
+    """
     found = compiled(model) if torch.is_grad_enabled() else None
     if found is None:
         with fast_linears(model):
@@ -73,7 +78,10 @@ def fast_layers(model: nn.Module) -> Iterator[None]:
 
 
 def even(lengths: np.ndarray, model: nn.Module, most: int) -> np.ndarray:
-    """Lengths to plan chunks by: multiples of `WIDTH` up to ``most`` where layers are compiled, else as they are."""
+    """Return the lengths to plan chunks with.
+
+    If layers are compiled, lengths are rounded up to multiples of `WIDTH`, up to ``most``.
+    """
     return lengths if compiled(model) is None else np.minimum(lengths + -lengths % WIDTH, most)
 
 

@@ -1,11 +1,10 @@
-"""Attention kernels for inputs of any shape and sequences of any lengths on a GPU, and an aligned product with the
-vocabulary.
+"""GPU kernels: attention for inputs of any shape and for packed sequences, and an aligned matmul with the vocabulary.
 
-In half precision torch prefers cuDNN's attention on a Hopper GPU. That is built anew for each shape of its inputs, for
-5 to 7 ms a layer (torch 2.11, H200): chunks have hundreds of widths, and with each token that is written the next one
-looks back on more. Nested tensors reach the kernels for sequences of any lengths, too, but each layer wants a
-millisecond of the host for them. A product whose matrix has a number of rows that is no multiple of 64, as RoBERTa's
-vocabulary of 50,265, goes to a kernel for older GPUs.
+In half precision, torch prefers cuDNN's attention on a Hopper GPU. It is rebuilt for each input shape, which takes 5 to
+7 ms per layer (torch 2.11, H200): chunks have hundreds of widths, and each generated token has a different context
+length. Nested tensors also use the variable-length kernels, but take a millisecond of host time per layer. A
+matmul with a number of rows that is not a multiple of 64, such as RoBERTa's vocabulary of 50,265, uses a kernel for
+older GPUs.
 """
 
 import contextlib
@@ -20,13 +19,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from contrastive_encoders.compat import efficient_attention, flash_attention
 
 OF_ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-WIDEST_FLASH = 192  # of a head; beyond it some GPUs have no backward pass
-ALIGNED = 64  # rows of a matrix; tensor cores want a multiple of 8 in half precision
+WIDEST_FLASH = 192  # width of a head; some GPUs have no backward pass for larger ones
+ALIGNED = 64  # rows of a matrix; tensor cores require a multiple of 8 in half precision
 
 
 @contextlib.contextmanager
 def attention_of_any_shape(device: torch.device) -> Iterator[None]:
-    """Inside, SDPA on a GPU takes no kernel of cuDNN; nothing happens on other devices."""
+    """Context manager that excludes cuDNN kernels from SDPA on a GPU. It has no effect on other devices."""
     with sdpa_kernel(OF_ANY_SHAPE) if device.type == "cuda" else contextlib.nullcontext():
         yield
 
@@ -44,13 +43,17 @@ def varlen_attention(
     scaling: float | None = None,
     **_: Any,
 ) -> Tensor | None:
-    """Attend within sequences of any lengths, one behind the other, (N, heads, D) each -> (N, heads, D), by torch's
-    FlashAttention in half precision, else by its memory-efficient attention, which has no window. Return None where
-    neither takes such states on their device. ``torch.nn.attention.varlen`` has no dropout.
+    """Compute attention within packed sequences, (N, heads, D) each -> (N, heads, D).
+
+    FlashAttention is used in half precision, and otherwise memory-efficient attention, which has no sliding window.
+    ``torch.nn.attention.varlen`` is not used because it has no dropout.
 
     Args:
-        bounds: (B + 1,) int32, where each sequence begins, and where the last one ends.
-        longest: tokens of the longest sequence.
+        bounds: (B + 1,) int32, the start of each sequence, and the end of the last one.
+        longest: Number of tokens of the longest sequence.
+
+    Returns:
+        The attention output, or None if neither kernel supports these inputs on their device.
     """
     widths = query.shape[-1], value.shape[-1]
     if not query.is_cuda or any(width % 8 != 0 or width > 256 for width in widths):
@@ -74,21 +77,23 @@ def varlen_attention(
 
 
 def _product_dtype(states: Tensor) -> torch.dtype:
-    """Return the type that a product of these states is computed in. Autocast knows SDPA, but not the operators behind
-    it, which want all states in one type.
+    """Return the type of a matmul with these states.
+
+    Autocast handles SDPA, but not its underlying operators, which require all inputs to have the same type.
     """
     device = states.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
 
 
 def is_unaligned(layer: nn.Module) -> bool:
-    """Return whether this is a plain linear layer on a GPU whose number of rows is no multiple of `ALIGNED`."""
+    """Return whether a layer is a plain linear layer on a GPU whose number of rows is not a multiple of `ALIGNED`."""
     return type(layer) is nn.Linear and layer.weight.is_cuda and layer.out_features % ALIGNED != 0
 
 
 def product_of_aligned_rows(states: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    """Compute a linear layer, (..., D) -> (..., V), with rows of zeros added to its matrix up to a multiple of
-    `ALIGNED`. The products of those rows are dropped.
+    """Compute a linear layer, (..., D) -> (..., V), with its weight padded by zero rows to a multiple of `ALIGNED`.
+
+    The outputs of the padding rows are dropped.
     """
     dtype, rows = _product_dtype(weight_VD), len(weight_VD)
     weight = F.pad(weight_VD.to(dtype), (0, 0, 0, -rows % ALIGNED))

@@ -1,7 +1,7 @@
-"""``load_encoder``: an encoder from any supported name, folder or checkpoint.
+"""Loading of encoders with ``load_encoder``.
 
-A run or checkpoint of ours, a sentence-transformers folder or hub id, any other transformers folder or hub id, a GGUF
-file, or a file of word vectors.
+An encoder is a run or checkpoint of this package, a sentence-transformers or transformers model (folder or hub id), a
+GGUF file, or a file of word vectors.
 """
 
 import logging
@@ -52,7 +52,7 @@ LOADABLE_FORMS = (
 
 
 class _Options(NamedTuple):
-    pooling: str | None  # `FALLBACK` of word vectors, or the name of ``pooler``
+    pooling: str | None  # `FALLBACK` for word vectors, or the name of ``pooler``
     pooler: Pooler | None
     prompt: str | None
     max_length: int | None
@@ -79,29 +79,29 @@ def load_encoder(
 ) -> LoadedEncoder:
     """Load an encoder: a run or checkpoint, a sentence-transformers or transformers model, GGUF, or word vectors.
 
-    An option that is None keeps what the encoder was saved with; a plain transformer gets mean pooling and 512 tokens.
-    Nothing that can execute code is loaded.
+    An option that is None keeps the setting that the encoder was saved with; a plain transformer gets mean pooling and
+    512 tokens. Nothing that can execute code is loaded.
 
     Args:
-        name: path of a run, checkpoint, directory, or file; or a hub id. A model that is installed as a package is
+        name: Path of a run, checkpoint, directory, or file; or a hub id. A model that is installed as a package is
             found by its hub id without network access.
         pooling: ``"mean"``, ``"cls"``, ``"last"``, ...; ``"first_decoder"`` reads the decoder of a T5 (GenSE's
             published encoders), ``"pooler_output"`` the output of BERT's pooler, and ``"mean_lower_fallback"`` looks
-            up lowercase words if a file of word vectors lacks the original.
-        prompt: text in front of every input, spaces included; ``""`` for none.
-        prompt_suffix: text after every input; ``""`` for none.
-        max_length: tokens of an input, special tokens included, at most as many as the backbone accepts.
-        precision: ``"fp32"`` or ``"bf16"``, of weights and hidden states; embeddings are float32 in any case.
-        device: device of the weights; None: the GPU if there is one.
-        truncate: number of leading dimensions to keep, for Matryoshka encoders.
+            up the lowercase form of tokens that are missing in a file of word vectors.
+        prompt: Text that is prepended to every input, including spaces; ``""`` for none.
+        prompt_suffix: Text that is appended to every input; ``""`` for none.
+        max_length: Maximum number of tokens of an input, including special tokens. It is limited by the backbone.
+        precision: ``"fp32"`` or ``"bf16"``, of weights and hidden states; embeddings are always float32.
+        device: Device of the weights; None: the GPU if there is one.
+        truncate: Number of leading dimensions to keep, for Matryoshka encoders.
         attention: ``"causal"`` or ``"bidirectional"``, for causal language models.
-        normalize: scale embeddings to length 1, after ``truncate``; False: never, even if the encoder does by default.
+        normalize: L2-normalize embeddings, after ``truncate``; False: never, even if the encoder does by default.
 
     Returns:
         The encoder, in evaluation mode.
 
     Raises:
-        InputError: the encoder does not exist, is damaged, or does not support an option.
+        InputError: If the encoder does not exist, is damaged, or does not support an option.
 
     Example:
         >>> from contrastive_encoders import load_encoder
@@ -145,7 +145,7 @@ def load_encoder(
 
 
 def load_encoder_of(key: str, name: str, device: str | torch.device | None = None) -> LoadedEncoder:
-    """Load the encoder that a key of a run names, such as ``model.teacher``; errors are about this key."""
+    """Load the encoder that a config key such as ``model.teacher`` names. Error messages refer to this key."""
     try:
         return load_encoder(name, device=device)
     except InputError as error:
@@ -188,7 +188,7 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
 
 
 def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
-    made = run_folder(str(folder), "encoder")  # refuses a run of another version
+    made = run_folder(str(folder), "encoder")  # raises an error for a run of another version
     if made is not None and (product := Path(made).name) != "encoder":
         raise InputError(key="encoder", value=folder, expected=f"a run that trained an encoder, not a {product}")
     if (folder / "encoder" / "modules.json").is_file():
@@ -203,7 +203,10 @@ def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
 
 
 def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
-    """The config and the tokenizer are those that the run exported, made, or was given."""
+    """Load an encoder from a checkpoint.
+
+    The config and the tokenizer are loaded from the run's ``encoder/`` or ``backbone/`` folder, or from its backbone.
+    """
     trained = read_checkpoint(path)
     run = path.resolve().parent.parent
     own = [folder for name in ("encoder", "backbone") if ((folder := run / name) / "config.json").is_file()]
@@ -247,7 +250,7 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
 def _from_transformers(
     name: str, options: _Options, kind: str = "sentence-transformers", backbone: str | None = None
 ) -> LoadedEncoder:
-    """A folder or hub id."""
+    """Load an encoder from a folder, hub id, or GGUF file."""
     try:
         exported = read_exported(name, options.prompt)
     except UnsupportedModelError as reason:
@@ -271,7 +274,7 @@ def _from_transformers(
 
 def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
     from contrastive_encoders.encoders.loading.sentence_transformers_fallback import (
-        LibraryEncoder,  # the only one to import sentence-transformers
+        LibraryEncoder,  # the only module that imports sentence-transformers
     )
 
     for key in ("pooling", "prompt_suffix", "attention", "normalize"):
@@ -298,7 +301,7 @@ def _build(
     backbone: str,
     head: nn.Module | None,
 ) -> SentenceEncoder:
-    """A ``head`` belongs to the pooling that it was trained on: another one is taken without it, as SimCSE does."""
+    """Create the encoder. As in SimCSE, ``head`` is used only with the pooling that it was trained with."""
     check_vocabulary(transformer, tokenizer, backbone)
     pooler = options.pooler or exported.pooler
     if options.attention is not None:

@@ -1,4 +1,4 @@
-"""The return type of ``load_encoder``.
+"""Base class of the encoders that ``load_encoder`` returns.
 
 ``embed`` takes one text or many and returns torch or NumPy embeddings; ``encode`` and ``similarity`` are as in
 sentence-transformers. The fingerprint is a hash of everything that an embedding depends on; caches use it as a key.
@@ -22,11 +22,11 @@ from contrastive_encoders.core import EncoderPrompts, InputError
 from contrastive_encoders.core.config_schema import shorten
 from contrastive_encoders.encoders.similarity import similarity_matrix
 
-LONE_SURROGATE = re.compile("[\\ud800-\\udfff]")  # as of a text that was cut inside of an emoji
+LONE_SURROGATE = re.compile("[\\ud800-\\udfff]")  # occurs in texts that were cut inside an emoji
 
 
 class Options(TypedDict, total=False):
-    """How texts are embedded in one call; None: as the encoder does by itself."""
+    """Options of a call that embeds texts; None is the encoder's default."""
 
     prompt: str | None
     autocast: torch.dtype | None
@@ -38,10 +38,10 @@ class LoadedEncoder(ABC):
     """Encoder that `load_encoder` and `train` return, with ``encode`` and ``similarity`` of sentence-transformers.
 
     Attributes:
-        prompts: prompts of the encoder by name and by role (query, document).
-        normalize: whether embeddings have length 1.
+        prompts: Prompts of the encoder by name and by role (query, document).
+        normalize: Whether embeddings are L2-normalized.
         similarity_fn_name: ``"cosine"``, ``"dot"``, ``"euclidean"``, or ``"manhattan"``.
-        description: kind, backbone, pooling, prompt, maximum length, and precision in words.
+        description: Kind, backbone, pooling, prompt, maximum length, and precision as text.
 
     Example:
         >>> from contrastive_encoders import load_encoder
@@ -58,12 +58,12 @@ class LoadedEncoder(ABC):
 
     @property
     def prompt(self) -> str:
-        """The prompt of texts without a role."""
+        """Prompt of texts without a role."""
         return self.prompts.default
 
     @property
     def role_prompts(self) -> dict[str, str]:
-        """The prompts of queries and documents, as ``description`` has them, if they are not that of all texts."""
+        """Entries of ``description`` for the prompts of queries and documents, if they differ from ``prompt``."""
         of_roles = {"query_prompt": self.prompts.query, "document_prompt": self.prompts.document}
         return {name: prompt for name, prompt in of_roles.items() if prompt != self.prompt}
 
@@ -90,13 +90,13 @@ class LoadedEncoder(ABC):
     def embed(
         self, texts: str | Sequence[str], *, convert_to_numpy: bool = False, **options: Unpack[Options]
     ) -> Tensor | np.ndarray:
-        """Return the embeddings of texts as tensors.
+        """Return the embeddings of texts as a tensor.
 
         Args:
-            texts: one text or several.
-            convert_to_numpy: return an array instead of a tensor.
+            texts: One text or several.
+            convert_to_numpy: Return an array instead of a tensor.
             **options: ``prompt`` replaces the encoder's prompt; ``progress=False`` hides the progress bar; ``autocast``
-                is the dtype of matrix products; ``batch_size`` is the maximum number of texts per batch.
+                is the dtype of matmuls; ``batch_size`` is the maximum number of texts per batch.
 
         Returns:
             (texts, width) float32 on the CPU, in the order of the texts; (width,) for one text that is not in a list.
@@ -117,23 +117,23 @@ class LoadedEncoder(ABC):
         normalize_embeddings: bool = False,
         convert_to_tensor: bool = False,
     ) -> Any:
-        """Return the embeddings of texts as sentence-transformers' ``encode`` does.
+        """Return the embeddings of texts, as ``encode`` of sentence-transformers.
 
         Args:
-            texts: one text or several.
-            prompt_name: name of the prompt in front of each text; None: the default prompt of the encoder.
-            prompt: the prompt itself, in place of the one with that name.
-            batch_size: maximum number of texts per batch; None: a number of tokens limits the batch.
-            show_progress_bar: show a progress bar; None: if it takes long and standard error is a terminal.
-            normalize_embeddings: scale each embedding to length 1.
-            convert_to_tensor: return a tensor on the CPU instead of an array.
+            texts: One text or several.
+            prompt_name: Name of the prompt that is prepended to each text; None: the encoder's default prompt.
+            prompt: Prompt text, which overrides ``prompt_name``.
+            batch_size: Maximum number of texts per batch; None: batches are limited by their number of tokens.
+            show_progress_bar: Show a progress bar; None: if it takes long and standard error is a terminal.
+            normalize_embeddings: L2-normalize each embedding.
+            convert_to_tensor: Return a tensor on the CPU instead of an array.
 
         Returns:
             A float32 array (texts, width); (width,) for one text that is not in a list.
 
         Raises:
-            InputError: the encoder has no prompt with this name, ``batch_size`` is less than 1, or an item of ``texts``
-                is not a text.
+            InputError: If the encoder has no prompt with this name, if ``batch_size`` is less than 1, or if an item of
+                ``texts`` is not a text.
         """
         if batch_size is not None and batch_size < 1:
             raise InputError(key="batch_size", value=batch_size, expected="a whole number from 1")
@@ -149,46 +149,53 @@ class LoadedEncoder(ABC):
     def encode_query(
         self, texts: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
     ) -> Any:
-        """Return the embeddings of queries: `encode` with the encoder's prompt for queries."""
+        """Return the embeddings of queries, as `encode` with the encoder's prompt for queries."""
         own = self.prompts.query if prompt is None and prompt_name is None else prompt
         return self.encode(texts, prompt_name, own, **options)
 
     def encode_document(
         self, texts: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
     ) -> Any:
-        """Return the embeddings of documents: `encode` with the encoder's prompt for documents."""
+        """Return the embeddings of documents, as `encode` with the encoder's prompt for documents."""
         own = self.prompts.document if prompt is None and prompt_name is None else prompt
         return self.encode(texts, prompt_name, own, **options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Return all pairwise similarities of two sets of embeddings, by the encoder's ``similarity_fn_name``.
+        """Return all pairwise similarities of two sets of embeddings, according to ``similarity_fn_name``.
 
         Args:
-            embeddings1: (N, width) tensor, array or list; a single embedding counts as one row.
-            embeddings2: (M, width) likewise.
+            embeddings1: (N, width) tensor, array, or list; a single embedding is treated as one row.
+            embeddings2: (M, width) tensor, array, or list.
 
         Returns:
-            (N, M).
+            (N, M) similarities.
         """
         return similarity_matrix(self.similarity_fn_name, embeddings1, embeddings2)
 
     def _prompt_named(self, name: str) -> str:
-        known = {"query": "", "document": "", **self.prompts.named}  # sentence-transformers knows both of any encoder
+        known = {
+            "query": "",
+            "document": "",
+            **self.prompts.named,
+        }  # as in sentence-transformers
         if name not in known:
             raise InputError(key="prompt_name", value=name, expected=f"one of {', '.join(known)}")
         return known[name]
 
     @abstractmethod
     def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
-        """N texts -> (N, width) float32 on the CPU, without a gradient."""
+        """Encode N texts. Return (N, width) float32 embeddings on the CPU, without gradients."""
 
 
-VERSION = 1  # raise it when `embed` starts to give other vectors for the same weights
+VERSION = 1  # to be increased whenever `embed` returns different embeddings for the same weights
 OF_NO_EFFECT = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")  # config entries
 
 
 def fingerprint(weights: Mapping[str, Tensor], **settings: Any) -> str:
-    """``settings`` are JSON values; what orders or formats them must not depend on the process."""
+    """Return the SHA-256 of weights and settings.
+
+    ``settings`` are JSON values, whose order and format must not depend on the process.
+    """
     digest = hashlib.sha256(f"{VERSION}".encode())
     for name, weight in sorted(weights.items()):
         digest.update(f"\n{name} {tuple(weight.shape)} {weight.dtype} ".encode())
@@ -198,12 +205,12 @@ def fingerprint(weights: Mapping[str, Tensor], **settings: Any) -> str:
 
 
 def described_config(config: Any) -> dict[str, Any]:
-    """A transformers config without what changes no vector."""
+    """Return the entries of a transformers config that can affect embeddings."""
     return {name: str(value) for name, value in config.to_dict().items() if name not in OF_NO_EFFECT}
 
 
 def described_tokenizer(tokenizer: Tokenizer) -> str:
-    """All that a tokenizer does to a text, except for padding and truncation: those belong to the call before."""
+    """Return a JSON description of a tokenizer, without padding and truncation, which depend on earlier calls."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return json.dumps([sorted(tokenizer.get_vocab().items()), repr(tokenizer)])
@@ -215,7 +222,7 @@ def list_of_texts(texts: Any) -> list[str]:
     """Return the texts as a list.
 
     Raises:
-        InputError: an item is not a text.
+        InputError: If an item is not a text.
     """
     if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping) or getattr(texts, "ndim", 1) != 1:
         raise InputError(key="texts", value=shorten(texts), expected="a text or a list of texts")
@@ -234,10 +241,10 @@ def list_of_texts(texts: Any) -> list[str]:
 
 
 def encoder_name(encoder: Any) -> str | Path:
-    """Return the path or the hub id of an encoder that is loaded or named.
+    """Return the path or hub id of an encoder, which is given by name or as a loaded encoder.
 
     Raises:
-        InputError: it is neither.
+        InputError: If it is neither.
     """
     name = encoder.description["backbone"] if isinstance(encoder, LoadedEncoder) else encoder
     if isinstance(name, str | Path):
@@ -249,13 +256,14 @@ def encoder_name(encoder: Any) -> str | Path:
 
 
 def check_unset(config: Any, keys: Iterable[str]) -> None:
-    """Check that keys that apply when an encoder is loaded have their defaults, as it is already loaded.
+    """Check that options of ``load_encoder`` have their defaults, because the encoder is already loaded.
 
     Args:
-        config: a config dataclass.
+        config: Config dataclass.
+        keys: Names of the options.
 
     Raises:
-        InputError: one is set.
+        InputError: If one of them is set.
     """
     for key in keys:
         if (value := getattr(config, key)) != getattr(type(config), key):

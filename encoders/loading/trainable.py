@@ -1,4 +1,4 @@
-"""A backbone prepared for training: weights, adapters, frozen layers, compiled layers."""
+"""Preparation of a backbone for training: weights, adapters, frozen layers, and compiled layers."""
 
 from functools import cached_property
 from typing import Any
@@ -30,22 +30,25 @@ from contrastive_encoders.encoders.sentence_encoder import SentenceEncoder
 
 
 class TrainableBackbone:
-    """The weights of a backbone that are trained."""
+    """Backbone whose weights are trained."""
 
     def __init__(self, settings: TrainableConfig) -> None:
         self.settings = settings
 
     @cached_property
     def below(self) -> AdapterBase:
-        """The weights to load: the backbone, or what lies below the adapters that it has and this run keeps."""
+        """Base model to load: the backbone, or the model below its adapters if this run keeps them."""
         return base_and_adapters(self.settings.backbone, self.settings.lora.keys)
 
     def prepare(self, transformer: PreTrainedModel, *beside: nn.Module) -> None:
-        """Put an adapter into a loaded transformer where ``lora.rank`` asks for one, freeze layers and have layers
-        compiled, as the keys say; in place. Modules ``beside`` it share its weights.
+        """Inject an adapter, freeze layers, and compile layers of a loaded transformer as configured, in place.
+
+        Args:
+            transformer: Loaded transformer.
+            *beside: Modules that share its weights.
 
         Raises:
-            InputError: a key does not go with this transformer.
+            InputError: If a setting is not supported by this transformer.
         """
         lora = self.settings.lora.keys
         if lora_enabled(lora, self.settings.frozen_weights):
@@ -56,12 +59,13 @@ class TrainableBackbone:
 
 
 class TrainableEncoder(TrainableBackbone):
-    """The same of an encoder: backbone, tokenizer, pooling and the layers behind it.
+    """Encoder to train: backbone, tokenizer, pooling, and the layers after the pooling.
 
-    A backbone that is an encoder already keeps all of these, unless the settings say otherwise.
+    A backbone that is already an encoder keeps all of these unless the settings override them.
 
     Args:
-        default_pooling: pooling of a plain transformer.
+        settings: Config of the model.
+        default_pooling: Pooling of a plain transformer.
     """
 
     settings: EncoderConfig
@@ -72,15 +76,20 @@ class TrainableEncoder(TrainableBackbone):
 
     @cached_property
     def own(self) -> OwnEncoder:
-        """The encoder that the backbone is."""
+        """The backbone as an encoder."""
         return own_encoder(self.settings.backbone, self.settings.pooling)
 
     def load(self, *, lm_head: bool = False, prepared: bool = True, prompt: str | None = None) -> SentenceEncoder:
-        """Return the encoder in training mode, with a masked-LM head if asked for, and a ``prompt`` behind every
-        text. With ``prepared=False`` the caller calls `prepare`, once the modules beside the transformer are there.
+        """Load the encoder in training mode.
+
+        Args:
+            lm_head: Whether to load the masked-LM head.
+            prepared: Whether to call `prepare`. If False, the caller does so after it has created the modules that
+                share weights with the transformer.
+            prompt: Prompt that is appended to every text.
 
         Raises:
-            InputError: the backbone cannot be loaded, or a key does not go with it.
+            InputError: If the backbone cannot be loaded, or does not support a setting.
         """
         settings, exported = self.settings, self.own.exported
         directory = directory_of(settings.backbone)
@@ -136,11 +145,13 @@ class TrainableEncoder(TrainableBackbone):
             prompts=read_prompts(directory, "backbone"),
             similarity_fn_name=read_similarity(directory),
         )
-        return encoder.train()  # from_pretrained leaves dropout off, and Lightning trains in the mode it finds
+        return encoder.train()  # from_pretrained returns a model in eval mode, and Lightning does not change the mode
 
     def changes(self, encoder: SentenceEncoder) -> dict[str, list[Any]]:
-        """Return each key by which an untrained encoder differs from the one that its backbone is, with the values of
-        the backbone and of the encoder. A plain transformer has no values of its own, so there are none.
+        """Return the settings in which an untrained encoder differs from its backbone.
+
+        The values are pairs of the backbone's and the encoder's setting. A plain transformer has no such settings, so
+        the result is empty.
         """
         settings, own = self.settings, self.own.exported
         if self.own.beyond:
@@ -167,6 +178,6 @@ class TrainableEncoder(TrainableBackbone):
 
 
 def _by_role(prompts: EncoderPrompts) -> dict[str, str]:
-    """Return the prompts of queries, documents, and other texts that have one."""
+    """Return the non-empty prompts of queries, documents, and other texts."""
     every = {"query": prompts.query, "document": prompts.document, "default": prompts.default}
     return {name: prompt for name, prompt in every.items() if prompt}

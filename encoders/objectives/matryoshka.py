@@ -1,5 +1,6 @@
-"""Matryoshka vectors (Kusupati et al., NeurIPS 2022): the loss of a batch is summed over prefixes of its vectors, so
-that each prefix is a vector of its own right.
+"""Matryoshka embeddings (Kusupati et al., NeurIPS 2022).
+
+The loss of a batch is summed over prefixes of its embeddings, so that each prefix can be used as an embedding.
 
 Shape letters: B texts, D width.
 """
@@ -21,10 +22,11 @@ class Prefix(NamedTuple):
 
 
 def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width: int) -> list[Prefix]:
-    """The longest first; none without sizes. Weights are 1 where there are none.
+    """Return the prefixes, the longest first. The list is empty without sizes, and the default weight is 1.
 
     Raises:
-        InputError: a size that is none of ``width`` numbers, or other weights than sizes.
+        InputError: If a size is invalid for embeddings of ``width`` dimensions, or if the numbers of weights and sizes
+            differ.
     """
     if sizes is None:
         if weights is not None:
@@ -51,8 +53,12 @@ def prefixes(sizes: Sequence[int] | None, weights: Sequence[float] | None, width
 
 
 def over_prefixes(loss: Callable[..., Any], chosen: Sequence[Prefix], *views: Tensor) -> tuple[Any, dict[str, Tensor]]:
-    """The named tuple that ``loss`` makes of the longest prefixes of (B, D) views, with the weighted sum over all for
-    its ``loss``; and the loss of each. Without prefixes it is what ``loss`` makes of the views.
+    """Compute a loss for all prefixes of (B, D) views.
+
+    Returns:
+        The named tuple that ``loss`` returns for the longest prefix, with the weighted sum over all prefixes as its
+        ``loss``; and the loss of each prefix by name. Without prefixes, the return value of ``loss`` for the full
+        views, and no further losses.
     """
     if not chosen:
         return loss(*views), {}
