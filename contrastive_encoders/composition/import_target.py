@@ -13,9 +13,7 @@ from contrastive_encoders.core import InputError
 
 
 def found_at(target: str) -> Any:
-    """Return the attribute of that name in that module, without importing through other objects; None if there is
-    none.
-    """
+    """Import the module of a target, and return its attribute of that name; None if there is none."""
     module, _, name = target.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name, None)

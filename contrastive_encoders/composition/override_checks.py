@@ -14,7 +14,7 @@ from contrastive_encoders.composition.config_keys import GROUPS, format_override
 from contrastive_encoders.core import InputError, check_local_input, check_local_output
 from contrastive_encoders.core.config_schema import shorten
 
-# Config keys from which Hydra builds objects, whoever sets the class; an interpolation may refer to one
+# Config keys from which Hydra builds objects, from any source; an interpolation may refer to one
 BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
 # Names of gradient accumulation in other libraries
 ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")

@@ -44,7 +44,7 @@ class RetrievalTask(NamedTuple):
     name: str
     queries: list[str]
     documents: list[str]
-    relevant: list[dict[int, float]] | None = None  # per query: document -> gain, < 0: unjudged; None: document i
+    relevant: list[dict[int, float]] | None = None  # per query: document (< 0: missing) -> gain; None: document i
     query_kind: str = ""  # plural noun, such as "titles", if the queries were made from documents
     # query -> documents not ranked for it: the query itself, near-duplicates
     unranked_documents: dict[int, list[int]] = {}

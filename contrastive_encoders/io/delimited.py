@@ -144,7 +144,7 @@ def found_separator(lines: Sequence[str], otherwise: str = ",") -> str:
     """Return the separator that splits the header into two columns or more, and most of the records after it into as
     many.
 
-    A comma is preferred, then the separator with the most columns.
+    The separator with the highest share of such records is preferred, then a comma, then the one with the most columns.
     """
     found = list[tuple[float, bool, int, str]]()
     for separator in SEPARATORS:

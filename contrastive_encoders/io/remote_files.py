@@ -152,12 +152,12 @@ def _local_name(address: str) -> Path:
     return Path(*(part for part in parts if part not in ("/", "..")))
 
 
-# ------------------------------------------------------------------------------------------------------- what is there
+# ------------------------------------------------------------------------------------------------ look-up of addresses
 
 
 @functools.cache
 def _found(address: str, memory: Path) -> tuple[RemoteFile, ...]:
-    """Return the file, or the non-empty files of a folder or pattern in sorted order."""
+    """Return the file, or the files of a folder or pattern in sorted order; empty if there are none."""
     try:
         files = tuple(_looked_up(address))
     except Exception as error:
@@ -226,7 +226,7 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
-# -------------------------------------------------------------------------------------------------------- what is wrong
+# ------------------------------------------------------------------------------------------------ error messages
 
 
 def _behind(error: BaseException) -> BaseException:

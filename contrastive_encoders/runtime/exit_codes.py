@@ -1,8 +1,8 @@
 """Exit codes, and one-line messages instead of tracebacks.
 
 The exit code is 0 on success; 2 if the command line, config, or input is invalid; 1 if the command failed while running
-or the disk is full; 130 and 143 if it was interrupted (docs/exit-codes.md). Hydra by itself exits with 1 on a typo and
-prints a traceback. Therefore Hydra is made to raise its errors, and this module maps them to exit codes.
+or the disk is full; 130 and 143 if it was interrupted (docs/exit-codes.md). On a typo, Hydra alone would exit with 1
+and print a traceback. Therefore Hydra is made to raise its errors, and this module maps them to exit codes.
 """
 
 import contextlib

@@ -217,10 +217,10 @@ def _chosen(keys: Mapping[str, Any], recipe: Any) -> tuple[dict[str, str], dict[
 
 
 def _checked(run: Any, key: str = "run") -> RunConfig:
-    """Return a run with its paths as texts.
+    """Return a run with its paths as strings.
 
     Raises:
-        InputError: it is no run, its model or its data is no config, or a stage is no run.
+        InputError: the value is not a run, its model or data is not a config, or a stage is not a run.
     """
     if not isinstance(run, RunConfig):
         hint = "compose makes one of overrides." if isinstance(run, str | list | tuple) else None

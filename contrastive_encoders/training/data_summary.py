@@ -76,7 +76,9 @@ def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> s
 
 
 def is_unread(unknown_tokens: Mapping[str, Any]) -> bool:
-    """Return whether the tokenizer does not know so much of the texts that another backbone is needed."""
+    """Return whether the tokenizer does not know a share of the texts that is large enough to require another
+    backbone.
+    """
     unknown, tokens, affected, rows = (unknown_tokens[key] for key in ("unknown", "tokens", "rows_affected", "rows"))
     return unknown >= MIN_UNKNOWN * max(1, tokens) or affected >= MIN_AFFECTED * max(1, rows)
 

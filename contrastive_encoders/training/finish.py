@@ -346,7 +346,7 @@ def format_changes(task: str, changes: Changes) -> str:
 
 
 def _beginning(text: str) -> str:
-    """Return the beginning of a text on one line. It is cut between words if there are any, because not all scripts use
+    """Return the beginning of a text on one line. It is cut at a space if there is one, because not all scripts use
     spaces.
     """
     line = " ".join(text.split())

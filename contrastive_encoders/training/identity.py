@@ -79,7 +79,7 @@ def stage_identity(before: str, name: str, own: str) -> str:
 
 
 def identity_in(folder: Path) -> str | None:
-    """Return the identity of the run in a folder; None if there is no run.
+    """Return the identity of the run in a folder; None if it contains no run.
 
     Raises:
         InputError: the marker of the folder is damaged, or another version of the project wrote it.

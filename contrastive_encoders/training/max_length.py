@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 
 
 def check_lengths(run: ResolvedRun) -> None:
-    """Check lengths as far as possible without the backbone, and log the former effects of ``model.max_length``."""
+    """Check lengths as far as possible without the backbone. Log that ``model.max_length`` does not set the length of
+    training texts.
+    """
     read = getattr(run.model, "max_length", None)
     for place, config in run.datasets.items():
         cut = getattr(config, "max_length", None)

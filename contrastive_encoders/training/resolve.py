@@ -39,7 +39,7 @@ class ResolvedRun(RunConfig):
 
     Attributes:
         output_dir: the run directory; of a stage, a directory in it.
-        stage_name: name of the stage; empty for a run as a whole.
+        stage_name: name of the stage; empty for the run itself.
         own_identity: identity of the keys of this run or stage.
         identity: the same; for a stage it also covers the previous stages.
         all_stages: the stages in their order; empty for a run without stages.
@@ -76,7 +76,7 @@ class ResolvedRun(RunConfig):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the trainer shards the weights."""
+        """True if the trainer shards the weights."""
         strategy = self.trainer["strategy"]
         return isinstance(strategy, Mapping) and str(strategy.get("_target_", "")).endswith(".ShardedStrategy")
 

@@ -1,4 +1,4 @@
-"""What a resumed run takes from its checkpoint and from its config.
+"""Division of a resumed run's state between its checkpoint and its config.
 
 Weights, moments, and counts come from the checkpoint. Every setting comes from the config. Settings on which the
 restored tensors depend cannot be changed.

@@ -28,7 +28,7 @@ KINDS = {  # place in the config -> expected base class
     "trainer": pl.Trainer,
     "trainer.strategy": Strategy,
 }
-NEEDS = {  # for a user-defined class: the settings class it needs, and what is read from it before it is built
+NEEDS = {  # for a user-defined class: the suggested base class, and the attributes that it must have
     "model": ("contrastive_encoders.encoders.objective.Objective", ("objective", "consumes", "tiny_backbone")),
     "data": ("contrastive_encoders.datamodules.text_datamodule.TextData", ("yields",)),
     "data.parts.*": ("contrastive_encoders.datamodules.text_datamodule.TextData", ("yields",)),
