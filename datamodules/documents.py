@@ -81,8 +81,9 @@ class DocumentSpans(TextData):
         return RowsOfDocuments(self.documents)
 
     def reading(self, tokenizer: Any) -> LongDocuments:
-        """Return the tokenization. With ``auto``, the store contains every document from which the shortest
-        spans could be sampled.
+        """Return the tokenization.
+
+        With ``auto``, the store contains every document from which the shortest spans could be sampled.
         """
         rule = self._length_rule()
         smallest = rule._replace(max_span=SHORTEST_SPAN) if self.settings.max_span == "auto" else rule
@@ -163,8 +164,9 @@ class DocumentSpans(TextData):
             )
 
     def _length_rule(self) -> SpanRule:
-        """Return the rule for long enough documents. Runs that are equalized to each other sample from the same
-        documents.
+        """Return the rule for long enough documents.
+
+        Runs that are equalized to each other sample from the same documents.
         """
         return self.rule._replace(anchors=self.most_anchors)
 
@@ -203,8 +205,9 @@ def _shortest(rule: SpanRule) -> int:
 
 
 def passes_per_epoch(anchors: int, equalise_spans_to: int | None) -> int:
-    """Return the number of passes over the documents per epoch, which is also the factor for the documents per
-    batch.
+    """Return the number of passes over the documents per epoch.
+
+    It is also the factor for the number of documents per batch.
     """
     if equalise_spans_to is None:
         return 1

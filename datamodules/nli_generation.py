@@ -46,9 +46,7 @@ class PremiseShare(NamedTuple):
 
 
 class PromptedRows:
-    """Rows of triplets in the form in which they are stored: their three texts, or the prompted texts if
-    ``prompts`` is given.
-    """
+    """Rows of triplets in stored form: their three texts or, with ``prompts``, the prompted texts."""
 
     def __init__(
         self, records: RecordSource, share: PremiseShare | None, prompts: PromptIds | None, source_length: int
@@ -87,8 +85,9 @@ class PromptedRows:
 
 
 class Templates:
-    """Builder of batches: ``batch(store, rows, kinds)`` returns the ids that `PromptIds` gives, built from the
-    stored ids.
+    """Builder of batches.
+
+    ``batch(store, rows, kinds)`` returns the ids that `PromptIds` gives, built from the stored ids.
     """
 
     def __init__(self, prompts: PromptIds, source_length: int, target_length: int) -> None:
@@ -127,8 +126,9 @@ def _ragged(sequences: list[np.ndarray]) -> Ragged:
 
 
 class NLIGeneration(StoredRows):
-    """Data module whose examples are instances. Prompts are never truncated: the sentence length is limited before they
-    are added.
+    """Data module whose examples are instances.
+
+    Prompts are never truncated: the sentence length is limited before they are added.
 
     The held-out rows are those of ``dev_path`` if it is given, else the rows with "split" equal to ``dev_split`` if
     there are any, else those of a ``dev_fraction`` of the premises. No premise is on both sides in the last case.
@@ -169,8 +169,9 @@ class NLIGeneration(StoredRows):
         return self.templates.batch(self.store, self.subset[examples // len(KINDS)], examples % len(KINDS))
 
     def cuts(self) -> list[Truncation]:
-        """Return where texts are truncated. This is unknown for sentences that were joined with their prompts
-        before storing.
+        """Return where texts are truncated.
+
+        This is unknown for sentences that were joined with their prompts before storing.
         """
         before = self.store.width - len(SENTENCES)  # columns with complete prompts
         read = [] if before else [("sentences", self.settings.source_length, self.settings.source_length, SENTENCES)]
@@ -181,8 +182,9 @@ class NLIGeneration(StoredRows):
         ]
 
     def texts(self) -> Iterator[str]:
-        """Yield the texts of the training rows, at intervals with the prompts, whose words a vocabulary must
-        contain.
+        """Yield the texts of the training rows, with the prompts at intervals.
+
+        A vocabulary must contain the words of the prompts.
         """
         _, share = self._held_out_from()
         words = [piece for part in self.parsed[:3] for piece in part]

@@ -29,8 +29,10 @@ def merge_overlaps(several: Sequence[Overlap]) -> Overlap:
 
 
 def find_overlap(store: TokenStore, reading: RowTokenizer, sentences: Sequence[str], min_tokens: int = 8) -> Overlap:
-    """Return the sentences with at least ``min_tokens`` tokens (``checked``), and those that one text contains
-    (``found``).
+    """Find the sentences that the texts of the store contain.
+
+    ``checked`` are the sentences with at least ``min_tokens`` tokens. ``found`` are those of them that one text
+    contains.
 
     "Contains" means the same consecutive ids. Sentences are tokenized as the texts are. In documents, a sentence has a
     leading space and the case of the store, so a sentence directly after a quotation mark may be missed. In rows, it is
@@ -48,8 +50,9 @@ def _split(flat: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
 
 
 def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int) -> np.ndarray:
-    """Return whether one text contains these consecutive ids, (needles,) bool. Each needle has at least ``min_tokens``
-    ids.
+    """Return whether one text contains these consecutive ids, (needles,) bool.
+
+    Each needle has at least ``min_tokens`` ids.
 
     All windows of the text are hashed in a vectorized pass. If a hash matches the beginning of a needle, the ids are
     compared.

@@ -71,8 +71,9 @@ class PassagePairs(DocumentFiles, TripletRows):
 
 
 class RowsOfPassages:
-    """Documents in the form that the token store expects: rows of two texts. The label of a row is the number
-    of its passage.
+    """Documents in the form that the token store expects: rows of two texts.
+
+    The label of a row is the number of its passage.
     """
 
     width = 2
@@ -116,11 +117,11 @@ class RowsOfPassages:
 def passages_of(
     document: RawDocument, *, shortest: int = SHORTEST, longest: int = LONGEST, overlap: int = 0
 ) -> list[DocumentPassage]:
-    """Split each section into passages of ``shortest`` to ``longest`` words by merging paragraphs or splitting between
-    sentences.
+    """Split each section into passages of ``shortest`` to ``longest`` words.
 
-    A shorter piece is merged with the preceding text of its section. A passage begins with the last sentences of the
-    preceding passage in its section, as many as have at most ``overlap`` words in total.
+    Paragraphs are merged, or split between sentences. A shorter piece is merged with the preceding text of its section.
+    A passage begins with the last sentences of the preceding passage in its section, as many as have at most
+    ``overlap`` words in total.
     """
     found = list[DocumentPassage]()
     for headings, text in document.sections():

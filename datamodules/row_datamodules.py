@@ -87,8 +87,9 @@ class StoredRows(TextData):
 
 
 class TextRows(TextData):
-    """Base class of data modules whose examples are rows of a table. `settle_length` chooses ``max_length`` if
-    it is null in the settings.
+    """Base class of data modules whose examples are rows of a table.
+
+    `settle_length` chooses ``max_length`` if it is null in the settings.
     """
 
     settings: TextDataConfig
@@ -131,16 +132,18 @@ class TextRows(TextData):
         return [len(prompt_ids(tokenizer, prompt)) for prompt in prompts]
 
     def prompts_by_role(self, prompts: EncoderPrompts, width: int) -> list[str]:
-        """Return an encoder's prompt for each text of a row. If the rows have these roles, they are a query and
-        documents.
+        """Return an encoder's prompt for each text of a row.
+
+        If the rows have these roles, they are a query and documents.
         """
         if self.has_roles:
             return [prompts.query] + [prompts.document] * (width - 1)
         return [prompts.default] * width
 
     def task_prompts(self) -> list[str | None]:
-        """Return the prompts of both sides of a held-out task. ``None`` means the encoder's prompt, which is
-        the same.
+        """Return the prompts of both sides of a held-out task.
+
+        ``None`` means the encoder's prompt, which is the same.
         """
         own = self.prompts_of(2)
         same = self.encoder_prompts is not None and own == self.prompts_by_role(self.encoder_prompts, 2)
@@ -172,8 +175,9 @@ class TextRows(TextData):
 
     @property
     def rows_used(self) -> np.ndarray | None:
-        """Return the rows of the store that may be drawn, (examples,) ascending, or None for all. Call it after
-        `setup`.
+        """Return the rows of the store that may be drawn, (examples,) ascending, or None for all.
+
+        Call it after `setup`.
         """
         if self.num_examples == len(self.store):
             return None
@@ -272,8 +276,9 @@ POSITIVES = 0x9051  # random stream of the draws of a positive
 
 
 class Triplets(TripletRows, StoredRows):
-    """Triplets from files. If a row has a list of positives, one is drawn in every epoch. A share of the rows
-    can be held out and scored.
+    """Triplets from files.
+
+    If a row has a list of positives, one is drawn in every epoch. A share of the rows can be held out and scored.
     """
 
     settings: TripletDataConfig
@@ -342,8 +347,9 @@ class QuestionAnswers(Triplets):
 
 
 class SequenceReader:
-    """Reader of token sequences from the store, with special tokens and truncated at ``max_length``, equal to
-    those of the tokenizer.
+    """Reader of token sequences from the store.
+
+    Sequences have special tokens and are truncated at ``max_length``, as the tokenizer would do.
     """
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
@@ -388,8 +394,10 @@ def common_prefix(ids: np.ndarray, prompt_ids: np.ndarray) -> int:
 
 
 def text_groups(store: TokenStore, rows: np.ndarray, column: int) -> torch.Tensor:
-    """Return group numbers of (N,) rows, (N,) int64: equal if and only if the full texts in this column are
-    equal, in any process.
+    """Return group numbers of (N,) rows, (N,) int64.
+
+    Two rows have the same number if and only if their full texts in this column are equal. Numbers are the same in any
+    process.
     """
     digests = (hashlib.blake2b(store.text(int(row), column).tobytes(), digest_size=8).digest() for row in rows)
     return torch.from_numpy(np.frombuffer(b"".join(digests), "<i8").astype(np.int64))

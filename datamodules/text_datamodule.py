@@ -31,8 +31,9 @@ class Truncation(NamedTuple):
 
 
 class TextData(pl.LightningDataModule, ABC):
-    """Base class of data modules. A subclass defines the rows that are read, their tokenization, which rows are drawn,
-    and the batches.
+    """Base class of data modules.
+
+    A subclass defines the rows that are read, their tokenization, which rows are drawn, and the batches.
 
     A module is created from its settings. Their class is declared as the type of ``settings``.
     """

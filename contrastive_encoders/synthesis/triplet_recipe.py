@@ -70,8 +70,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class TripletRecipe(TripletConfig, ModelRecipe):
-    """Base class of recipes for triplets. GenSE's generator or an instruct model judges the candidates, if
-    ``generator`` names one.
+    """Base class of recipes for triplets.
+
+    GenSE's generator or an instruct model judges the candidates, if ``generator`` names one.
     """
 
     judge: NamedGenerator | None = field(init=False, default=None)
@@ -105,8 +106,9 @@ class TripletRecipe(TripletConfig, ModelRecipe):
 
     @property
     def judged(self) -> bool:
-        """Return whether candidates are judged. A server may not support it, and does not need to if no rule
-        uses the scores.
+        """Return whether candidates are judged.
+
+        A server may not support it, and does not need to if no rule uses the scores.
         """
         return self.judge is not None and (not self.served or self.rules.asks())
 
@@ -233,8 +235,9 @@ class SentenceCandidates(NamedTuple):
 
 
 class CandidateSource(Protocol):
-    """Source of texts that may follow from or contradict inputs, as a function of the inputs. ``first`` is the
-    position of the first input.
+    """Source of texts that may follow from or contradict inputs, as a function of the inputs.
+
+    ``first`` is the position of the first input.
     """
 
     def __call__(self, first: int, inputs: Sequence[Any]) -> list[SentenceCandidates]: ...

@@ -118,8 +118,9 @@ def cap(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
 
 
 def augment(pairs: list[Pair], settings: PostprocessSettings) -> list[Pair]:
-    """Add for each x1 pairs with the x2 of random entries, labeled 0 without smoothing. An x1 without other entries
-    gets none.
+    """Add for each x1 pairs with the x2 of random entries, labeled 0 without smoothing.
+
+    An x1 without other entries gets none.
     """
     draw = _random(settings, "augment")
     entries: dict[str, list[Pair]] = {}

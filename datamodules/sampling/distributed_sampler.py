@@ -158,8 +158,9 @@ def check_batch_size(examples: int, batch_size: int, world: int) -> None:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Mix the bits with the finalizer of splitmix64 (Steele, Lea and Flood 2014): every input bit affects every output
-    bit.
+    """Mix the bits so that every input bit affects every output bit.
+
+    This is the finalizer of splitmix64 (Steele, Lea and Flood 2014).
     """
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -51,8 +51,9 @@ class HeldOutRows(NamedTuple):
 
 
 class HeldOutSplit:
-    """Split of the rows of ``source``: a ``share`` of the first `MOST_GROUPED` rows, at most `MOST_QUERIES`, is held
-    out.
+    """Split of the rows of ``source`` into training rows and held-out rows.
+
+    A ``share`` of the first `MOST_GROUPED` rows, at most `MOST_QUERIES`, is held out.
 
     Two rows belong to the same group if they come from the same place (a document), or have an equal text in one of the
     columns, ignoring case and punctuation. Groups are held out as a unit. Their order depends on their texts only, so
@@ -180,8 +181,9 @@ class HeldOutSplit:
         return HeldOutRows(set(chosen), columns, prefers)
 
     def _scored(self, held: Sequence[Record], *, prefers: bool) -> tuple[str, list[Record]]:
-        """Return the kind of pair that is scored, and its rows. It is the preferred kind if possible, else the most
-        frequent kind.
+        """Return the kind of pair that is scored, and its rows.
+
+        It is the preferred kind if possible, else the most frequent kind.
 
         Only one kind is scored, since a passage also contains the answers of its other pairs.
         """
@@ -310,8 +312,9 @@ class Groups:
 
 
 def _rows_of_task(records: Iterable[Record]) -> list[Record]:
-    """Return the rows that are scored. A text is either a query or a document, since a document that equals a query
-    would always be ranked first.
+    """Return the rows that are scored.
+
+    A text is either a query or a document, since a document that equals a query would always be ranked first.
     """
     asked, found, rows = set[int](), set[int](), list[Record]()
     for record in records:

@@ -75,8 +75,9 @@ class OnePartBatches(MixedBatches):
 
 
 class AllPartsBatches(MixedBatches):
-    """Batches with rows of every part, grouped by part. ``rows`` is the number of rows that a pass over each part
-    draws.
+    """Batches with rows of every part, grouped by part.
+
+    ``rows`` is the number of rows that a pass over each part draws.
     """
 
     def __init__(
@@ -122,8 +123,9 @@ class AllPartsBatches(MixedBatches):
         return batch._replace(part=np.repeat(self.names[part], len(places)))
 
     def _groups(self, batch: Any, part: int) -> torch.Tensor:
-        """Make the group numbers of a part distinct from those of other parts. Each row of a part without groups is its
-        own group.
+        """Make the group numbers of a part distinct from those of other parts.
+
+        Each row of a part without groups is its own group.
         """
         kinds = 2 * len(self.parts)
         if batch.groups is None:

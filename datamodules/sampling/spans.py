@@ -128,8 +128,9 @@ def _remaining(index: int, gone: list[int]) -> int:
 
 
 def _far_apart(num_tokens: int, lengths: list[int], max_span: int, uniforms: list[float]) -> list[int]:
-    """Draw anchors from left to right, at least 2 * max_span tokens apart. A single anchor is uniform over the
-    document.
+    """Draw anchors from left to right, at least 2 * max_span tokens apart.
+
+    A single anchor is uniform over the document.
 
     No draw is rejected. Given the lengths, ``slack`` tokens remain to be distributed between the spans. Every
     distribution corresponds to one choice of A numbers among slack + A, and Floyd's method draws such a set uniformly.

@@ -55,8 +55,9 @@ class BatchStream:
         self._num_workers, self._pin_memory = num_workers, pin_memory
 
     def __len__(self) -> int:
-        """Return the number of batches per epoch, which is the same on every rank. Lightning prefetches from a loader
-        without length.
+        """Return the number of batches per epoch, which is the same on every rank.
+
+        Lightning prefetches from a loader without length.
         """
         return len(self._batches)
 
@@ -97,8 +98,9 @@ class BatchStream:
         return {"epoch": self._epoch, "consumed": self._consumed, **self._identity, "data_id": self._data_id}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume after the last consumed batch. A state without data_id, as in older checkpoints, is accepted
-        unchecked.
+        """Resume after the last consumed batch.
+
+        A state without data_id, as in older checkpoints, is accepted unchecked.
         """
         other = [
             f"{key} was {state.get(key)} and is {value}"

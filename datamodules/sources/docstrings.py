@@ -69,8 +69,9 @@ def _python_files(root: Path) -> Iterator[Path]:
 
 
 def _promising(source: bytes, min_words: int) -> bool:
-    """Check cheaply and permissively whether the text between triple quotes is long enough and a large enough
-    part of the file.
+    """Check whether the text between triple quotes is long enough and a large enough part of the file.
+
+    The check is cheap and permissive.
     """
     if len(source) < 4 * min_words:
         return False

@@ -158,8 +158,9 @@ class HubSet:
         return streamed
 
     def _relations(self, column: str) -> dict[int, str]:
-        """Return the names of the relations for the numbers in a column. The order of names differs between
-        datasets.
+        """Return the names of the relations for the numbers in a column.
+
+        The order of names differs between datasets.
         """
         names = getattr((self.dataset.features or {}).get(column), "names", None) or []
         return dict(enumerate(names)) if names and set(names) <= set(RELATIONS) else {}
@@ -173,8 +174,9 @@ class HubSet:
         return [identity_of(path) for path in inside if path.is_file()]
 
     def manifest(self) -> dict[str, Any]:
-        """Return the provenance. The hub has no cheap SHA-256 of a dataset; the token store adds that of the
-        texts it read.
+        """Return the provenance.
+
+        The hub has no cheap SHA-256 of a dataset; the token store adds that of the texts it read.
         """
         size = {} if self._is_folder else {"bytes": self.bytes, "commit": self._builder.hash}
         return {**self.asked, **size}
@@ -248,8 +250,9 @@ def rows_in(
 
 
 def identity_of(where: Rows) -> Any:
-    """Return the identity of a file, including its change time: rsync and tar set the modification time back to
-    that of older files.
+    """Return the identity of a file, including its change time.
+
+    The modification time is not enough, since rsync and tar set it back to that of older files.
     """
     if isinstance(where, HubSet):
         return where.identity()

@@ -8,10 +8,10 @@ from contrastive_encoders.datamodules.sources.records import Record, RecordSourc
 
 
 class JoinedSentences:
-    """Source that joins half of its rows. Of every 2n rows of single texts, the first n are unchanged and the other n
-    become one text, joined by blanks.
+    """Source that joins half of its rows into longer texts.
 
-    Of the remaining rows at the end, the second half is joined, too.
+    Of every 2n rows of single texts, the first n are unchanged and the other n become one text, joined by blanks. Of
+    the remaining rows at the end, the second half is joined, too.
     """
 
     width = 1

@@ -134,10 +134,10 @@ def is_of_the_task(module: str) -> bool:
 
 
 def is_held_out(module: str, every: int, part: int = 0) -> bool:
-    """Return whether a module is held out: it is in one of the task's packages, and the hash of package and subpackage
-    selects it.
+    """Return whether a module is held out.
 
-    Modules of a subpackage often quote each other, so they are on the same side.
+    It must be in one of the task's packages, and be selected by the hash of package and subpackage. Modules of a
+    subpackage often quote each other, so they are on the same side.
     """
     if every == 0 or not is_of_the_task(module):
         return False
@@ -177,8 +177,9 @@ def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
 
 
 def summary_pairs(held: list[Module], trained: list[Module]) -> list[tuple[str, str]]:
-    """Return at most MOST_PAIRS pairs (summary, rest of the docstring), without repeated sides or texts of the
-    training modules.
+    """Return at most MOST_PAIRS pairs (summary, rest of the docstring).
+
+    No side is repeated, and no text occurs in the training modules.
     """
     known = {side for module in trained for text in module.docstrings for side in (text, split_summary(text)[1])}
     pairs = [pair for pair in pairs_of(held) if pair[1] not in known]

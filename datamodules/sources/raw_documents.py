@@ -66,8 +66,9 @@ class DocumentSource(ABC):
 
     @abstractmethod
     def manifest(self) -> dict[str, Any]:
-        """Return the provenance with SHA-256 and the counts of the last reading. May read the files: call it
-        once, after `documents`.
+        """Return the provenance with SHA-256 and the counts of the last reading.
+
+        May read the files: call it once, after `documents`.
         """
 
     def held_out(self) -> list[RetrievalTask]:
@@ -76,8 +77,9 @@ class DocumentSource(ABC):
 
 
 class RowFilter:
-    """Filter that passes on the usable rows and counts the others. ``prefix`` is the prefix of the command's
-    keys in messages.
+    """Filter that passes on the usable rows and counts the others.
+
+    ``prefix`` is the prefix of the command's keys in messages.
     """
 
     def __init__(

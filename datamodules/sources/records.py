@@ -158,8 +158,9 @@ class RecordSource:
         )
 
     def has_text_labels(self, file: Rows, columns: Sequence[str]) -> bool:
-        """Return whether a file has these columns, of which the last is the label, and all labels are strings.
-        Always False for .csv, .tsv, and .xlsx files, since all their values are strings.
+        """Return whether a file has these columns and string labels; the last column is the label.
+
+        The result is always False for .csv, .tsv, and .xlsx files, since all their values are strings.
         """
         names, label = self.columns[file]
         if (*names, label) != tuple(columns) or (isinstance(file, Path) and form_of(file, TABLES_OF_TEXTS)):

@@ -29,8 +29,9 @@ class LabelColumn(NamedTuple):
 
 
 class RowSchema(NamedTuple):
-    """Columns of a kind of row. ``columns`` contains sets of equivalent names; the first set that a file has is
-    used.
+    """Columns of a kind of row.
+
+    ``columns`` contains sets of equivalent names; the first set that a file has is used.
     """
 
     name: str
@@ -96,8 +97,9 @@ _NO_GOLD = ("-1", "-", "")
 
 
 def relation(value: object) -> float | SkippedRow:
-    """Return 0 for entailment, 1 for neutral, and 2 for contradiction. SNLI uses -1 and "-" for pairs without
-    rater agreement.
+    """Return 0 for entailment, 1 for neutral, and 2 for contradiction.
+
+    SNLI uses -1 and "-" for pairs without rater agreement.
     """
     text = value
     if isinstance(value, int | float) and value in (-1, 0, 1, 2) and not isinstance(value, bool):
@@ -147,8 +149,9 @@ def own_columns(columns: Sequence[str], kind: RowSchema) -> tuple[str, ...]:
 
 
 def numbered_columns(kind: RowSchema, present: Collection[str]) -> tuple[str, ...] | None:
-    """Return the columns of a row with ``NAME_1``, ``NAME_2``, and so on, if a kind has such columns. Return
-    None if the first one is missing.
+    """Return the columns of a row with ``NAME_1``, ``NAME_2``, and so on, if a kind has such columns.
+
+    Return None if the first one is missing.
     """
     if not kind.numbered:
         return None

@@ -42,8 +42,9 @@ def read_lists(row: ParsedRow, names: Sequence[str], strip_html: bool = False) -
 
 
 def are_lists(values: Iterable[Any]) -> bool:
-    """Return whether the values of a column are lists: one of them is a list, or all are spelled as lists, as
-    in a .csv file.
+    """Return whether the values of a column are lists.
+
+    This is the case if one value is a list, or all are spelled as lists, as in a .csv file.
     """
     filled = [value for value in values if not _is_empty(value) and value != ""]
     return any(isinstance(value, list) for value in filled) or (

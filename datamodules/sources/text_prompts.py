@@ -33,8 +33,9 @@ class PromptedSource:
 
 
 def of_columns(given: Prompts, kind: RowSchema, own: Sequence[str] | None, width: int) -> list[str]:
-    """Return the prompt of each text of a row of ``width`` texts. Prompts are given as one for all, one each, or by
-    column name.
+    """Return the prompt of each text of a row of ``width`` texts.
+
+    Prompts are given as one for all, one each, or by column name.
 
     The prompt of the third column is also used for all columns after it, which contain hard negatives. ``own`` contains
     the user's column names.

@@ -47,8 +47,9 @@ class TextLengths:
         return self.behind(room, columns) / max(1, self.tokens(columns))
 
     def covering(self, share: float) -> int:
-        """Return the smallest length that is enough for this share of the texts, or 8,193 if 8,192 tokens are not
-        enough.
+        """Return the smallest length that this share of the texts does not exceed.
+
+        Return 8,193 if 8,192 tokens are not enough.
         """
         counts = self.counts.sum(0)
         counts[0] = 0  # empty texts that fill up rows with lists of texts

@@ -72,8 +72,9 @@ class TeacherEmbeddingStore:
 def build_or_resume(
     directory: Path, texts: Callable[[], Iterable[tuple[str, ...]]], rows: int, embed: Embed, *, quiet: bool = False
 ) -> int:
-    """Write the embeddings of ``texts``, or the missing part of them, unless the store is complete. A damaged store is
-    rebuilt.
+    """Write the embeddings of ``texts``, or the missing part of them, unless the store is complete.
+
+    A damaged store is rebuilt.
 
     Returns:
         The embedding dimension.
@@ -92,8 +93,9 @@ def build_or_resume(
 
 
 def _begun(directory: Path, rows: int) -> dict[str, Any] | None:
-    """Return the metadata of an intact, possibly incomplete store. Return None, and remove any damaged store,
-    otherwise.
+    """Return the metadata of an intact, possibly incomplete store.
+
+    Otherwise, return None and remove any damaged store.
     """
     if not directory.exists():
         return None

@@ -68,8 +68,9 @@ class TokenStore:
         return self.rows
 
     def _labels(self, each: int) -> np.ndarray | None:
-        """Return the labels, (rows,) float32, or (rows, each) for several labels per row. Return None if rows have no
-        labels.
+        """Return the labels, (rows,) float32, or (rows, each) for several labels per row.
+
+        Return None if rows have no labels.
         """
         if not each:
             return None
@@ -78,9 +79,7 @@ class TokenStore:
 
     @property
     def account(self) -> dict[str, Any]:
-        """Return the entries of the store's manifest that a run's ``results.json`` repeats: all except the text
-        lengths.
-        """
+        """Return the manifest entries that a run's ``results.json`` repeats: all except the text lengths."""
         return {name: entry for name, entry in self.manifest.items() if name != LENGTHS}
 
     def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -230,8 +229,10 @@ def build_or_open(
     verify: bool = False,
     workers: int = 1,
 ) -> TokenStore:
-    """Open the store of this source for this tokenization. If it is missing or incomplete, ``workers`` processes build
-    it first. ``verify`` also compares the files with their checksums.
+    """Open the store of this source for this tokenization.
+
+    If it is missing or incomplete, ``workers`` processes build it first. ``verify`` also compares the files with their
+    checksums.
 
     Raises:
         InputError: The source has bad rows, no row is kept, or the cache is read-only.

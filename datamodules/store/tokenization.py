@@ -33,8 +33,9 @@ class TokenisedRows(NamedTuple):
 
 
 class RowTokenizer(ABC):
-    """Base class of tokenizations of rows, with the rule that chooses which rows are stored. Counts the rows of one
-    store.
+    """Base class of tokenizations of rows, with the rule that chooses which rows are stored.
+
+    Counts the rows of one store.
 
     Each worker has a copy and calls `keep` only. The driver calls `add`, so the driver has the counts.
     """
@@ -50,8 +51,9 @@ class RowTokenizer(ABC):
 
     @cached_property
     def backend(self) -> Tokenizer:
-        """The tokenizer without truncation and padding. It is created on first access, since opening a store does not
-        need it.
+        """The tokenizer without truncation and padding.
+
+        It is created on first access, since opening a store does not need it.
         """
         backend = Tokenizer.from_str(self.serialised)
         backend.no_truncation()
@@ -159,8 +161,9 @@ class LengthRule(NamedTuple):
 
 
 class LongDocuments(RowTokenizer):
-    """Tokenization of documents: rows of one text each, which is normalized. Only sufficiently long documents are
-    stored.
+    """Tokenization of documents: rows of one text each, which is normalized.
+
+    Only sufficiently long documents are stored.
 
     A special token that occurs literally in a text is tokenized as plain text.
 
@@ -283,8 +286,9 @@ def tokenize_rows(reading: RowTokenizer, tasks: Iterator[WorkItem]) -> Iterator[
 
 
 def normalised(text: str, lowercase: bool) -> str:
-    """Normalize as DeCLUTR's reader does: collapse whitespace and start with one space, so that the first word is
-    tokenized like any other.
+    """Normalize a text as DeCLUTR's reader does.
+
+    Whitespace is collapsed, and the text starts with one space, so that the first word is tokenized like any other.
     """
     return " " + " ".join((text.lower() if lowercase else text).split())
 

@@ -15,8 +15,9 @@ BYTE_LEVEL_SPACE = "Ġ"  # byte-level BPE's representation of the space before a
 
 
 def load_tokenizer(name: str, *, ends: bool = False) -> Any:
-    """Load the tokenizer of a backbone, by any of its names. With ``ends``, every text ends with an end-of-sequence
-    token.
+    """Load the tokenizer of a backbone, by any of its names.
+
+    With ``ends``, every text ends with an end-of-sequence token.
 
     Raises:
         InputError: The tokenizer does not exist.
@@ -64,8 +65,9 @@ class SpecialTokens(NamedTuple):
 
 
 def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> SpecialTokens:
-    """Find the special tokens by encoding a word with and without them, which works with every tokenizer. `mask_id`
-    finds the mask token.
+    """Find the special tokens by encoding a word with and without them, which works with every tokenizer.
+
+    `mask_id` finds the mask token.
 
     Raises:
         InputError: One encoding does not contain the other, or ``mask_token`` is not a token of the tokenizer.

@@ -96,8 +96,9 @@ def _characters_with_byte_tokens(token: str) -> int:
 
 
 def _characters_in_byte_level(token: str) -> int:
-    """Count the characters that begin in a byte-level token. Printable bytes represent themselves; the other bytes are
-    represented by the characters from U+0100 on, in order.
+    """Count the characters that begin in a byte-level token.
+
+    Printable bytes represent themselves; the other bytes are represented by the characters from U+0100 on, in order.
     """
     found = bytes(_BYTES[character] for character in token if character in _BYTES)
     return sum(byte & 0xC0 != 0x80 and byte not in b" \t\n\r\v\f" for byte in found)

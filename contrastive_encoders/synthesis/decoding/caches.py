@@ -94,8 +94,9 @@ class RowCache(Cache):
         self.place(shared.layers, shared.lengths_R, source, target)
 
     def real(self, more: int = 0) -> Tensor:
-        """Return which columns of the window belong to a row, (R, T) bool. ``more`` columns after the window
-        belong to all rows.
+        """Return which columns of the window belong to a row, (R, T) bool.
+
+        ``more`` columns after the window belong to all rows.
         """
         device = self.layers[0].keys.device
         starts_R1 = torch.from_numpy(self.starts_R[: self.rows] - self.begin).to(device)[:, None]

@@ -44,8 +44,9 @@ class ScoredText(TypedDict):
 
 
 class ChatPromptIds(PromptIds):
-    """Prompts in the chat format of any instruct model: joined with the sentences, then formatted by the
-    model's chat template.
+    """Prompts in the chat format of an instruct model.
+
+    They are joined with the sentences, then formatted by the model's chat template.
     """
 
     def __init__(self, prompts: Prompts, generator: Generator) -> None:
@@ -172,8 +173,9 @@ def find_generator(name: str) -> str:
 def choose_prompts(
     generator: str, published: Mapping[str, Any], assembly: str | None, revision: str | None = None
 ) -> Prompts:
-    """Return the prompts that the generator was trained with. If its folder does not name them, return the published
-    prompts with assembly "pieces".
+    """Return the prompts that the generator was trained with.
+
+    If its folder does not name them, return the published prompts with assembly "pieces".
 
     Raises:
         InputError: ``assembly`` or a file of prompts is given and differs from the generator's.
@@ -197,8 +199,9 @@ def choose_prompts(
 
 
 def _folder_of(generator: str, revision: str | None) -> Path | None:
-    """Return the folder of the model's ``generator.json``. For a model of the hub, return the folder of the
-    cached file, if any.
+    """Return the folder of the model's ``generator.json``.
+
+    For a model of the hub, return the folder of the cached file, if any.
     """
     if Path(generator).is_dir():
         return Path(generator)

@@ -73,8 +73,9 @@ class Generator:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Context manager for inference: no gradients, linear layers with the fastest matmul of a CPU, and on a
-        GPU an attention kernel that supports every length.
+        """Context manager for fast inference without gradients.
+
+        Linear layers use the fastest matmul of a CPU. On a GPU, attention uses a kernel that supports every length.
         """
         with torch.inference_mode(), attention_of_any_shape(self.device), packed_linears(self.model, WORTH_IT_TOKENS):
             yield
@@ -83,8 +84,9 @@ class Generator:
         return RowCache()
 
     def begin(self, ids: Sequence[list[int]]) -> PrefillOutput:
-        """Run prompts in one forward pass. The common prefix of all prompts and of neighboring prompts is
-        processed once.
+        """Run prompts in one forward pass.
+
+        The common prefix of all prompts and of neighboring prompts is processed once.
         """
         if self.shared(ids):
             behind, logits_RV = self.of_groups(list(alike(ids)))
@@ -107,8 +109,9 @@ class Generator:
         return number if len(ids) > 1 and number >= SHARED_AT_LEAST else 0
 
     def of_groups(self, groups: Sequence[Sequence[list[int]]]) -> "tuple[PrefixState, Tensor]":
-        """Run all rows in order and return the states and (R, V) logits. The common prefix of each group and of
-        all rows is processed once.
+        """Run all rows in order and return the states and (R, V) logits.
+
+        The common prefix of each group and of all rows is processed once.
         """
         begun = [rows[0][: min(common_beginning(rows), min(map(len, rows)) - 1)] for rows in groups]
         read, number = None, min(self.shared(begun), min(map(len, begun)) - 1)
@@ -163,8 +166,9 @@ class Generator:
         return self._forward(last_R[:, None], cache.real(1), positions_R1, cache)
 
     def _forward(self, ids_RT: Tensor, real_RT: Tensor, positions_RT: Tensor, cache: object) -> Tensor:
-        """Return the logits after the last column, (R, V). ``real_RT`` is the mask over the columns of the
-        cache and the new columns.
+        """Return the logits after the last column, (R, V).
+
+        ``real_RT`` is the mask over the columns of the cache and the new columns.
         """
         options: dict[str, Any] = {"position_ids": positions_RT, "logits_to_keep": 1}
         options = {name: value for name, value in options.items() if name in self.accepts}  # BLOOM has no positions
@@ -174,8 +178,9 @@ class Generator:
         return logits
 
     def encode(self, texts: Sequence[PromptText]) -> list[list[int]]:
-        """Return the token ids of prompts, including the tokens that the tokenizer adds before a text, but no end of
-        sequence.
+        """Return the token ids of prompts.
+
+        They include the tokens that the tokenizer adds before a text, but no end of sequence.
 
         With ``chat_template``, all lines except the last are the user's message, and the last line begins the answer.
         """
@@ -383,8 +388,9 @@ def load_parts(
     device: str | torch.device | None,
     revision: str | None,
 ) -> tuple[Any, Tokenizer]:
-    """Load a generator's model and tokenizer. ``why_not(config)`` returns why a model cannot generate, or an empty
-    string.
+    """Load a generator's model and tokenizer.
+
+    ``why_not(config)`` returns why a model cannot generate, or an empty string.
 
     Raises:
         InputError: The model does not exist, or is rejected; the error is then ``refused(why)``.

@@ -106,8 +106,9 @@ class PromptIntake:
 
     @torch.inference_mode()
     def pull(self) -> tuple[list[Sample], list[Continuation]]:
-        """Return samples with their first token for about as many rows as the batch has, and rejected prompts
-        as continuations.
+        """Return new samples, and rejected prompts as continuations.
+
+        There are samples for about as many rows as the batch has, each with its first token.
         """
         pulled = self._prompts()
         texts = list(dict.fromkeys(text for prompt in pulled for text in prompt.texts))
@@ -218,8 +219,9 @@ class TokenSampler:
 
 
 class Batch:
-    """Batch of samples. ``take`` chooses the samples that join, ``admit`` assigns rows, ``step`` draws a token
-    for each sample.
+    """Batch of samples.
+
+    ``take`` chooses the samples that join, ``admit`` assigns rows, ``step`` draws a token for each sample.
     """
 
     def __init__(self, generator: Generator, how: Decoding, statistics: Statistics) -> None:
@@ -231,8 +233,9 @@ class Batch:
         self.limit = how.rows or DEFAULT_ROWS.get(generator.device.type, 256)
 
     def take(self, waiting: list[Sample]) -> list[Sample]:
-        """Remove the samples for which there is room from ``waiting`` and return them; at least one if the
-        batch is empty.
+        """Remove the samples for which there is room from ``waiting`` and return them.
+
+        If the batch is empty, at least one sample is removed.
         """
         rows = int((self.rows_SC != NO_ROW).sum())
         columns = max((one.columns for one in self.samples), default=0)
@@ -319,8 +322,9 @@ class StopCriteria:
         self.eos = set() if how.ban_eos else set(generator.eos)
 
     def of(self, sample: Sample) -> Continuation | None:
-        """Return the continuation of a finished sample and mark it as finished. Return None for an unfinished
-        sample.
+        """Return the continuation of a finished sample and mark it as finished.
+
+        Return None for an unfinished sample.
         """
         text = ""
         last = sample.tokens[-1]

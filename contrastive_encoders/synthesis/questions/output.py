@@ -131,8 +131,10 @@ def write_beir(folder: Path, asked: Sequence[Question], collection: Collection) 
 
 
 def write_sheet(folder: Path, questions: Sequence[Question], collection: Collection, seed: int) -> None:
-    """Write the sheet. Half of its questions are kept ones if there are enough. An existing sheet is not
-    changed, since it may be partly filled in.
+    """Write the sheet.
+
+    Half of its questions are kept ones if there are enough. An existing sheet is not changed, since it may be partly
+    filled in.
     """
     if (folder / SHEET).exists():
         return

@@ -37,8 +37,9 @@ class CorpusPassage(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return the hash that determines the draws of its questions. It does not depend on the position of the
-        passage.
+        """Return the hash that determines the draws of its questions.
+
+        It does not depend on the position of the passage.
         """
         text = f"{self.heading}\0{self.text}".encode("utf-8", "surrogatepass")
         return hashlib.blake2b(text, digest_size=12).hexdigest()
@@ -160,8 +161,9 @@ def groups_of(texts: Sequence[str]) -> list[int]:
 
 
 def divide(collection: Collection, shares: dict[Part, float], seed: int) -> None:
-    """Assign a part to each document that has passages. Drop passages of the other parts that are near-duplicates of
-    passages of a held-out part.
+    """Assign a part to each document that has passages.
+
+    Drop passages of the other parts that are near-duplicates of passages of a held-out part.
 
     Args:
         shares: Shares of ``choice`` and ``held_out``.

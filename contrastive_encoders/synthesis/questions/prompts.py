@@ -15,8 +15,9 @@ BESIDE = ("file",)
 
 
 class QuestionPrompts(NamedTuple):
-    """Prompts of questions. ``styles`` maps a name to a template. ``judge`` is the text around passage and
-    question, with the two answers.
+    """Prompts of questions.
+
+    ``styles`` maps a name to a template. ``judge`` is the text around passage and question, with the two answers.
     """
 
     styles: dict[str, str]
@@ -29,8 +30,9 @@ class QuestionPrompts(NamedTuple):
         return "\n\n".join(dict.fromkeys(part for part in paragraphs if not PLACES.search(part)))
 
     def asked(self, style: str, passage: CorpusPassage, text: str) -> str:
-        """Return the prompt for a passage, whose ``text`` may be truncated. Without a heading, lines for the
-        heading are left out.
+        """Return the prompt for a passage, whose ``text`` may be truncated.
+
+        Without a heading, lines for the heading are left out.
         """
         lines = self.styles[style].splitlines(keepends=True)
         template = "".join(line for line in lines if passage.heading or HEADING not in line)
@@ -66,8 +68,9 @@ def parse(found: Mapping[str, Any]) -> QuestionPrompts:
 
 
 def cut_texts(tokenizer: Any, texts: Sequence[str], most: int) -> list[tuple[str, bool]]:
-    """Truncate texts to ``most`` tokens, or words if there is no tokenizer (for instance with a server). Also
-    return whether each text was truncated.
+    """Truncate texts to ``most`` tokens, or words if there is no tokenizer (for instance with a server).
+
+    Also return whether each text was truncated.
     """
     if tokenizer is None:
         rows = [text.split() for text in texts]

@@ -24,10 +24,10 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 def copied(question: str, source: str, but_for: str = "") -> float:
-    """Return the share of the question's words in runs of `RUN` words that ``source`` contains and ``but_for`` does
-    not.
+    """Return the share of the question's words that are copied from ``source``.
 
-    A question with fewer words is a single run. Case and punctuation are ignored.
+    These are the words in runs of `RUN` words or more that ``source`` contains and ``but_for`` does not. A question
+    with fewer words is a single run. Case and punctuation are ignored.
     """
     words = words_of(question)
     if not words:

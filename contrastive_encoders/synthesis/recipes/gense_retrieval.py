@@ -76,8 +76,9 @@ class BM25Index:
         self.index.index(_words(sentences, ids=True), show_progress=False)
 
     def of(self, places: Sequence[int]) -> list[list[str]]:
-        """Return for each position the sentences most similar to the one there, best first, without those that
-        share no word with it.
+        """Return for each position the sentences that are most similar to the one there, best first.
+
+        Sentences that share no word with it are left out.
         """
         asked = _words([self.sentences[place] for place in places], ids=False)
         found_QK, scores_QK = self.index.retrieve(asked, k=self.top + 1, show_progress=False, backend_selection="numpy")

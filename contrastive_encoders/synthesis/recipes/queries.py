@@ -202,8 +202,9 @@ class Queries(QueriesConfig, ModelRecipe):
 
     @property
     def has_judge(self) -> bool:
-        """Return whether questions are judged. A server may not support it, and does not need to if no rule
-        uses the scores.
+        """Return whether questions are judged.
+
+        A server may not support it, and does not need to if no rule uses the scores.
         """
         return self.judged and (not self.served or self.rules.p_yes is not None)
 

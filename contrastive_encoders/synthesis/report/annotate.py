@@ -84,8 +84,9 @@ def _as_written(folder: Path) -> list[Item]:
 
 
 class Agreement(NamedTuple):
-    """Agreement of labels. ``percent[human][dino]`` is the percentage of the items of a DINO label with that
-    human label.
+    """Agreement of labels.
+
+    ``percent[human][dino]`` is the percentage of the items of a DINO label with that human label.
     """
 
     labels: list[str]
@@ -154,8 +155,9 @@ def read_column(folder: Path, sheet: Path, column: str) -> tuple[list[str], dict
 
 
 def _as_label(given: str, allowed: Sequence[str]) -> str | None:
-    """Return the label that was entered. A spreadsheet may have changed 0.0 to 0 or 0,0, or marked it as text
-    by a '.
+    """Return the label that was entered.
+
+    A spreadsheet may have changed 0.0 to 0 or 0,0, or marked it as text by a '.
     """
     if given not in allowed:
         given = given.removeprefix("'")

@@ -27,8 +27,10 @@ NOT_A_WORD = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Filters of texts. As published, only texts that are truncated or contain a newline are dropped by
-    default; training drops copies and duplicates later.
+    """Filters of texts.
+
+    As published, only texts that are truncated or contain a newline are dropped by default; training drops copies and
+    duplicates later.
     """
 
     keep_unclosed: bool = config_field(False, "true: keep texts that were cut before a quotation mark")
@@ -72,8 +74,9 @@ def _blanked(found: re.Match[str]) -> str:
 
 
 def is_folded_copy(text: str, x1: str) -> bool:
-    """Return whether two texts are equal ignoring case and punctuation. Texts without letters or digits must be
-    equal exactly.
+    """Return whether two texts are equal ignoring case and punctuation.
+
+    Texts without letters or digits must be equal exactly.
     """
     return text == x1 or folded(text) == folded(x1) != ""
 
@@ -91,8 +94,9 @@ class NearDuplicates:
         self.by_word: dict[str, list[int]] = {}
 
     def earlier(self, text: str) -> int | None:
-        """Return the index of the first similar text, counted among the new ones. Return None for a new text,
-        and remember it.
+        """Return the index of the first similar text, counted among the new ones.
+
+        Return None for a new text, and remember it.
         """
         words = frozenset(folded(text).split()) or frozenset((text,))
         prefix = list(self._prefix(words))

@@ -89,8 +89,9 @@ class Rules:
         return self.agree or self.threshold is not None
 
     def broken_by_answer(self, p_true: float | None, wanted: bool) -> set[str]:
-        """Return the rules that the discriminator's answer violates. A probability of one half means "true",
-        since the first of two equal logits wins.
+        """Return the rules that the discriminator's answer violates.
+
+        A probability of one half means "true", since the first of two equal logits wins.
         """
         broken = set[str]()
         if self.agree and (p_true is None or (p_true >= DECISION_BOUNDARY) != wanted):
@@ -100,8 +101,9 @@ class Rules:
         return broken
 
     def surety(self, p_true: float | None, wanted: bool) -> float:
-        """Return the probability of the required answer, rounded to the stored digits. Without an answer,
-        return 0 if the rules need one, else 1.
+        """Return the probability of the required answer, rounded to the stored digits.
+
+        Without an answer, return 0 if the rules need one, else 1.
         """
         if p_true is None:
             return 0.0 if self.asks() else 1.0
@@ -171,8 +173,9 @@ def first_reason(broken: set[str]) -> str:
 
 
 def left_out(verdict: JudgedRow) -> Iterator[RejectedText]:
-    """Yield the texts of a rejected triplet, each with the first rule that it violates. Texts that violate no
-    rule are marked as rejected because of the other text.
+    """Yield the texts of a rejected triplet, each with the first rule that it violates.
+
+    Texts that violate no rule are marked as rejected because of the other text.
     """
     premise = verdict.triplet["premise"]
     for direction, choice in verdict.choices.items():

@@ -156,8 +156,9 @@ def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[st
 
 
 def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the counts of the existing sentences, or None if they do not exist, are not the expected ones, or
-    are damaged.
+    """Return the counts of the existing sentences.
+
+    Return None if the sentences do not exist, are not the expected ones, or are damaged.
     """
     try:
         found = read_record(place / COUNTS)

@@ -29,9 +29,7 @@ def has_quotation(text: str | None) -> bool:
 
 
 def in_prompt(text: str) -> str:
-    """Return a text in the form used between quotation marks in a prompt: on one line, with typographic marks
-    inside.
-    """
+    """Return a text in its quoted form in a prompt: on one line, with typographic marks inside."""
     return STRAIGHT.sub(RIGHT, OPENING.sub(LEFT, NEWLINES.sub(" ", text)))
 
 
@@ -41,8 +39,9 @@ def is_cut(text: str) -> bool:
 
 
 def _is_open(text: str) -> bool:
-    """Return whether a quotation in English, German, or French marks is open at the end. French marks may point
-    either way.
+    """Return whether a quotation in English, German, or French marks is open at the end.
+
+    French marks may point either way.
     """
     opened: list[str] = []
     for mark in text:

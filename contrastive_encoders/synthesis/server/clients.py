@@ -103,8 +103,9 @@ class ServedDiscriminator:
         return self.asks.generation_texts(direction, sentences, most)
 
     def __call__(self, pairs: Sequence[Pair]) -> list[float | None]:
-        """Return one probability per pair. Equal pairs are requested once. The result is None if nothing is
-        judged or the answer is unusable.
+        """Return one probability per pair.
+
+        Equal pairs are requested once. The result is None if nothing is judged or the answer is unusable.
         """
         if not self.judged:
             return [None] * len(pairs)

@@ -48,8 +48,9 @@ def to_write(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, 
 
 
 def to_judge(prompt: str, *, chat: bool) -> dict[str, Any]:
-    """Return the body of a request for the probabilities of the first token. At temperature 1, servers do not
-    change them.
+    """Return the body of a request for the probabilities of the first token.
+
+    At temperature 1, servers do not change them.
     """
     listed = {LOGPROBS: True, "top_logprobs": TOP_LOGPROBS} if chat else {LOGPROBS: TOP_LOGPROBS}
     return {**_said(prompt, chat), "max_tokens": 1, "temperature": 1.0, **listed}

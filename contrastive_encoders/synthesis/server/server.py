@@ -144,8 +144,9 @@ class Server:
         return read_answer(response.content, chat=self.chat, stop=body.get("stop"))
 
     async def _read_whole(self, response: Any) -> None:
-        """Read a complete response. Raise an error that the client retries if it contains no answer or arrives
-        too late.
+        """Read a complete response.
+
+        Raise an error that the client retries if it contains no answer or arrives too late.
         """
         try:
             async with asyncio.timeout(self.requests.timeout):  # in total: a server may send single bytes

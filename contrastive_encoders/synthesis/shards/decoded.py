@@ -64,7 +64,7 @@ class DecodedShards(ABC):
 
     @abstractmethod
     def passes(self, sampled: Continuation) -> bool:
-        """Return whether a text would be accepted by itself, for the progress bar."""
+        """Return whether a text would be accepted on its own, for the progress bar."""
 
     def __call__(
         self, generator: Generator | Server, tasks: Iterator[WorkItem]

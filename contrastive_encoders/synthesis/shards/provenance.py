@@ -18,8 +18,9 @@ PACKAGES = ("torch", "transformers", "tokenizers", "contrastive-encoders")
 
 
 def identify_generator(name: str, revision: str | None, setting: str = "generator") -> dict[str, Any]:
-    """Return the commit of the generator on the hub, or a SHA-256 of its file or folder, which does not depend on its
-    location.
+    """Return the commit of the generator on the hub, or a SHA-256 of its file or folder.
+
+    The SHA-256 does not depend on the location.
 
     Raises:
         InputError: The model does not exist.

@@ -111,8 +111,9 @@ class ShardStore:
         self.folder = folder
 
     def claim(self, identity: Mapping[str, Any], *, overwrite: bool) -> bool:
-        """Mark the folder as that of this dataset, and return whether it is finished. ``overwrite`` removes the output
-        of an earlier command.
+        """Mark the folder as that of this dataset, and return whether it is finished.
+
+        ``overwrite`` removes the output of an earlier command.
 
         Raises:
             InputError: The folder contains another dataset or other files.
@@ -156,8 +157,9 @@ class ShardStore:
             return None
 
     def records(self, shards: int) -> list[ShardRecord]:
-        """Return the records of the finished shards, in order, without their ``left_out``, which would be many
-        texts for many shards.
+        """Return the records of the finished shards, in order, without their ``left_out``.
+
+        Together, these would be many texts.
         """
         done = [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
         return [cast(ShardRecord, {**record, "left_out": []}) for record in done]
@@ -219,8 +221,9 @@ def spread(found: Iterable[One], most: int, kind: Callable[[One], Hashable]) -> 
 
 
 def some_left_out(found: Iterable[RejectedText]) -> list[RejectedText]:
-    """Return the number of rejected texts that a record keeps, from every label and reason. Long texts are
-    truncated.
+    """Return the number of rejected texts that a record keeps, from every label and reason.
+
+    Long texts are truncated.
     """
     kept = spread(found, MOST_LEFT_OUT, lambda one: (one["label"], one["why"]))
     return [{**one, "x1": one["x1"] and beginning(one["x1"]), "text": beginning(one["text"])} for one in kept]
