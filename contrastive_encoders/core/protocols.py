@@ -15,7 +15,7 @@ class Embedder(Protocol):
 
     @property
     def normalize(self) -> bool:
-        """Whether the encoder L2-normalizes its embeddings."""
+        """True if the encoder L2-normalizes its embeddings."""
         ...
 
     @property

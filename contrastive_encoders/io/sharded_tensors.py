@@ -29,7 +29,7 @@ Sums = dict[str, tuple[int, int]]  # file name -> its size in bytes and its crc3
 
 
 def can_write_shards() -> bool:
-    """Whether the installed torch writes shards as safetensors."""
+    """Return whether the installed torch writes shards as safetensors."""
     try:
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     except ImportError:

@@ -181,7 +181,7 @@ class RayWorker:
         return self.messages.popleft()
 
     def stop(self) -> None:
-        """End the actor."""
+        """Stop the actor."""
         self.ray.kill(self.actor)
 
     def end(self) -> str:

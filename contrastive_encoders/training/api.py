@@ -318,7 +318,7 @@ def _trained(config: RunConfig) -> tuple[Path, Results]:
 
 @contextlib.contextmanager
 def _preserve_rng_state() -> Iterator[None]:
-    """Restore the state of torch's random number generators on exit."""
+    """Context manager that restores the state of torch's random number generators on exit."""
     import torch
 
     with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):

@@ -34,12 +34,12 @@ class SettingChange(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether a resumed run must keep the value."""
+        """True if a resumed run must keep the value."""
         return self._begins_with(FIXED)
 
     @property
     def can_be_resumed(self) -> bool:
-        """Whether a run can be resumed with the new value."""
+        """True if a run can be resumed with the new value."""
         return not self.is_fixed and not self._begins_with(DATA)
 
     def _begins_with(self, names: Sequence[str]) -> bool:

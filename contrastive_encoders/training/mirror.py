@@ -127,7 +127,7 @@ class Mirror:
             log.warning("mirror=%s: the last checkpoint is not there; what was copied before is.", self.shown)
 
     def finish(self) -> None:
-        """Copy the folder a last time, and wait for the copy.
+        """Copy the folder a last time, and wait for the copy. Failed copies are repeated.
 
         Raises:
             TrainingError: the copy failed.

@@ -93,7 +93,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Tasks that a run is evaluated on, and when."""
+    """Tasks that a run is evaluated on, and the steps at which it is."""
 
     suite: str | Sequence[str] = config_field(
         "sts", "suites to evaluate best.ckpt on at the end, in addition to those of during"
