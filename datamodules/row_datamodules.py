@@ -396,8 +396,7 @@ def common_prefix(ids: np.ndarray, prompt_ids: np.ndarray) -> int:
 def text_groups(store: TokenStore, rows: np.ndarray, column: int) -> torch.Tensor:
     """Return group numbers of (N,) rows, (N,) int64.
 
-    Two rows have the same number if and only if their full texts in this column are equal. Numbers are the same in any
-    process.
+    Numbers are 64-bit hashes of the full texts in this column. Equal texts have the same number in any process.
     """
     digests = (hashlib.blake2b(store.text(int(row), column).tobytes(), digest_size=8).digest() for row in rows)
     return torch.from_numpy(np.frombuffer(b"".join(digests), "<i8").astype(np.int64))

@@ -281,8 +281,8 @@ class Groups:
     def up_to(self, most: int, preferred: Mapping[int, int]) -> list[int]:
         """Return the rows of complete groups, at most ``most`` rows. The choice depends on the keys only.
 
-        ``preferred`` contains the keys of the anchors of some rows. Their groups come first, ordered by the number of
-        these anchors per row, until `MIN_PREFERRED` or half of these anchors are chosen.
+        ``preferred`` contains the keys of the anchors of some rows. Their groups come first, those with the most of
+        these anchors per row at the front, until `MIN_PREFERRED` or half of these anchors are chosen.
         """
         members = defaultdict[int, list[int]](list)
         for row, key in enumerate(self.key_of):

@@ -61,7 +61,7 @@ class PydocsSource(DocumentSource):
                 yield RawDocument(record["text"], f"docstrings of {record['module']}:1")
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Return (summary, rest) of the docstrings of these modules."""
+        """Yield (summary, rest) of the docstrings of these modules."""
         self._prepare()
         with (self.directory / "pairs.jsonl").open(encoding="utf-8") as file:
             for line in file:

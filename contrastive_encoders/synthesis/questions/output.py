@@ -70,7 +70,9 @@ def candidate_rows(
 def training_rows(
     questions: Sequence[Question], collection: Collection, neighbours: NearestPassages, negatives: int, margin: float
 ) -> Iterator[dict[str, str]]:
-    """Yield an anchor, a positive, and ``negatives`` hard negatives for each question.
+    """Yield an anchor, a positive, and ``negatives`` hard negatives for each kept question of the training part.
+
+    Questions with fewer hard negatives are skipped.
 
     Hard negatives are the nearest training passages of other documents whose cosine is below that of the positive by at
     least the share ``margin`` (NV-Retriever's relative margin, Moreira et al. 2024).

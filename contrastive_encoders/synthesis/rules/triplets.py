@@ -103,7 +103,7 @@ def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[Rejecte
 def filter_manifest(folder: Path, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
     """Return the manifest of the triplets.
 
-    It also counts how many rows each rule alone would reject, including disabled rules.
+    It also counts how many rows each rule on its own would reject, including counts of zero for enabled rules.
     """
     store = ShardStore(folder)
     broken, sureties = Counter[str](), Counter[int]()

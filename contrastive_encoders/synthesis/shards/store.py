@@ -221,7 +221,7 @@ def spread(found: Iterable[One], most: int, kind: Callable[[One], Hashable]) -> 
 
 
 def some_left_out(found: Iterable[RejectedText]) -> list[RejectedText]:
-    """Return the number of rejected texts that a record keeps, from every label and reason.
+    """Return as many rejected texts as a record keeps, alternating between labels and reasons.
 
     Long texts are truncated.
     """
