@@ -57,10 +57,10 @@ def tokenizer_of_a_decoder():
 
 
 def sentencepiece(kind: str):
-    """Byte-pair encoding over texts whose blanks are marks and may stand in one token, as Llama's and Gemma's is.
+    """Byte-pair encoding over texts whose spaces are marks inside tokens, as in Llama's and Gemma's tokenizers.
 
-    ``kind``: llama (a blank before the first word of a text alone), llama-always (before that of each piece between
-    special tokens), llama-2 (the same put there by a normaliser, as in its tokenizer.json), gemma (none).
+    ``kind``: llama (a space before the first word of a text alone), llama-always (before that of each piece between
+    special tokens), llama-2 (the same put there by a normalizer, as in its tokenizer.json), gemma (none).
     """
     bpe = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
     bpe.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])

@@ -13,7 +13,7 @@ from contrastive_encoders.datamodules.data_configs import KINDS as DATA
 from contrastive_encoders.encoders.objectives import MODEL_CONFIGS as MODELS
 from contrastive_encoders.training.run_config import RunConfig
 
-# Of a backbone that contrastive_encoders.encoders.loading.tiny writes
+# The keys of a backbone that contrastive_encoders.encoders.loading.tiny writes
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 
 

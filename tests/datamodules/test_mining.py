@@ -86,9 +86,10 @@ def cosines_by(encoder, pairs, texts, prompts=("", "")):
 
 
 def expected(pairs, texts, cosine, rules, score=None):
-    """Anchor, positive, negatives in order, and scores; ``sampling_strategy=random`` draws among as many as there are.
+    """Compute anchor, positive, ordered negatives, and scores; ``sampling_strategy=random`` draws among the available
+    ones.
 
-    ``cosine`` and ``score`` are of an anchor and a text; the latter is a cross-encoder's.
+    ``cosine`` and ``score`` take an anchor and a text; the latter is a cross-encoder's score.
     """
     positives, score = {}, score or cosine
     for anchor, positive in pairs:

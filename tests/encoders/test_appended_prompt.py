@@ -47,7 +47,7 @@ def tokenizers(tmp_path_factory, tiny_mlm, tiny_bert, tiny_t5):
     return {"t5": sentencepiece_like(), **loaded, **{name: sentencepiece(name) for name in JOINING}}
 
 
-JOINING = ["llama", "llama-always", "llama-2", "gemma"]  # blanks: there a text ends before its last ones
+JOINING = ["llama", "llama-always", "llama-2", "gemma"]  # spaces: there, a text loses its last ones
 EVERY = pytest.mark.parametrize("name", ["t5", "tiny", "roberta", "bert", "unigram"])
 AND_JOINING = pytest.mark.parametrize("name", [*EVERY.args[1], *JOINING])
 OF_T5 = pytest.mark.parametrize("name", ["t5", "tiny", "unigram"])

@@ -1,4 +1,4 @@
-"""Dense layers and Normalize of a backbone's folder go on with what is trained from it.
+"""Dense layers and Normalize of a backbone's folder stay part of the encoder that is trained from it.
 
 Truth: stock sentence-transformers, which wrote the folder and opens the exported one.
 """

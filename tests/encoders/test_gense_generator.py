@@ -152,7 +152,7 @@ def test_held_out_scores_are_those_of_one_instance_after_the_other(perplexity, d
 
 
 def test_the_published_schedule_is_constant_then_linear():
-    """Of 100 steps the first 10 are constant; the last has 1/90 of the learning rate, after which it is 0."""
+    """The first 10 of 100 steps are constant; the last has 1/90 of the learning rate, after which it is 0."""
     schedule = linear_constant(100, cut_fraction=0.1)
     assert [schedule(step) for step in range(10)] == [1.0] * 10
     assert schedule(55) == pytest.approx(0.5)

@@ -90,7 +90,7 @@ DROPPED = {
 
 @pytest.mark.parametrize("family", DROPPED)
 def test_one_key_sets_the_dropout_of_every_family(family):
-    """In training, each pass gives a text another embedding; if the dropout is 0, it does not."""
+    """A text has another embedding in each training pass, unless the dropout is 0."""
     torch.manual_seed(1)
     config = DROPPED[family]()
     ids = torch.arange(5, 15)[None]

@@ -1,4 +1,4 @@
-"""In a step that is not logged, the host does not wait: a GPU that waits for the host is idle."""
+"""A step that is not logged makes the host wait for nothing, because a GPU that waits for the host is idle."""
 
 import copy
 import json

@@ -147,7 +147,7 @@ def options_of(directory, file, **options):
 
 
 def old_layout(directory, target):
-    """As version 2 of the library wrote it: the transformer in a directory of its own."""
+    """Make the layout of version 2 of the library, which has a separate directory for the transformer."""
     (target / "0_Transformer").mkdir(parents=True)
     for path in directory.iterdir():
         beside = path.name in ("modules.json", "config_sentence_transformers.json", "1_Pooling")

@@ -67,7 +67,7 @@ def test_reranking_is_that_of_a_slow_loop():
 
 
 def test_ties_keep_the_order_of_the_file():
-    """The same embedding is scaled to other norms, for which float32 cosines differ in the last digit."""
+    """The embedding is scaled to other norms, for which float32 cosines differ in the last digit."""
     vectors = {"q": [0.1, 0.7, 0.3], **{f"c{i}": [0.1 * i, 0.7 * i, 0.3 * i] for i in range(1, 8)}}
     relevant = [False, False, True, False, False, False, True]
     task = AskUbuntuTask("askubuntu", [CandidateList("q", [f"c{i}" for i in range(1, 8)], relevant)])

@@ -108,7 +108,7 @@ def test_a_run_killed_while_it_was_exported_is_finished_without_training(words, 
 def test_a_byte_that_flipped_is_noticed_and_told(damaged, at, said, words, whole, command, tmp_path):
     folder = tmp_path / "run"
     words = [*words, f"output_dir={folder}"]
-    if damaged == "checkpoints/last.ckpt":  # a finished run keeps no checkpoint besides
+    if damaged == "checkpoints/last.ckpt":  # a finished run keeps no checkpoint otherwise
         assert command(*words, "checkpoint.keep_all=true").status == 0
     else:
         shutil.copytree(whole, folder)

@@ -257,7 +257,7 @@ def test_a_prompt_longer_than_the_context_is_rejected_with_a_reason(toy_generato
 
 
 def test_the_context_cuts_a_sample_short(toy_generator):
-    """As published: prompt and continuation together are at most the context, counter prompts included."""
+    """The context limits prompt and continuation together, as published, counter prompts included."""
     generator = toy_generator(quote=-1e9)
     long, short = "x" * 118 + ': "', 'a: "'
     assert len(generator.encode([long])[0]) == 121

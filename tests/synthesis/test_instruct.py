@@ -73,7 +73,7 @@ def test_what_it_writes_and_says_is_what_a_plain_chat_gives(place, tmp_path):
 
 
 def test_a_file_of_ones_own_asks_as_the_same_words_do(place, tmp_path):
-    """As typed: prompts=FILE, although configs/ has a group of that name."""
+    """The argument is prompts=FILE, although configs/ has a group of that name."""
     mine = tmp_path / "mine.yaml"
     mine.write_text(SHIPPED.read_text(encoding="utf-8"))
     words = words_for(place, tmp_path / "typed", f"prompts={mine}", "quiet=true")

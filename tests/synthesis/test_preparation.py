@@ -1,4 +1,4 @@
-"""From documents to input sentences: splitting, cleaning, what is left out, duplicates."""
+"""Preparation of sentences from documents: splitting, cleaning, what is left out, duplicates."""
 
 import random
 from contextlib import closing

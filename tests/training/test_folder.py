@@ -55,7 +55,7 @@ def claim(folder, resume="auto", overwrite=False):
     return claim_folder(folder, "abc", resume=resume, overwrite=overwrite)
 
 
-# -------------------------------------------------------------------------------------- where a run goes on
+# -------------------------------------------------------------------------------------- where a run resumes
 
 
 @pytest.fixture(scope="module")
