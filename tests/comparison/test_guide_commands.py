@@ -114,7 +114,7 @@ def test_the_sweep_and_its_report(desk):
 @pytest.mark.slow  # each runs train.py eight times
 @pytest.mark.parametrize("command", RACES)
 def test_a_race_runs(command, desk):
-    """Its four arms, with one seed, a small budget of the same kind, and a tiny backbone."""
+    """The race has four arms, with one seed, a small budget of the same kind, and a tiny backbone."""
     words = [word for word in shlex.split(command) if not word.startswith(("seeds=", "budget="))]
     budget = "budget={tokens: 20000}" if "tokens" in command else "budget={seconds: 2}"
     common = [*TINY, "evaluation.data_root=eval", "evaluation.suite=[sts12,stsb]"]

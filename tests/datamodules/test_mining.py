@@ -86,8 +86,7 @@ def cosines_by(encoder, pairs, texts, prompts=("", "")):
 
 
 def expected(pairs, texts, cosine, rules, score=None):
-    """Compute anchor, positive, ordered negatives, and scores; ``sampling_strategy=random`` draws among the available
-    ones.
+    """Compute anchor, positive, ordered negatives, and scores by the rules; random sampling draws from all candidates.
 
     ``cosine`` and ``score`` take an anchor and a text; the latter is a cross-encoder's score.
     """

@@ -40,7 +40,7 @@ PROMPTS = {"query": "query: ", "passage": "passage: "}
 
 
 class Directory(NamedTuple):
-    """How one of sentence-transformers' directories is made."""
+    """The options with which a directory of sentence-transformers is made."""
 
     pooling: str = "mean"
     behind: tuple = ()

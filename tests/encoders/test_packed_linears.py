@@ -69,7 +69,7 @@ def test_a_long_list_of_texts_has_the_vectors_of_short_ones(tiny_mlm):
 
 
 def test_the_probe_draws_nothing():
-    """The first step of a process asks; a continued run would draw other dropout there than the uninterrupted one."""
+    """The first step of a process probes; if this drew random numbers, a resumed run would have other dropout."""
     available.cache_clear()
     before = torch.random.get_rng_state()
     available(torch.float32)

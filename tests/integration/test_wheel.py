@@ -63,9 +63,9 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def console(wheel, tmp_path_factory):
-    """``console(command, words, ...)`` in a folder with the user's modules, in an environment of the wheel and what it
-    needs; the command is one of the environment's.
+    """Return a function that runs a command in an environment of the wheel and its requirements.
 
+    ``console(command, words, ...)`` runs in a folder with the user's modules; the command is one of the environment's.
     A line of a .pth file adds the packages of the tests without this checkout, whose own .pth is then not read.
     """
     place, cwd = tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("users")

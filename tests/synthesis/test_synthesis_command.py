@@ -293,7 +293,7 @@ def test_the_commands_of_the_guide(place, tmp_path, minilm_path):
         for line in commands_of(*GUIDE)
         if line.startswith("contrastive-encoders generate ") and "dino" in line
     ]
-    lines = [line for line in lines if "cluster=auto" not in line]  # test_ray_cluster
+    lines = [line for line in lines if "cluster=auto" not in line]  # test_ray_workers
     assert len(lines) >= 3
     put = {"generator": place / "lm", "input": place / "x1.txt", "annotate": 10, "encoder": minilm_path}
     for line in lines:
