@@ -179,7 +179,7 @@ def _as_command(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell makes its children ignore
     if target == TRAIN and not drawn:
         sys.modules["contrastive_encoders.training.finish"].draw_curve = lambda *_, **__: None  # type: ignore[attr-defined]
-        sys.modules["contrastive_encoders.training.callbacks.estimate"].Estimate.on_train_start = lambda *_: None  # type: ignore[attr-defined]
+        sys.modules["contrastive_encoders.training.callbacks.estimate"].RunEstimate.on_train_start = lambda *_: None  # type: ignore[attr-defined]
     if cwd is not None:
         os.chdir(cwd)
     Hydra.get_mode = lambda *_, **__: None  # as without hydra.mode=, which composes everything to find that out

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import __main__
 from contrastive_encoders.runtime.child_processes import POLL_INTERVAL_S, TERMINATION_GRACE_S, start
 from contrastive_encoders.runtime.signals import INTERRUPTED, TERMINATED
 
@@ -30,7 +29,7 @@ def start_ranks(devices: int, nodes: int = 1) -> None:
         "LOCAL_WORLD_SIZE": str(devices),
         "GROUP_RANK": str(node),
     }
-    spec = __main__.__spec__  # None for a script
+    spec = sys.modules["__main__"].__spec__  # None for a script
     program = ["-m", spec.name] if spec else [str(Path(sys.argv[0]).absolute())]
     children = [
         start([sys.executable, *program, *sys.argv[1:]], os.environ | _ranks(node * devices, place))

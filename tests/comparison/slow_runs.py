@@ -16,9 +16,9 @@ from contrastive_encoders.comparison.study import Trials
 # of 666 kills the worker.
 PROGRAM = """
 import json, os, pathlib, signal, sys, time
-from contrastive_encoders.runtime.child_processes import begin_process
+from contrastive_encoders.runtime.child_processes import init_process
 from contrastive_encoders.io.output_directory import lock_folder
-begin_process()
+init_process()
 words = dict(word.split("=", 1) for word in sys.argv[1:])
 folder = pathlib.Path(words["output_dir"])
 lock_folder("output_dir", folder)

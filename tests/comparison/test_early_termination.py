@@ -23,8 +23,8 @@ METRIC = "stsb-dev/cosine/spearman"
 # Logs its learning rate as the score; a bad one then waits for the signal, as a long training would.
 SCORER = f"""
 import json, os, pathlib, signal, sys
-from contrastive_encoders.runtime.child_processes import begin_process
-begin_process()
+from contrastive_encoders.runtime.child_processes import init_process
+init_process()
 words = dict(word.split("=", 1) for word in sys.argv[1:])
 folder = pathlib.Path(words["output_dir"]); folder.mkdir(parents=True, exist_ok=True)
 score = float(words["model.lr"])

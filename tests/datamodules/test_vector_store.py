@@ -16,14 +16,14 @@ ROWS, COLUMNS, WIDTH = 3 * PART + 100, 2, 4
 CODE = f"""
 import sys, time
 from pathlib import Path
-from contrastive_encoders.datamodules.store.teacher_embeddings import make_or_go_on
+from contrastive_encoders.datamodules.store.teacher_embeddings import build_or_resume
 from tests.datamodules.test_vector_store import numbered, vectors_of
 def embed(texts):
     if texts[0] != "0 0":
         print("at", texts[0], flush=True)
         time.sleep(float(sys.argv[2]))
     return vectors_of(texts)
-make_or_go_on(Path(sys.argv[1]), numbered, {ROWS}, embed, quiet=True)
+build_or_resume(Path(sys.argv[1]), numbered, {ROWS}, embed, quiet=True)
 """
 
 

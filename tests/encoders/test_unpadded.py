@@ -107,7 +107,7 @@ def assert_same(ours, theirs, filler=0):
 @pytest.mark.parametrize("family", CONFIGS)
 def test_vectors_loss_and_gradients_are_the_padded_ones(family, fill, monkeypatch):
     for module in (unpadded, sentence_encoder):
-        monkeypatch.setattr(module, "filling", lambda tokens, device: fill)
+        monkeypatch.setattr(module, "num_filler_tokens", lambda tokens, device: fill)
     labelled = family != "gpt2"
     ours, theirs = (
         outcome(make(CONFIGS[family](), how, lm_head=labelled, recompute="off"), labelled) for how in ("auto", "sdpa")

@@ -73,10 +73,10 @@ def test_what_a_kill_left_is_begun_anew(tmp_path, whole, content):
 
 def test_a_kill_between_the_two_renames_takes_nothing(tmp_path):
     code = (
-        "import os, sys; from pathlib import Path; from contrastive_encoders.io.atomic import whole_folder\n"
+        "import os, sys; from pathlib import Path; from contrastive_encoders.io.atomic import atomic_directory\n"
         "rename = Path.rename\n"
         "Path.rename = lambda path, to: os._exit(9) if path.name == '.name.part' else rename(path, to)\n"
-        "with whole_folder(Path(sys.argv[1])) as part:\n"
+        "with atomic_directory(Path(sys.argv[1])) as part:\n"
         "    (part / 'inside').write_text('new')\n"
     )
     path = tmp_path / "name"

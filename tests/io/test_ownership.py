@@ -160,14 +160,14 @@ def test_who_holds_a_lock_may_come_back(tmp_path):
 ROOT = Path(__file__).resolve().parents[2]
 OWNER = """import subprocess, sys
 from pathlib import Path
-from contrastive_encoders.io.output_directory import hold
-assert hold(Path(sys.argv[1]))
+from contrastive_encoders.io.output_directory import acquire_lock
+assert acquire_lock(Path(sys.argv[1]))
 subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1]])
 """
 WORKER = """import os, sys
 from pathlib import Path
-from contrastive_encoders.io.output_directory import work_for
-work_for(Path(sys.argv[1]))
+from contrastive_encoders.io.output_directory import register_worker
+register_worker(Path(sys.argv[1]))
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """

@@ -58,11 +58,11 @@ def test_what_is_wrong_on_a_later_process_alone_is_told_by_it(monkeypatch, capsy
     assert 0 < waited[0] < waited[1]
 
 
-BEGIN = "from contrastive_encoders.runtime.child_processes import begin_process; begin_process()"
+BEGIN = "from contrastive_encoders.runtime.child_processes import init_process; init_process()"
 CHILD = f"import time; {BEGIN}; print(1, flush=True); time.sleep(60)"
 PARENT = f"""import subprocess, sys
 from contrastive_encoders.runtime import child_processes
-child_processes.begin_process()
+child_processes.init_process()
 child_processes.start([sys.executable, "-c", {CHILD!r}]).wait()
 """
 
@@ -243,9 +243,9 @@ def test_a_signal_that_comes_while_an_object_is_thrown_away_is_not_lost(number, 
     """Python prints an exception that is raised in a callback of a weak reference, and continues."""
     code = f"""
 import os, signal, sys, time, weakref
-from contrastive_encoders.runtime.child_processes import begin_process
+from contrastive_encoders.runtime.child_processes import init_process
 signal.signal(signal.SIGINT, signal.default_int_handler)
-begin_process()
+init_process()
 class Thing: pass
 class Hit({held}):
     def hit(self, key):
@@ -274,8 +274,8 @@ import os, signal
 import numpy as np
 from contrastive_encoders.core import ItemScores
 from contrastive_encoders.io.item_scores import write_items
-from contrastive_encoders.runtime.child_processes import begin_process
-begin_process()
+from contrastive_encoders.runtime.child_processes import init_process
+init_process()
 items = ItemScores(**{kind: {} for kind in ItemScores._fields} | {"gold": {"stsb": np.arange(9.0)}})
 write = np.lib.format.write_array
 def write_and_signal(*arguments, **named):

@@ -59,7 +59,7 @@ def test_a_kill_between_the_record_and_the_shard_leaves_it_missing(tmp_path, mon
 
         return write
 
-    for name in ("write_record", "write_whole"):
+    for name in ("write_record", "atomic_write"):
         monkeypatch.setattr(store_module, name, until_killed(getattr(store_module, name)))
     with pytest.raises(KeyboardInterrupt):
         write(store, 0, "A")
